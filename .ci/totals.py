@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Adds up Meson's test logs: totals.py STAGES_FAILED BUILD_FOLDER... Fails on a failure and on an unexpected skip."""
+
+import json
+import os
+import sys
+
+# Tests that may be skipped, and why. A name is the test's own, without project and suite.
+ALLOWED_SKIPS: dict[str, str] = {}
+
+GOOD = {"OK", "EXPECTEDFAIL"}
+
+
+def results(folder: str) -> list[tuple[str, str]]:
+    """(name, result) of every test of one build folder; a folder without a log had a failing stage."""
+    path = os.path.join(folder, "meson-logs", "testlog.json")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [(test["name"], test["result"]) for test in map(json.loads, file)]
+
+
+def main(stages_failed: int, folders: list[str]) -> int:
+    passed = skipped = 0
+    failed = test_failures = 0
+    for folder in folders:
+        for full_name, result in results(folder):
+            name = full_name.split(" / ")[-1]
+            if result in GOOD:
+                passed += 1
+            elif result == "SKIP":
+                skipped += 1
+                if name not in ALLOWED_SKIPS:
+                    print(f"{folder}: {name} was skipped and is not in .ci/totals.py")
+                    failed += 1
+            else:
+                print(f"{folder}: {name}: {result}")
+                test_failures += 1
+    if passed == 0:
+        print("no test passed")
+        failed += 1
+    # A failing test has made its stage fail as well: count whichever shows more.
+    failed += max(test_failures, stages_failed)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

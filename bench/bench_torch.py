@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""PyTorch's torch.distributed with its gloo backend, timed by the loop of the other drivers.
+
+bench_torch.py BENCH_LOOP_LIBRARY ENGINE OP BYTES RANKS MEETING_FILE full|quick
+"""
+
+import ctypes
+import datetime
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+Prepare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+Call = ctypes.CFUNCTYPE(ctypes.c_int)
+
+tensors = {}  # address -> tensor
+operation = None
+
+
+@Allocate
+def allocate(count):
+    tensor = torch.empty(count, dtype=torch.float32)
+    tensors[tensor.data_ptr()] = tensor
+    return tensor.data_ptr()
+
+
+@Prepare
+def prepare(op, in_address, out_address, count):
+    global operation
+    source, target = tensors[in_address], tensors[out_address]
+    parts = list(target.split(count))
+    peer = dist.get_rank() ^ 1
+
+    def round_trip():
+        if dist.get_rank() % 2 == 0:
+            dist.send(source, peer)
+            dist.recv(target, peer)
+        else:
+            dist.recv(target, peer)
+            dist.send(target, peer)
+
+    operation = {
+        b"all_reduce": lambda: dist.all_reduce(target),
+        b"broadcast": lambda: dist.broadcast(target, 0),
+        b"all_gather": lambda: dist.all_gather(parts, source),
+        b"barrier": dist.barrier,
+        b"send_recv": round_trip,
+    }[op]
+    return 1
+
+
+@Call
+def call():
+    operation()
+    return 1
+
+
+def main():
+    rank = int(os.environ["RANK"])
+    torch.set_num_threads(1)
+    store = os.path.join(os.environ["BENCH_STORE"], "torch")
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=datetime.timedelta(seconds=60),
+    )
+    arguments = [argument.encode() for argument in sys.argv[1:]]
+    status = ctypes.CDLL(sys.argv[1]).bench_loop(
+        len(arguments), (ctypes.c_char_p * len(arguments))(*arguments), rank, allocate, prepare, call
+    )
+    if status:
+        os._exit(status)  # a normal exit would wait for ranks that are gone
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

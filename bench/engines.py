@@ -1,0 +1,188 @@
+"""The engines that can be measured: how each is found, started and waited for."""
+
+import ctypes
+import functools
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TIMEOUT_S = 120  # of one measurement
+PR_SET_PDEATHSIG = 1
+libc = ctypes.CDLL(None)
+ALL_OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send_recv")
+WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
+
+
+class Failure(Exception):
+    """A measurement that gave no result; the text says why."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str
+    driver: str  # file in the build's bench folder
+    launcher: str = "environment"  # or the command that starts the ranks
+    ops: tuple[str, ...] = ALL_OPS
+    packages: str = ""  # Debian packages of a peer
+
+    @property
+    def is_peer(self) -> bool:
+        return bool(self.packages)
+
+    def missing(self, folder: Path) -> str | None:
+        """Why it cannot run, or None."""
+        if not (folder / self.driver).exists():
+            return f"{folder / self.driver} is not built"
+        if self.launcher not in ("environment", "torch") and not shutil.which(self.launcher):
+            return f"{self.launcher} is not in PATH"
+        if self.launcher == "torch" and not torch_python():
+            return "no python3 has the module torch"
+        return None
+
+
+ENGINES = {
+    engine.name: engine
+    for engine in (
+        Engine("floor", "bench_floor", ops=("all_reduce",)),
+        Engine("libdsc", "bench_libdsc"),
+        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS if op != "barrier")),
+        Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
+        Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
+        Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev"),
+        Engine("torch", "libbench_loop.so", "torch", WITHOUT_REDUCE_SCATTER, "python3-torch"),
+    )
+}
+PEERS = [name for name, engine in ENGINES.items() if engine.is_peer]
+
+
+@functools.cache
+def torch_python() -> str | None:
+    """A Python that has torch: the one that runs this, or the system's."""
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.access(python, os.X_OK):
+            if subprocess.run([python, "-c", find], stderr=subprocess.DEVNULL).returncode == 0:
+                return python
+    return None
+
+
+class Runner:
+    """Runs one measurement after another out of a build's bench folder."""
+
+    def __init__(self, folder: Path, op: str, quick: bool):
+        self.folder, self.op, self.quick = folder, op, quick
+        self.runs = 0
+
+    def run(self, engine: Engine, ranks: int, size: int) -> dict:
+        """Starts the ranks, waits for them, gives rank 0's line. Raises Failure."""
+        self.runs += 1
+        meeting = os.memfd_create("bench")  # where the ranks meet; gone with this process
+        try:
+            with tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store, tempfile.TemporaryFile("w+") as errors:
+                words = [engine.name, self.op, str(size), str(ranks), f"/proc/{os.getpid()}/fd/{meeting}"]
+                words.append("quick" if self.quick else "full")
+                processes = self._start(engine, ranks, words, store, errors)
+                output = wait_for(processes, errors)
+        finally:
+            os.close(meeting)
+        try:
+            return json.loads(output.strip().splitlines()[-1])
+        except (IndexError, ValueError):
+            raise Failure(f"expected a line of JSON, got: {output.strip() or 'nothing'}") from None
+
+    def _start(self, engine: Engine, ranks: int, words: list[str], store: str, errors) -> list[subprocess.Popen]:
+        driver = str(self.folder / engine.driver)
+        if engine.launcher == "environment":
+            command, copies = [driver, *words], ranks
+        elif engine.launcher == "torch":
+            script = str(Path(__file__).with_name("bench_torch.py"))
+            command, copies = [torch_python(), script, driver, *words], ranks
+        else:
+            options = ["--oversubscribe"] if engine.name == "openmpi" else []
+            if engine.name == "openmpi" and os.geteuid() == 0:
+                options.append("--allow-run-as-root")
+            command, copies = [engine.launcher, *options, "-n", str(ranks), driver, *words], 1
+        return [
+            subprocess.Popen(
+                command,
+                env=self._environment(engine, rank, ranks, store),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if rank == 0 else errors,
+                stderr=errors,
+                text=True,
+                preexec_fn=end_with_parent,
+            )
+            for rank in range(copies)
+        ]
+
+    def _environment(self, engine: Engine, rank: int, ranks: int, store: str) -> dict[str, str]:
+        if engine.launcher not in ("environment", "torch"):
+            return dict(os.environ)
+        return os.environ | {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+            "DSC_JOB_ID": f"bench-{os.getpid()}-{self.runs}",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "BENCH_STORE": store,
+        }
+
+
+def end_with_parent() -> None:
+    """In the child: nothing goes on measuring when the report was killed."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def wait_for(processes: list[subprocess.Popen], errors) -> str:
+    """Waits until all ended well and gives the first one's output. Raises Failure, with none left running."""
+    deadline = time.monotonic() + TIMEOUT_S
+    descriptors = {os.pidfd_open(process.pid): process for process in processes}
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    problem, pending = None, len(processes)
+    try:
+        while pending and not problem:
+            ended = poll.poll(max(0, deadline - time.monotonic()) * 1000)
+            if not ended:
+                problem = f"no result after {TIMEOUT_S} s"
+            for descriptor, _ in ended:
+                poll.unregister(descriptor)
+                pending -= 1
+                code = descriptors[descriptor].wait()
+                if code:
+                    problem = problem or f"exit status {code}"
+    finally:
+        stop(processes)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    output = processes[0].stdout.read()
+    processes[0].stdout.close()
+    if problem:
+        errors.seek(0)
+        lines = [line.strip() for line in errors.read().splitlines() if line.strip()]
+        raise Failure(": ".join([problem, *lines[:3]]))
+    return output
+
+
+def stop(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,47 @@
+// Where the ranks of one measurement meet: a barrier and a result table in a file that all of them map.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace bench {
+
+class Meeting {
+ public:
+  static constexpr int max_ranks = 64;
+  static constexpr int max_variants = 16;
+
+  // Maps the file. Throws std::system_error; std::invalid_argument for too many ranks.
+  Meeting(const std::string& path, int ranks);
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  // Returns when all ranks have called it as often: spins first, unless there are more ranks than cores, then
+  // yields. Throws std::runtime_error after a minute.
+  void wait();
+
+  // The last repetition, counted from 0; rank 0 sets it before a wait() and the others read it after that.
+  void set_last_repetition(int repetition) {
+    page_->last_repetition.store(repetition, std::memory_order_relaxed);
+  }
+  int last_repetition() const { return page_->last_repetition.load(std::memory_order_relaxed); }
+
+  double& median_us(int variant, int rank) { return page_->median_us[variant][rank]; }
+
+ private:
+  struct Page {
+    alignas(64) std::atomic<uint32_t> arrived;
+    alignas(64) std::atomic<int32_t> last_repetition;
+    alignas(64) double median_us[max_variants][max_ranks];
+  };
+  static_assert(std::atomic<uint32_t>::is_always_lock_free, "the counter is shared between processes");
+
+  int ranks_;
+  int spins_;
+  uint32_t target_ = 0;
+  Page* page_ = nullptr;
+};
+
+}  // namespace bench

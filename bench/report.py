@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Measures libdsc and its peers in turn, on the same sizes, and compares them.
+
+All engines run the same loop (bench/harness.cpp). They are interleaved: in each round every engine runs once per size,
+so that a machine whose speed drifts slows all of them alike. A figure is the time of the slowest rank: the median over
+the repetitions of a run, then the median over the rounds.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import machine
+from engines import ALL_OPS, ENGINES, PEERS, Failure, Runner
+
+OURS = ("libdsc", "libdsc_zero_copy")
+SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
+QUICK_SIZES = [1 << 10, 1 << 20]
+UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MIB": 1 << 20}
+
+
+def main() -> int:
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of the finally clauses
+    if options.install_peers:
+        install_peers(options.build)
+    chosen, missing = choose(options)
+    if not chosen:
+        print(f"bench: nothing can measure {options.op}", file=sys.stderr)
+        return 1
+    bench = Bench(options, chosen)
+    context = machine.describe(options.build)
+    busy = context["busy_cores_before"]
+    if busy > 0.2:
+        print(f"bench: others keep {busy} of the machine's cores busy: figures will be off", file=sys.stderr)
+    try:
+        bench.run()
+    except KeyboardInterrupt:
+        print("\nbench: stopped; what was measured until now:", file=sys.stderr)
+    for ranks in options.ranks:
+        print_tables(options.op, ranks, options.rounds, bench.table(ranks))
+    print(f"\n{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}")
+    if options.json:
+        report = {"rows": bench.rows(), "machine": context, "runs": bench.runs, "missing": missing}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"written to {options.json}")
+    return 1 if bench.failed or any(ours in missing for ours in OURS) else 0
+
+
+def parse() -> argparse.Namespace:
+    root = Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("op", choices=ALL_OPS, metavar="OP", help=", ".join(ALL_OPS))
+    parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
+    parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
+    parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB")
+    parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every run to FILE")
+    parser.add_argument("--quick", action="store_true", help="one round, two sizes, few repetitions: does it work?")
+    parser.add_argument("--install-peers", action="store_true", help="first install the packages of the chosen peers")
+    parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
+    options = parser.parse_args()
+    options.sizes = [0] if options.op == "barrier" else options.sizes or (QUICK_SIZES if options.quick else SIZES)
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.op == "send_recv" and any(ranks % 2 for ranks in options.ranks):
+        parser.error("send_recv needs pairs: --ranks takes even numbers")
+    return options
+
+
+def names(text: str) -> list[str]:
+    found = [] if text == "none" else text.split(",")
+    for name in found:
+        if name not in PEERS:
+            raise argparse.ArgumentTypeError(f"there is no peer '{name}' (known: {', '.join(PEERS)}, none)")
+    return found
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1, got '{text}'")
+    return int(text)
+
+
+def numbers(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
+
+
+def sizes(text: str) -> list[int]:
+    found = []
+    for part in text.split(","):
+        digits = part.rstrip("BKMibkm")
+        unit = part[len(digits) :].upper()
+        if not digits.isdecimal() or unit not in UNITS:
+            raise argparse.ArgumentTypeError(f"expected a size such as 4, 16KiB or 25MiB, got '{part}'")
+        found.append(int(digits) * UNITS[unit])
+    if any(size < 4 or size % 4 for size in found):
+        raise argparse.ArgumentTypeError("expected multiples of 4 bytes, the size of one f32")
+    return found
+
+
+def choose(options: argparse.Namespace) -> tuple[list, dict[str, str]]:
+    """The engines that can run, and why the others cannot; says so."""
+    wanted = PEERS if options.peers is None else options.peers
+    chosen, missing = [], {}
+    for engine in ENGINES.values():
+        if (engine.is_peer and engine.name not in wanted) or options.op not in engine.ops:
+            continue
+        reason = engine.missing(options.build / "bench")
+        if reason:
+            missing[engine.name] = reason
+            print(f"bench: without {engine.name}: {reason}", file=sys.stderr)
+        else:
+            chosen.append(engine)
+    packages = " ".join(ENGINES[name].packages for name in missing if ENGINES[name].is_peer)
+    if packages:
+        line = f"apt-get install --no-install-recommends {packages}"
+        print(f"bench: './dev bench {options.op} --install-peers' adds peers by: {line}", file=sys.stderr)
+    return chosen, missing
+
+
+def install_peers(build: Path) -> None:
+    packages = " ".join(ENGINES[name].packages for name in PEERS).split()
+    as_root = [] if os.geteuid() == 0 else ["sudo"]
+    for command in (
+        [*as_root, "apt-get", "update"],
+        [*as_root, "apt-get", "install", "-y", "--no-install-recommends", *packages],
+        ["meson", "setup", "--reconfigure", str(build)],
+        ["ninja", "-C", str(build)],
+    ):
+        print("bench:", " ".join(command), file=sys.stderr)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            sys.exit(f"{done.stdout}bench: {command[-1]} failed with exit status {done.returncode}")
+
+
+class Bench:
+    """Runs the rounds and keeps every run."""
+
+    def __init__(self, options: argparse.Namespace, chosen: list):
+        self.options, self.chosen = options, chosen
+        self.runner = Runner(options.build / "bench", options.op, options.quick)
+        self.runs: list[dict] = []
+        self.failed: set[tuple[str, int]] = set()
+
+    def run(self) -> None:
+        for ranks in self.options.ranks:
+            for number in range(self.options.rounds):
+                for size in self.options.sizes:
+                    self._run_size(ranks, number, size)
+
+    def _run_size(self, ranks: int, number: int, size: int) -> None:
+        start = f"{ranks} ranks, round {number + 1} of {self.options.rounds}, {human(size):>7}:"
+        print(start, end="", file=sys.stderr, flush=True)
+        turn = number % len(self.chosen)  # nobody always runs first, when the machine is cool
+        for engine in self.chosen[turn:] + self.chosen[:turn]:
+            if (engine.name, ranks) in self.failed:
+                continue
+            try:
+                run = self.runner.run(engine, ranks, size)
+            except Failure as failure:
+                self.failed.add((engine.name, ranks))
+                print(f"\nbench: {engine.name} failed and is left out at {ranks} ranks: {failure}", file=sys.stderr)
+                continue
+            self.runs.append(run | {"round": number})
+            print(f" {engine.name} {short(run['median_us'])}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+
+    def table(self, ranks: int) -> dict[int, dict[str, float]]:
+        """bytes -> engine -> microseconds"""
+        times: dict[tuple[int, str], list[float]] = {}
+        for run in self.runs:
+            if run["ranks"] == ranks:
+                times.setdefault((run["bytes"], run["engine"]), []).append(run["median_us"])
+        return {
+            size: {
+                engine.name: statistics.median(times[size, engine.name])
+                for engine in self.chosen
+                if (size, engine.name) in times
+            }
+            for size in self.options.sizes
+        }
+
+    def rows(self) -> list[dict]:
+        return [
+            {"op": self.options.op, "engine": engine, "ranks": ranks, "bytes": size, "median_us": round(median_us, 3)}
+            for ranks in self.options.ranks
+            for size, engines in self.table(ranks).items()
+            for engine, median_us in engines.items()
+        ]
+
+
+def print_tables(op: str, ranks: int, rounds: int, table: dict[int, dict[str, float]]) -> None:
+    engines = [name for name in ENGINES if any(name in row for row in table.values())]
+    print(f"\n{op}, f32, {ranks} ranks: microseconds, slowest rank, median of {rounds} round{'s' * (rounds > 1)}")
+    print_table(engines, {size: {name: short(us) for name, us in row.items()} for size, row in table.items()})
+    for ours in OURS:
+        others = [name for name in engines if name not in OURS]
+        if ours not in engines or not others:
+            continue
+        print(f"\n{op}, {ranks} ranks: time of the others divided by the time of {ours}")
+        print_table(
+            others,
+            {
+                size: {name: f"{row[name] / row[ours]:.2f}x" for name in others if name in row}
+                for size, row in table.items()
+                if ours in row
+            },
+        )
+
+
+def print_table(columns: list[str], cells: dict[int, dict[str, str]]) -> None:
+    widths = [max(9, len(name)) for name in columns]
+    print(f"{'bytes':>8}", *(f"{name:>{width}}" for name, width in zip(columns, widths)))
+    for size, row in cells.items():
+        print(f"{human(size):>8}", *(f"{row.get(name, '-'):>{width}}" for name, width in zip(columns, widths)))
+
+
+def human(size: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def short(us: float) -> str:
+    return f"{us:.2f}" if us < 10 else f"{us:.1f}" if us < 100 else f"{us:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Writes everything that follows from the public headers: api.json and the raw layer of each language.
+
+    bindings/generate.py            writes the files
+    bindings/generate.py --check    exits 1 and shows the difference when a file is stale
+
+Exits 77 (skipped) when libclang and its Python module are missing. The outputs are committed, so that only
+those who change a header need libclang.
+"""
+
+import argparse
+import difflib
+import pathlib
+import sys
+
+from generator import api_json, python_ctypes
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HEADER = "capi/include/dsc/dsc.h"
+
+# One line per output: a function from the parsed interface to the text of the file.
+OUTPUTS = {
+    "bindings/api.json": api_json.emit,
+    "bindings/python/libdsc/_raw.py": python_ctypes.emit,
+}
+
+
+def stale(path, text):
+    """Returns the lines of a unified diff from the file at path to text."""
+    old = (ROOT / path).read_text() if (ROOT / path).exists() else ""
+    names = (f"{path} (committed)", f"{path} (generated)")
+    return list(difflib.unified_diff(old.splitlines(True), text.splitlines(True), *names))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if a file is stale")
+    check = parser.parse_args().check
+    try:
+        from generator import parse
+
+        api = parse.parse(ROOT, HEADER)
+    except (ImportError, OSError) as error:
+        print(f"generate: skipped, libclang cannot be used (python3-clang-14): {error}", file=sys.stderr)
+        return 77
+    except ValueError as error:
+        print(f"generate: {error}", file=sys.stderr)
+        return 1
+    difference = []
+    for path, emit in OUTPUTS.items():
+        text = emit(api)
+        difference += stale(path, text)
+        if not check:
+            (ROOT / path).write_text(text)
+    if check and difference:
+        sys.stdout.writelines(difference)
+        print("generate: stale; run bindings/generate.py and commit the result", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

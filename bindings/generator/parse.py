@@ -1,0 +1,211 @@
+"""Reads the public headers with libclang into plain dictionaries, the form that api.json has."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+from clang import cindex
+from clang.cindex import CursorKind, TypeKind
+
+LIBCLANG = "libclang-14.so.1"
+DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
+LABELS = ("Collective", "Blocking", "Ownership", "Threads")
+
+
+def parse(root, header):
+    """Returns the interface; raises ValueError when the headers do not compile or a comment is incomplete."""
+    if not cindex.Config.loaded:
+        cindex.Config.set_library_file(LIBCLANG)
+    include = pathlib.Path(root) / "capi" / "include"
+    unit = cindex.Index.create().parse(
+        str(pathlib.Path(root) / header),
+        args=["-xc", "-std=c99", f"-I{include}", *compiler_headers()],
+        options=cindex.TranslationUnit.PARSE_DETAILED_PROCESSING_RECORD,
+    )
+    errors = [str(d) for d in unit.diagnostics if d.severity >= cindex.Diagnostic.Error]
+    if errors:
+        raise ValueError("the headers do not compile:\n" + "\n".join(errors))
+    cursors = [c for c in unit.cursor.get_children() if is_public(c, include)]
+    api = collect(cursors)
+    problems = incomplete(api)
+    if problems:
+        raise ValueError("comments are incomplete:\n" + "\n".join(problems))
+    return api
+
+
+def compiler_headers():
+    """Where stddef.h is, for a libclang that was installed without its own copy."""
+    compiler = shutil.which("cc")
+    if not compiler:
+        return []
+    out = subprocess.run([compiler, "-print-file-name=include"], capture_output=True, text=True, check=True)
+    return ["-idirafter", out.stdout.strip()]
+
+
+def is_public(cursor, include):
+    file = cursor.location.file
+    return file is not None and include in pathlib.Path(file.name).parents
+
+
+def collect(cursors):
+    """Sorts the declarations into kinds, each in the order of the headers."""
+    api = {kind: [] for kind in ("constants", "enums", "aliases", "handles", "callbacks", "structs", "functions")}
+    for cursor in cursors:
+        if cursor.kind == CursorKind.MACRO_DEFINITION:
+            api["constants"] += constant(cursor)
+        elif cursor.kind == CursorKind.ENUM_DECL:
+            api["enums"].append(enum(cursor))
+        elif cursor.kind == CursorKind.TYPEDEF_DECL:
+            add_typedef(api, cursor)
+        elif cursor.kind == CursorKind.FUNCTION_DECL:
+            api["functions"].append(function(cursor))
+    return api
+
+
+def add_typedef(api, cursor):
+    """A typedef is a handle, a struct, a callback or another name of an integer."""
+    target = cursor.underlying_typedef_type
+    doc = Comment(cursor.raw_comment)
+    name = cursor.spelling
+    if target.get_canonical().kind == TypeKind.RECORD:
+        declaration = target.get_canonical().get_declaration()
+        if declaration.is_definition() or declaration.get_definition():
+            api["structs"].append(struct(name, declaration.get_definition()))
+        else:
+            api["handles"].append({"name": name, "brief": doc.brief, "header": header_of(cursor)})
+    elif target.kind == TypeKind.POINTER and target.get_pointee().kind == TypeKind.FUNCTIONPROTO:
+        api["callbacks"].append(callback(cursor, target.get_pointee(), doc))
+    else:
+        alias = {"name": name, "type": spelling(target), "brief": doc.brief, "header": header_of(cursor)}
+        api["aliases"].append(alias)
+
+
+def constant(cursor):
+    """An integer macro; others (include guards, DSC_API) are nobody's business outside C."""
+    tokens = [t.spelling for t in cursor.get_tokens()]
+    if len(tokens) < 2 or not re.fullmatch(r"\d+", tokens[1]):
+        return []
+    return [{"name": tokens[0], "value": int(tokens[1]), "header": header_of(cursor)}]
+
+
+def enum(cursor):
+    values = [
+        {"name": c.spelling, "value": c.enum_value, "brief": Comment(c.raw_comment).text}
+        for c in cursor.get_children()
+        if c.kind == CursorKind.ENUM_CONSTANT_DECL
+    ]
+    brief = Comment(cursor.raw_comment).brief
+    return {"name": cursor.spelling, "brief": brief, "header": header_of(cursor), "values": values}
+
+
+def struct(name, cursor):
+    fields = []
+    for field in cursor.type.get_fields():
+        fields.append(
+            {
+                "name": field.spelling,
+                "type": spelling(field.type),
+                "offset": cursor.type.get_offset(field.spelling) // 8,
+                "size": field.type.get_size(),
+                "brief": Comment(field.raw_comment).text,
+            }
+        )
+    brief = Comment(cursor.raw_comment).brief
+    size = cursor.type.get_size()
+    return {"name": name, "brief": brief, "header": header_of(cursor), "size": size, "fields": fields}
+
+
+def callback(cursor, prototype, doc):
+    names = [c.spelling for c in cursor.get_children() if c.kind == CursorKind.PARM_DECL]
+    arguments = [
+        {"name": name, "type": spelling(type_), "brief": doc.parameters.get(name, ("in", ""))[1]}
+        for name, type_ in zip(names, prototype.argument_types())
+    ]
+    return {
+        "name": cursor.spelling,
+        "brief": doc.brief,
+        "header": header_of(cursor),
+        "returns": spelling(prototype.get_result()),
+        "arguments": arguments,
+    }
+
+
+def function(cursor):
+    doc = Comment(cursor.raw_comment)
+    arguments = []
+    for argument in cursor.get_arguments():
+        direction, brief = doc.parameters.get(argument.spelling, (None, ""))
+        arguments.append(
+            {"name": argument.spelling, "type": spelling(argument.type), "direction": direction, "brief": brief}
+        )
+    found = {
+        "name": cursor.spelling,
+        "brief": doc.brief,
+        "header": header_of(cursor),
+        "returns": spelling(cursor.result_type),
+        "arguments": arguments,
+        "result": doc.tags.get("return", ""),
+        "since": doc.tags.get("since", ""),
+    }
+    return found | {label.lower(): doc.label(label) for label in LABELS}
+
+
+def header_of(cursor):
+    return "dsc/" + pathlib.Path(cursor.location.file.name).name
+
+
+def spelling(type_):
+    """The C text of a type, written as in the headers: "const void*", "int32_t[64]"."""
+    return re.sub(r"\s*(\*+|\[)", r"\1", type_.spelling).replace("*const", "* const")
+
+
+def incomplete(api):
+    """Lists what a function's comment must say and does not."""
+    problems = []
+    for entry in api["functions"]:
+        for key in ("brief", "result", "since", "collective", "blocking", "threads"):
+            if not entry[key]:
+                problems.append(f"  {entry['name']}: '{key}' is missing")
+        for argument in entry["arguments"]:
+            if not argument["direction"] or not argument["brief"]:
+                problems.append(f"  {entry['name']}: @param[in|out] {argument['name']} is missing")
+    for entry in api["structs"] + api["enums"] + api["handles"] + api["callbacks"]:
+        if not entry["brief"]:
+            problems.append(f"  {entry['name']}: a comment is missing")
+    return problems
+
+
+class Comment:
+    """A documentation comment taken apart: brief, parameters, tags, and the labelled sentences."""
+
+    def __init__(self, raw):
+        lines = [re.sub(r"^\s*(/\*\*<?|\*/|\*(?!/))\s?", "", line) for line in (raw or "").splitlines()]
+        body = re.sub(r"\s*\*/\s*$", "", "\n".join(lines))
+        blocks = re.split(r"(?m)^\s*(?=@)|\n\s*\n", body)
+        self.tags, self.parameters, self.prose = {}, {}, []
+        for block in blocks:
+            self.add(" ".join(block.split()))
+        self.text = " ".join(self.prose)
+        self.brief = self.tags.get("brief", "")
+
+    def add(self, block):
+        parameter = re.match(r"@param(?:\[([a-z,]+)\])?\s+(\w+)\s*(.*)", block)
+        tag = re.match(r"@(\w+)\s+(.*)", block)
+        if parameter:
+            direction, name, text = parameter.groups()
+            self.parameters[name] = (DIRECTIONS.get(direction), text)
+        elif tag:
+            self.tags[tag[1]] = tag[2]
+        elif block:
+            self.prose.append(block)
+
+    def label(self, wanted):
+        """The text after "Collective:" and so on; "Blocking, threads: ..." speaks for each word it lists."""
+        head = r"(?:^|(?<=[.;] ))((?:%s)(?:, [a-z]+)*): " % "|".join(LABELS)
+        for block in self.prose:
+            parts = re.split(head, block)
+            for words, text in zip(parts[1::2], parts[2::2]):
+                if wanted.lower() in words.lower().split(", "):
+                    return text.strip().rstrip(".;")
+        return ""

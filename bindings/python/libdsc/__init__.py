@@ -1,0 +1,112 @@
+"""The communication half of distributed training: start-up, collectives, gradient buckets.
+
+    import libdsc as dsc
+
+    world = dsc.init_distributed()
+    world.all_reduce(x)
+    dsc.finalize()
+
+The package is pure Python over the shared library libdsc.so. It looks for the library where DSC_LIBRARY says, then in
+the package, then in the system; without one the import fails and says what was tried.
+"""
+
+from libdsc._library import feature, version
+from libdsc._raw import Backend, Dtype, Op, Result, Source
+from libdsc._communicator import Communicator, OpStats
+from libdsc.errors import (
+    AddrInUseError,
+    AuthError,
+    BackendError,
+    BackendStuckError,
+    BadHandleError,
+    BusyError,
+    CallbackError,
+    ConfigError,
+    DscError,
+    ForkedError,
+    InternalError,
+    InvalidArgError,
+    MismatchError,
+    NoBackendError,
+    NomemError,
+    NonfiniteError,
+    NospaceError,
+    OverflowError,
+    PeerDeadError,
+    PeerError,
+    PeerLeftError,
+    PeerStalledError,
+    ProtocolError,
+    ReentrantError,
+    RevokedError,
+    StateError,
+    SystemError,
+    TimeoutError,
+    UnsupportedError,
+    VersionError,
+)
+from libdsc._log import read_log, set_log
+from libdsc._plan import plan_buckets, shard_indices
+from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
+from libdsc._spawn import SpawnError, spawn
+from libdsc._start import finalize, init_distributed, is_initialized, world
+from libdsc._work import Work
+
+Error = DscError
+
+__all__ = [
+    "AddrInUseError",
+    "AuthError",
+    "Backend",
+    "BackendError",
+    "BackendStuckError",
+    "BadHandleError",
+    "BucketReducer",
+    "BusyError",
+    "CallbackError",
+    "Communicator",
+    "ConfigError",
+    "DscError",
+    "Dtype",
+    "Error",
+    "ForkedError",
+    "InternalError",
+    "InvalidArgError",
+    "MismatchError",
+    "NoBackendError",
+    "NomemError",
+    "NonfiniteError",
+    "NospaceError",
+    "Op",
+    "OpStats",
+    "OverflowError",
+    "PeerDeadError",
+    "PeerError",
+    "PeerLeftError",
+    "PeerStalledError",
+    "ProtocolError",
+    "ReentrantError",
+    "Result",
+    "RevokedError",
+    "Source",
+    "SpawnError",
+    "StateError",
+    "SystemError",
+    "TimeoutError",
+    "UnsupportedError",
+    "VersionError",
+    "Work",
+    "broadcast_coalesced",
+    "feature",
+    "finalize",
+    "init_distributed",
+    "is_initialized",
+    "plan_buckets",
+    "read_log",
+    "set_log",
+    "shard_indices",
+    "spawn",
+    "verify_params",
+    "version",
+    "world",
+]

@@ -1,0 +1,229 @@
+"""Where the elements of somebody's array are: address, count and type, without copying it or importing its library.
+
+Understood are the buffer protocol, __array_interface__ (numpy), __cuda_array_interface__ (CuPy, torch on a GPU)
+and DLPack (torch, JAX, TensorFlow). Every complaint names the argument and is made before any call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from libdsc import _dtypes
+from libdsc._raw import Dtype
+
+# Hot: numpy's type objects that were met, so that their arrays need one look-up.
+_known: dict[Any, int] = {}
+_from_buffer = ctypes.c_char.from_buffer
+_addressof = ctypes.addressof
+
+DLPACK_CPU = (1, 3)  # plain and pinned memory of the host
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The elements of an array."""
+
+    address: int
+    count: int
+    dtype: int
+    shape: tuple[int, ...]
+    owner: Any  # must live as long as the address is used
+    device: int  # -1: memory of the host
+
+
+def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> tuple[int, int, int, Any]:
+    """Returns (address, count, dtype, owner) of an array; hot, so numpy arrays take a short cut."""
+    if dtype is None:
+        try:
+            return _addressof(_from_buffer(x)), x.size, _known[x.dtype], x
+        except (KeyError, AttributeError, TypeError, ValueError, BufferError):
+            pass  # not numpy, or something is wrong with it: the long way knows what
+    found = describe(x, argument, dtype, writable)
+    return found.address, found.count, found.dtype, found.owner
+
+
+def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> Buffer:
+    """Returns where and what the elements of an array are; TypeError and ValueError name the argument."""
+    if hasattr(x, "__cuda_array_interface__"):
+        return _from_interface(x, x.__cuda_array_interface__, argument, dtype, writable, 0)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, numpy.generic):
+        raise TypeError(f"{argument} is a number; expected an array (use numpy.array([value]))")
+    if hasattr(x, "__array_interface__"):
+        found = _from_interface(x, x.__array_interface__, argument, dtype, writable, -1)
+        if dtype is None and numpy is not None and type(x) is numpy.ndarray:
+            _known[x.dtype] = found.dtype
+        return found
+    try:
+        view = memoryview(x)
+    except TypeError:
+        pass
+    else:
+        return _from_memoryview(view, argument, dtype, writable)
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, argument, dtype)
+    accepted = "the buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__"
+    raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}")
+
+
+def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wanted: Any) -> Dtype:
+    """The element type of an array whose own type is found (None: unknown), spelled and sized so; wanted overrides."""
+    if wanted is None:
+        if found is None:
+            hint = "; dtype= names 16- and 8-bit floats that are kept as plain numbers" if size in (1, 2) else ""
+            raise TypeError(f"{argument} has element type {spelled}; accepted are {_dtypes.ACCEPTED}{hint}")
+        return found
+    code = _dtypes.dtype_code(wanted)
+    if _dtypes.BYTES[code] != size:
+        raise TypeError(
+            f"dtype {code.name.lower()} has {_dtypes.BYTES[code]} bytes, the elements of {argument} have {size}"
+        )
+    return code
+
+
+def _writable(argument: str, readonly: bool, wanted: bool) -> None:
+    if readonly and wanted:
+        raise ValueError(f"{argument} is read-only; expected an array that can be written")
+
+
+def _contiguous(argument: str, shape: Any, strides: Any, size: int) -> None:
+    """Raises unless the elements, counted by strides in bytes (None: packed), stand one after the other."""
+    expected = size
+    for extent, stride in zip(reversed(shape), reversed(strides or ())):
+        if extent > 1 and stride != expected and 0 not in shape:
+            raise ValueError(f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})")
+        expected *= extent
+
+
+def _from_interface(
+    x: Any, interface: dict[str, Any], argument: str, dtype: Any, writable: bool, device: int
+) -> Buffer:
+    """__array_interface__ and __cuda_array_interface__ differ only in where the memory is."""
+    typestr = interface["typestr"]  # "<f4", and "|O" or "<M8[s]" among those that are refused
+    order, kind, size = typestr[0], typestr[1], int(typestr[2:].partition("[")[0] or 0)
+    shape = tuple(interface["shape"])
+    data = interface.get("data")
+    if data is None:
+        return _from_memoryview(memoryview(x), argument, dtype, writable)
+    _native(argument, order, size)
+    _contiguous(argument, shape, interface.get("strides"), size)
+    _writable(argument, data[1], writable)
+    name = str(getattr(getattr(x, "dtype", None), "name", typestr))
+    found = _dtypes.KINDS.get((kind, size), _dtypes.NAMES.get(name))
+    code = _element(argument, found, name, size, dtype)
+    return Buffer(data[0], math.prod(shape), code, shape, x, device)
+
+
+def _native(argument: str, order: str, size: int) -> None:
+    swapped = ">" if sys.byteorder == "little" else "<"
+    if size > 1 and (order == swapped or order == "!" and swapped == ">"):
+        raise ValueError(f"{argument} is byte-swapped; expected elements in the order of this machine")
+
+
+_FORMATS = {letter: "i" for letter in "bhilqn"} | {letter: "u" for letter in "BHILQN"}
+_FORMATS |= {"e": "f", "f": "f", "d": "f", "?": "b"}
+
+
+def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: bool) -> Buffer:
+    """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
+    _native(argument, view.format[0], view.itemsize)
+    if not view.c_contiguous:
+        raise ValueError(f"{argument} is not contiguous (shape {view.shape}, strides {view.strides})")
+    _writable(argument, view.readonly, writable)
+    letter = view.format.lstrip("@=<>!")
+    found = _dtypes.KINDS.get((_FORMATS.get(letter, ""), view.itemsize))
+    code = _element(argument, found, f"'{view.format}'", view.itemsize, dtype)
+    shape = tuple(view.shape or ())
+    return Buffer(_address(view), math.prod(shape), code, shape, view, -1)
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer, the same in every CPython 3."""
+
+    buf: Optional[int]
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+def _address(view: memoryview) -> int:
+    """Of a view that may be read-only or empty, which from_buffer() does not take."""
+    raw = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(raw), 0)
+    address = raw.buf or 0
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(raw))
+    return address
+
+
+class _DLTensor(ctypes.Structure):
+    """The head of DLManagedTensor, which is all that is read of it."""
+
+    data: Optional[int]
+    device_type: int
+    device_id: int
+    ndim: int
+    code: int
+    bits: int
+    lanes: int
+    shape: Any
+    strides: Any
+    byte_offset: int
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
+_DLPACK_BFLOAT = 4
+
+
+def _capsule_pointer(capsule: Any) -> int:
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return int(get(capsule, b"dltensor"))
+
+
+def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
+    """The capsule is only read and given back, so x stays the owner."""
+    try:
+        capsule = x.__dlpack__()
+    except Exception as error:
+        raise ValueError(f"{argument} does not export its memory: {error}") from error
+    tensor = _DLTensor.from_address(_capsule_pointer(capsule))
+    size = tensor.bits * tensor.lanes // 8
+    shape = tuple(tensor.shape[: tensor.ndim])
+    strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
+    _contiguous(argument, shape, strides, size)
+    found = _dtypes.KINDS.get((_DLPACK_KINDS.get(tensor.code, ""), size)) if tensor.lanes == 1 else None
+    if tensor.code == _DLPACK_BFLOAT and tensor.bits == 16:
+        found = Dtype.BF16
+    spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))
+    code = _element(argument, found, spelled, size, dtype)
+    address = (tensor.data or 0) + tensor.byte_offset
+    device = -1 if tensor.device_type in DLPACK_CPU else tensor.device_id
+    return Buffer(address, math.prod(shape), code, shape, x, device)

@@ -1,0 +1,126 @@
+"""Names of element types and reduce operations, and how arrays spell their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from libdsc._raw import Average, Backend, Dtype, LogLevel, Op
+
+BYTES = {
+    Dtype.I8: 1,
+    Dtype.U8: 1,
+    Dtype.I32: 4,
+    Dtype.U32: 4,
+    Dtype.I64: 8,
+    Dtype.U64: 8,
+    Dtype.F16: 2,
+    Dtype.F32: 4,
+    Dtype.F64: 8,
+    Dtype.BF16: 2,
+    Dtype.F8E4M3: 1,
+    Dtype.F8E5M2: 1,
+    Dtype.BOOL: 1,
+}
+
+# The names of numpy, torch, JAX and ml_dtypes besides the library's own short ones.
+NAMES = {dtype.name.lower(): dtype for dtype in Dtype} | {
+    "int8": Dtype.I8,
+    "uint8": Dtype.U8,
+    "int32": Dtype.I32,
+    "uint32": Dtype.U32,
+    "int64": Dtype.I64,
+    "uint64": Dtype.U64,
+    "float16": Dtype.F16,
+    "float32": Dtype.F32,
+    "float64": Dtype.F64,
+    "bfloat16": Dtype.BF16,
+    "float8_e4m3fn": Dtype.F8E4M3,
+    "float8_e5m2": Dtype.F8E5M2,
+    "half": Dtype.F16,
+    "float": Dtype.F32,
+    "double": Dtype.F64,
+}
+
+# (kind, bytes) as array interfaces spell a type: i signed, u unsigned, f float, b bool.
+KINDS = {
+    ("i", 1): Dtype.I8,
+    ("u", 1): Dtype.U8,
+    ("i", 4): Dtype.I32,
+    ("u", 4): Dtype.U32,
+    ("i", 8): Dtype.I64,
+    ("u", 8): Dtype.U64,
+    ("f", 2): Dtype.F16,
+    ("f", 4): Dtype.F32,
+    ("f", 8): Dtype.F64,
+    ("b", 1): Dtype.BOOL,
+}
+
+# numpy's spelling; 16- and 8-bit floats that numpy does not know travel as plain numbers of their size.
+NUMPY = {dtype: f"{kind}{size}" for (kind, size), dtype in KINDS.items()} | {
+    Dtype.BOOL: "?",
+    Dtype.BF16: "u2",
+    Dtype.F8E4M3: "u1",
+    Dtype.F8E5M2: "u1",
+}
+
+ACCEPTED = (
+    "bool, int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16, float8_e4m3fn, float8_e5m2"
+)
+
+
+def _choice(what: str, kind: Any, value: Any) -> int:
+    """The number of a choice that is given by name, as an enumerator or as a number."""
+    if isinstance(value, str):
+        try:
+            return int(kind[value.upper()])
+        except KeyError:
+            pass
+        names = ", ".join(f'"{member.name.lower()}"' for member in kind)
+        raise ValueError(f'{what} is one of {names}; got "{value}"')
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"{what} is a name or a number; got {type(value).__name__}")
+
+
+def op_code(op: Any) -> int:
+    """The number of a reduce operation: "sum", "prod", "max", "min", "avg", "band", "bor", "bxor"."""
+    return _choice("op", Op, op)
+
+
+def backend_code(backend: Any) -> int:
+    """The number of a backend: "auto", "host", "nccl" or "gloo"."""
+    return _choice("backend", Backend, backend)
+
+
+def average_code(average: Any) -> int:
+    """The number of an averaging rule: "pre", "post", "none" or "pytorch"."""
+    return _choice("average", Average, average)
+
+
+def level_code(level: Any) -> int:
+    """The number of a log level: "off", "error", "warn", "info" or "debug"."""
+    return _choice("level", LogLevel, level)
+
+
+def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
+    """The element type that a name, an enumerator, or a type object of numpy, torch or ml_dtypes stands for."""
+    if isinstance(dtype, Dtype):
+        return dtype
+    name = dtype if isinstance(dtype, str) else _name_of(dtype)
+    found = NAMES.get(name.lower())
+    if found is None:
+        raise TypeError(f"{argument} has element type {name}; accepted are {ACCEPTED}")
+    return found
+
+
+def numpy_type(code: int, own: Any = None) -> Any:
+    """What numpy.dtype() takes for an element type: the caller's own type if it is numpy's, or numpy's spelling."""
+    if hasattr(own, "itemsize") and hasattr(own, "newbyteorder"):
+        return own
+    return NUMPY[Dtype(code)]
+
+
+def _name_of(dtype: Any) -> str:
+    """numpy.dtype has .name, numpy.float32 has __name__, torch.float32 prints as itself."""
+    name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+    return str(name)

@@ -1,0 +1,118 @@
+"""Keeps Ctrl-C working while the library blocks.
+
+Python runs its signal handlers on the main thread, and only between two of its own instructions: not while a call
+blocks in C. So while the main thread is in such a call, Python's signal handler in C also writes the signal's number
+into a pipe (signal.set_wakeup_fd); a thread reads it and makes the call return, mostly by aborting the communicator.
+Calling in slices instead would cost two changes of threads per call.
+
+Only the handler that raises KeyboardInterrupt has this effect at once. A handler of the program's own is called when
+the call returns, and may want the call to succeed; a second Ctrl-C ends the call in any case.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from typing import Any, Callable, Optional
+
+from libdsc._library import last_message
+
+SLICE_MS = 100
+AFTER_ABORT_S = 5.0
+AFTER_PEERS_ABORT_S = 0.1
+
+_stop: Optional[Callable[[], None]] = None  # ends the call that the main thread is in
+_interrupts = 0  # during that call
+_previous = -1  # the descriptor that somebody else, such as asyncio, wants the numbers on
+_write_end = -1  # of the pipe; -1: not made yet
+_main_thread = threading.main_thread().ident
+
+
+def on_main_thread() -> bool:
+    """Says whether signal handlers may be waiting for this thread."""
+    return _thread.get_ident() == _main_thread
+
+
+def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
+    """Calls a function of the library that blocks; stop(), from any thread, has to make it return."""
+    global _stop, _interrupts, _previous
+    if not on_main_thread():
+        return function(*arguments)  # type: ignore[no-any-return]
+    if _write_end < 0:
+        _start()
+    _previous = signal.set_wakeup_fd(_write_end)
+    _stop, _interrupts = stop, 0
+    try:
+        return function(*arguments)  # type: ignore[no-any-return]
+    except BaseException:
+        stop()
+        raise
+    finally:
+        _stop = None
+        signal.set_wakeup_fd(_previous)
+
+
+def _start() -> None:
+    """Makes the pipe and its reader, in every process that needs them."""
+    global _write_end
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    # Thread.start() returns when the thread runs: one that only starts while the interpreter ends may crash it.
+    threading.Thread(target=_watch, args=(read_end,), name="libdsc-interrupt", daemon=True).start()
+    _write_end = write_end
+
+
+def _watch(read_end: int) -> None:
+    while True:
+        numbers = os.read(read_end, 64)
+        if _previous >= 0:
+            _forward(numbers, _previous)
+        if signal.SIGINT in numbers:
+            _interrupt()
+
+
+def _forward(numbers: bytes, descriptor: int) -> None:
+    try:
+        os.write(descriptor, numbers)
+    except OSError:  # full or closed, which is its owner's business
+        pass
+
+
+def _interrupt() -> None:
+    global _interrupts
+    _interrupts += 1
+    stop = _stop
+    if stop is not None and (_interrupts > 1 or signal.getsignal(signal.SIGINT) is signal.default_int_handler):
+        stop()
+
+
+def let_own_signal_come() -> None:
+    """Waits a moment after another rank's abort: a Ctrl-C reaches all ranks, but not at the same instant."""
+    if on_main_thread():
+        time.sleep(AFTER_PEERS_ABORT_S)  # ended by KeyboardInterrupt
+
+
+def _forget() -> None:
+    """A child made by fork() has the parent's pipe and not its thread."""
+    global _write_end, _stop, _main_thread
+    _write_end, _stop, _main_thread = -1, None, _thread.get_ident()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def call_on_other_thread(function: Any, *arguments: Any) -> tuple[int, str]:
+    """Calls a function that nothing can make return; Ctrl-C leaves it behind. Returns its result and error text."""
+    results: list[tuple[int, str]] = []
+
+    def run() -> None:
+        code = function(*arguments)
+        results.append((code, last_message() if code < 0 else ""))
+
+    thread = threading.Thread(target=run, name="libdsc-call", daemon=True)
+    thread.start()
+    thread.join()  # a signal handler that raises ends the wait
+    return results[0]

@@ -1,0 +1,81 @@
+"""Finds and loads the shared library, and turns its results into exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import NoReturn
+
+from libdsc import _raw, errors
+
+SYSTEM_NAME = f"libdsc.so.{_raw.SOVERSION}"
+
+
+def _candidates() -> list[tuple[str, str]]:
+    """(where, path): what DSC_LIBRARY names and nothing else, or the packaged file, then the system's."""
+    named = os.environ.get("DSC_LIBRARY")
+    if named:
+        return [("DSC_LIBRARY", named)]
+    packaged = pathlib.Path(__file__).resolve().parent / SYSTEM_NAME
+    return [("in the package", str(packaged)), ("of the system", SYSTEM_NAME)]
+
+
+def _load() -> ctypes.CDLL:
+    tried = []
+    for where, path in _candidates():
+        try:
+            library = _raw.load(path)
+        except (OSError, AttributeError) as error:
+            tried.append(f"  {where}: {path}: {error}")
+            continue
+        return _checked(library, path)
+    advice = "Set DSC_LIBRARY to the path of the library, or install it."
+    raise ImportError("libdsc.so could not be loaded; tried\n" + "\n".join(tried) + "\n" + advice)
+
+
+def _checked(library: ctypes.CDLL, path: str) -> ctypes.CDLL:
+    """Refuses a library of another major version, or older than these bindings."""
+    found = (ctypes.c_int32 * 3)()
+    parts = [ctypes.byref(found, 4 * part) for part in range(3)]
+    library.dsc_version(*(ctypes.cast(part, ctypes.POINTER(ctypes.c_int32)) for part in parts))
+    major, minor, patch = found
+    if major != _raw.VERSION_MAJOR or minor < _raw.VERSION_MINOR:
+        wanted = f"{_raw.VERSION_MAJOR}.{_raw.VERSION_MINOR} or a newer {_raw.VERSION_MAJOR}.x"
+        raise ImportError(f"{path} is version {major}.{minor}.{patch}; this package needs {wanted}")
+    return library
+
+
+lib = _load()
+
+
+def version() -> tuple[int, int, int]:
+    """Returns (major, minor, patch) of the library that was loaded."""
+    major, minor, patch = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_int32()
+    check(lib.dsc_version(ctypes.byref(major), ctypes.byref(minor), ctypes.byref(patch)))
+    return major.value, minor.value, patch.value
+
+
+def feature(name: str) -> bool:
+    """Says whether the library offers a feature: "host", "nccl", "cuda", "pmix", "gloo" or "pipeline"."""
+    available = ctypes.c_int32()
+    check(lib.dsc_feature(name.encode(), ctypes.byref(available)))
+    return bool(available.value)
+
+
+def last_message() -> str:
+    """Returns the text of this thread's latest failing call."""
+    text: bytes = lib.dsc_last_error_message()
+    return text.decode(errors="replace")
+
+
+def fail(code: int) -> NoReturn:
+    """Raises the exception of a failed call that concerns no communicator."""
+    raise errors.from_code(code, last_message())
+
+
+def check(code: int) -> int:
+    """Returns a result that is no error, raises otherwise."""
+    if code < 0:
+        fail(code)
+    return code

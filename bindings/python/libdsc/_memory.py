@@ -1,0 +1,34 @@
+"""numpy arrays over memory that belongs to the library."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def numpy_module() -> Any:
+    """Returns numpy, which the package needs only where it makes arrays itself."""
+    try:
+        import numpy
+    except ImportError as error:
+        raise ImportError("numpy is needed for this call, because it makes an array") from error
+    return numpy
+
+
+class Memory:
+    """The base of such an array: it keeps the owner of the memory alive."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, address: int, size_bytes: int, owner: Any) -> None:
+        self._owner = owner
+        data = (address, False)
+        self.__array_interface__ = {"version": 3, "data": data, "shape": (size_bytes,), "typestr": "|u1"}
+
+
+def array_over(address: int, shape: tuple[int, ...], dtype: Any, owner: Any) -> Any:
+    """Returns a numpy array over memory that stays valid while owner lives."""
+    numpy = numpy_module()
+    element = numpy.dtype(dtype)
+    size_bytes = math.prod(shape) * element.itemsize
+    return numpy.asarray(Memory(address, size_bytes, owner)).view(element).reshape(shape)

@@ -1,0 +1,105 @@
+"""Pure planning: which tensor goes into which bucket, and which sample to which rank."""
+
+from __future__ import annotations
+
+from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, cast
+from typing import Any, Hashable, Optional, Sequence
+
+from libdsc import _dtypes
+from libdsc._library import check, lib
+
+
+def plan_buckets(
+    numels: Sequence[int],
+    dtypes: Sequence[Any],
+    limits: Sequence[int],
+    devices: Optional[Sequence[Hashable]] = None,
+    expect_sparse: Optional[Sequence[bool]] = None,
+    order: Optional[Sequence[int]] = None,
+) -> list[list[int]]:
+    """Groups tensors into buckets of about equal bytes, by the rules of PyTorch; returns lists of tensor indices.
+
+    Args:
+        numels: elements of each tensor.
+        dtypes: element type of each tensor, such as "float32".
+        limits: a bucket is closed when it holds limits[0] bytes, the next of its kind at limits[1], and so on; the
+            last limit stays.
+        devices: where each tensor is, anything that can be compared; only equal ones share a bucket.
+        expect_sparse: True for tensors that need a bucket of their own.
+        order: the tensor index at each position, when the tensors are not taken in order.
+    """
+    n = len(numels)
+    _same_length(n, dtypes=dtypes, devices=devices, expect_sparse=expect_sparse, order=order)
+    numbers: dict[Hashable, int] = {}
+    placed = None if devices is None else [numbers.setdefault(device, len(numbers)) for device in devices]
+    indices, starts, n_buckets = (c_size_t * max(1, n))(), (c_size_t * (n + 1))(), c_size_t()
+    check(
+        lib.dsc_bucket_plan(
+            _array(c_size_t, numels),
+            _array(c_int32, [_dtypes.dtype_code(dtype, "dtypes") for dtype in dtypes]),
+            _array(c_int32, placed),
+            _array(c_uint8, expect_sparse),
+            _array(c_size_t, order),
+            n,
+            _array(c_size_t, limits),
+            len(limits),
+            indices,
+            starts,
+            None,
+            byref(n_buckets),
+        )
+    )
+    return bucket_lists(indices, starts, n_buckets.value)
+
+
+def bucket_lists(indices: Any, starts: Any, n_buckets: int) -> list[list[int]]:
+    """Turns the form of dsc_bucket_plan() into lists."""
+    return [list(indices[starts[b] : starts[b + 1]]) for b in range(n_buckets)]
+
+
+def _array(element: Any, values: Optional[Sequence[Any]]) -> Any:
+    """A C array; a negative number must not become a huge one."""
+    if values is None:
+        return None
+    numbers = [int(value) for value in values]
+    if element is not c_int32 and any(number < 0 for number in numbers):
+        raise ValueError(f"expected numbers of 0 or more; got {min(numbers)}")
+    return (element * max(1, len(numbers)))(*numbers)
+
+
+def _same_length(n: int, **lists: Optional[Sequence[Any]]) -> None:
+    for name, values in lists.items():
+        if values is not None and len(values) != n:
+            raise ValueError(f"{name} has {len(values)} entries; expected {n}, one per tensor")
+
+
+def shard_indices(
+    count: int, shards: int, shard: int, shuffle: bool = True, seed: int = 0, drop_last: bool = False
+) -> Any:
+    """Returns the samples of one shard: a numpy array of int64, or a list where numpy is missing.
+
+    Position p of the (shuffled) sequence belongs to shard p % shards, so the same positions of all shards make up
+    consecutive samples, and a global batch does not depend on the number of shards.
+
+    Args:
+        count: the number of samples.
+        shards: the number of shards, usually the world's size.
+        shard: which one, usually the rank.
+        shuffle: False keeps the order.
+        seed: for example the run's seed plus the epoch.
+        drop_last: True leaves out the samples that do not fill all shards; False repeats from the start.
+    """
+    if count < 0 or shards < 0 or shard < 0:
+        raise ValueError(f"count, shards and shard are 0 or more; got {count}, {shards} and {shard}")
+    fixed = (count, shards, shard, int(shuffle), seed % 2**64, int(drop_last))
+    n = c_size_t()
+    check(lib.dsc_shard_indices(*fixed, None, 0, byref(n)))
+    try:
+        import numpy
+    except ImportError:
+        found = (c_size_t * max(1, n.value))()
+        check(lib.dsc_shard_indices(*fixed, found, n.value, byref(n)))
+        return list(found[: n.value])
+    samples = numpy.empty(n.value, numpy.int64)
+    check(lib.dsc_shard_indices(*fixed, cast(samples.ctypes.data, POINTER(c_size_t)), n.value, byref(n)))
+    return samples

@@ -1,0 +1,253 @@
+"""Gradients reduced in buckets while they are being computed, and what is done once with all parameters."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int64, c_size_t, c_void_p
+from typing import Any, NoReturn, Optional, Sequence
+
+from libdsc import _buffers, _dtypes, _interrupt, _raw
+from libdsc._library import check, last_message, lib
+from libdsc._communicator import Communicator, OpStats, read_stats
+from libdsc._memory import array_over
+from libdsc._plan import bucket_lists
+
+
+class _Tensors:
+    """The C description of a list of arrays."""
+
+    def __init__(
+        self, arrays: Sequence[Any], argument: str, dtype: Any, writable: bool, names: Optional[Sequence[str]] = None
+    ) -> None:
+        arrays = list(arrays)
+        if names is not None and len(names) != len(arrays):
+            raise ValueError(f"names has {len(names)} entries; expected {len(arrays)}, one per array")
+        self.buffers = [
+            _buffers.describe(x, f"{argument}[{index}]", dtype, writable) for index, x in enumerate(arrays)
+        ]
+        self.length = len(arrays)
+        self.array = (_raw.Tensor * max(1, self.length))()
+        self.keep: list[Any] = []
+        for index, buffer in enumerate(self.buffers):
+            self._fill(self.array[index], buffer, None if names is None else names[index])
+
+    def _fill(self, tensor: _raw.Tensor, buffer: _buffers.Buffer, name: Optional[str]) -> None:
+        shape = (c_int64 * max(1, len(buffer.shape)))(*buffer.shape)
+        self.keep.append(shape)
+        tensor.struct_size = ctypes.sizeof(_raw.Tensor)
+        tensor.data, tensor.count, tensor.dtype = buffer.address, buffer.count, buffer.dtype
+        tensor.shape, tensor.ndim = shape, len(buffer.shape)
+        tensor.name = None if name is None else name.encode()
+        tensor.device = buffer.device
+
+
+def verify_params(
+    comm: Communicator, arrays: Sequence[Any], names: Optional[Sequence[str]] = None, dtype: Any = None
+) -> None:
+    """Checks that all ranks have the same parameters in number, type and shape. Collective.
+
+    Raises MismatchError on all ranks, naming the ranks, the parameter and both descriptions; the communicator keeps
+    working.
+    """
+    tensors = _Tensors(arrays, "arrays", dtype, False, names)
+    comm._call(lib.dsc_verify_params, tensors.array, tensors.length)
+
+
+def broadcast_coalesced(
+    comm: Communicator, arrays: Sequence[Any], root: int = 0, buffer_bytes: int = 0, dtype: Any = None
+) -> None:
+    """Copies the root's arrays to all ranks, packed into buffers per type. Collective.
+
+    Args:
+        comm: the communicator.
+        arrays: as many and of the same types on all ranks; written on the ranks other than root.
+        root: the rank whose arrays are copied.
+        buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
+        dtype: what the elements of all arrays are, such as "bf16".
+    """
+    tensors = _Tensors(arrays, "arrays", dtype, comm.rank != root)
+    comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
+
+
+class _Handle:
+    """Owns the library's reducer; the views hold it too, so their memory outlives close()."""
+
+    __slots__ = ("value", "__weakref__")
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __del__(self) -> None:
+        try:
+            lib.dsc_bucket_reducer_destroy(self.value)
+        except Exception:  # at interpreter shutdown
+            pass
+
+
+class BucketReducer:
+    """Averages gradients over all ranks, in buckets, while later gradients are still being computed.
+
+    Made on all ranks with parameters of the same types and shapes; it checks that, plans the buckets and copies rank
+    0's parameters to the other ranks. Each iteration is begin(), mark_ready() for every parameter as soon as its
+    gradient is there, and finish(), after which the gradients hold the average. Closing is local; memory that views
+    still show stays until the last view is gone.
+
+    Args:
+        world: the communicator.
+        params: arrays in forward order.
+        names: for messages.
+        bucket_bytes: a bucket is closed when it holds so much.
+        first_bucket_bytes: the same for the bucket that is launched first.
+        average: "pre" (times 1/n, then summed), "post", "none", or "pytorch".
+        sync: False leaves the parameters as they are.
+        buckets: explicit lists of parameter indices in launch order, instead of the plan.
+        single_first_bucket: True makes one bucket per type, as PyTorch's first iteration.
+        dtype: what the elements of all parameters and gradients are, such as "bf16".
+    """
+
+    def __init__(
+        self,
+        world: Communicator,
+        params: Sequence[Any],
+        names: Optional[Sequence[str]] = None,
+        bucket_bytes: int = 25 << 20,
+        first_bucket_bytes: int = 1 << 20,
+        average: Any = "pre",
+        sync: bool = True,
+        buckets: Optional[Sequence[Sequence[int]]] = None,
+        single_first_bucket: bool = False,
+        dtype: Any = None,
+    ) -> None:
+        tensors = _Tensors(params, "params", dtype, sync and world.rank != 0, names)
+        options = _raw.BucketReducerOptions()
+        check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
+        options.bucket_bytes, options.first_bucket_bytes = bucket_bytes, first_bucket_bytes
+        options.average, options.sync = _dtypes.average_code(average), int(sync)
+        options.single_first_bucket = int(single_first_bucket)
+        if buckets is not None:
+            _set_buckets(options, buckets)
+        reducer = c_void_p()
+        world._call(
+            lib.dsc_bucket_reducer_create, tensors.array, tensors.length, byref(options), byref(reducer)
+        )
+        assert reducer.value is not None
+        self._world = world
+        self._dtype = dtype
+        self._owner: Optional[_Handle] = _Handle(reducer.value)
+        self._handle = reducer.value
+        self._expected = [(buffer.count, buffer.dtype) for buffer in tensors.buffers]
+        self._shapes = [buffer.shape for buffer in tensors.buffers]
+        self._elements = [getattr(x, "dtype", None) for x in params]
+        self._views: dict[int, Any] = {}
+        self._grads: list[Any] = []
+
+    def begin(self) -> None:
+        """Starts an iteration; StateError names the parameters that the one before still misses."""
+        self._check(lib.dsc_bucket_reducer_begin(self._handle, None), "begin")
+        self._grads.clear()
+
+    def accumulate(self, i: int, g: Any) -> None:
+        """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
+        address, _ = self._gradient(i, g, "g", False)
+        self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, None), "accumulate")
+
+    def mark_ready(self, i: int, grad: Any = None) -> None:
+        """Marks the gradient of parameter i as ready; the last one of a bucket starts its reduction.
+
+        Args:
+            i: index of the parameter.
+            grad: an array like the parameter; finish() writes the average into it. None, or the parameter's
+                grad_view(): the gradient is there already and nothing is copied.
+        """
+        address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
+        code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, None)
+        if code < 0:
+            self._fail(code, last_message(), "mark_ready")
+        self._grads.append(owner)
+
+    def mark_unused(self, i: int) -> None:
+        """Says that this rank has no gradient for parameter i; it contributes zeros."""
+        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
+
+    def grad_view(self, i: int) -> Any:
+        """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
+
+        A gradient that is computed there is never copied. After finish() it holds the average until the next
+        begin(); between mark_ready() and finish() it must not be touched.
+        """
+        view = self._views.get(i)
+        if view is None:
+            address = c_void_p()
+            self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
+            element = _dtypes.numpy_type(self._expected[i][1], self._elements[i])
+            view = array_over(address.value or 0, self._shapes[i], element, self._owner)
+            self._views[i] = view
+        return view
+
+    def finish(self) -> None:
+        """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
+
+        StateError names the parameters that were not marked. Ctrl-C aborts the world and closes the reducer.
+        """
+        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, None)
+        self._grads.clear()
+        if code < 0:
+            self._fail(code, last_message(), "finish")
+
+    @property
+    def buckets(self) -> list[list[int]]:
+        """The parameter indices of each bucket, in launch order."""
+        n = len(self._expected)
+        indices, starts, n_buckets = (c_size_t * n)(), (c_size_t * (n + 1))(), c_size_t()
+        code = lib.dsc_bucket_reducer_buckets(self._handle, indices, starts, byref(n_buckets))
+        self._check(code, "buckets")
+        return bucket_lists(indices, starts, n_buckets.value)
+
+    def stats(self) -> list[OpStats]:
+        """Returns the running totals of the reducer's operations."""
+        return read_stats(lib.dsc_bucket_reducer_stats, self._handle)
+
+    def close(self) -> None:
+        """Releases the reducer; a reduction that runs is revoked on all ranks. Closing twice is fine."""
+        self._views.clear()
+        self._grads.clear()
+        self._handle, self._owner = 0, None
+
+    def __enter__(self) -> BucketReducer:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
+        """Locates a gradient, which must have the count and type of its parameter."""
+        address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
+        if not 0 <= i < len(self._expected):
+            raise IndexError(f"there is no parameter {i}; this reducer has {len(self._expected)}")
+        if (count, code) != self._expected[i]:
+            wanted, dtype = self._expected[i]
+            got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
+            raise ValueError(f"{argument} has {got}; parameter {i} has {wanted} of {_raw.Dtype(dtype).name.lower()}")
+        return address, owner
+
+    def _stop(self) -> None:
+        """Makes finish() return on all ranks."""
+        lib.dsc_comm_abort(self._world._handle)
+        lib.dsc_bucket_reducer_destroy(self._handle)
+
+    def _check(self, code: int, op: str) -> None:
+        if code < 0:
+            self._fail(code, last_message(), op)
+
+    def _fail(self, code: int, text: str, op: str) -> NoReturn:
+        self._world._fail(code, text, f"bucket_reducer_{op}")
+
+
+def _set_buckets(options: _raw.BucketReducerOptions, buckets: Sequence[Sequence[int]]) -> None:
+    flat = [index for bucket in buckets for index in bucket]
+    starts = [0]
+    for bucket in buckets:
+        starts.append(starts[-1] + len(bucket))
+    options.bucket_indices = (c_size_t * max(1, len(flat)))(*flat)
+    options.bucket_starts = (c_size_t * len(starts))(*starts)
+    options.n_buckets = len(buckets)

@@ -1,0 +1,117 @@
+"""Start-up and end of the world, the communicator of all ranks."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int32, c_void_p
+from typing import Any, Optional
+
+from libdsc import _dtypes, _interrupt, _raw
+from libdsc._library import check, last_message, lib
+from libdsc._communicator import Communicator, communicator_of, milliseconds
+from libdsc.errors import from_code
+
+
+def init_distributed(
+    *,
+    backend: Any = "auto",
+    rank: Optional[int] = None,
+    world_size: Optional[int] = None,
+    local_rank: Optional[int] = None,
+    init_method: Optional[str] = None,
+    job_id: Optional[str] = None,
+    device: Optional[int] = None,
+    port: Optional[int] = None,
+    sources: Optional[int] = None,
+    require_existing: bool = False,
+    rank_per_thread: bool = False,
+    init_timeout: Optional[float] = None,
+    timeout: Optional[float] = None,
+    stall_timeout: Optional[float] = None,
+) -> Communicator:
+    """Joins all ranks of the job into one world and returns it.
+
+    Rank and size come from the arguments, or from RANK and WORLD_SIZE, or from the launcher; without any of them
+    the process is a world of one rank. A second call without arguments, or with equal ones, returns the world that
+    exists.
+
+    Args:
+        backend: "auto", "host", "nccl" or "gloo".
+        rank: this process's number, 0 to world_size - 1.
+        world_size: the number of processes.
+        local_rank: this process's number on its host.
+        init_method: "env://" or "tcp://HOST:PORT".
+        job_id: keeps jobs on one host apart.
+        device: the number of the GPU to bind.
+        port: 1 to 65535; MASTER_PORT or 29500 if not given.
+        sources: bits of ``Source`` that rank and size may come from.
+        require_existing: return the world that exists and never make one.
+        rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
+        init_timeout: seconds until this call gives up (300).
+        timeout: seconds that every operation may take (300).
+        stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
+    """
+    given: dict[str, Any] = {
+        "rank": rank,
+        "world_size": world_size,
+        "local_rank": local_rank,
+        "init_method": None if init_method is None else init_method.encode(),
+        "job_id": None if job_id is None else job_id.encode(),
+        "device": device,
+        "port": port,
+        "sources": sources,
+        "backend": _dtypes.backend_code(backend) or None,
+        "require_existing": int(require_existing) or None,
+        "rank_per_thread": int(rank_per_thread) or None,
+        "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout),
+        "timeout_ms": None if timeout is None else milliseconds(timeout),
+        "stall_timeout_ms": None if stall_timeout is None else milliseconds(stall_timeout) if stall_timeout else 0,
+    }
+    options = _options({name: value for name, value in given.items() if value is not None})
+    handle = c_void_p()
+    if rank_per_thread or not _interrupt.on_main_thread():  # rank_per_thread: the world belongs to this thread
+        code = lib.dsc_init_distributed(options, byref(handle))
+        text = last_message()
+    else:
+        code, text = _interrupt.call_on_other_thread(lib.dsc_init_distributed, options, byref(handle))
+    if code < 0:
+        raise from_code(code, text, op="init_distributed")
+    assert handle.value is not None
+    return communicator_of(handle.value, is_world=True)
+
+
+def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:
+    """NULL when nothing was given, so that any world that exists is good enough."""
+    if not given:
+        return None
+    options = _raw.InitOptions()
+    check(lib.dsc_init_options_init(byref(options), ctypes.sizeof(options)))
+    for name, value in given.items():
+        setattr(options, name, value)
+    return options
+
+
+def world() -> Communicator:
+    """Returns the world; StateError before init_distributed() and after finalize()."""
+    handle = c_void_p()
+    check(lib.dsc_world(byref(handle)))
+    assert handle.value is not None
+    return communicator_of(handle.value, is_world=True)
+
+
+def is_initialized() -> bool:
+    """Says whether there is a world."""
+    initialized = c_int32()
+    check(lib.dsc_is_initialized(byref(initialized)))
+    return bool(initialized.value)
+
+
+def finalize() -> None:
+    """Waits for all ranks and ends the world. Collective; its groups fail with StateError afterwards."""
+    if not is_initialized():
+        check(lib.dsc_finalize())  # says what is wrong
+    current = world()
+    code = _interrupt.call(current._stop, lib.dsc_finalize)
+    current._handle = 0
+    if code < 0:
+        raise from_code(code, last_message(), op="finalize")

@@ -1,0 +1,202 @@
+"""Operations that were started and not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import os
+import threading
+import time
+from ctypes import byref, c_int32
+from typing import TYPE_CHECKING, Any, Callable, Generator, Optional
+
+from libdsc import _interrupt, _raw, errors
+from libdsc._library import check, last_message, lib
+
+if TYPE_CHECKING:
+    from libdsc._communicator import Communicator
+
+IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
+FOREVER_MS = -1
+
+# Handle -> what an operation that runs needs alive. A Work that is dropped leaves its entry to reap().
+_running: dict[int, tuple[Any, ...]] = {}
+_dropped: list[tuple[int, Optional[Callable[[], None]]]] = []
+_completing = threading.Lock()
+
+
+class Work:
+    """One operation that runs beside the program; it keeps its arrays alive until it has completed.
+
+    Wait for it with wait(), or with ``await`` in an asyncio program, or ask test(). An object that is dropped
+    lets the operation finish by itself.
+    """
+
+    __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "__weakref__")
+
+    def __init__(
+        self, handle: int, comm: Communicator, op: str, owners: tuple[Any, ...], at_end: Optional[Callable[[], None]]
+    ) -> None:
+        if _dropped:
+            reap()
+        self._handle = handle
+        self._comm = comm
+        self._op = op
+        self._completed = False
+        self._failure: Optional[errors.DscError] = None
+        self._at_end = at_end
+        _running[handle] = (owners, comm)
+
+    def __repr__(self) -> str:
+        return f"<libdsc.Work {self._op} on {self._comm.name!r}, {'completed' if self._completed else 'started'}>"
+
+    def test(self) -> bool:
+        """Says whether the operation has completed, with success or not; never blocks."""
+        if not self._completed:
+            completed = c_int32()
+            code = lib.dsc_work_test(self._handle, byref(completed))
+            if completed.value:
+                self._complete()
+            elif code < 0 and not self._completed:  # another thread may have completed it just now
+                check(code)
+        return self._completed
+
+    def wait(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the operation has completed; raises its failure.
+
+        With a timeout in seconds it returns False when that has passed; the operation goes on then. Ctrl-C
+        aborts the communicator.
+        """
+        if not self._completed:
+            code = self._wait(lib.dsc_work_wait, (self._handle, None), timeout)
+            if code == IN_PROGRESS:
+                return False
+            self._complete(succeeded=code == 0)
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def synchronize(self, timeout: Optional[float] = None) -> bool:
+        """As wait(); for an operation on a GPU too it returns only when nobody touches the arrays any more."""
+        if not self._completed:
+            code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
+            if code == IN_PROGRESS:
+                return False
+        return self.wait()
+
+    def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[float]) -> int:
+        """Waits in slices on the main thread, where a signal handler may have to run."""
+        if timeout is None and not _interrupt.on_main_thread():
+            return int(function(*arguments, FOREVER_MS))
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            while True:
+                left_ms = _interrupt.SLICE_MS
+                if end is not None:
+                    left_ms = max(0, min(left_ms, round((end - time.monotonic()) * 1000)))
+                code = int(function(*arguments, left_ms))
+                if code != IN_PROGRESS or end is not None and time.monotonic() >= end:
+                    return code
+        except BaseException:
+            self._comm.abort()
+            function(*arguments, int(_interrupt.AFTER_ABORT_S * 1000))
+            raise
+
+    def error(self) -> Optional[errors.DscError]:
+        """Returns the exception that wait() would raise, or None: it succeeded or it still runs."""
+        self.test()
+        return self._failure
+
+    def fileno(self) -> int:
+        """Returns a descriptor that becomes readable on completion; for select() and event loops, not to be read."""
+        if self._completed:
+            raise ValueError("the operation has completed and its descriptor is closed; ask test() first")
+        descriptor = c_int32()
+        check(lib.dsc_work_eventfd(self._handle, byref(descriptor)))
+        return descriptor.value
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> None:
+        if not self.test():
+            loop = asyncio.get_running_loop()
+            readable: asyncio.Future[None] = loop.create_future()
+            descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
+
+            def set_readable() -> None:
+                if not readable.done():
+                    readable.set_result(None)
+
+            loop.add_reader(descriptor, set_readable)
+            try:
+                await readable
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+        self.wait()
+
+    def _complete(self, succeeded: bool = False) -> None:
+        """Takes the result, gives the handle back and lets go of the arrays; once, whichever thread comes first."""
+        with _completing:
+            if self._completed:
+                return
+            if not succeeded:
+                info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
+                check(lib.dsc_work_error(self._handle, byref(info)))
+                if info.code < 0:
+                    self._failure = error_of(info, self._comm)
+            self._completed = True
+            _release(self._handle, self._at_end if self._failure is None else None)
+            self._at_end = None
+
+    def __del__(self) -> None:
+        try:
+            if not self._completed:
+                _dropped.append((self._handle, self._at_end))
+                reap()
+        except Exception:  # at interpreter shutdown anything may be gone already
+            pass
+
+
+def error_of(info: _raw.ErrorInfo, comm: Communicator) -> errors.DscError:
+    """Makes the exception that an error record of the library describes."""
+    ranks = tuple(info.ranks[: min(info.n_ranks, len(info.ranks))])
+    return errors.from_code(
+        info.code,
+        info.text.decode(errors="replace"),
+        rank=info.rank if info.rank >= 0 else None,
+        ranks=ranks,
+        group=comm.name,
+        op=info.operation.decode() or None,
+        sequence=info.sequence or None,
+    )
+
+
+def _release(handle: int, at_end: Optional[Callable[[], None]]) -> None:
+    lib.dsc_work_destroy(handle)
+    owners = _running.pop(handle, None)
+    if at_end is not None:
+        at_end()
+    del owners  # not before at_end(), which reads from what they own
+
+
+def reap() -> None:
+    """Lets go of the arrays of dropped operations that have completed since."""
+    for entry in _dropped[:]:
+        handle, at_end = entry
+        completed = c_int32()
+        code = lib.dsc_work_test(handle, byref(completed))
+        if code < 0 or completed.value:
+            _dropped.remove(entry)
+            succeeded = code >= 0 and lib.dsc_work_wait(handle, None, 0) >= 0
+            _release(handle, at_end if succeeded else None)
+
+
+@atexit.register
+def _leave_running() -> None:
+    """The process ends while operations run: their arrays must not be freed under the library's hands."""
+    reap()
+    for owners in _running.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owners))

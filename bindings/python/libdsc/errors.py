@@ -1,0 +1,236 @@
+"""One exception class per error code of the library, all derived from DscError."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, Optional
+
+from libdsc._raw import Result
+
+
+class DscError(Exception):
+    """A call into libdsc failed.
+
+    Attributes:
+        code: the code, a ``Result`` such as ``Result.ERR_TIMEOUT``.
+        message: what was expected and what came.
+        rank: the first rank at fault, in the communicator's numbers; None if not known or not one of them.
+        ranks: all ranks at fault.
+        group: the communicator's name, or None.
+        op: the operation that failed, such as "all_reduce", or None.
+        sequence: its number in the communicator, from 1, or None.
+    """
+
+    default_code = Result.ERR_INTERNAL
+
+    def __init__(
+        self,
+        message: str,
+        code: Optional[int] = None,
+        rank: Optional[int] = None,
+        ranks: tuple[int, ...] = (),
+        group: Optional[str] = None,
+        op: Optional[str] = None,
+        sequence: Optional[int] = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = self.default_code if code is None else code
+        self.rank, self.ranks, self.group, self.op, self.sequence = rank, ranks, group, op, sequence
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        details = (self.message, self.code, self.rank, self.ranks, self.group, self.op, self.sequence)
+        return type(self), details
+
+
+class InvalidArgError(DscError, ValueError):
+    """An argument is wrong; nothing happened."""
+
+    default_code = Result.ERR_INVALID_ARG
+
+
+class BadHandleError(DscError, ValueError):
+    """The object was closed, or belongs to a world that has ended."""
+
+    default_code = Result.ERR_BAD_HANDLE
+
+
+class StateError(DscError, RuntimeError):
+    """The call does not fit the object's state."""
+
+    default_code = Result.ERR_STATE
+
+
+class ForkedError(DscError, RuntimeError):
+    """Called in a child made by fork()."""
+
+    default_code = Result.ERR_FORKED
+
+
+class BusyError(DscError, RuntimeError):
+    """Another thread is inside a call on this communicator."""
+
+    default_code = Result.ERR_BUSY
+
+
+class ReentrantError(DscError, RuntimeError):
+    """Called from inside a callback that may not call."""
+
+    default_code = Result.ERR_REENTRANT
+
+
+class NomemError(DscError, MemoryError):
+    """Out of memory."""
+
+    default_code = Result.ERR_NOMEM
+
+
+class NospaceError(DscError, MemoryError):
+    """Shared memory could not be reserved."""
+
+    default_code = Result.ERR_NOSPACE
+
+
+class SystemError(DscError, OSError):
+    """A system call failed."""
+
+    default_code = Result.ERR_SYSTEM
+
+
+class TimeoutError(DscError, builtins.TimeoutError):
+    """The deadline passed; the message names the missing ranks."""
+
+    default_code = Result.ERR_TIMEOUT
+
+
+class PeerError(DscError, ConnectionError):
+    """Another rank is gone or no longer runs; the base of the three classes that say how."""
+
+    default_code = Result.ERR_PEER_DEAD
+
+
+class PeerDeadError(PeerError):
+    """A rank's process ended without leaving."""
+
+    default_code = Result.ERR_PEER_DEAD
+
+
+class PeerStalledError(PeerError):
+    """A rank's process no longer runs: it is stopped, swapped out or dumping core."""
+
+    default_code = Result.ERR_PEER_STALLED
+
+
+class PeerLeftError(PeerError):
+    """A rank left the group or exited in an orderly way."""
+
+    default_code = Result.ERR_PEER_LEFT
+
+
+class MismatchError(DscError, RuntimeError):
+    """The ranks called different operations, or the same with different arguments."""
+
+    default_code = Result.ERR_MISMATCH
+
+
+class RevokedError(DscError, RuntimeError):
+    """The communicator failed earlier or was aborted; the message gives the first cause."""
+
+    default_code = Result.ERR_REVOKED
+
+
+class AuthError(DscError, PermissionError):
+    """Authentication failed."""
+
+    default_code = Result.ERR_AUTH
+
+
+class ProtocolError(DscError, RuntimeError):
+    """The other side does not speak this protocol."""
+
+    default_code = Result.ERR_PROTOCOL
+
+
+class VersionError(DscError, RuntimeError):
+    """Versions that do not work together."""
+
+    default_code = Result.ERR_VERSION
+
+
+class ConfigError(DscError, ValueError):
+    """Settings are impossible or differ between ranks."""
+
+    default_code = Result.ERR_CONFIG
+
+
+class AddrInUseError(DscError, OSError):
+    """The meeting name is held by another job."""
+
+    default_code = Result.ERR_ADDR_IN_USE
+
+
+class NoBackendError(DscError, RuntimeError):
+    """A library, driver or symbol is missing."""
+
+    default_code = Result.ERR_NO_BACKEND
+
+
+class BackendError(DscError, RuntimeError):
+    """A backend failed; the message carries its code and text."""
+
+    default_code = Result.ERR_BACKEND
+
+
+class BackendStuckError(DscError, RuntimeError):
+    """A backend does not come back."""
+
+    default_code = Result.ERR_BACKEND_STUCK
+
+
+class UnsupportedError(DscError, NotImplementedError):
+    """Valid, but not offered by this version."""
+
+    default_code = Result.ERR_UNSUPPORTED
+
+
+class OverflowError(DscError, builtins.OverflowError):
+    """A size does not fit."""
+
+    default_code = Result.ERR_OVERFLOW
+
+
+class CallbackError(DscError, RuntimeError):
+    """A callback failed."""
+
+    default_code = Result.ERR_CALLBACK
+
+
+class NonfiniteError(DscError, ArithmeticError):
+    """A NaN or an infinity was found."""
+
+    default_code = Result.ERR_NONFINITE
+
+
+class InternalError(DscError, RuntimeError):
+    """A bug in the library."""
+
+    default_code = Result.ERR_INTERNAL
+
+
+BY_CODE: dict[int, type[DscError]] = {
+    kind.default_code: kind
+    for kind in globals().copy().values()
+    if isinstance(kind, type) and issubclass(kind, DscError) and kind not in (DscError, PeerError)
+}
+
+
+def from_code(code: int, message: str, **details: Any) -> DscError:
+    """Returns the exception for a code; a code that this version does not know is a plain DscError."""
+    try:
+        code = Result(code)
+    except ValueError:
+        pass
+    return BY_CODE.get(code, DscError)(message, code, **details)

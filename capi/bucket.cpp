@@ -1,0 +1,70 @@
+#include "dsc/bucket.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/guard.hpp"
+#include "bucket_plan/plan.hpp"
+#include "bucket_plan/shard.hpp"
+#include "checks.hpp"
+#include "dtype/dtype.hpp"
+
+namespace {
+
+bool as_bool(int32_t value, const char* name) {
+  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+  return value == 1;
+}
+
+std::vector<dsc::PlanTensor> described(const size_t* counts, const dsc_dtype_t* dtypes,
+                                       const int32_t* devices, const uint8_t* expect_sparse, size_t n) {
+  std::vector<dsc::PlanTensor> tensors;
+  for (size_t i = 0; i < n; ++i) {
+    const size_t element_bytes = dsc::dtype_bytes(dtypes[i]);
+    if (element_bytes == 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, which is no element type", i, dtypes[i]);
+    if (expect_sparse && expect_sparse[i] > 1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "expect_sparse[%zu] is %d, expected 0 or 1", i, expect_sparse[i]);
+    tensors.push_back({counts[i], element_bytes, dtypes[i], devices ? devices[i] : 0,
+                       expect_sparse && expect_sparse[i] == 1});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+dsc_result_t dsc_bucket_plan(const size_t* counts, const dsc_dtype_t* dtypes, const int32_t* devices,
+                             const uint8_t* expect_sparse, const size_t* order, size_t n,
+                             const size_t* limits, size_t n_limits, size_t* indices, size_t* starts,
+                             size_t* bucket_limits, size_t* n_buckets) {
+  return dsc::guard_pure(__func__, [&] {
+    if (n == 0) dsc::fail(DSC_ERR_INVALID_ARG, "n is 0, expected 1 or more");
+    if (n_limits == 0) dsc::fail(DSC_ERR_INVALID_ARG, "n_limits is 0, expected 1 or more");
+    dsc::require(counts, "counts");
+    dsc::require(dtypes, "dtypes");
+    dsc::require(limits, "limits");
+    dsc::require(indices, "indices");
+    dsc::require(starts, "starts");
+    dsc::require(n_buckets, "n_buckets");
+    const auto tensors = described(counts, dtypes, devices, expect_sparse, n);
+    const auto plan = dsc::plan_buckets(tensors, {order, order ? n : 0}, {limits, n_limits});
+    std::ranges::copy(plan.indices, indices);
+    std::ranges::copy(plan.starts, starts);
+    if (bucket_limits) std::ranges::copy(plan.limits, bucket_limits);
+    *n_buckets = plan.buckets();
+  });
+}
+
+dsc_result_t dsc_shard_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
+                               int32_t drop_last, size_t* indices, size_t capacity, size_t* n_indices) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(n_indices, "n_indices");
+    if (capacity > 0) dsc::require(indices, "indices");
+    const dsc::Sharding sharding{count, shards, as_bool(shuffle, "shuffle"), seed,
+                                 as_bool(drop_last, "drop_last")};
+    const size_t size = dsc::shard_size(sharding);
+    dsc::check_shard(sharding, shard);
+    if (capacity > 0) dsc::shard_indices(sharding, shard, {indices, capacity});
+    *n_indices = size;
+  });
+}

@@ -1,0 +1,60 @@
+// Checks of arguments. Each names the argument, what was expected and what came.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+
+template <typename T>
+T& require(T* pointer, const char* name) {
+  if (!pointer) fail(DSC_ERR_INVALID_ARG, "%s is NULL", name);
+  return *pointer;
+}
+
+inline void check_dtype(int32_t dtype) {
+  if (!is_dtype(dtype)) fail(DSC_ERR_INVALID_ARG, "dtype is %d, expected 1 (i8) to 13 (bool)", dtype);
+}
+
+inline void check_reduction(int32_t op, int32_t dtype) {
+  check_dtype(dtype);
+  if (!is_op(op)) fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor)", op);
+  if (const char* reason = op_unsupported_reason(op, dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(op), dtype_name(dtype), reason);
+}
+
+inline void check_rank(const char* name, int32_t rank, int32_t size) {
+  if (rank < 0 || rank >= size) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d", name, rank, size - 1);
+}
+
+inline void check_stream(const void* stream) {
+  if (stream) fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version moves host memory only");
+}
+
+// Bytes of `count` elements times `parts`.
+inline size_t checked_bytes(size_t count, int32_t dtype, size_t parts) {
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(count, dtype_bytes(dtype), &bytes) ||
+      __builtin_mul_overflow(bytes, parts, &bytes) || bytes > SIZE_MAX / 2)
+    fail(DSC_ERR_OVERFLOW, "count is %zu: %zu x %zu x %zu bytes do not fit the address space", count, count,
+         parts, dtype_bytes(dtype));
+  return bytes;
+}
+
+inline void check_buffer(const char* name, const void* data, size_t bytes) {
+  if (!data && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected %zu bytes", name, bytes);
+}
+
+// Buffers that are not in place must not overlap.
+inline void check_overlap(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes,
+                          const char* in_place) {
+  const auto* s = static_cast<const std::byte*>(send);
+  const auto* r = static_cast<const std::byte*>(recv);
+  if (send_bytes > 0 && recv_bytes > 0 && s < r + recv_bytes && r < s + send_bytes)
+    fail(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers, or in place: %s", in_place);
+}
+
+}  // namespace dsc

@@ -1,0 +1,203 @@
+#include "dsc/comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "error_info.hpp"
+#include "op_stats.hpp"
+
+namespace {
+
+constexpr size_t kFirstGroupOptionsSize = 24;
+static_assert(sizeof(dsc_group_options_t) == kFirstGroupOptionsSize,
+              "no padding, and nothing but appended fields");
+
+dsc_group_options_t default_group_options() {
+  dsc_group_options_t options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+dsc::GroupOptions read_group_options(const dsc_group_options_t* given) {
+  const auto options = dsc::read_sized(given, default_group_options(), kFirstGroupOptionsSize, "options");
+  if (options.timeout_ms < 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->timeout_ms is %d, expected 1 or more, or 0 for the parent's",
+              options.timeout_ms);
+  if (options.reserved != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  return {options.name ? options.name : "", options.timeout_ms};
+}
+
+dsc_comm_t* open_comm(std::shared_ptr<dsc::Comm> comm) {
+  return comm ? dsc::open_handle<dsc_comm_t>(dsc::HandleKind::kComm, std::move(comm)) : nullptr;
+}
+
+void copy_out(const std::string& text, char* target, size_t bytes, const char* name) {
+  dsc::require(target, name);
+  if (text.size() + 1 > bytes)
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s has %zu bytes, %zu are needed", name, bytes, text.size() + 1);
+  std::memcpy(target, text.c_str(), text.size() + 1);
+}
+
+std::string environment_value(const dsc::Comm& comm, const std::string& variable) {
+  const dsc::WorldInfo& info = comm.world_info();
+  if (variable == "RANK") return std::to_string(comm.rank());
+  if (variable == "WORLD_SIZE") return std::to_string(comm.size());
+  if (variable == "LOCAL_RANK") return std::to_string(info.local_rank);
+  if (variable == "LOCAL_WORLD_SIZE") return std::to_string(info.local_size);
+  if (variable == "MASTER_ADDR") return info.master_addr;
+  if (variable == "MASTER_PORT") return std::to_string(info.master_port);
+  if (variable == "DSC_SOURCE") return info.source;
+  if (variable == "DSC_REPORT") return info.report;
+  dsc::fail(DSC_ERR_INVALID_ARG,
+            "unknown variable \"%.48s\", expected RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
+            "MASTER_ADDR, MASTER_PORT, "
+            "DSC_SOURCE or DSC_REPORT",
+            variable.c_str());
+}
+
+}  // namespace
+
+dsc_result_t dsc_comm_rank(dsc_comm_t* comm, int32_t* rank) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(rank, "rank") = pinned->rank();
+  });
+}
+
+dsc_result_t dsc_comm_size(dsc_comm_t* comm, int32_t* size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(size, "size") = pinned->size();
+  });
+}
+
+dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(local_rank, "local_rank") = pinned->world_info().local_rank;
+  });
+}
+
+dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(local_size, "local_size") = pinned->world_info().local_size;
+  });
+}
+
+dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(backend, "backend") = DSC_BACKEND_HOST;
+  });
+}
+
+dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_bytes) {
+  return dsc::guard(__func__, [&] { copy_out(dsc::pin_comm(comm)->name(), name, name_bytes, "name"); });
+}
+
+dsc_result_t dsc_comm_env(dsc_comm_t* comm, const char* variable, char* value, size_t value_bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(variable, "variable");
+    copy_out(environment_value(*pinned, variable), value, value_bytes, "value");
+  });
+}
+
+dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(global_rank, "global_rank");
+    dsc::check_rank("group_rank", group_rank, pinned->size());
+    *global_rank = pinned->global_rank(group_rank);
+  });
+}
+
+dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(group_rank, "group_rank");
+    dsc::check_rank("global_rank", global_rank, pinned->world_info().local_size);
+    *group_rank = pinned->group_rank(global_rank);
+  });
+}
+
+dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_group_options(), kFirstGroupOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_group_options_t* options,
+                            dsc_comm_t** group) {
+  return dsc::guard(__func__, [&] {
+    if (group) *group = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(group, "group");
+    if (color < -1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "color is %d, expected 0 or more, or -1 for no group", color);
+    *group = open_comm(inside->split(color, key, read_group_options(options)));
+  });
+}
+
+dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32_t n_ranks,
+                                   const dsc_group_options_t* options, dsc_comm_t** group) {
+  return dsc::guard(__func__, [&] {
+    if (group) *group = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(group, "group");
+    dsc::require(ranks, "ranks");
+    if (n_ranks < 1 || n_ranks > inside->size())
+      dsc::fail(DSC_ERR_INVALID_ARG, "n_ranks is %d, expected 1 to %d", n_ranks, inside->size());
+    for (int32_t i = 0; i < n_ranks; ++i) {
+      dsc::check_rank("an entry of ranks", ranks[i], inside->size());
+      if (std::find(ranks, ranks + i, ranks[i]) != ranks + i)
+        dsc::fail(DSC_ERR_INVALID_ARG, "rank %d stands twice in ranks", ranks[i]);
+    }
+    *group =
+        open_comm(inside->create_group({ranks, static_cast<size_t>(n_ranks)}, read_group_options(options)));
+  });
+}
+
+dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    if (timeout_ms < 1) dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 1 or more", timeout_ms);
+    pinned->set_timeout_ms(timeout_ms);
+  });
+}
+
+dsc_result_t dsc_comm_abort(dsc_comm_t* comm) {
+  return dsc::guard(__func__, [&] { dsc::pin_comm(comm)->abort(); });
+}
+
+dsc_result_t dsc_comm_finalize(dsc_comm_t* comm) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    inside->finalize();
+  });
+}
+
+dsc_result_t dsc_comm_destroy(dsc_comm_t* comm) {
+  return dsc::guard(__func__, [&] {
+    if (!comm) return;
+    auto pinned = dsc::pin_comm(comm);
+    pinned.close();
+    pinned->leave();
+  });
+}
+
+dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info) {
+  return dsc::guard(__func__, [&] { dsc::write_error_info(dsc::pin_comm(comm)->failure(), info); });
+}
+
+dsc_result_t dsc_comm_stats(dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count) {
+  return dsc::guard(__func__,
+                    [&] { dsc::write_op_stats(dsc::pin_comm(comm)->stats(), stats, capacity, count); });
+}

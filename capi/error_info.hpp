@@ -1,0 +1,12 @@
+// Failures in the caller's terms.
+#pragma once
+
+#include "base/options.hpp"
+#include "control/failure.hpp"
+#include "dsc/comm.h"
+
+namespace dsc {
+
+void write_error_info(const Failure& failure, dsc_error_info_t* info);
+
+}  // namespace dsc

@@ -1,0 +1,279 @@
+/**
+ * @file comm.h
+ * @brief Communicators: queries, groups, time-outs, failure, statistics.
+ */
+#ifndef DSC_COMM_H
+#define DSC_COMM_H
+
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
+typedef struct dsc_group_options {
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const char* name;   /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
+  int32_t timeout_ms; /**< deadline of every operation; 0 (default): the parent's */
+  int32_t reserved;   /**< 0 */
+} dsc_group_options_t;
+
+/**
+ * @brief What is known about a failure. Lists are cut to what fits.
+ */
+typedef struct dsc_error_info {
+  size_t struct_size; /**< in: size of this struct as the caller compiled it */
+  uint64_t group;     /**< id of the communicator */
+  uint64_t sequence;  /**< number of the operation in that communicator, from 1; 0: none */
+  int64_t elapsed_ns; /**< how long the operation had run */
+  int32_t code;       /**< DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running */
+  int32_t revoked;    /**< 1: the communicator no longer works */
+  int32_t rank;       /**< first rank at fault in this communicator; -1: not known */
+  int32_t n_ranks;    /**< number of valid entries in ranks */
+  int32_t ranks[64];  /**< ranks at fault */
+  int32_t system_error; /**< errno; 0: none */
+  int32_t native_code;  /**< code of a backend; 0: none */
+  char operation[32];   /**< such as "all_reduce"; empty: none */
+  char text[512];       /**< one sentence */
+} dsc_error_info_t;
+
+/** @brief Running totals of one operation at one size class. */
+typedef struct dsc_op_stats {
+  size_t struct_size;   /**< in the first element: size of this struct as the caller compiled it */
+  uint64_t bytes_class; /**< smallest power of two not below the bytes of a call; 0 for calls without data */
+  uint64_t count;       /**< completed calls */
+  uint64_t bytes;       /**< sum of the calls' bytes: those of the larger of the two buffers */
+  uint64_t waiting_ns;  /**< time until the other ranks had arrived */
+  uint64_t moving_ns;   /**< time from then until completion */
+  char operation[32];   /**< such as "all_reduce" */
+} dsc_op_stats_t;
+
+/**
+ * @brief Gives the calling rank's number in a communicator.
+ * @param[in] comm communicator
+ * @param[out] rank 0 to size - 1
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_rank(dsc_comm_t* comm, int32_t* rank);
+
+/**
+ * @brief Gives the number of ranks of a communicator.
+ * @param[in] comm communicator
+ * @param[out] size 1 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_size(dsc_comm_t* comm, int32_t* size);
+
+/**
+ * @brief Gives the calling rank's number among the ranks of the world on its host.
+ * @param[in] comm communicator
+ * @param[out] local_rank 0 to local size - 1
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank);
+
+/**
+ * @brief Gives the number of ranks of the world on the calling rank's host.
+ * @param[in] comm communicator
+ * @param[out] local_size 1 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size);
+
+/**
+ * @brief Gives the backend that moves host memory in a communicator.
+ * @param[in] comm communicator
+ * @param[out] backend one of ::dsc_backend
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend);
+
+/**
+ * @brief Copies the name of a communicator; the world's is "world".
+ * @param[in] comm communicator
+ * @param[out] name receives the name, ended by a zero
+ * @param[in] name_bytes size of name; 32 is always enough
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (also when name_bytes is too small); DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_bytes);
+
+/**
+ * @brief Gives a setting that other code reads from the environment, as this world has it.
+ * @param[in] comm communicator
+ * @param[in] variable "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+ *            "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up found and what was
+ * missing)
+ * @param[out] value receives the text, ended by a zero
+ * @param[in] value_bytes size of value
+ *
+ * Collective: no. Blocking: no. Threads: any. The environment itself is never written.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (unknown variable, or value_bytes too small: the
+ * message says how many are needed); DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_env(dsc_comm_t* comm, const char* variable, char* value, size_t value_bytes);
+
+/**
+ * @brief Translates a rank of a communicator into the world's rank.
+ * @param[in] comm communicator
+ * @param[in] group_rank 0 to size - 1
+ * @param[out] global_rank rank in the world
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank);
+
+/**
+ * @brief Translates a rank of the world into a communicator's rank.
+ * @param[in] comm communicator
+ * @param[in] global_rank rank in the world
+ * @param[out] group_rank rank in the communicator; -1: not a member
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank);
+
+/**
+ * @brief Fills group options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_group_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size);
+
+/**
+ * @brief Divides a communicator: ranks of one color form a group, ordered by key, then by rank.
+ * @param[in] comm the parent
+ * @param[in] color 0 or more; -1: this rank joins no group
+ * @param[in] key order inside the group, any value
+ * @param[in] options NULL: defaults; the same on all ranks of a group
+ * @param[out] group the new communicator; NULL with color -1 and on failure
+ *
+ * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all came.
+ * Ownership: the group is the caller's, to be given to dsc_comm_destroy(); it keeps what it needs of its
+ * parent alive. Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_MISMATCH; DSC_ERR_TIMEOUT;
+ * DSC_ERR_PEER_DEAD; DSC_ERR_PEER_STALLED; DSC_ERR_PEER_LEFT; DSC_ERR_REVOKED; DSC_ERR_NOSPACE;
+ * DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key,
+                                    const dsc_group_options_t* options, dsc_comm_t** group);
+
+/**
+ * @brief Makes a group of the listed ranks. Every rank of the parent calls it with the same list.
+ * @param[in] comm the parent
+ * @param[in] ranks ranks of comm, each at most once; their order is the order in the group
+ * @param[in] n_ranks 1 to size
+ * @param[in] options NULL: defaults; the same on all members
+ * @param[out] group the new communicator; NULL on a rank that is not listed and on failure
+ *
+ * Collective: yes, every rank of comm. Blocking: until all came. Ownership, threads: as dsc_comm_split().
+ * @return as dsc_comm_split(); DSC_ERR_MISMATCH when the lists differ; DSC_OK on a rank that is not listed
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32_t n_ranks,
+                                           const dsc_group_options_t* options, dsc_comm_t** group);
+
+/**
+ * @brief Sets the deadline of the operations that start from now on.
+ * @param[in] comm communicator
+ * @param[in] timeout_ms 1 or more
+ *
+ * An operation's time counts from when the operations before it have finished. When it passes, the
+ * communicator is revoked on all ranks. Collective: no (but give all ranks the same). Blocking: no. Threads:
+ * any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms);
+
+/**
+ * @brief Revokes a communicator on all ranks: pending and later operations fail with DSC_ERR_REVOKED.
+ * @param[in] comm communicator
+ *
+ * Collective: no. Blocking: no. Threads: any, also while another thread is inside an operation on it.
+ * @return DSC_OK, also when it failed before; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_abort(dsc_comm_t* comm);
+
+/**
+ * @brief Waits until all ranks have called it and all operations are done; afterwards only destroy is useful.
+ * @param[in] comm communicator
+ *
+ * Collective: yes. Blocking: until all ranks called it, or the time-out. Threads: one at a time per
+ * communicator.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE if called twice; and the failures of an
+ * operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_finalize(dsc_comm_t* comm);
+
+/**
+ * @brief Releases a communicator. Ranks that wait for this one get DSC_ERR_PEER_LEFT.
+ * @param[in] comm communicator; NULL does nothing
+ *
+ * Collective: no. Blocking: no; operations of other threads and work objects that still run end with
+ * DSC_ERR_REVOKED. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_destroy(dsc_comm_t* comm);
+
+/**
+ * @brief Tells the first failure of a communicator, or a stalled rank that is being waited for.
+ * @param[in] comm communicator
+ * @param[in,out] info struct_size must be set; filled up to that size
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK (info->code is DSC_OK when nothing failed); DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info);
+
+/**
+ * @brief Gives running totals per operation and size class.
+ * @param[in] comm communicator
+ * @param[out] stats array of capacity elements; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity elements of stats
+ * @param[out] count number of totals there are, which may exceed capacity
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_stats(dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_COMM_H */

@@ -1,0 +1,113 @@
+/**
+ * @file init.h
+ * @brief Start-up: from "I was started by something" to a working group of ranks.
+ */
+#ifndef DSC_INIT_H
+#define DSC_INIT_H
+
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @brief Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is needed.
+ */
+typedef struct dsc_init_options {
+  size_t struct_size;      /**< size of this struct as the caller compiled it */
+  const char* init_method; /**< "env://" or "tcp://HOST:PORT"; NULL: env:// */
+  const char* job_id;      /**< keeps jobs on one host apart; NULL: from the launcher, or none */
+  int32_t backend;         /**< ::dsc_backend; default DSC_BACKEND_AUTO */
+  int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
+                   or the launcher */
+  int32_t world_size; /**< 1 or more, given together with rank; -1 (default): from the environment or the
+                         launcher */
+  int32_t local_rank; /**< rank on this host; -1 (default): from the environment, or derived */
+  int32_t device;     /**< number of the GPU to bind; -1 (default): none is bound */
+  int32_t port;       /**< 1 to 65535; 0 (default): MASTER_PORT, or 29500 */
+  uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
+  int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
+  int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0 */
+  int32_t init_timeout_ms;  /**< deadline of this call, 1 or more; default 300,000 */
+  int32_t timeout_ms; /**< deadline of every operation, 1 or more; default 300,000; inherited by groups */
+  int32_t stall_timeout_ms; /**< a process that has not run for so long fails its groups; 0: never; default
+                               30,000 */
+} dsc_init_options_t;
+
+/**
+ * @brief Fills options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_init_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the first release's
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size);
+
+/**
+ * @brief Joins all ranks of the job into one world.
+ *
+ * Rank and size come from, in this order: the options; RANK and WORLD_SIZE; PMIx; the variables of another
+ * launcher; otherwise the process is a world of one rank. All ranks must be on one host (several hosts:
+ * DSC_ERR_UNSUPPORTED).
+ *
+ * A second call with NULL or equal options returns the world that exists; other options are DSC_ERR_STATE
+ * naming the first option that differs. A call after dsc_finalize() makes a new world. With rank_per_thread
+ * every call makes a new rank, which only its handle and, on the calling thread, dsc_world() reach.
+ *
+ * @param[in] options NULL: all defaults
+ * @param[out] world the world; stays NULL on failure
+ *
+ * Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms passed.
+ * Ownership: options are read during the call only; the world lives until dsc_finalize() or
+ * dsc_comm_destroy(). Threads: any; a call while another one runs on the same process (without
+ * rank_per_thread) waits for it.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are impossible or differ,
+ * on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come); DSC_ERR_ADDR_IN_USE (another job holds
+ * the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND; DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_PROTOCOL;
+ * DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world);
+
+/**
+ * @brief Gives the world of this process, or of this thread if it made one with rank_per_thread.
+ * @param[out] world the world; set to NULL on failure
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_STATE before dsc_init_distributed() and after dsc_finalize(); DSC_ERR_INVALID_ARG;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_world(dsc_comm_t** world);
+
+/**
+ * @brief Says whether dsc_world() has a world to give.
+ * @param[out] initialized 1 or 0
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK or DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
+
+/**
+ * @brief Ends the world that dsc_world() gives: waits for all ranks, then releases it.
+ *
+ * If the world failed before, it is released without waiting. Its groups stay valid as handles but every
+ * operation on them is DSC_ERR_STATE.
+ *
+ * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
+ * @return DSC_OK; DSC_ERR_STATE if there is no world; DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not
+ * all ranks came: the world is released all the same; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_finalize(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_INIT_H */

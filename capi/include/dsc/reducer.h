@@ -1,0 +1,248 @@
+/**
+ * @file reducer.h
+ * @brief Gradients reduced in buckets while they are being computed.
+ */
+#ifndef DSC_REDUCER_H
+#define DSC_REDUCER_H
+
+#include <dsc/comm.h>
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief One tensor of a list. All elements of a list have the same struct_size. */
+typedef struct dsc_tensor {
+  size_t struct_size;    /**< size of this struct as the caller compiled it */
+  void* data;            /**< first element, contiguous; may be NULL where only the description is used */
+  size_t count;          /**< elements */
+  const int64_t* shape;  /**< ndim sizes; NULL: only count is known */
+  const char* name;      /**< for messages; NULL: "parameter INDEX" */
+  int32_t dtype;         /**< ::dsc_dtype */
+  int32_t ndim;          /**< entries of shape */
+  int32_t device;        /**< -1: host memory */
+  int32_t expect_sparse; /**< 0 */
+} dsc_tensor_t;
+
+/** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
+typedef struct dsc_bucket_reducer_options {
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  size_t bucket_bytes;       /**< a bucket is closed when it holds so much; default 26,214,400 (25 MiB) */
+  size_t first_bucket_bytes; /**< the same for the bucket that is launched first; default 1,048,576 */
+  const size_t*
+      bucket_indices; /**< explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned */
+  const size_t* bucket_starts; /**< n_buckets + 1 entries; NULL: planned */
+  size_t n_buckets;            /**< 0: planned */
+  int32_t average;             /**< ::dsc_average; default DSC_AVERAGE_PRE */
+  int32_t sync;                /**< 1 (default): copy rank 0's parameters to all ranks at creation */
+  int32_t
+      single_first_bucket; /**< 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0 */
+  int32_t reserved;        /**< 0 */
+} dsc_bucket_reducer_options_t;
+
+/**
+ * @brief Checks that all ranks have the same parameters: number, types, counts and shapes.
+ * @param[in] comm communicator
+ * @param[in] params parameters; data is not used
+ * @param[in] n_params number of parameters, 0 or more
+ *
+ * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
+ * communicator.
+ * @return DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on all ranks (the
+ * communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params);
+
+/**
+ * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
+ * @param[in] comm communicator
+ * @param[in] tensors same counts and types on all ranks; data is written on the other ranks
+ * @param[in] n_tensors number of tensors, 0 or more
+ * @param[in] root rank whose tensors are copied
+ * @param[in] buffer_bytes a buffer is sent when it holds so much; 0: 262,144,000 (250 MiB), as PyTorch
+ *
+ * Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept. Threads: one at a time
+ * per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
+                                             int32_t root, size_t buffer_bytes);
+
+/**
+ * @brief Fills reducer options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_bucket_reducer_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_t* options,
+                                                     size_t struct_size);
+
+/**
+ * @brief Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank 0's
+ * parameters.
+ *
+ * Without explicit buckets the parameters, given in forward order, are planned by dsc_bucket_plan() with the
+ * limits first_bucket_bytes and bucket_bytes, and the list of buckets is reversed, so that those of the last
+ * layers come first.
+ *
+ * @param[in] comm communicator; the reducer uses a group of its own made from it
+ * @param[in] params parameters in forward order; data is written when sync is 1 (on ranks other than 0), else
+ * unused
+ * @param[in] n_params 1 or more
+ * @param[in] options NULL: defaults; the same on all ranks
+ * @param[out] reducer the new reducer; NULL on failure
+ *
+ * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is used during
+ * the call only. Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types or devices, or
+ * misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options differ between ranks;
+ * DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
+                                               const dsc_bucket_reducer_options_t* options,
+                                               dsc_bucket_reducer_t** reducer);
+
+/**
+ * @brief Starts an iteration.
+ * @param[in] reducer reducer
+ * @param[in] stream NULL for host memory
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
+ * gradient are named); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream);
+
+/**
+ * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+ *
+ * For several backward passes per optimizer step: nothing is communicated; the sum is what
+ * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the parameter's type at every addition.
+ *
+ * @param[in] reducer reducer, between begin and finish
+ * @param[in] index parameter
+ * @param[in] gradient elements as the parameter's; not the parameter's own view
+ * @param[in] stream NULL for host memory
+ *
+ * Collective: no. Blocking: no. Ownership: gradient is read during the call only. Threads: any, different
+ * parameters at once.
+ * @return DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t index,
+                                                   const void* gradient, void* stream);
+
+/**
+ * @brief Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
+ *
+ * Buckets start strictly in their order, the same on all ranks. What was accumulated is added.
+ *
+ * @param[in] reducer reducer, between begin and finish
+ * @param[in] index parameter
+ * @param[in,out] gradient elements as the parameter's: read now, and written with the result by
+ *                dsc_bucket_reducer_finish(). NULL or the parameter's view: the gradient stands in the view
+ * already, nothing is copied.
+ * @param[in] stream NULL for host memory
+ *
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no. Ownership: gradient
+ * must stay valid until finish. Threads: any, several at once.
+ * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index, or memory that
+ * overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t index,
+                                                   void* gradient, void* stream);
+
+/**
+ * @brief Says that this rank has no gradient for a parameter: it contributes zeros.
+ * @param[in] reducer reducer, between begin and finish
+ * @param[in] index parameter
+ *
+ * The result stands in the parameter's view after finish. Collective: no. Blocking: no. Threads: any, several
+ * at once.
+ * @return as dsc_bucket_reducer_mark_ready()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index);
+
+/**
+ * @brief Gives the place of a parameter's gradient in its bucket.
+ * @param[in] reducer reducer
+ * @param[in] index parameter
+ * @param[out] view elements as the parameter's; the same on every call
+ *
+ * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
+ * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
+ * Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view);
+
+/**
+ * @brief Waits for all buckets and writes the results into the gradients that were marked ready.
+ * @param[in] reducer reducer
+ * @param[in] stream NULL for host memory
+ *
+ * Collective: yes. Blocking: until all buckets are reduced. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient that was passed
+ * in is written, the message says which buckets' views hold results already, and the iteration is over; other
+ * ranks that had marked them get DSC_ERR_MISMATCH naming this rank and parameter, and then the reducer is
+ * revoked; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream);
+
+/**
+ * @brief Gives the buckets in launch order, in the form of dsc_bucket_plan().
+ * @param[in] reducer reducer
+ * @param[out] indices n_params entries
+ * @param[out] starts n_params + 1 entries of room
+ * @param[out] n_buckets number of buckets
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* indices,
+                                                size_t* starts, size_t* n_buckets);
+
+/**
+ * @brief Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
+ * @param[in] reducer reducer
+ * @param[out] stats array of capacity elements; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity elements of stats
+ * @param[out] count number of totals there are
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_stats(dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                              size_t capacity, size_t* count);
+
+/**
+ * @brief Releases a reducer.
+ * @param[in] reducer reducer; NULL does nothing
+ *
+ * Collective: no. Blocking: no; reductions that run are revoked on all ranks. Views are invalid afterwards.
+ * Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_REDUCER_H */

@@ -1,0 +1,47 @@
+/**
+ * @file version.h
+ * @brief Version of the library and what it can do.
+ */
+#ifndef DSC_VERSION_H
+#define DSC_VERSION_H
+
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DSC_VERSION_MAJOR 0 /**< breaks compatibility */
+#define DSC_VERSION_MINOR 1 /**< adds functions */
+#define DSC_VERSION_PATCH 0 /**< mends */
+#define DSC_SOVERSION 0     /**< number in the shared library's name */
+
+/**
+ * @brief Gives the version of the library that is loaded (not of the header).
+ * @param[out] major may be NULL
+ * @param[out] minor may be NULL
+ * @param[out] patch may be NULL
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_version(int32_t* major, int32_t* minor, int32_t* patch);
+
+/**
+ * @brief Says whether the loaded library offers a feature.
+ * @param[in] name one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
+ * @param[out] available 1 or 0
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK, or DSC_ERR_INVALID_ARG if an argument is NULL or the name is unknown (the message lists the
+ * names)
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_VERSION_H */

@@ -1,0 +1,87 @@
+#include "dsc/init.h"
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm/worlds.hpp"
+#include "dsc/version.h"
+
+namespace {
+
+constexpr size_t kFirstSize = 72;
+static_assert(sizeof(dsc_init_options_t) == kFirstSize, "no padding, and nothing but appended fields");
+constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
+
+dsc_init_options_t default_options() {
+  const dsc::InitOptions defaults;
+  dsc_init_options_t options{};
+  options.struct_size = sizeof options;
+  options.backend = defaults.backend;
+  options.rank = defaults.rank;
+  options.world_size = defaults.world_size;
+  options.local_rank = defaults.local_rank;
+  options.device = defaults.device;
+  options.init_timeout_ms = defaults.init_timeout_ms;
+  options.timeout_ms = defaults.timeout_ms;
+  options.stall_timeout_ms = defaults.stall_timeout_ms;
+  return options;
+}
+
+dsc::InitOptions convert(const dsc_init_options_t& given) {
+  dsc::InitOptions options;
+  if (given.init_method) options.init_method = given.init_method;
+  if (given.job_id) options.job_id = given.job_id;
+  options.backend = given.backend;
+  options.rank = given.rank;
+  options.world_size = given.world_size;
+  options.local_rank = given.local_rank;
+  options.device = given.device;
+  options.port = given.port;
+  options.sources = given.sources;
+  options.require_existing = given.require_existing;
+  options.rank_per_thread = given.rank_per_thread;
+  options.init_timeout_ms = given.init_timeout_ms;
+  options.timeout_ms = given.timeout_ms;
+  options.stall_timeout_ms = given.stall_timeout_ms;
+  return options;
+}
+
+dsc_comm_t* as_handle(uint64_t id) { return reinterpret_cast<dsc_comm_t*>(static_cast<uintptr_t>(id)); }
+
+}  // namespace
+
+dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_options(), kFirstSize, "options"); });
+}
+
+dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(world, "world") = nullptr;
+    if (!options) {
+      *world = as_handle(dsc::init_world(nullptr, kLibraryVersion));
+      return;
+    }
+    const dsc::InitOptions wanted =
+        convert(dsc::read_sized(options, default_options(), kFirstSize, "options"));
+    *world = as_handle(dsc::init_world(&wanted, kLibraryVersion));
+  });
+}
+
+dsc_result_t dsc_world(dsc_comm_t** world) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(world, "world") = nullptr;
+    const uint64_t current = dsc::current_world();
+    if (current == 0) dsc::fail(DSC_ERR_STATE, "there is no world; call dsc_init_distributed() first");
+    *world = as_handle(current);
+  });
+}
+
+dsc_result_t dsc_is_initialized(int32_t* initialized) {
+  return dsc::guard(__func__,
+                    [&] { dsc::require(initialized, "initialized") = dsc::current_world() != 0 ? 1 : 0; });
+}
+
+dsc_result_t dsc_finalize(void) {
+  return dsc::guard(__func__, [] { dsc::finalize_world(); });
+}

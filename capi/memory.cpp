@@ -1,0 +1,27 @@
+#include "dsc/memory.h"
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+
+dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind, void** memory) {
+  return dsc::guard(__func__, [&] {
+    if (memory) *memory = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(memory, "memory");
+    if (bytes == 0) dsc::fail(DSC_ERR_INVALID_ARG, "bytes is 0, expected 1 or more");
+    if (bytes > SIZE_MAX / 2)
+      dsc::fail(DSC_ERR_OVERFLOW, "bytes is %zu, more than the address space holds", bytes);
+    if (kind == DSC_MEMORY_DEVICE)
+      dsc::fail(DSC_ERR_UNSUPPORTED, "this version has no device memory, only kind 1 (host)");
+    if (kind != DSC_MEMORY_HOST)
+      dsc::fail(DSC_ERR_INVALID_ARG, "kind is %d, expected 1 (host) or 2 (device)", kind);
+    *memory = inside->allocate_memory(bytes);
+  });
+}
+
+dsc_result_t dsc_mem_free(void* memory) {
+  return dsc::guard(__func__, [&] {
+    if (memory) dsc::release_memory(memory);
+  });
+}

@@ -1,0 +1,13 @@
+// Statistics in the caller's terms.
+#pragma once
+
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "dsc/comm.h"
+
+namespace dsc {
+
+void write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size_t capacity, size_t* count);
+
+}  // namespace dsc

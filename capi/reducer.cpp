@@ -1,0 +1,205 @@
+#include "dsc/reducer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "op_stats.hpp"
+#include "reducer/broadcast.hpp"
+#include "reducer/reducer.hpp"
+#include "reducer/verify.hpp"
+
+namespace {
+
+constexpr size_t kFirstTensorSize = 56;
+constexpr size_t kFirstOptionsSize = 64;
+static_assert(sizeof(dsc_tensor_t) == kFirstTensorSize, "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstOptionsSize,
+              "no padding, and nothing but appended fields");
+
+dsc::Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
+  size_t own_size = 0;
+  std::memcpy(&own_size, given, sizeof own_size);
+  if (own_size != struct_size) {  // before anything of that size is read
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same", index, own_size,
+              struct_size);
+  }
+  const auto tensor = dsc::read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{},
+                                      kFirstTensorSize, "a tensor of the list");
+  if (tensor.ndim < 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
+  dsc::Tensor result;
+  result.data = tensor.data;
+  result.count = tensor.count;
+  result.has_shape = tensor.shape != nullptr;
+  if (tensor.shape) result.shape = {tensor.shape, static_cast<size_t>(tensor.ndim)};
+  result.name = tensor.name;
+  result.dtype = tensor.dtype;
+  result.device = tensor.device;
+  result.expect_sparse = tensor.expect_sparse;
+  return result;
+}
+
+// Elements lie as far apart as the caller's struct is large.
+std::vector<dsc::Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const char* name) {
+  std::vector<dsc::Tensor> result;
+  if (n == 0) return result;
+  dsc::require(tensors, name);
+  const size_t struct_size = tensors[0].struct_size;
+  const auto* bytes = reinterpret_cast<const std::byte*>(tensors);
+  for (size_t i = 0; i < n; ++i) result.push_back(read_tensor(bytes + i * struct_size, i, struct_size));
+  return result;
+}
+
+dsc_bucket_reducer_options_t default_options() {
+  const dsc::ReducerOptions defaults;
+  dsc_bucket_reducer_options_t options{};
+  options.struct_size = sizeof options;
+  options.bucket_bytes = defaults.bucket_bytes;
+  options.first_bucket_bytes = defaults.first_bucket_bytes;
+  options.average = defaults.average;
+  options.sync = defaults.sync;
+  options.single_first_bucket = defaults.single_first_bucket;
+  return options;
+}
+
+dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
+  const auto options = dsc::read_sized(given, default_options(), kFirstOptionsSize, "options");
+  if (options.reserved != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  dsc::ReducerOptions result;
+  result.bucket_bytes = options.bucket_bytes;
+  result.first_bucket_bytes = options.first_bucket_bytes;
+  result.average = options.average;
+  result.sync = options.sync;
+  result.single_first_bucket = options.single_first_bucket;
+  if (options.n_buckets == 0) {
+    if (options.bucket_indices || options.bucket_starts)
+      dsc::fail(DSC_ERR_INVALID_ARG, "options->n_buckets is 0, expected the number of the explicit buckets");
+    return result;
+  }
+  result.bucket_indices = &dsc::require(options.bucket_indices, "options->bucket_indices");
+  result.bucket_starts = {&dsc::require(options.bucket_starts, "options->bucket_starts"),
+                          options.n_buckets + 1};
+  return result;
+}
+
+dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
+  return dsc::Pinned<dsc::Reducer>(dsc::HandleKind::kBucketReducer, handle);
+}
+
+}  // namespace
+
+dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    dsc::verify_params(*inside, read_tensors(params, n_params, "params"));
+  });
+}
+
+dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
+                                     int32_t root, size_t buffer_bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    dsc::broadcast_coalesced(*inside, read_tensors(tensors, n_tensors, "tensors"), root, buffer_bytes);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
+                                       const dsc_bucket_reducer_options_t* options,
+                                       dsc_bucket_reducer_t** reducer) {
+  return dsc::guard(__func__, [&] {
+    if (reducer) *reducer = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(reducer, "reducer");
+    const auto tensors = read_tensors(params, n_params, "params");
+    auto made = dsc::Reducer::create(*inside, tensors, read_options(options));
+    *reducer = dsc::open_handle<dsc_bucket_reducer_t>(dsc::HandleKind::kBucketReducer, std::move(made));
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_stream(stream);
+    pinned->begin();
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t index, const void* gradient,
+                                           void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_stream(stream);
+    pinned->accumulate(index, gradient);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t index, void* gradient,
+                                           void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_stream(stream);
+    pinned->mark_ready(index, gradient);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index) {
+  return dsc::guard(__func__, [&] { pin_reducer(reducer)->mark_unused(index); });
+}
+
+dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::require(view, "view");
+    *view = pinned->grad_view(index);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_stream(stream);
+    pinned->finish();
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* indices, size_t* starts,
+                                        size_t* n_buckets) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::require(indices, "indices");
+    dsc::require(starts, "starts");
+    dsc::require(n_buckets, "n_buckets");
+    const dsc::BucketPlan& plan = pinned->plan();
+    std::ranges::copy(plan.indices, indices);
+    std::ranges::copy(plan.starts, starts);
+    *n_buckets = plan.buckets();
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_stats(dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats, size_t capacity,
+                                      size_t* count) {
+  return dsc::guard(__func__,
+                    [&] { dsc::write_op_stats(pin_reducer(reducer)->stats(), stats, capacity, count); });
+}
+
+dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {
+  return dsc::guard(__func__, [&] {
+    if (!reducer) return;
+    auto pinned = pin_reducer(reducer);
+    pinned.close();
+    pinned->close();
+  });
+}

@@ -1,0 +1,62 @@
+#include "dsc/work.h"
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm/work.hpp"
+#include "comm_call.hpp"
+#include "error_info.hpp"
+
+namespace {
+
+using PinnedWork = dsc::Pinned<dsc::Work>;
+
+PinnedWork pin_work(const void* handle) { return PinnedWork(dsc::HandleKind::kWork, handle); }
+
+dsc_result_t wait(dsc_work_t* work, int32_t timeout_ms) {
+  const PinnedWork pinned = pin_work(work);
+  if (timeout_ms < -1)
+    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1", timeout_ms);
+  const dsc::Deadline deadline =
+      timeout_ms == -1 ? dsc::Deadline::never() : dsc::Deadline::after_ms(timeout_ms);
+  return pinned->wait(deadline) ? DSC_OK : DSC_IN_PROGRESS;
+}
+
+}  // namespace
+
+dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed) {
+  return dsc::guard(__func__, [&] {
+    const PinnedWork pinned = pin_work(work);
+    dsc::require(completed, "completed") = pinned->done() ? 1 : 0;
+  });
+}
+
+dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    dsc::check_stream(stream);
+    return wait(work, timeout_ms);
+  });
+}
+
+dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] { return wait(work, timeout_ms); });
+}
+
+dsc_result_t dsc_work_error(dsc_work_t* work, dsc_error_info_t* info) {
+  return dsc::guard(__func__, [&] { dsc::write_error_info(pin_work(work)->failure(), info); });
+}
+
+dsc_result_t dsc_work_eventfd(dsc_work_t* work, int32_t* descriptor) {
+  return dsc::guard(__func__, [&] {
+    const PinnedWork pinned = pin_work(work);
+    dsc::require(descriptor, "descriptor") = pinned->event_fd();
+  });
+}
+
+dsc_result_t dsc_work_destroy(dsc_work_t* work) {
+  return dsc::guard(__func__, [&] {
+    if (!work) return;
+    PinnedWork pinned = pin_work(work);
+    pinned.close();
+    pinned->close_event_fd();
+  });
+}

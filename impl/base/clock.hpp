@@ -1,0 +1,42 @@
+// Monotonic time, deadlines, and a cheap tick counter for statistics.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace dsc {
+
+inline constexpr int64_t kNsPerMs = 1'000'000;
+inline constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+inline int64_t now_ns() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * kNsPerSecond + time.tv_nsec;
+}
+
+struct Deadline {
+  int64_t ns;
+
+  static Deadline after_ms(int64_t ms) noexcept { return {now_ns() + ms * kNsPerMs}; }
+  static Deadline never() noexcept { return {std::numeric_limits<int64_t>::max()}; }
+  bool passed() const noexcept { return ns != std::numeric_limits<int64_t>::max() && now_ns() >= ns; }
+  int64_t remaining_ns() const noexcept {
+    if (ns == std::numeric_limits<int64_t>::max()) return ns;
+    const int64_t left = ns - now_ns();
+    return left > 0 ? left : 0;
+  }
+  // Rounded up, so that a wait of this length does not end before the deadline.
+  int64_t remaining_ms() const noexcept {
+    const int64_t left = remaining_ns();
+    return left == std::numeric_limits<int64_t>::max() ? left : (left + kNsPerMs - 1) / kNsPerMs;
+  }
+};
+
+// Time stamps that cost a few nanoseconds: the time-stamp counter where the kernel trusts it, else now_ns().
+int64_t tick_now() noexcept;
+int64_t ticks_to_ns(int64_t ticks) noexcept;
+
+}  // namespace dsc

@@ -1,0 +1,108 @@
+#include "base/guard.hpp"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <new>
+
+namespace dsc {
+namespace {
+
+thread_local char last_error[1024];
+thread_local int callback_depth = 0;
+
+// One word in a page that the kernel clears in the child: no system call is needed to notice a fork.
+std::atomic<const volatile int*> alive_word{nullptr};
+
+constexpr size_t kForkActions = 4;
+std::array<std::atomic<void (*)()>, kForkActions> fork_actions{};
+
+void run_fork_actions() {
+  for (auto& action : fork_actions)
+    if (auto* run = action.load()) run();
+}
+
+void make_alive_page() {
+  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) throw std::bad_alloc();
+  if (madvise(page, bytes, MADV_WIPEONFORK) != 0)
+    fail(DSC_ERR_SYSTEM, "madvise(MADV_WIPEONFORK) needs Linux 4.14");
+  *static_cast<int*>(page) = 1;
+  alive_word.store(static_cast<const volatile int*>(page), std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, run_fork_actions);
+}
+
+}  // namespace
+
+void mark_process() {
+  [[maybe_unused]] static const bool once = [] {
+    make_alive_page();
+    return true;
+  }();
+}
+
+bool is_forked_child() noexcept {
+  const volatile int* word = alive_word.load(std::memory_order_acquire);
+  return word && *word == 0;
+}
+
+void at_fork_child(void (*action)()) {
+  for (auto& slot : fork_actions) {
+    void (*vacant)() = nullptr;
+    if (slot.load() == action || slot.compare_exchange_strong(vacant, action)) return;
+  }
+}
+
+bool in_callback() noexcept { return callback_depth > 0; }
+CallbackScope::CallbackScope() noexcept { ++callback_depth; }
+CallbackScope::~CallbackScope() { --callback_depth; }
+
+bool call_out_impl(void (*invoke)(void*), void* body) {
+  try {
+    invoke(body);
+    return true;
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {
+    return false;
+  }
+}
+
+dsc_result_t check_entry(const char* function) noexcept {
+  if (is_forked_child())
+    return keep_error(
+        function, DSC_ERR_FORKED,
+        "called in a child made by fork(); use the library only in the parent, or exec() in the child");
+  if (in_callback())
+    return keep_error(function, DSC_ERR_REENTRANT,
+                      "called from inside a callback, where only pure functions may be called");
+  return DSC_OK;
+}
+
+dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s: %s", function, text);
+  return code;
+}
+
+dsc_result_t keep_exception(const char* function) noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return keep_error(function, error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return keep_error(function, DSC_ERR_NOMEM, "out of memory");
+  } catch (const std::exception& error) {
+    return keep_error(function, DSC_ERR_INTERNAL, error.what());
+  } catch (...) {
+    return keep_error(function, DSC_ERR_INTERNAL, "an exception of an unknown type");
+  }
+}
+
+const char* last_error_message() noexcept { return last_error; }
+
+}  // namespace dsc

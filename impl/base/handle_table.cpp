@@ -1,0 +1,132 @@
+#include "base/handle_table.hpp"
+
+#include <array>
+#include <deque>
+#include <utility>
+
+#include "base/mutex.hpp"
+
+namespace dsc::handles {
+
+// word: generation (36 bits) | vacant (1) | closing (1) | pins (26). The object is released by whoever turns
+// {closing, no pins} into {vacant, next generation}; a stale pin can come and go at any time without harm.
+struct Slot {
+  std::atomic<uint64_t> word{0};
+  uint32_t index = 0;
+  HandleKind kind{};
+  std::shared_ptr<void> object;
+};
+
+namespace {
+
+constexpr int kIndexBits = 24;
+constexpr int kGenerationBits = 36;
+constexpr int kPinBits = 26;
+constexpr uint64_t kPinMask = (uint64_t{1} << kPinBits) - 1;
+constexpr uint64_t kClosing = uint64_t{1} << kPinBits;
+constexpr uint64_t kVacant = uint64_t{2} << kPinBits;
+constexpr int kGenerationShift = kPinBits + 2;
+constexpr uint64_t kGenerationMask = (uint64_t{1} << kGenerationBits) - 1;
+constexpr size_t kChunkSlots = 1024;
+constexpr size_t kChunks = (size_t{1} << kIndexBits) / kChunkSlots;
+
+constexpr uint64_t generation(uint64_t word) { return word >> kGenerationShift; }
+constexpr uint64_t vacant_word(uint64_t generation) {
+  return (generation & kGenerationMask) << kGenerationShift | kVacant;
+}
+
+class Table {
+ public:
+  Slot& acquire() {
+    MutexLock lock(mutex_);
+    // First in, first out, and not before a few others: an id that was just released stays recognisably
+    // stale.
+    if (free_.size() >= kChunkSlots || size_ == kChunkSlots * kChunks) {
+      if (free_.empty()) fail(DSC_ERR_NOMEM, "all %zu handles are in use", size_);
+      Slot& slot = *free_.front();
+      free_.pop_front();
+      return slot;
+    }
+    if (size_ % kChunkSlots == 0)
+      chunks_[size_ / kChunkSlots].store(new Slot[kChunkSlots], std::memory_order_release);
+    Slot& slot = chunks_[size_ / kChunkSlots].load(std::memory_order_relaxed)[size_ % kChunkSlots];
+    slot.index = static_cast<uint32_t>(size_++);
+    slot.word.store(vacant_word(1), std::memory_order_relaxed);
+    return slot;
+  }
+
+  void release(Slot& slot) {
+    MutexLock lock(mutex_);
+    free_.push_back(&slot);
+  }
+
+  Slot* find(uint32_t index) const noexcept {
+    Slot* chunk = chunks_[index / kChunkSlots].load(std::memory_order_acquire);
+    return chunk ? &chunk[index % kChunkSlots] : nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  std::array<std::atomic<Slot*>, kChunks> chunks_{};
+  std::deque<Slot*> free_ DSC_GUARDED_BY(mutex_);
+  size_t size_ DSC_GUARDED_BY(mutex_) = 0;
+};
+
+// Never destroyed: handles may be used until the process is gone.
+Table& table() {
+  static Table* const instance = new Table;
+  return *instance;
+}
+
+void release_if_last(Slot* slot, uint64_t word) noexcept {
+  if ((word & kPinMask) != 0 || (word & kClosing) == 0) return;
+  uint64_t expected = word;
+  if (!slot->word.compare_exchange_strong(expected, vacant_word(generation(word) + 1),
+                                          std::memory_order_acq_rel))
+    return;
+  std::shared_ptr<void> object = std::move(slot->object);
+  slot->object = nullptr;
+  table().release(*slot);
+}
+
+}  // namespace
+
+uint64_t open(HandleKind kind, std::shared_ptr<void> object) {
+  Slot& slot = table().acquire();
+  slot.object = std::move(object);
+  slot.kind = kind;
+  const uint64_t word = slot.word.fetch_and(~kVacant, std::memory_order_release);
+  return static_cast<uint64_t>(kind) << (kIndexBits + kGenerationBits) | generation(word) << kIndexBits |
+         slot.index;
+}
+
+Slot* pin(HandleKind kind, uint64_t id) {
+  if (id == 0) fail(DSC_ERR_BAD_HANDLE, "the handle is NULL");
+  const auto id_kind = id >> (kIndexBits + kGenerationBits);
+  if (id_kind < static_cast<uint64_t>(HandleKind::kComm) ||
+      id_kind > static_cast<uint64_t>(HandleKind::kBucketReducer))
+    fail(DSC_ERR_BAD_HANDLE, "0x%llx is not a handle of this library", static_cast<unsigned long long>(id));
+  if (id_kind != static_cast<uint64_t>(kind))
+    fail(DSC_ERR_BAD_HANDLE, "the handle is of another kind (kind %d, expected %d)",
+         static_cast<int>(id_kind), static_cast<int>(kind));
+  Slot* slot = table().find(static_cast<uint32_t>(id & ((uint64_t{1} << kIndexBits) - 1)));
+  if (!slot) fail(DSC_ERR_BAD_HANDLE, "0x%llx was never given out", static_cast<unsigned long long>(id));
+  const uint64_t word = slot->word.fetch_add(1, std::memory_order_acquire);
+  if (generation(word) == ((id >> kIndexBits) & kGenerationMask) && (word & (kClosing | kVacant)) == 0 &&
+      slot->kind == kind)
+    return slot;
+  unpin(slot);
+  fail(DSC_ERR_BAD_HANDLE, "the handle is stale: its object was destroyed");
+}
+
+void unpin(Slot* slot) noexcept {
+  release_if_last(slot, slot->word.fetch_sub(1, std::memory_order_acq_rel) - 1);
+}
+
+const std::shared_ptr<void>& object(const Slot* slot) noexcept { return slot->object; }
+
+bool close(Slot* slot) noexcept {
+  return (slot->word.fetch_or(kClosing, std::memory_order_acq_rel) & kClosing) == 0;
+}
+
+}  // namespace dsc::handles

@@ -1,0 +1,61 @@
+// Handles are ids, not addresses: kind (4 bits), generation (36), index (24). A stale, foreign or wrong-kind
+// handle is found out in constant time, and an object stays alive while a call uses it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+enum class HandleKind : uint8_t { kComm = 1, kWork = 2, kBucketReducer = 3 };
+
+namespace handles {
+
+struct Slot;
+
+// Registers an object; the id is never 0.
+uint64_t open(HandleKind kind, std::shared_ptr<void> object);
+
+// Pins the slot, or throws BAD_HANDLE.
+Slot* pin(HandleKind kind, uint64_t id);
+void unpin(Slot* slot) noexcept;
+const std::shared_ptr<void>& object(const Slot* slot) noexcept;
+
+// From now on the id is stale. False if somebody else closed it first. The slot stays pinned by the caller.
+bool close(Slot* slot) noexcept;
+
+}  // namespace handles
+
+// Keeps the object of a handle in use for the length of a call.
+template <typename T>
+class Pinned {
+ public:
+  Pinned(HandleKind kind, uint64_t id) : slot_(handles::pin(kind, id)) {}
+  Pinned(HandleKind kind, const void* handle) : Pinned(kind, uint64_t{reinterpret_cast<uintptr_t>(handle)}) {}
+  ~Pinned() { handles::unpin(slot_); }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+  T* operator->() const noexcept { return get(); }
+  T& operator*() const noexcept { return *get(); }
+  T* get() const noexcept { return static_cast<T*>(handles::object(slot_).get()); }
+  std::shared_ptr<T> share() const { return std::static_pointer_cast<T>(handles::object(slot_)); }
+
+  // Makes the handle stale; throws BAD_HANDLE if another thread did so first.
+  void close() {
+    if (!handles::close(slot_)) fail(DSC_ERR_BAD_HANDLE, "the handle was destroyed by another thread");
+  }
+
+ private:
+  handles::Slot* slot_;
+};
+
+template <typename Handle, typename T>
+Handle* open_handle(HandleKind kind, std::shared_ptr<T> object) {
+  return reinterpret_cast<Handle*>(static_cast<uintptr_t>(handles::open(kind, std::move(object))));
+}
+
+}  // namespace dsc

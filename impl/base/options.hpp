@@ -1,0 +1,54 @@
+// Structs that carry their own size, so that callers compiled against another release work.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+// Reads a caller's struct: smaller than ours keeps our defaults for the rest, larger must be zero in the part
+// we do not know. `first_size` is the size in the first release.
+template <typename T>
+T read_sized(const T* given, T defaults, size_t first_size, const char* what) {
+  if (!given) return defaults;
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < first_size)
+    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected at least %zu: fill it with its init function",
+         what, size, first_size);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof(T); i < size; ++i)
+    if (bytes[i] != 0)
+      fail(DSC_ERR_UNSUPPORTED, "%s has a setting at byte %zu that this version does not know", what, i);
+  std::memcpy(&defaults, given, std::min(size, sizeof(T)));
+  defaults.struct_size = sizeof(T);
+  return defaults;
+}
+
+// Writes defaults into a caller's struct of `size` bytes; the part that we do not know becomes zero.
+template <typename T>
+void init_sized(T* given, size_t size, T defaults, size_t first_size, const char* what) {
+  if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);
+  if (size < first_size)
+    fail(DSC_ERR_INVALID_ARG, "struct_size is %zu, expected at least %zu", size, first_size);
+  std::memset(static_cast<void*>(given), 0, size);
+  defaults.struct_size = size;
+  std::memcpy(static_cast<void*>(given), &defaults, std::min(size, sizeof(T)));
+}
+
+// Writes a result into a caller's struct, up to the size that it carries.
+template <typename T>
+void write_sized(T* given, T value, size_t first_size, const char* what) {
+  if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof size);
+  if (size < first_size)
+    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected at least %zu", what, size, first_size);
+  value.struct_size = size;
+  std::memcpy(static_cast<void*>(given), &value, std::min(size, sizeof(T)));
+}
+
+}  // namespace dsc

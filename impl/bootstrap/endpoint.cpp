@@ -1,0 +1,164 @@
+#include "bootstrap/endpoint.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "bootstrap/endpoint_wire.hpp"
+#include "bootstrap/unix_socket.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr size_t kMostClients = 512;
+constexpr int kEventsAtOnce = 64;
+
+UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+UniqueFd duplicate(int fd) {
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) fail_errno(errno, "duplicating descriptor %d", fd);
+  return copy;
+}
+
+bool watch(int epoll_fd, int fd, void* tag) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = tag;
+  return ::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void reply(int client_fd, int32_t code, int item_fd) {
+  const ReplyWire wire{kEndpointMagic, kEndpointVersion, code};
+  send_with_descriptor(client_fd, &wire, sizeof wire, item_fd);  // a client that is gone needs no answer
+}
+
+std::optional<ItemKey> decode(const RequestWire& wire, ssize_t bytes) {
+  if (bytes != sizeof wire || wire.magic != kEndpointMagic || wire.wire_version != kEndpointVersion)
+    return std::nullopt;
+  ItemKey key;
+  std::copy(std::begin(wire.nonce), std::end(wire.nonce), key.nonce.begin());
+  key.rank = wire.rank;
+  key.kind = wire.kind;
+  key.id = wire.id;
+  return key;
+}
+
+}  // namespace
+
+Endpoint::Endpoint()
+    : name_("dsc-item-" + hex(random_nonce())),
+      listener_(listen_abstract(name_, kBacklog)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      spare_(open_spare()) {
+  if (!listener_) fail(DSC_ERR_ADDR_IN_USE, "the random name %s is held already", name_.c_str());
+  if (!epoll_) fail_errno(errno, "epoll_create1");
+  if (!watch(epoll_.get(), listener_.get(), nullptr)) fail_errno(errno, "epoll_ctl");
+}
+
+void Endpoint::serve() {
+  const MutexLock lock(mutex_);
+  epoll_event events[kEventsAtOnce];
+  const int ready = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, 0);
+  bool somebody_waits = false;
+  // A client appears at most once, and only its own event drops it; new ones come in last.
+  for (int i = 0; i < ready; ++i) {
+    somebody_waits = somebody_waits || events[i].data.ptr == nullptr;
+    for (auto client = clients_.begin(); client != clients_.end(); ++client) {
+      if (&*client != events[i].data.ptr) continue;
+      read_request(client);
+      break;
+    }
+  }
+  if (somebody_waits) accept_waiting();
+}
+
+void Endpoint::accept_waiting() {
+  for (int i = 0; i < kEventsAtOnce; ++i) {
+    int error = 0;
+    UniqueFd fd = accept_connection(listener_.get(), error);
+    if (fd) {
+      if (peer_credentials(fd.get()).uid != ::geteuid()) continue;
+      make_room();
+      clients_.push_back({std::move(fd), std::nullopt});
+      if (!watch(epoll_.get(), clients_.back().fd.get(), &clients_.back())) clients_.pop_back();
+    } else if (error == EMFILE || error == ENFILE) {
+      shed_one();
+      return;
+    } else if (error != EINTR && error != ECONNABORTED) {
+      return;
+    }
+  }
+}
+
+// Drops the oldest client, silent ones first; it comes again if it is one of us.
+void Endpoint::make_room() {
+  if (clients_.size() < kMostClients) return;
+  const auto silent = [](const Client& client) { return !client.wanted; };
+  const auto victim = std::find_if(clients_.begin(), clients_.end(), silent);
+  drop(victim != clients_.end() ? victim : clients_.begin());
+}
+
+// Out of descriptors: without this, the waiting connection would keep poll_fd() readable for ever.
+void Endpoint::shed_one() {
+  spare_.reset();
+  int error = 0;
+  accept_connection(listener_.get(), error).reset();
+  spare_ = open_spare();
+}
+
+void Endpoint::read_request(Clients::iterator client) {
+  RequestWire wire;
+  const ssize_t got = receive_message(client->fd.get(), &wire, sizeof wire);
+  if (got < 0 && errno == EAGAIN) return;
+  const auto key = client->wanted ? std::nullopt : decode(wire, got);
+  if (!key) return drop(client);  // gone, or none of us
+  const auto item = items_.find(*key);
+  if (item == items_.end()) {
+    client->wanted = key;
+    return;
+  }
+  reply(client->fd.get(), DSC_OK, item->second.get());
+  drop(client);
+}
+
+void Endpoint::drop(Clients::iterator client) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->fd.get(), nullptr);
+  clients_.erase(client);
+}
+
+void Endpoint::publish(const ItemKey& key, int fd) {
+  UniqueFd copy = duplicate(fd);
+  const MutexLock lock(mutex_);
+  for (auto client = clients_.begin(); client != clients_.end();) {
+    const auto current = client++;
+    if (current->wanted != key) continue;
+    reply(current->fd.get(), DSC_OK, copy.get());
+    drop(current);
+  }
+  items_[key] = std::move(copy);
+}
+
+void Endpoint::withdraw(const ItemKey& key) {
+  const MutexLock lock(mutex_);
+  items_.erase(key);
+}
+
+void Endpoint::withdraw_world(const Nonce& nonce) {
+  const MutexLock lock(mutex_);
+  std::erase_if(items_, [&](const auto& item) { return item.first.nonce == nonce; });
+  for (auto client = clients_.begin(); client != clients_.end();) {
+    const auto current = client++;
+    if (!current->wanted || current->wanted->nonce != nonce) continue;
+    reply(current->fd.get(), DSC_ERR_PEER_LEFT, -1);
+    drop(current);
+  }
+}
+
+}  // namespace dsc

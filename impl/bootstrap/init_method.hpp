@@ -1,0 +1,23 @@
+// "env://", "tcp://HOST:PORT": where a job meets.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dsc {
+
+struct MasterAddress {
+  std::string host;
+  int32_t port;
+};
+
+// Nothing for null and "env://": the environment says. Throws UNSUPPORTED for the forms of later versions,
+// INVALID_ARG (naming the forms) for everything else.
+std::optional<MasterAddress> parse_init_method(const char* text);
+
+// A port number from 1 to 65535, or nothing.
+std::optional<int32_t> parse_port(std::string_view text);
+
+}  // namespace dsc

@@ -1,0 +1,46 @@
+// Where rank and world size come from: the caller's options, RANK and WORLD_SIZE, PMIx, another launcher's
+// variables, or nobody (one process). One table of launchers; the report says which one won and what was
+// missing elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "bootstrap/environment.hpp"
+#include "dsc/types.h"
+
+namespace dsc {
+
+// What the caller of dsc_init_distributed() chose.
+struct LaunchOptions {
+  const char* init_method = nullptr;  // "env://", "tcp://HOST:PORT"; null: env://
+  const char* job_id = nullptr;
+  int32_t rank = -1;  // -1: from the environment, as below
+  int32_t world_size = -1;
+  int32_t local_rank = -1;
+  int32_t port = 0;      // 0: MASTER_PORT, or 29500
+  uint32_t sources = 0;  // bits of dsc_source; 0: all
+};
+
+struct Launch {
+  int32_t rank = 0;  // may lie outside the world: then the meeting tells all ranks
+  int32_t world_size = 1;
+  int32_t local_rank = -1;        // -1: to be derived
+  int32_t local_world_size = -1;  // -1: unknown
+  std::string job_id;             // empty: none
+  std::string master_addr = "127.0.0.1";
+  int32_t master_port = 29500;
+  std::string source;  // who gave rank and world size
+  std::string report;  // several lines: what was looked at, and what came of it
+};
+
+// is_local_address() with the deadline of the start-up.
+using IsLocalAddress = std::function<bool(const std::string& address)>;
+
+// Throws INVALID_ARG (options), CONFIG (impossible or half-set variables), UNSUPPORTED (PMIx alone, several
+// hosts).
+Launch find_launch(const LaunchOptions& options, const Environment& environment,
+                   const IsLocalAddress& is_local);
+
+}  // namespace dsc

@@ -1,0 +1,136 @@
+#include "bootstrap/meeting.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "bootstrap/hash.hpp"
+#include "bootstrap/meeting_follower.hpp"
+#include "bootstrap/meeting_host.hpp"
+#include "bootstrap/meeting_wire.hpp"
+#include "bootstrap/unix_socket.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kPauseMs = 2;
+
+void check_settings(const MeetingSettings& settings) {
+  if (settings.world_size < 1)
+    fail(DSC_ERR_CONFIG, "world size is %d, expected 1 or more", settings.world_size);
+  if (settings.world_size > kMaxRanks)
+    fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks of one host",
+         settings.world_size, kMaxRanks);
+  if (settings.world_size == 1 && settings.rank != 0)
+    fail(DSC_ERR_CONFIG, "rank %d is outside its world: expected 0 in a world of 1", settings.rank);
+}
+
+Claim own_claim(const MeetingSettings& settings) {
+  Claim claim;
+  claim.rank = settings.rank;
+  claim.world_size = settings.world_size;
+  claim.local_rank = settings.local_rank;
+  claim.pid = ::getpid();
+  claim.wire_version = kMeetingVersion;
+  claim.library_version = settings.library_version;
+  claim.config_hash = fnv1a(settings.config);
+  claim.config = settings.config.substr(0, kConfigBytes - 1);
+  claim.host = settings.host;
+  claim.endpoint = settings.endpoint;
+  return claim;
+}
+
+// What a world of one rank decides by itself.
+Verdict alone(const Claim& claim) {
+  Verdict verdict;
+  verdict.host_pid = claim.pid;
+  verdict.nonce = random_nonce();
+  verdict.members = make_table({claim});
+  return verdict;
+}
+
+// One attempt to host or to follow; DSC_IN_PROGRESS if the name changed hands meanwhile.
+Verdict attempt(const MeetingSettings& settings, const Claim& claim, const std::string& name,
+                UniqueFd& listener) {
+  if (UniqueFd bound = listen_abstract(name, 64 + 2 * settings.world_size)) {
+    MeetingHost host(claim, std::move(bound), settings.deadline, settings.progress_ms, settings.check);
+    Verdict verdict = host.run();
+    if (verdict.code == DSC_OK) listener = host.take_listener();
+    return verdict;
+  }
+  int error = 0;
+  if (UniqueFd connection = connect_abstract(name, error))
+    return follow_meeting(std::move(connection), claim, settings.deadline, settings.check);
+  Verdict verdict;
+  verdict.code = DSC_IN_PROGRESS;
+  verdict.text = error == EAGAIN ? "too many processes wait there" : "the name is held, but nobody listens";
+  return verdict;
+}
+
+Verdict attempt_until_deadline(const MeetingSettings& settings, const Claim& claim, UniqueFd& listener) {
+  const std::string name = meeting_name(settings);
+  for (;;) {
+    Verdict verdict = attempt(settings, claim, name, listener);
+    if (verdict.code != DSC_IN_PROGRESS) return verdict;
+    if (settings.check) settings.check();
+    sleep_until({std::min(settings.deadline.ns, Deadline::after_ms(kPauseMs).ns)});
+    if (!settings.deadline.passed()) continue;
+    verdict.code = DSC_ERR_TIMEOUT;
+    return verdict;
+  }
+}
+
+}  // namespace
+
+std::string meeting_name(const MeetingSettings& settings) {
+  const std::string key = std::to_string(::geteuid()) + '\n' + settings.master_addr + '\n' +
+                          std::to_string(settings.master_port) + '\n' + settings.job_id;
+  // Two independent hashes: 128 bits, so that two jobs never share a name by chance.
+  Nonce bits;
+  uint64_t hash = kFnvStart;
+  for (size_t half = 0; half < 2; ++half) {
+    hash = fnv1a(key, hash);
+    for (size_t i = 0; i < 8; ++i) bits[8 * half + i] = static_cast<uint8_t>(hash >> (8 * i));
+  }
+  return "dsc-meet-" + hex(bits);
+}
+
+MeetingResult meet(const MeetingSettings& settings) {
+  check_settings(settings);
+  const Claim claim = own_claim(settings);
+  MeetingResult result;
+  Verdict verdict =
+      settings.world_size == 1 ? alone(claim) : attempt_until_deadline(settings, claim, result.listener);
+  if (verdict.code != DSC_OK)
+    fail(verdict.code, "rank %d of %d, meeting at %s:%d%s%s: %s", settings.rank, settings.world_size,
+         settings.master_addr.c_str(), settings.master_port, settings.job_id.empty() ? "" : ", job ",
+         settings.job_id.c_str(), verdict.text.c_str());
+  result.nonce = verdict.nonce;
+  result.held = {verdict.nonce, settings.world_size, verdict.host_pid, false};
+  result.members = std::move(verdict.members);
+  return result;
+}
+
+void answer_late_comer(int listen_fd, const HeldName& held) {
+  constexpr int kMostAtOnce = 64;
+  Verdict verdict;
+  verdict.code = held.closing ? DSC_IN_PROGRESS : DSC_ERR_ADDR_IN_USE;
+  verdict.text = held.closing ? "the world of pid " + std::to_string(held.pid) + " is ending"
+                              : "a job of " + std::to_string(held.world_size) + " ranks formed there (pid " +
+                                    std::to_string(held.pid) + ", incarnation " + hex(held.nonce) +
+                                    "); choose another MASTER_PORT or DSC_JOB_ID";
+  const std::string bytes = encode_verdict(verdict);
+  for (int i = 0; i < kMostAtOnce; ++i) {
+    int error = 0;
+    const UniqueFd connection = accept_connection(listen_fd, error);
+    if (!connection && error != ECONNABORTED && error != EINTR) return;
+    if (!connection) continue;
+    char hello[sizeof(HelloWire)];
+    receive_message(connection.get(), hello, sizeof hello);  // unread, it would turn our answer into a reset
+    send_message(connection.get(), bytes.data(), bytes.size());
+  }
+}
+
+}  // namespace dsc

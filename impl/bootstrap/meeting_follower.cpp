@@ -1,0 +1,53 @@
+#include "bootstrap/meeting_follower.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "bootstrap/unix_socket.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kCheckMs = 50;
+constexpr int64_t kVerdictGraceMs = 1000;  // the host's verdict at the deadline needs a moment to arrive
+
+Verdict answer(dsc_result_t code, std::string text) {
+  Verdict verdict;
+  verdict.code = code;
+  verdict.text = std::move(text);
+  return verdict;
+}
+
+bool wait_for_verdict(int fd, Deadline deadline, const std::function<void()>& check) {
+  const Deadline last{deadline.ns == Deadline::never().ns ? deadline.ns
+                                                          : deadline.ns + kVerdictGraceMs * kNsPerMs};
+  while (!wait_ready(fd, POLLIN, {std::min(last.ns, Deadline::after_ms(kCheckMs).ns)})) {
+    if (check) check();
+    if (last.passed()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadline,
+                       const std::function<void()>& check) {
+  // A stranger may have bound the name first: abstract names have no permissions.
+  const PeerCredentials host = peer_credentials(connection.get());
+  const std::string who = "pid " + std::to_string(host.pid);
+  if (host.uid != ::geteuid())
+    return answer(DSC_ERR_ADDR_IN_USE, "the name is held by " + who + " of user " + std::to_string(host.uid) +
+                                           ", expected user " + std::to_string(::geteuid()));
+  const std::string hello = encode_hello({claim, deadline.remaining_ms()});
+  send_message(connection.get(), hello.data(), hello.size());  // if it fails, receiving says why
+  if (!wait_for_verdict(connection.get(), deadline, check))
+    return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no verdict; is that process stopped?");
+  std::string bytes(kMaxVerdictBytes, '\0');
+  const ssize_t got = receive_message(connection.get(), bytes.data(), bytes.size());
+  if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted, went away");
+  return decode_verdict(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
+}
+
+}  // namespace dsc

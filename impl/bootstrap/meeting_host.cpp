@@ -1,0 +1,182 @@
+#include "bootstrap/meeting_host.hpp"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "bootstrap/unix_socket.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kCheckMs = 50;
+constexpr int64_t kSliceMs = 1000;
+constexpr int64_t kConflictGraceMs =
+    2000;                           // how long a conflict waits for the other ranks, who should hear of it
+constexpr int64_t kHelloMs = 5000;  // how long a connection may stay silent
+constexpr int kAcceptsAtOnce = 64;
+constexpr size_t kNamesInReport = 8;
+
+std::string names(const std::vector<Claim>& claims) {
+  std::string text;
+  for (size_t i = 0; i < std::min(claims.size(), kNamesInReport); ++i)
+    text += (i == 0 ? "rank " : ", rank ") + std::to_string(claims[i].rank) + " (pid " +
+            std::to_string(claims[i].pid) + ")";
+  if (claims.size() > kNamesInReport)
+    text += " and " + std::to_string(claims.size() - kNamesInReport) + " more";
+  return text;
+}
+
+}  // namespace
+
+MeetingHost::MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
+                         std::function<void()> check)
+    : own_(std::move(own)),
+      listener_(std::move(listener)),
+      deadline_(deadline),
+      progress_ns_(progress_ms * kNsPerMs),
+      check_(std::move(check)),
+      start_ns_(now_ns()),
+      next_log_ns_(start_ns_ + progress_ns_) {}
+
+Verdict MeetingHost::run() {
+  std::optional<Verdict> verdict;
+  while (!(verdict = decide())) {
+    if (check_) check_();
+    wait_for_news();
+    drop_silent();
+  }
+  verdict->host_pid = own_.pid;
+  announce(*verdict);
+  return std::move(*verdict);
+}
+
+std::vector<Claim> MeetingHost::claims() const {
+  std::vector<Claim> claims{own_};
+  for (const Connection& connection : connections_)
+    if (connection.claim) claims.push_back(*connection.claim);
+  return claims;
+}
+
+std::optional<Verdict> MeetingHost::decide() {
+  const std::vector<Claim> came = claims();
+  const bool complete = came.size() >= static_cast<size_t>(expected_claims(came));
+  const bool over = complete || deadline_.passed();
+  const bool in_grace =
+      conflict_since_ns_ != 0 && now_ns() - conflict_since_ns_ < kConflictGraceMs * kNsPerMs;
+  if (!over && in_grace) return std::nullopt;
+  Verdict verdict;
+  if (const auto conflict = find_conflict(came)) {
+    const bool is_new = conflict_since_ns_ == 0;
+    if (is_new) conflict_since_ns_ = now_ns();
+    if (!over && is_new) return std::nullopt;
+    verdict.code = conflict->code;
+    verdict.text = conflict->text;
+    return verdict;
+  }
+  conflict_since_ns_ = 0;  // whoever was wrong may have gone away
+  if (complete) {
+    verdict.nonce = random_nonce();
+    verdict.members = make_table(came);
+    return verdict;
+  }
+  if (over) return timed_out(came);
+  log_progress(came);
+  return std::nullopt;
+}
+
+Verdict MeetingHost::timed_out(const std::vector<Claim>& came) const {
+  Verdict verdict;
+  verdict.code = DSC_ERR_TIMEOUT;
+  verdict.text = "only " + std::to_string(came.size()) + " of " + std::to_string(own_.world_size) +
+                 " came within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) + " ms; missing: rank " +
+                 rank_list(missing_ranks(came)) + "; came: " + names(came);
+  if (!left_.empty()) verdict.text += "; came and went away: " + names(left_);
+  return verdict;
+}
+
+void MeetingHost::log_progress(const std::vector<Claim>& came) {
+  if (now_ns() < next_log_ns_) return;
+  next_log_ns_ += progress_ns_;
+  log(DSC_LOG_WARN, "start-up waits since %lld s for rank %s of %d",
+      static_cast<long long>((now_ns() - start_ns_) / kNsPerSecond), rank_list(missing_ranks(came)).c_str(),
+      own_.world_size);
+}
+
+void MeetingHost::announce(const Verdict& verdict) {
+  // An error is for everybody who is on his way; after a success those who still wait are late.
+  if (verdict.code != DSC_OK) accept_waiting();
+  const std::string bytes = encode_verdict(verdict);
+  for (const Connection& connection : connections_)
+    if (connection.claim || verdict.code != DSC_OK)
+      send_message(connection.fd.get(), bytes.data(), bytes.size());
+  connections_.clear();
+}
+
+int64_t MeetingHost::wait_ms() const {
+  const bool conflict = conflict_since_ns_ != 0;
+  const Deadline next{conflict ? conflict_since_ns_ + kConflictGraceMs * kNsPerMs : next_log_ns_};
+  return std::min({check_ ? kCheckMs : kSliceMs, deadline_.remaining_ms(), next.remaining_ms()});
+}
+
+void MeetingHost::wait_for_news() {
+  std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
+  for (const Connection& connection : connections_) entries.push_back({connection.fd.get(), POLLIN, 0});
+  const int ready = ::poll(entries.data(), entries.size(), static_cast<int>(wait_ms()));
+  if (ready < 0 && errno != EINTR) fail_errno(errno, "poll");
+  if (ready <= 0) return;
+  for (size_t i = 0; i < connections_.size(); ++i)
+    if (entries[i + 1].revents != 0) read_hello(connections_[i]);
+  std::erase_if(connections_, [](const Connection& connection) { return !connection.fd; });
+  if (entries[0].revents != 0) accept_waiting();
+}
+
+void MeetingHost::accept_waiting() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    int error = 0;
+    UniqueFd fd = accept_connection(listener_.get(), error);
+    if (fd) {
+      if (peer_credentials(fd.get()).uid == ::geteuid())
+        connections_.push_back({std::move(fd), now_ns(), {}});
+    } else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+      sleep_until(Deadline::after_ms(10));  // they stay in the queue until descriptors are free
+      return;
+    } else if (error != EINTR && error != ECONNABORTED) {
+      return;
+    }
+  }
+}
+
+// Empties connection.fd when the other side is gone or is none of us.
+void MeetingHost::read_hello(Connection& connection) {
+  HelloWire wire;
+  const ssize_t got = receive_message(connection.fd.get(), &wire, sizeof wire);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  auto hello = got > 0 && !connection.claim ? decode_hello(&wire, static_cast<size_t>(got)) : std::nullopt;
+  if (hello) {
+    connection.claim = std::move(hello->claim);
+    if (hello->remaining_ms < kNoDeadlineMs)
+      deadline_.ns = std::min(deadline_.ns, Deadline::after_ms(hello->remaining_ms).ns);
+    return;
+  }
+  if (connection.claim) left_.push_back(*connection.claim);
+  connection.fd.reset();
+}
+
+void MeetingHost::drop_silent() {
+  const size_t most_silent = 64 + 2 * static_cast<size_t>(own_.world_size);
+  const auto silent = [](const Connection& connection) { return !connection.claim; };
+  auto count = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), silent));
+  const int64_t oldest_ns = now_ns() - kHelloMs * kNsPerMs;
+  std::erase_if(connections_, [&](const Connection& connection) {  // in order of arrival
+    if (connection.claim || (count <= most_silent && connection.since_ns > oldest_ns)) return false;
+    --count;
+    return true;
+  });
+}
+
+}  // namespace dsc

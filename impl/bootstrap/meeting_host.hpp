@@ -1,0 +1,58 @@
+// The rank that bound the meeting's name first: collects claims and gives the verdict.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "bootstrap/meeting_wire.hpp"
+
+namespace dsc {
+
+class MeetingHost {
+ public:
+  // `deadline` is moved up when a rank comes whose own deadline is earlier: nobody waits past his.
+  MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
+              std::function<void()> check);
+
+  // Blocks until the verdict. Everybody who came has been told by then.
+  Verdict run();
+
+  // Keeps the name after a verdict of OK.
+  UniqueFd take_listener() { return std::move(listener_); }
+
+ private:
+  struct Connection {
+    UniqueFd fd;
+    int64_t since_ns;
+    std::optional<Claim> claim;  // empty until its hello came
+  };
+
+  std::vector<Claim> claims() const;
+  std::optional<Verdict> decide();
+  Verdict timed_out(const std::vector<Claim>& claims) const;
+  void announce(const Verdict& verdict);
+  void wait_for_news();
+  int64_t wait_ms() const;
+  void accept_waiting();
+  void read_hello(Connection& connection);
+  void drop_silent();
+  void log_progress(const std::vector<Claim>& claims);
+
+  const Claim own_;
+  UniqueFd listener_;
+  Deadline deadline_;
+  const int64_t progress_ns_;
+  const std::function<void()> check_;
+  const int64_t start_ns_;
+  int64_t next_log_ns_;
+  int64_t conflict_since_ns_ = 0;  // 0: no conflict
+  std::vector<Connection> connections_;
+  std::vector<Claim> left_;  // came and went away, for the report
+};
+
+}  // namespace dsc

@@ -1,0 +1,149 @@
+#include "bootstrap/meeting_wire.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace dsc {
+namespace {
+
+template <size_t N>
+void put_text(char (&field)[N], const std::string& text) {
+  const size_t bytes = std::min(text.size(), N - 1);
+  std::memcpy(field, text.data(), bytes);
+  std::memset(field + bytes, 0, N - bytes);
+}
+
+template <size_t N>
+std::string get_text(const char (&field)[N]) {
+  return std::string(field, ::strnlen(field, N));
+}
+
+template <class T>
+void append(std::string& bytes, const T& wire) {
+  bytes.append(reinterpret_cast<const char*>(&wire), sizeof wire);
+}
+
+std::string first_bytes(const void* data, size_t bytes) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(bytes, 8); ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof digits, " %02x", static_cast<const unsigned char*>(data)[i]);
+    text += digits;
+  }
+  return text;
+}
+
+Verdict problem(dsc_result_t code, std::string text) {
+  Verdict verdict;
+  verdict.code = code;
+  verdict.text = std::move(text);
+  return verdict;
+}
+
+Member decode_member(const char* data) {
+  MemberWire wire;
+  std::memcpy(&wire, data, sizeof wire);
+  return {wire.rank, wire.local_rank, wire.pid, get_text(wire.host), get_text(wire.endpoint)};
+}
+
+}  // namespace
+
+std::string encode_hello(const Hello& hello) {
+  const Claim& claim = hello.claim;
+  HelloWire wire{};
+  wire.magic = kMeetingMagic;
+  wire.wire_version = claim.wire_version;
+  wire.library_version = claim.library_version;
+  wire.rank = claim.rank;
+  wire.world_size = claim.world_size;
+  wire.pid = claim.pid;
+  wire.remaining_ms = hello.remaining_ms;
+  wire.config_hash = claim.config_hash;
+  wire.local_rank = claim.local_rank;
+  put_text(wire.host, claim.host);
+  put_text(wire.endpoint, claim.endpoint);
+  put_text(wire.config, claim.config);
+  std::string bytes;
+  append(bytes, wire);
+  return bytes;
+}
+
+std::optional<Hello> decode_hello(const void* data, size_t bytes) {
+  HelloWire wire{};
+  if (bytes < kHelloPrefixBytes) return std::nullopt;
+  std::memcpy(&wire, data, std::min(bytes, sizeof wire));
+  if (wire.magic != kMeetingMagic) return std::nullopt;
+  Hello hello{};
+  hello.claim.wire_version = wire.wire_version;
+  hello.claim.library_version = wire.library_version;
+  hello.claim.rank = wire.rank;
+  hello.claim.world_size = std::clamp(wire.world_size, 1, kMaxRanks);
+  hello.claim.pid = wire.pid;
+  hello.remaining_ms = kNoDeadlineMs;
+  if (wire.wire_version != kMeetingVersion) return hello;
+  if (bytes != sizeof wire) return std::nullopt;
+  hello.remaining_ms = std::max<int64_t>(wire.remaining_ms, 0);
+  hello.claim.local_rank = wire.local_rank;
+  hello.claim.config_hash = wire.config_hash;
+  hello.claim.host = get_text(wire.host);
+  hello.claim.endpoint = get_text(wire.endpoint);
+  hello.claim.config = get_text(wire.config);
+  return hello;
+}
+
+std::string encode_verdict(const Verdict& verdict) {
+  VerdictWire wire{};
+  wire.magic = kMeetingMagic;
+  wire.wire_version = kMeetingVersion;
+  wire.code = verdict.code;
+  wire.world_size = static_cast<int32_t>(verdict.members.size());
+  wire.host_pid = static_cast<int32_t>(verdict.host_pid);
+  std::copy(verdict.nonce.begin(), verdict.nonce.end(), wire.nonce);
+  put_text(wire.text, verdict.text);
+  std::string bytes;
+  append(bytes, wire);
+  for (const Member& member : verdict.members) {
+    MemberWire entry{};
+    entry.rank = member.rank;
+    entry.local_rank = member.local_rank;
+    entry.pid = member.pid;
+    put_text(entry.host, member.host);
+    put_text(entry.endpoint, member.endpoint);
+    append(bytes, entry);
+  }
+  return bytes;
+}
+
+Verdict decode_verdict(const void* data, size_t bytes) {
+  VerdictWire wire{};
+  if (bytes >= sizeof wire) std::memcpy(&wire, data, sizeof wire);
+  if (wire.magic != kMeetingMagic)
+    return problem(DSC_ERR_PROTOCOL, "somebody answers under this name, but is not libdsc (" +
+                                         std::to_string(bytes) + " bytes came:" + first_bytes(data, bytes) +
+                                         ")");
+  Verdict verdict;
+  verdict.code = wire.code;
+  verdict.text = get_text(wire.text);
+  verdict.host_pid = wire.host_pid;
+  if (verdict.code != DSC_OK) return verdict;  // readable in every version
+  if (wire.wire_version != kMeetingVersion)
+    return problem(DSC_ERR_VERSION, "the meeting speaks wire version " + std::to_string(wire.wire_version) +
+                                        ", expected " + std::to_string(kMeetingVersion));
+  const bool possible = wire.world_size > 0 && wire.world_size <= kMaxRanks;
+  if (!possible || bytes != sizeof wire + static_cast<size_t>(wire.world_size) * sizeof(MemberWire))
+    return problem(DSC_ERR_PROTOCOL, "a verdict for " + std::to_string(wire.world_size) + " ranks has " +
+                                         std::to_string(bytes) + " bytes");
+  std::copy(std::begin(wire.nonce), std::end(wire.nonce), verdict.nonce.begin());
+  const char* entry = static_cast<const char*>(data) + sizeof wire;
+  for (int32_t rank = 0; rank < wire.world_size; ++rank, entry += sizeof(MemberWire)) {
+    verdict.members.push_back(decode_member(entry));
+    if (verdict.members.back().rank != rank)
+      return problem(DSC_ERR_PROTOCOL, "entry " + std::to_string(rank) +
+                                           " of the verdict's table is for rank " +
+                                           std::to_string(verdict.members.back().rank));
+  }
+  return verdict;
+}
+
+}  // namespace dsc

@@ -1,0 +1,86 @@
+// The two messages of a meeting. Both ends are on one host, so numbers travel as they are; sizes are fixed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/claims.hpp"
+#include "bootstrap/random.hpp"
+
+namespace dsc {
+
+inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
+inline constexpr uint32_t kMeetingVersion = 1;
+inline constexpr int32_t kMaxRanks = 1024;  // of one host; keeps the table in one message
+inline constexpr size_t kConfigBytes = 512;
+
+// The fields up to `pid` keep their place in every version, so that different versions can name each other.
+struct HelloWire {
+  uint64_t magic;
+  uint32_t wire_version;
+  uint32_t library_version;
+  int32_t rank;
+  int32_t world_size;
+  int64_t pid;
+  int64_t remaining_ms;  // until this rank's deadline
+  uint64_t config_hash;
+  int32_t local_rank;
+  char host[64];
+  char endpoint[64];
+  char config[kConfigBytes];
+  uint32_t reserved;
+};
+inline constexpr size_t kHelloPrefixBytes = 32;
+static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
+static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 4, "no hidden padding");
+
+// All fields keep their place in every version; if all is well, world_size MemberWires follow.
+struct VerdictWire {
+  uint64_t magic;
+  uint32_t wire_version;
+  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS: come again a little later
+  uint8_t nonce[16];
+  int32_t world_size;
+  int32_t host_pid;
+  char text[440];
+};
+static_assert(sizeof(VerdictWire) == 480, "no hidden padding");
+
+struct MemberWire {
+  int32_t rank;
+  int32_t local_rank;
+  int64_t pid;
+  char host[64];
+  char endpoint[64];
+};
+static_assert(sizeof(MemberWire) == 144, "no hidden padding");
+
+inline constexpr size_t kMaxVerdictBytes = sizeof(VerdictWire) + size_t{kMaxRanks} * sizeof(MemberWire);
+
+struct Hello {
+  Claim claim;
+  int64_t remaining_ms;  // kNoDeadlineMs or more: none
+};
+
+inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
+
+struct Verdict {
+  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: come again
+  std::string text;
+  int64_t host_pid = 0;
+  Nonce nonce{};
+  std::vector<Member> members;
+};
+
+std::string encode_hello(const Hello& hello);
+// Nothing if the bytes are no hello. One of another version has its first fields only.
+std::optional<Hello> decode_hello(const void* data, size_t bytes);
+
+std::string encode_verdict(const Verdict& verdict);
+// PROTOCOL or VERSION if the bytes are no verdict that this version understands.
+Verdict decode_verdict(const void* data, size_t bytes);
+
+}  // namespace dsc

@@ -1,0 +1,15 @@
+// 128 random bits from the kernel: incarnations of a world, and names that nobody can guess.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace dsc {
+
+using Nonce = std::array<uint8_t, 16>;
+
+Nonce random_nonce();
+std::string hex(const Nonce& nonce);
+
+}  // namespace dsc

@@ -1,0 +1,82 @@
+// A communicator: a group of ranks with its queue of operations, its groups and its shared memory.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/work.hpp"
+#include "control/call.hpp"
+#include "control/failure.hpp"
+
+namespace dsc {
+
+struct GroupOptions {
+  std::string name;        // empty: made from the parent's
+  int32_t timeout_ms = 0;  // 0: the parent's
+};
+
+// What start-up found out, for questions that come later.
+struct WorldInfo {
+  int local_rank = 0;
+  int local_size = 1;
+  std::string master_addr;
+  int master_port = 0;
+  std::string source;
+  std::string report;
+};
+
+struct OpStats {
+  std::string operation;
+  uint64_t bytes_class = 0;
+  uint64_t count = 0;
+  uint64_t bytes = 0;
+  uint64_t waiting_ns = 0;
+  uint64_t moving_ns = 0;
+};
+
+// Calls of one communicator come from one thread at a time, except where it says any thread.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual uint64_t id() const noexcept = 0;
+  virtual const std::string& name() const noexcept = 0;
+  virtual int global_rank(int group_rank) const = 0;
+  virtual int group_rank(int global_rank) const noexcept = 0;
+
+  // Runs an operation to its end; throws its failure. The arguments were checked before.
+  virtual void run(const Call& call) = 0;
+  // Queues an operation; the progress thread drives it. Any thread, when the caller keeps the order.
+  virtual std::shared_ptr<Work> start(const Call& call) = 0;
+
+  // Collective. Null for color -1, and for a rank that is not listed.
+  virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
+  virtual std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) = 0;
+
+  // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
+  virtual void* allocate_memory(size_t bytes) = 0;
+
+  virtual int timeout_ms() const noexcept = 0;               // any thread
+  virtual void set_timeout_ms(int timeout) noexcept = 0;     // any thread
+  virtual void abort() noexcept = 0;                         // any thread: revokes it on all ranks
+  virtual void leave() noexcept = 0;                         // any thread: this rank takes no further part
+  virtual bool finalized() const noexcept { return false; }  // any thread
+  virtual void finalize() = 0;                               // collective
+  virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world
+  virtual Failure failure() const = 0;             // any thread
+  virtual std::vector<OpStats> stats() const = 0;  // any thread
+  virtual const WorldInfo& world_info() const noexcept;  // any thread
+
+  // Set while a call is inside: one thread at a time per communicator.
+  std::atomic<bool> in_call{false};
+};
+
+// Frees memory of Comm::allocate_memory(); throws INVALID_ARG when memory is not the start of such memory.
+void release_memory(void* memory);
+
+}  // namespace dsc

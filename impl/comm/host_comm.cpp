@@ -1,0 +1,231 @@
+#include "comm/host_comm.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/process_guard.hpp"
+#include "dtype/reduce.hpp"
+#include "host/transfer.hpp"
+
+namespace dsc {
+namespace {
+
+Failure refused(const Group& group, dsc_result_t code, std::string text) {
+  Failure failure;
+  failure.code = code;
+  failure.group = group.id();
+  failure.text = std::move(text);
+  return failure;
+}
+
+}  // namespace
+
+const WorldInfo& Comm::world_info() const noexcept {
+  static const WorldInfo unknown;
+  return unknown;
+}
+
+std::shared_ptr<HostComm> HostComm::create(const std::shared_ptr<Group>& group, int timeout_ms,
+                                           Deadline deadline, const std::function<void()>& check) {
+  capture([&] { group->map_members(deadline, check); },
+          [&](dsc_result_t code, const char* text) {
+            // A rank that fails by itself must not be waited for. A peer's failure the others see with their
+            // own eyes.
+            if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
+            throw Error(code, text);
+          });
+  auto comm = std::make_shared<HostComm>(group, timeout_ms);
+  comm->set_timeout_ms(static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms)));
+  Call barrier;
+  barrier.kind = OpKind::kReady;
+  comm->run(barrier);
+  comm->set_timeout_ms(timeout_ms);
+  comm->collectives_.restart_numbers();
+  group->withdraw();  // all have it
+  return comm;
+}
+
+HostComm::HostComm(std::shared_ptr<Group> group, int timeout_ms)
+    : group_(std::move(group)), timeout_ms_(timeout_ms) {}
+
+HostComm::~HostComm() { leave(); }
+
+int HostComm::global_rank(int group_rank) const {
+  if (group_rank < 0 || group_rank >= size())
+    fail(DSC_ERR_INVALID_ARG, "rank is %d, expected 0 to %d", group_rank, size() - 1);
+  return group_->world_rank(group_rank);
+}
+
+int HostComm::group_rank(int global_rank) const noexcept {
+  const auto& ranks = group_->world_ranks();
+  const auto found = std::find(ranks.begin(), ranks.end(), global_rank);
+  return found == ranks.end() ? kNoRank : static_cast<int>(found - ranks.begin());
+}
+
+Lane& HostComm::lane_for(const Call& call) {
+  if (call.kind != OpKind::kSend && call.kind != OpKind::kRecv) return collectives_;
+  MutexLock lock(lanes_mutex_);
+  auto& lanes = call.kind == OpKind::kSend ? send_lanes_ : recv_lanes_;
+  return lanes.try_emplace(call.root, *this).first->second;
+}
+
+bool HostComm::refuses() const noexcept {
+  return left_.load() || finalized_.load() || group_->world().ended() || (told_.load() && group_->revoked());
+}
+
+Failure HostComm::refusal(const Operation& operation) const {
+  Failure failure;
+  if (finalized_.load() || left_.load() || group_->world().ended()) {
+    failure = refused(*group_, DSC_ERR_STATE,
+                      group_->world().ended() ? "its world was finalized"
+                      : finalized_.load()     ? "the communicator was finalized"
+                                              : "the communicator was destroyed");
+  } else {
+    const Failure cause = group_->first_cause();
+    failure = cause;
+    failure.code = DSC_ERR_REVOKED;
+    failure.text =
+        "the communicator failed before: " + (cause.operation.empty() ? "" : cause.operation + ": ") +
+        cause.text;
+  }
+  failure.operation = op_kind_name(operation.call().kind);
+  failure.sequence = operation.sequence();
+  failure.text = describe_failure(operation, failure);
+  return failure;
+}
+
+Failure HostComm::settle(const Operation& operation, Progress progress) noexcept {
+  running_.fetch_sub(1);
+  if (progress == Progress::kDone) {
+    const int64_t end = tick_now();
+    const int64_t met = operation.met_ticks();
+    stats_.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
+               ticks_to_ns(end - met));
+    return {};
+  }
+  told_.store(true);
+  Failure failure;
+  failure.code = operation.failure().code;
+  call_out([&] {
+    failure = operation.failure();
+    failure.text = describe_failure(operation, failure);
+  });
+  return failure;
+}
+
+std::string HostComm::describe_failure(const Operation& operation, const Failure& failure) const {
+  char where[160];
+  std::snprintf(where, sizeof where, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ",
+                op_kind_name(operation.call().kind), operation.sequence(), name().c_str(), rank(), size());
+  return where + failure.text;
+}
+
+// A group of one: the arguments mean the same, and nobody is asked.
+void HostComm::run_locally(const Call& call) {
+  const Transfer transfer(call, 0, 1);
+  const int64_t start = tick_now();
+  if (transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduceScatter) {
+    const void* source = call.send;
+    void* target = call.recv;
+    if (source != target || call.prescale != 1) reduce(transfer.reduce, &source, 1, &target, 1, call.count);
+  } else if (transfer.pattern != Pattern::kNothing && call.send != call.recv) {
+    copy(call.recv, call.send, transfer.send_bytes, false);
+  }
+  stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(tick_now() - start));
+}
+
+bool HostComm::is_alone() const noexcept {
+  return size() == 1 && !refuses() && !group_->revoked() && !collectives_.busy();
+}
+
+void HostComm::run(const Call& call) {
+  if (is_alone()) return run_locally(call);
+  const Failure failure = lane_for(call).run(call);
+  if (failure.code != DSC_OK) throw Error(failure.code, failure.text.c_str());
+}
+
+std::shared_ptr<Work> HostComm::start(const Call& call) {
+  if (!is_alone()) return lane_for(call).start(call);
+  const auto work = std::make_shared<HostWork>(share(), collectives_);
+  run_locally(call);
+  work->complete({});
+  return work;
+}
+
+void HostComm::abort() noexcept {
+  Failure cause;
+  cause.code = DSC_ERR_REVOKED;
+  cause.rank = rank();
+  cause.ranks = {rank()};
+  cause.operation = "abort";
+  cause.text = group_->describe_member(rank()) + " aborted the communicator";
+  group_->revoke(cause);
+}
+
+void HostComm::leave() noexcept {
+  if (left_.exchange(true)) return;
+  if (id() == kWorldId) release_name();
+  if (running_.load() > 0) {
+    Failure cause;
+    cause.code = DSC_ERR_REVOKED;
+    cause.rank = rank();
+    cause.ranks = {rank()};
+    cause.operation = "destroy";
+    cause.text =
+        group_->describe_member(rank()) + " destroyed the communicator while operations were running";
+    group_->revoke(cause);
+  }
+  group_->leave();
+}
+
+// The name is free for the next world as soon as the first rank leaves this one.
+void HostComm::release_name() noexcept {
+  world().begin_closing();
+  world().close_name();
+}
+
+// Messages have lanes of their own, which the barrier would not wait for.
+void HostComm::drain_messages() {
+  std::vector<Lane*> lanes;
+  {
+    MutexLock lock(lanes_mutex_);
+    for (auto* side : {&send_lanes_, &recv_lanes_})
+      for (auto& [peer, lane] : *side) lanes.push_back(&lane);
+  }
+  for (Lane* lane : lanes) lane->drain(Deadline::never());  // every operation has a deadline of its own
+}
+
+void HostComm::finalize() {
+  if (finalized_.load()) fail(DSC_ERR_STATE, "the communicator was finalized before");
+  drain_messages();
+  if (id() == kWorldId) release_name();
+  Call barrier;
+  barrier.kind = OpKind::kFinalize;
+  run(barrier);
+  finalized_.store(true);
+}
+
+Failure HostComm::failure() const {
+  if (group_->revoked()) return group_->first_cause();
+  Failure report;
+  report.group = id();
+  report.ranks = group_->silent_members(report.elapsed_ns);
+  if (report.ranks.empty()) return report;
+  report.code = DSC_ERR_PEER_STALLED;
+  report.rank = report.ranks.front();
+  char text[96];
+  std::snprintf(text, sizeof text, " has not run for %.1f s",
+                static_cast<double>(report.elapsed_ns) / kNsPerSecond);
+  report.text = group_->describe_member(report.rank) + text;
+  return report;
+}
+
+void release_memory(void* memory) {
+  if (!MemoryRegistry::release(memory))
+    fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
+}
+
+}  // namespace dsc

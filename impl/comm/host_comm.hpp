@@ -1,0 +1,96 @@
+// The communicator of the host engine.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "comm/comm.hpp"
+#include "comm/lane.hpp"
+#include "comm/stats.hpp"
+#include "control/group.hpp"
+
+namespace dsc {
+
+class HostComm final : public Comm, public std::enable_shared_from_this<HostComm> {
+ public:
+  // All members call it; the group is ready for use afterwards. `check` runs while waiting and may throw.
+  static std::shared_ptr<HostComm> create(const std::shared_ptr<Group>& group, int timeout_ms,
+                                          Deadline deadline, const std::function<void()>& check);
+  explicit HostComm(std::shared_ptr<Group> group, int timeout_ms);
+  ~HostComm() override;
+
+  int rank() const noexcept override { return group_->rank(); }
+  int size() const noexcept override { return group_->size(); }
+  uint64_t id() const noexcept override { return group_->id(); }
+  const std::string& name() const noexcept override { return group_->name(); }
+  int global_rank(int group_rank) const override;
+  int group_rank(int global_rank) const noexcept override;
+
+  void run(const Call& call) override;
+  std::shared_ptr<Work> start(const Call& call) override;
+  std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
+  std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
+  void* allocate_memory(size_t bytes) override;
+
+  int timeout_ms() const noexcept override { return timeout_ms_.load(); }
+  void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
+  void abort() noexcept override;
+  void leave() noexcept override;
+  bool finalized() const noexcept override { return finalized_.load(); }
+  void finalize() override;
+  void end_world() noexcept override { world().end(); }
+  Failure failure() const override;
+  std::vector<OpStats> stats() const override { return stats_.read(); }
+  const WorldInfo& world_info() const noexcept override { return *info_; }
+  void set_world_info(std::shared_ptr<const WorldInfo> info) noexcept { info_ = std::move(info); }
+
+  // For lanes.
+  Group& group() noexcept { return *group_; }
+  World& world() noexcept { return group_->world(); }
+  Bell& bell() noexcept { return group_->world().process().bell(); }
+  int spins() const noexcept { return group_->world().spins(); }
+  int64_t timeout_ns() const noexcept { return timeout_ms_.load(std::memory_order_relaxed) * kNsPerMs; }
+  std::shared_ptr<HostComm> share() { return shared_from_this(); }
+
+  // Whether a new operation has no chance: this rank has been told of the failure, or has left.
+  bool refuses() const noexcept;
+  Failure refusal(const Operation& operation) const;
+  void begin() noexcept { running_.fetch_add(1); }
+  void end() noexcept { running_.fetch_sub(1); }
+  // Books an operation that is over and says how it ended.
+  Failure settle(const Operation& operation, Progress progress) noexcept;
+
+ private:
+  void release_name() noexcept;
+  void drain_messages();
+  bool is_alone() const noexcept;
+  Lane& lane_for(const Call& call);
+  std::string describe_failure(const Operation& operation, const Failure& failure) const;
+  void run_locally(const Call& call);
+  std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
+                                const std::string& note);
+  void agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag, const std::string& note);
+  std::shared_ptr<Comm> make_group(OpKind kind, uint64_t tag, const std::string& note,
+                                   std::vector<int32_t> members, uint64_t id, const GroupOptions& options);
+  uint64_t next_id() noexcept;
+  void check_parent() const;
+
+  const std::shared_ptr<Group> group_;
+  std::atomic<int> timeout_ms_;
+  Lane collectives_{*this};
+  Mutex lanes_mutex_;
+  std::map<int32_t, Lane> send_lanes_ DSC_GUARDED_BY(lanes_mutex_);
+  std::map<int32_t, Lane> recv_lanes_ DSC_GUARDED_BY(lanes_mutex_);
+  std::atomic<bool> told_{false};  // a call on this rank has reported the failure
+  std::atomic<bool> left_{false};
+  std::atomic<bool> finalized_{false};
+  std::atomic<int> running_{0};  // operations that have started and not ended
+  std::atomic<uint64_t> children_{0};
+  StatsTable stats_;
+  std::shared_ptr<const WorldInfo> info_ = std::make_shared<WorldInfo>();
+};
+
+}  // namespace dsc

@@ -1,0 +1,175 @@
+// Groups and shared memory made from a communicator: what all its ranks do together.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/host_comm.hpp"
+
+namespace dsc {
+namespace {
+
+// Ids that all ranks derive alike, and that meet no other id by any reasonable chance.
+uint64_t mix_id(uint64_t parent, uint64_t number) noexcept {
+  uint64_t value = parent * 0x9e3779b97f4a7c15u + number + 1;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+std::vector<std::byte> HostComm::gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
+                                        const std::string& note) {
+  std::vector<std::byte> all(bytes * static_cast<size_t>(size()));
+  Call call;
+  call.kind = kind;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = mine;
+  call.recv = all.data();
+  call.count = bytes;
+  call.tag = tag;
+  std::snprintf(call.note, sizeof call.note, "%s", note.c_str());
+  run(call);
+  return all;
+}
+
+// All ranks tell how a local step went; if it failed anywhere, it fails everywhere in the same words.
+void HostComm::agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag,
+                     const std::string& note) {
+  struct Outcome {
+    int32_t code;
+    char text[252];
+  } mine{};
+  mine.code = code;
+  std::snprintf(mine.text, sizeof mine.text, "%s", text.c_str());
+  const std::vector<std::byte> all = gather(kind, &mine, sizeof mine, tag, note);
+  for (int rank = 0; rank < size(); ++rank) {
+    Outcome outcome;
+    std::memcpy(&outcome, all.data() + static_cast<size_t>(rank) * sizeof outcome, sizeof outcome);
+    if (outcome.code != DSC_OK)
+      fail(outcome.code, "rank %d: %.*s", rank, static_cast<int>(strnlen(outcome.text, sizeof outcome.text)),
+           outcome.text);
+  }
+}
+
+uint64_t HostComm::next_id() noexcept { return mix_id(id(), children_.fetch_add(1)); }
+
+void HostComm::check_parent() const {
+  if (group_->revoked()) {
+    const Failure cause = group_->first_cause();
+    fail(cause.code, "the parent group \"%s\" failed: %s", name().c_str(), cause.text.c_str());
+  }
+  for (int member = 0; member < size(); ++member)
+    if (group_->has_left(member))
+      fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
+}
+
+std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std::string& note,
+                                           std::vector<int32_t> members, uint64_t id,
+                                           const GroupOptions& options) {
+  const bool member = std::find(members.begin(), members.end(), rank()) != members.end();
+  dsc_result_t code = DSC_OK;
+  std::string text;
+  std::shared_ptr<Group> group;
+  if (member) {
+    std::vector<int32_t> world_ranks;
+    world_ranks.reserve(members.size());
+    for (const int32_t rank : members) world_ranks.push_back(group_->world_rank(rank));
+    std::string name =
+        options.name.empty() ? this->name() + "/" + std::to_string(children_.load()) : options.name;
+    name.resize(std::min<size_t>(name.size(), 31));
+    capture(
+        [&] { group = Group::create(group_->shared_world(), id, std::move(name), std::move(world_ranks)); },
+        [&](dsc_result_t error, const char* words) {
+          code = error;
+          text = words;
+        });
+  }
+  agree(kind, code, text, tag, note);
+  if (!member) return nullptr;
+  const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
+  auto child = create(group, timeout, Deadline::after_ms(timeout_ms()), [this] { check_parent(); });
+  child->set_world_info(info_);
+  return child;
+}
+
+std::shared_ptr<Comm> HostComm::split(int32_t color, int32_t key, const GroupOptions& options) {
+  struct Choice {
+    int32_t color;
+    int32_t key;
+  };
+  const Choice mine{color, key};
+  const std::vector<std::byte> all = gather(OpKind::kSplit, &mine, sizeof mine, 0, "");
+  std::vector<std::pair<int32_t, int32_t>> chosen;  // key, rank
+  for (int rank = 0; rank < size(); ++rank) {
+    Choice choice;
+    std::memcpy(&choice, all.data() + static_cast<size_t>(rank) * sizeof choice, sizeof choice);
+    if (choice.color == color) chosen.emplace_back(choice.key, rank);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<int32_t> members;
+  if (color >= 0)
+    for (const auto& [unused, rank] : chosen) members.push_back(rank);
+  const uint64_t id = mix_id(next_id(), static_cast<uint32_t>(color));
+  return make_group(OpKind::kSplit, 1, "", std::move(members), id, options);
+}
+
+std::shared_ptr<Comm> HostComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
+  uint64_t hash = ranks.size();
+  std::string list;
+  for (const int32_t rank : ranks) {
+    hash = mix_id(hash, static_cast<uint32_t>(rank));
+    list += (list.empty() ? "ranks " : ", ") + std::to_string(rank);
+  }
+  return make_group(OpKind::kCreateGroup, hash, list, {ranks.begin(), ranks.end()}, next_id(), options);
+}
+
+void* HostComm::allocate_memory(size_t bytes) {
+  const uint64_t id = next_id();
+  auto allocation = std::make_shared<Allocation>();
+  allocation->id = id;
+  allocation->bytes = bytes;
+  allocation->own_rank = world().rank();
+  allocation->mappings.resize(static_cast<size_t>(world().size()));
+  dsc_result_t code = DSC_OK;
+  std::string text;
+  capture(
+      [&] {
+        const UniqueFd fd = create_segment("dsc-memory", bytes, static_cast<size_t>(size()));
+        allocation->mappings[static_cast<size_t>(allocation->own_rank)] =
+            map_segment(fd.get(), bytes, OnFork::kInherited);
+        world().publish(ItemKind::kMemory, id, fd.get());
+      },
+      [&](dsc_result_t error, const char* words) {
+        code = error;
+        text = words;
+      });
+  struct Withdraw {
+    World& world;
+    uint64_t id;
+    ~Withdraw() { world.withdraw(ItemKind::kMemory, id); }
+  } withdraw{world(), id};
+  const std::string note = std::to_string(bytes) + " bytes";
+  agree(OpKind::kMemAlloc, code, text, bytes, note);
+  capture(
+      [&] {
+        for (int member = 0; member < size(); ++member) {
+          if (member == rank()) continue;
+          const int peer = group_->world_rank(member);
+          const UniqueFd fd = world().fetch(peer, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
+                                            [this] { check_parent(); });
+          allocation->mappings[static_cast<size_t>(peer)] = map_segment(fd.get(), bytes, OnFork::kInherited);
+        }
+      },
+      [&](dsc_result_t error, const char* words) {
+        code = error;
+        text = words;
+      });
+  agree(OpKind::kMemAlloc, code, text, bytes, note);  // all have all parts, or nobody keeps his
+  world().memory().add(allocation);
+  return allocation->own_base();
+}
+
+}  // namespace dsc

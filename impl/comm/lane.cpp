@@ -1,0 +1,223 @@
+#include "comm/lane.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/host_comm.hpp"
+#include "comm/progress.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kInlineBytes = size_t{64} << 10;
+
+// Exceptions out of an operation (memory, a peer gone mad) become the group's failure.
+template <typename Body>
+Progress contain(Operation& operation, Body&& body) noexcept {
+  Progress progress = Progress::kFailed;
+  const bool ran =
+      capture([&] { progress = body(); },
+              [&](dsc_result_t code, const char* text) { fail_operation(operation, code, text); });
+  return ran ? progress : operation.depart();
+}
+
+Progress step(Operation& operation) noexcept {
+  return contain(operation, [&] { return operation.step(); });
+}
+
+}  // namespace
+
+Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
+  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, number);
+  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, number);
+  return held_.emplace<Collective>(group, call, number);
+}
+
+bool HostWork::wait(Deadline deadline) {
+  if (!done()) {
+    lane_.waiters.fetch_add(1);
+    Backoff backoff(comm_->bell(), comm_->spins());
+    while (!done()) {
+      if (lane_.drive()) backoff.reset();
+      const int64_t left_ns = deadline.remaining_ns();
+      if (done() || left_ns == 0) break;
+      if (backoff.pause([&] { return lane_.drive() || done(); }, left_ns)) lane_.look_at_clock();
+    }
+    lane_.waiters.fetch_sub(1);
+    if (lane_.busy()) ProgressEngine::get().wake();
+    if (!done()) return false;
+  }
+  const Failure ended = failure();
+  if (ended.code != DSC_OK) throw Error(ended.code, ended.text.c_str());
+  return true;
+}
+
+Failure HostWork::failure() const {
+  MutexLock lock(mutex_);
+  if (done()) return failure_;
+  Failure running;
+  running.code = DSC_IN_PROGRESS;
+  running.group = comm_->id();
+  return running;
+}
+
+int HostWork::event_fd() {
+  MutexLock lock(mutex_);
+  if (event_fd_) return event_fd_.get();
+  event_fd_.reset(eventfd(done() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd_) fail_errno(errno, "eventfd");
+  return event_fd_.get();
+}
+
+void HostWork::complete(Failure failure) noexcept {
+  {
+    MutexLock lock(mutex_);
+    failure_ = std::move(failure);
+    done_.store(true, std::memory_order_seq_cst);
+    if (event_fd_) eventfd_write(event_fd_.get(), 1);
+  }
+  comm_->bell().ring();
+}
+
+void HostWork::close_event_fd() noexcept {
+  MutexLock lock(mutex_);
+  event_fd_.reset();
+}
+
+Failure Lane::run(const Call& call) {
+  {
+    MutexLock driver(driver_mutex_);
+    uint64_t number = 0;
+    {
+      MutexLock lock(queue_mutex_);
+      if (queue_.empty()) number = next_number_++;
+    }
+    if (number != 0) {
+      Failure ended = run_alone(call, number);
+      if (busy()) ProgressEngine::get().wake();  // it may have found the lane driven
+      return ended;
+    }
+  }
+  const auto work = start(call);
+  capture([&] { work->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
+  return work->failure();
+}
+
+Failure Lane::run_alone(const Call& call, uint64_t number) {
+  OperationBox box;
+  Operation& operation = box.emplace(comm_.group(), call, number);
+  comm_.begin();
+  if (comm_.refuses()) {
+    comm_.end();
+    return comm_.refusal(operation);
+  }
+  operation.start(comm_.timeout_ns());
+  Backoff backoff(comm_.bell(), comm_.spins());
+  Progress progress = step(operation);
+  while (progress == Progress::kPending || progress == Progress::kMoved) {
+    if (progress == Progress::kMoved) {
+      backoff.reset();
+    } else if (backoff.pause([&] { return (progress = step(operation)) != Progress::kPending; })) {
+      if (progress == Progress::kPending) operation.look_at_clock();
+    }
+    if (progress == Progress::kPending || progress == Progress::kMoved) progress = step(operation);
+  }
+  return comm_.settle(operation, progress);
+}
+
+std::shared_ptr<HostWork> Lane::start(const Call& call) {
+  ProgressEngine& engine = ProgressEngine::get();
+  auto work = std::make_shared<HostWork>(comm_.share(), *this);
+  bool first = false;
+  {
+    MutexLock lock(queue_mutex_);
+    work->operation_ = &work->box_.emplace(comm_.group(), call, next_number_++);
+    comm_.begin();
+    if (comm_.refuses()) {
+      comm_.end();
+      work->complete(comm_.refusal(*work->operation_));
+      return work;
+    }
+    first = queue_.empty();
+    queue_.push_back(work);
+    queued_.store(queue_.size(), std::memory_order_release);
+  }
+  if (first) begin_first(work);
+  // Without memory for this, whoever waits for the work drives it.
+  if (!work->done()) capture([&] { engine.add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
+  return work;
+}
+
+// The operation arrives at once; the last rank to come finishes a small one without waking its progress
+// thread.
+void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
+  if (!driver_mutex_.try_lock()) return;
+  if (front() == work) {
+    Operation& operation = *work->operation_;
+    operation.start(comm_.timeout_ns());
+    const Progress entered = contain(operation, [&] {
+      operation.enter();
+      return Progress::kMoved;
+    });
+    if (entered == Progress::kMoved && operation.bytes() <= kInlineBytes) drive_first();
+  }
+  driver_mutex_.unlock();
+}
+
+std::shared_ptr<HostWork> Lane::front() {
+  MutexLock lock(queue_mutex_);
+  return queue_.empty() ? nullptr : queue_.front();
+}
+
+void Lane::pop() {
+  MutexLock lock(queue_mutex_);
+  queue_.pop_front();
+  queued_.store(queue_.size(), std::memory_order_release);
+}
+
+bool Lane::drive() {
+  if (!driver_mutex_.try_lock()) return false;
+  const bool moved = drive_first();
+  driver_mutex_.unlock();
+  return moved;
+}
+
+// True when the first operation came further; removes it when it is over.
+bool Lane::drive_first() {
+  const std::shared_ptr<HostWork> work = front();
+  if (!work) return false;
+  Operation& operation = *work->operation_;
+  if (operation.started_ticks() == 0) operation.start(comm_.timeout_ns());
+  const Progress progress = step(operation);
+  if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
+  Failure failure = comm_.settle(operation, progress);
+  pop();
+  work->box_.clear();
+  work->complete(std::move(failure));
+  return true;
+}
+
+void Lane::look_at_clock() {
+  if (!driver_mutex_.try_lock()) return;
+  if (const auto work = front(); work && work->operation_->started_ticks() != 0)
+    work->operation_->look_at_clock();
+  driver_mutex_.unlock();
+}
+
+bool Lane::drain(Deadline deadline) {
+  std::shared_ptr<HostWork> last;
+  {
+    MutexLock lock(queue_mutex_);
+    if (queue_.empty()) return true;
+    last = queue_.back();
+  }
+  bool over = true;
+  capture([&] { over = last->wait(deadline); }, [](dsc_result_t, const char*) {});
+  return over;
+}
+
+}  // namespace dsc

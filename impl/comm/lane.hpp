@@ -1,0 +1,97 @@
+// A queue of operations that run one after another: the collectives of a communicator, or the messages of one
+// direction between two ranks. Lanes do not wait for each other.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <variant>
+
+#include "base/mutex.hpp"
+#include "comm/work.hpp"
+#include "host/collective.hpp"
+#include "host/message.hpp"
+
+namespace dsc {
+
+class HostComm;
+class Lane;
+
+// Room for any operation of the host engine.
+class OperationBox {
+ public:
+  Operation& emplace(Group& group, const Call& call, uint64_t number);
+  void clear() { held_.emplace<std::monostate>(); }
+
+ private:
+  std::variant<std::monostate, Collective, SendMessage, RecvMessage> held_;
+};
+
+class HostWork final : public Work {
+ public:
+  HostWork(std::shared_ptr<HostComm> comm, Lane& lane) noexcept : comm_(std::move(comm)), lane_(lane) {}
+
+  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
+  bool wait(Deadline deadline) override;
+  Failure failure() const override;
+  int event_fd() override;
+  void close_event_fd() noexcept override;
+  void complete(Failure failure) noexcept;
+
+ private:
+  friend class Lane;
+
+  const std::shared_ptr<HostComm> comm_;
+  Lane& lane_;
+  OperationBox box_;                // the driver's, until completion
+  Operation* operation_ = nullptr;  // in box_
+  std::atomic<bool> done_{false};
+  mutable Mutex mutex_;
+  Failure failure_ DSC_GUARDED_BY(mutex_);
+  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
+};
+
+class Lane {
+ public:
+  explicit Lane(HostComm& comm) noexcept : comm_(comm) {}
+
+  // Runs an operation on the calling thread, after those that are queued.
+  Failure run(const Call& call);
+  // Queues an operation for the progress thread.
+  std::shared_ptr<HostWork> start(const Call& call);
+
+  // Lets the first operation go one step further. True when it did. Does nothing while another thread drives.
+  bool drive();
+  // Looks at the clock for the first operation.
+  void look_at_clock();
+  // Waits until what is queued now is over; false when the deadline passed first.
+  bool drain(Deadline deadline);
+
+  // What came before does not count as the user's.
+  void restart_numbers() {
+    MutexLock lock(queue_mutex_);
+    next_number_ = 1;
+  }
+
+  bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
+
+  // Threads that wait here and drive meanwhile: the progress thread leaves the lane to them.
+  std::atomic<int> waiters{0};
+
+ private:
+  Failure run_alone(const Call& call, uint64_t number);
+  void begin_first(const std::shared_ptr<HostWork>& work);
+  bool drive_first() DSC_REQUIRES(driver_mutex_);
+  std::shared_ptr<HostWork> front();
+  void pop();
+
+  HostComm& comm_;
+  // Held by the one thread that moves the lane's operations; taken before the other one.
+  Mutex driver_mutex_;
+  Mutex queue_mutex_;
+  std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
+  std::atomic<size_t> queued_{0};
+  uint64_t next_number_ DSC_GUARDED_BY(queue_mutex_) = 1;
+};
+
+}  // namespace dsc

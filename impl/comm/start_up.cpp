@@ -1,0 +1,128 @@
+#include "comm/start_up.hpp"
+
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "bootstrap/host_identity.hpp"
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/local_address.hpp"
+#include "comm/host_comm.hpp"
+
+namespace dsc {
+namespace {
+
+void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
+  if (value < least || value > most)
+    fail(DSC_ERR_INVALID_ARG, "%s is %lld, expected %s", name, static_cast<long long>(value), expected);
+}
+
+LaunchOptions launch_options(const InitOptions& options) {
+  LaunchOptions launch;
+  launch.init_method = options.init_method ? options.init_method->c_str() : nullptr;
+  launch.job_id = options.job_id ? options.job_id->c_str() : nullptr;
+  launch.rank = options.rank;
+  launch.world_size = options.world_size;
+  launch.local_rank = options.local_rank;
+  launch.port = options.port;
+  launch.sources = options.sources;
+  return launch;
+}
+
+// Settings that must be equal on all ranks.
+std::string config_text(const InitOptions& options) {
+  return "backend=host;timeout_ms=" + std::to_string(options.timeout_ms) +
+         ";stall_timeout_ms=" + std::to_string(options.stall_timeout_ms) +
+         ";rank_per_thread=" + std::to_string(options.rank_per_thread);
+}
+
+WorldSettings world_settings(const InitOptions& options, const Launch& launch, const Environment& environment,
+                             uint32_t library_version, Deadline deadline) {
+  WorldSettings settings;
+  settings.stall_timeout_ms = options.stall_timeout_ms;
+  MeetingSettings& meeting = settings.meeting;
+  meeting.master_addr = launch.master_addr;
+  meeting.master_port = launch.master_port;
+  meeting.job_id = launch.job_id;
+  meeting.rank = launch.rank;
+  meeting.world_size = launch.world_size;
+  meeting.local_rank = launch.local_rank;
+  meeting.library_version = library_version;
+  meeting.host = host_identity(environment);
+  meeting.config = config_text(options);
+  meeting.deadline = deadline;
+  return settings;
+}
+
+std::shared_ptr<WorldInfo> describe_world(const Launch& launch, const World& world) {
+  auto info = std::make_shared<WorldInfo>();
+  info->local_rank = world.members()[static_cast<size_t>(world.rank())].local_rank;
+  info->local_size = world.size();
+  info->master_addr = launch.master_addr;
+  info->master_port = launch.master_port;
+  info->source = launch.source;
+  info->report = launch.report;
+  return info;
+}
+
+}  // namespace
+
+void check_options(const InitOptions& options) {
+  constexpr int64_t kMost = INT32_MAX;
+  check_range("backend", options.backend, DSC_BACKEND_AUTO, DSC_BACKEND_GLOO,
+              "0 (auto), 1 (host), 2 (nccl) or 3 (gloo)");
+  check_range("rank", options.rank, -1, kMost, "0 or more, or -1 for the environment's");
+  if (options.world_size != -1)
+    check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
+  check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 for the environment's");
+  check_range("device", options.device, -1, kMost, "0 or more, or -1 for none");
+  check_range("port", options.port, 0, 65535, "1 to 65535, or 0 for MASTER_PORT");
+  check_range("sources", options.sources, 0, 31, "bits of dsc_source, or 0 for all");
+  check_range("require_existing", options.require_existing, 0, 1, "0 or 1");
+  check_range("rank_per_thread", options.rank_per_thread, 0, 1, "0 or 1");
+  check_range("init_timeout_ms", options.init_timeout_ms, 1, kMost, "1 or more");
+  check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
+  check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
+  if (options.backend == DSC_BACKEND_NCCL || options.device >= 0)
+    fail(DSC_ERR_UNSUPPORTED,
+         "this version has no GPU engine: leave backend at auto or host, and device at -1");
+  if (options.backend == DSC_BACKEND_GLOO)
+    fail(DSC_ERR_UNSUPPORTED, "this version joins ranks of one host only: leave backend at auto or host");
+}
+
+std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b) {
+  if (a.init_method != b.init_method) return "init_method";
+  if (a.job_id != b.job_id) return "job_id";
+  if (a.backend != b.backend) return "backend";
+  if (a.rank != b.rank) return "rank";
+  if (a.world_size != b.world_size) return "world_size";
+  if (a.local_rank != b.local_rank) return "local_rank";
+  if (a.device != b.device) return "device";
+  if (a.port != b.port) return "port";
+  if (a.sources != b.sources) return "sources";
+  if (a.rank_per_thread != b.rank_per_thread) return "rank_per_thread";
+  if (a.init_timeout_ms != b.init_timeout_ms) return "init_timeout_ms";
+  if (a.timeout_ms != b.timeout_ms) return "timeout_ms";
+  if (a.stall_timeout_ms != b.stall_timeout_ms) return "stall_timeout_ms";
+  return std::nullopt;
+}
+
+std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version) {
+  const Deadline deadline = Deadline::after_ms(options.init_timeout_ms);
+  const Environment environment = process_environment();
+  const Launch launch =
+      find_launch(launch_options(options), environment,
+                  [deadline](const std::string& address) { return is_local_address(address, deadline); });
+  log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
+  const auto world = World::join(world_settings(options, launch, environment, library_version, deadline));
+  std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto group = Group::create(world, kWorldId, "world", std::move(everybody));
+  auto comm = HostComm::create(group, options.timeout_ms, deadline, [] {});
+  comm->set_world_info(describe_world(launch, *world));
+  log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", world->rank(), world->size(), launch.source.c_str(),
+      launch.master_addr.c_str(), launch.master_port);
+  return comm;
+}
+
+}  // namespace dsc

@@ -1,0 +1,40 @@
+// From a caller's options to a world.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/comm.hpp"
+#include "dsc/types.h"
+
+namespace dsc {
+
+// What the caller asked for; -1 and 0 mean "not given", as in dsc_init_options_t.
+struct InitOptions {
+  std::optional<std::string> init_method;
+  std::optional<std::string> job_id;
+  int32_t backend = DSC_BACKEND_AUTO;
+  int32_t rank = -1;
+  int32_t world_size = -1;
+  int32_t local_rank = -1;
+  int32_t device = -1;
+  int32_t port = 0;
+  uint32_t sources = 0;
+  int32_t require_existing = 0;
+  int32_t rank_per_thread = 0;
+  int32_t init_timeout_ms = 300'000;
+  int32_t timeout_ms = 300'000;
+  int32_t stall_timeout_ms = 30'000;
+};
+
+// Throws INVALID_ARG for a value out of range, UNSUPPORTED for what this version does not offer.
+void check_options(const InitOptions& options);
+
+// Name of the first option that differs; nothing if they are equal. require_existing does not count.
+std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b);
+
+// Blocks until all ranks of the job are together.
+std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version);
+
+}  // namespace dsc

@@ -1,0 +1,32 @@
+// Running totals per operation and size class.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "comm/comm.hpp"
+
+namespace dsc {
+
+class StatsTable {
+ public:
+  // Any thread.
+  void add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept;
+  std::vector<OpStats> read() const;
+
+ private:
+  struct Cell {
+    std::atomic<uint64_t> count{0};
+    std::atomic<uint64_t> bytes{0};
+    std::atomic<uint64_t> waiting_ns{0};
+    std::atomic<uint64_t> moving_ns{0};
+  };
+  static constexpr size_t kClasses = 65;                                    // none, then powers of two
+  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kRecv) + 1;  // those that callers ask for
+
+  using Row = std::array<Cell, kClasses>;
+  std::array<Row, kKinds> rows_;
+};
+
+}  // namespace dsc

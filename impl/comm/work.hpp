@@ -1,0 +1,30 @@
+// An operation that was started and not waited for.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.hpp"
+#include "control/failure.hpp"
+
+namespace dsc {
+
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  virtual bool done() const noexcept = 0;
+
+  // True when the operation succeeded, false when the deadline passed first; throws the operation's failure.
+  virtual bool wait(Deadline deadline) = 0;
+
+  // How it ended; code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
+  virtual Failure failure() const = 0;
+
+  // A descriptor that becomes readable on completion; owned by the work.
+  virtual int event_fd() = 0;
+
+  // The caller has given its handle back: closes that descriptor.
+  virtual void close_event_fd() noexcept {}
+};
+
+}  // namespace dsc

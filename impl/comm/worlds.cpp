@@ -1,0 +1,99 @@
+#include "comm/worlds.hpp"
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/handle_table.hpp"
+#include "base/log.hpp"
+#include "base/mutex.hpp"
+#include "base/process_guard.hpp"
+
+namespace dsc {
+namespace {
+
+struct KnownWorld {
+  uint64_t handle = 0;
+  InitOptions options;
+};
+
+struct Registry {
+  Mutex starting;  // held during a whole start-up: a second call waits for the first
+  Mutex mutex;
+  KnownWorld world DSC_GUARDED_BY(mutex);
+};
+
+// Never destroyed: calls may come until the process is gone.
+Registry& registry() {
+  static Registry* const instance = new Registry;
+  return *instance;
+}
+
+thread_local uint64_t thread_world = 0;
+
+bool is_open(uint64_t handle) noexcept {
+  return handle != 0 &&
+         capture([&] { Pinned<Comm> pinned(HandleKind::kComm, handle); }, [](dsc_result_t, const char*) {});
+}
+
+KnownWorld process_world() {
+  MutexLock lock(registry().mutex);
+  return is_open(registry().world.handle) ? registry().world : KnownWorld{};
+}
+
+uint64_t start(const InitOptions& options, uint32_t library_version) {
+  mark_process();
+  return handles::open(HandleKind::kComm, start_world(options, library_version));
+}
+
+uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) {
+  if (is_open(thread_world)) fail(DSC_ERR_STATE, "this thread is a rank already; finalize its world first");
+  return thread_world = start(options, library_version);
+}
+
+// The world that exists, if the options allow it.
+uint64_t reuse(const KnownWorld& known, const InitOptions* options) {
+  if (options)
+    if (const auto option = first_difference(known.options, *options))
+      fail(DSC_ERR_STATE, "the world exists already, with another %s; finalize it first", option->c_str());
+  log(DSC_LOG_INFO, "the world exists already and is used again");
+  return known.handle;
+}
+
+}  // namespace
+
+uint64_t init_world(const InitOptions* options, uint32_t library_version) {
+  const InitOptions wanted = options ? *options : InitOptions{};
+  check_options(wanted);
+  if (wanted.rank_per_thread) {
+    if (!wanted.require_existing) return start_for_thread(wanted, library_version);
+    if (!is_open(thread_world))
+      fail(DSC_ERR_STATE, "this thread has no world, and require_existing forbids to make one");
+    return thread_world;
+  }
+  MutexLock one_at_a_time(registry().starting);
+  if (const KnownWorld known = process_world(); known.handle != 0) return reuse(known, options);
+  if (wanted.require_existing)
+    fail(DSC_ERR_STATE, "no world exists, and require_existing forbids to make one");
+  const uint64_t handle = start(wanted, library_version);
+  MutexLock lock(registry().mutex);
+  registry().world = {handle, wanted};
+  return handle;
+}
+
+uint64_t current_world() noexcept { return is_open(thread_world) ? thread_world : process_world().handle; }
+
+void finalize_world() {
+  const uint64_t handle = current_world();
+  if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
+  Pinned<Comm> world(HandleKind::kComm, handle);
+  struct Release {
+    Pinned<Comm>& world;
+    ~Release() {
+      world->leave();
+      world->end_world();
+      capture([&] { world.close(); }, [](dsc_result_t, const char*) {});
+    }
+  } release{world};
+  if (!world->failure().revoked && !world->finalized()) world->finalize();
+}
+
+}  // namespace dsc

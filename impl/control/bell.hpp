@@ -1,0 +1,92 @@
+// How waiting threads of other processes are woken: one futex word per process.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.hpp"
+
+namespace dsc {
+
+// Lies in shared memory. A thread that wants to sleep announces itself, looks once more at what it waits for,
+// and sleeps unless the word has moved since. Who changes something that others may wait for rings; it costs
+// one load when nobody sleeps. All accesses are sequentially consistent: the change comes before the look at
+// `sleepers`, and announcing before the second look, so that one of the two sides always sees the other.
+struct alignas(64) Bell {
+  std::atomic<uint32_t> word;
+  std::atomic<uint32_t> sleepers;
+
+  void ring() noexcept {
+    if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
+  }
+  void wake() noexcept;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
+
+// A thread that is about to sleep on a bell.
+class BellSleep {
+ public:
+  explicit BellSleep(Bell& bell) noexcept : bell_(bell) {
+    bell_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    seen_ = bell_.word.load(std::memory_order_seq_cst);
+  }
+  ~BellSleep() { bell_.sleepers.fetch_sub(1, std::memory_order_seq_cst); }
+  BellSleep(const BellSleep&) = delete;
+  BellSleep& operator=(const BellSleep&) = delete;
+
+  // Returns when the bell has rung since construction, after at most max_ns, or early.
+  void sleep(int64_t max_ns) noexcept;
+
+ private:
+  Bell& bell_;
+  uint32_t seen_;
+};
+
+// Spin, then yield, then sleep. `work` is tried between; it returns true when the wait is over.
+class Backoff {
+ public:
+  Backoff(Bell& bell, int spins) noexcept : bell_(bell), spins_(spins) {}
+
+  // One step of patience. True when the caller has waited long enough that it should look at the clock.
+  template <typename Ready>
+  bool pause(Ready&& ready, int64_t max_sleep_ns = kMaxSleepNs) {
+    const int turn = turn_;
+    if (turn < spins_ + kYields) ++turn_;
+    if (turn < spins_) {
+      relax();
+      return false;
+    }
+    if (turn < spins_ + kYields) {
+      yield();
+      return (turn & 31) == 31;
+    }
+    BellSleep sleep(bell_);
+    if (!ready()) sleep.sleep(std::min(max_sleep_ns, kMaxSleepNs));
+    return true;
+  }
+
+  void reset() noexcept { turn_ = 0; }
+
+ private:
+  static constexpr int kYields = 50;
+  static constexpr int64_t kMaxSleepNs = 50 * kNsPerMs;
+
+  static void relax() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+  static void yield() noexcept;
+
+  Bell& bell_;
+  int spins_;
+  int turn_ = 0;
+};
+
+// Spins that are worth it: none when more ranks than processors want to run.
+int spin_limit(int ranks_on_host) noexcept;
+
+}  // namespace dsc

@@ -1,0 +1,107 @@
+#include "control/call.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "control/group.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+
+const char* op_kind_name(OpKind kind) noexcept {
+  switch (kind) {
+    case OpKind::kNone:
+      return "none";
+    case OpKind::kAllReduce:
+      return "all_reduce";
+    case OpKind::kBroadcast:
+      return "broadcast";
+    case OpKind::kAllGather:
+      return "all_gather";
+    case OpKind::kReduceScatter:
+      return "reduce_scatter";
+    case OpKind::kBarrier:
+      return "barrier";
+    case OpKind::kSend:
+      return "send";
+    case OpKind::kRecv:
+      return "recv";
+    case OpKind::kFinalize:
+      return "finalize";
+    case OpKind::kSplit:
+      return "split";
+    case OpKind::kCreateGroup:
+      return "create_group";
+    case OpKind::kMemAlloc:
+      return "mem_alloc";
+    case OpKind::kVerify:
+      return "verify_params";
+    case OpKind::kReducerFinish:
+      return "reducer_finish";
+    case OpKind::kReady:
+      return "ready";
+  }
+  return "unknown operation";
+}
+
+CallFields fields_of(const Call& call) noexcept {
+  CallFields fields{};
+  fields.count = call.count;
+  fields.tag = call.tag;
+  fields.prescale = call.prescale;
+  fields.dtype = call.dtype;
+  fields.op = call.op;
+  fields.root = call.root;
+  fields.kind = static_cast<uint8_t>(call.kind);
+  return fields;
+}
+
+namespace {
+
+// A step of SplitMix64's finisher: every input bit reaches every output bit.
+uint64_t mix(uint64_t hash, uint64_t value) noexcept {
+  hash = (hash ^ value) * 0xbf58476d1ce4e5b9u;
+  return hash ^ (hash >> 29);
+}
+
+}  // namespace
+
+uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
+  uint64_t prescale = 0;
+  std::memcpy(&prescale, &call.prescale, sizeof prescale);
+  uint64_t hash = mix(group + 0x9e3779b97f4a7c15u, sequence);
+  hash = mix(hash, call.count);
+  hash = mix(hash, call.tag);
+  hash = mix(hash, prescale);
+  hash = mix(hash,
+             static_cast<uint64_t>(static_cast<uint32_t>(call.dtype)) << 32 | static_cast<uint32_t>(call.op));
+  return mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 8 | call.kind);
+}
+
+std::string describe(const CallFields& call, const char* note) {
+  std::string inside;
+  const auto add = [&inside](const std::string& word) { inside += (inside.empty() ? "" : ", ") + word; };
+  if (call.op != 0) add(op_name(call.op));
+  if (call.root >= 0) {
+    const auto kind = static_cast<OpKind>(call.kind);
+    add((kind == OpKind::kSend   ? "to "
+         : kind == OpKind::kRecv ? "from "
+                                 : "root ") +
+        std::to_string(call.root));
+  }
+  if (call.dtype != 0 &&
+      call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {  // what others carry is not the user's
+    add(dtype_name(call.dtype));
+    add(std::to_string(call.count));
+  }
+  if (call.prescale != 1) {
+    char text[48];
+    std::snprintf(text, sizeof text, "inputs times %.17g", call.prescale);
+    add(text);
+  }
+  if (note && note[0] != 0) add(note);
+  return std::string(op_kind_name(static_cast<OpKind>(call.kind))) + "(" + inside + ")";
+}
+
+}  // namespace dsc

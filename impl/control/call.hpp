@@ -1,0 +1,42 @@
+// What one rank asks for: the arguments of an operation, and the part of them that all ranks must agree on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dsc {
+
+enum class OpKind : uint8_t {
+  kNone,
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kBarrier,
+  kSend,
+  kRecv,
+  kFinalize,       // barrier that ends a communicator
+  kSplit,          // all-gather of colors and keys
+  kCreateGroup,    // all-gather of rank lists' hashes
+  kMemAlloc,       // all-gather of sizes and outcomes
+  kVerify,         // all-gather of descriptions
+  kReducerFinish,  // barrier of ranks whose iteration is incomplete: never matches a bucket's all-reduce
+  kReady           // barrier of ranks that have made a group or memory, before they use it
+};
+
+const char* op_kind_name(OpKind kind) noexcept;
+
+struct Call {
+  OpKind kind = OpKind::kNone;
+  int32_t dtype = 0;
+  int32_t op = 0;     // reduce operation; 0 where there is none
+  int32_t root = -1;  // root, or the peer of a message; -1 where there is none
+  const void* send = nullptr;
+  void* recv = nullptr;
+  size_t count = 0;     // elements, per rank where the operation has parts
+  double prescale = 1;  // every input is multiplied by it as it is read
+  uint64_t tag = 0;     // further value that must agree; 0 where there is none
+  char note[40] = {};   // shown in the text of a mismatch, not compared
+};
+
+}  // namespace dsc

@@ -1,0 +1,24 @@
+// What is known about a failure of a group or of one operation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dsc/types.h"
+
+namespace dsc {
+
+struct Failure {
+  dsc_result_t code = DSC_OK;
+  int rank = -1;               // first rank at fault, in the group; -1: not known
+  std::vector<int32_t> ranks;  // ranks at fault
+  uint64_t group = 0;
+  uint64_t sequence = 0;  // operation number in the group, from 1; 0: none
+  int64_t elapsed_ns = 0;
+  bool revoked = false;
+  std::string operation;
+  std::string text;
+};
+
+}  // namespace dsc

@@ -1,0 +1,220 @@
+#include "control/group.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+
+namespace dsc {
+namespace {
+
+// Failure word: 1 << 63 | code << 16 | member that wrote the text.
+constexpr uint64_t kFailed = uint64_t{1} << 63;
+
+uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
+  return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
+}
+
+template <size_t N>
+void copy_text(char (&target)[N], const std::string& text) noexcept {
+  std::snprintf(target, N, "%s", text.c_str());
+}
+
+template <size_t N>
+std::string bounded_text(const char (&source)[N]) {
+  return std::string(source, strnlen(source, N));
+}
+
+}  // namespace
+
+std::shared_ptr<Group> Group::create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+                                     std::vector<int32_t> world_ranks) {
+  std::shared_ptr<Group> group(new Group(world, id, std::move(name), std::move(world_ranks)));
+  group->make_segment();
+  return group;
+}
+
+Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+             std::vector<int32_t> world_ranks)
+    : world_(world),
+      id_(id),
+      name_(std::move(name)),
+      world_ranks_(std::move(world_ranks)),
+      size_(static_cast<int>(world_ranks_.size())),
+      geometry_(size_) {
+  const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
+  rank_ = static_cast<int>(self - world_ranks_.begin());
+}
+
+Group::~Group() { withdraw(); }
+
+void Group::make_segment() {
+  const UniqueFd fd = create_segment("dsc-group", geometry_.bytes_of(rank_), static_cast<size_t>(size_));
+  mappings_.resize(static_cast<size_t>(size_));
+  bases_.resize(static_cast<size_t>(size_));
+  auto& mapping = mappings_[static_cast<size_t>(rank_)];
+  mapping = map_segment(fd.get(), geometry_.bytes_of(rank_), OnFork::kGone);
+  bases_[static_cast<size_t>(rank_)] = mapping->data();
+  auto* header = new (mapping->data()) MemberHeader{};
+  header->magic = kMemberMagic;
+  header->version = kLayoutVersion;
+  header->size = size_;
+  header->rank = rank_;
+  header->stage_bytes = static_cast<uint32_t>(geometry_.stage_bytes);
+  header->group = id_;
+  world_->publish(ItemKind::kGroupSegment, id_, fd.get());
+  published_ = true;
+}
+
+void Group::withdraw() noexcept {
+  if (published_.exchange(false)) world_->withdraw(ItemKind::kGroupSegment, id_);
+}
+
+void Group::check_peers() const {
+  for (int member = 0; member < size_; ++member)
+    if (const dsc_result_t gone = process_of(member).gone.load(); gone != DSC_OK)
+      fail(gone, "%s %s while the group was made", describe_member(member).c_str(),
+           gone == DSC_ERR_PEER_LEFT ? "left" : "died");
+}
+
+void Group::map_members(Deadline deadline, const std::function<void()>& check) {
+  for (int member = 0; member < size_; ++member) {
+    auto& mapping = mappings_[static_cast<size_t>(member)];
+    if (member != rank_) {
+      const UniqueFd fd = world_->fetch(world_rank(member), ItemKind::kGroupSegment, id_, deadline, [&] {
+        check_peers();
+        check();
+      });
+      mapping = map_segment(fd.get(), geometry_.bytes_of(member), OnFork::kGone);
+    }
+    const auto* header = reinterpret_cast<const MemberHeader*>(mapping->data());
+    if (header->magic != kMemberMagic || header->version != kLayoutVersion || header->size != size_ ||
+        header->rank != member || header->group != id_ || header->stage_bytes != geometry_.stage_bytes)
+      fail(DSC_ERR_PROTOCOL, "%s shares a segment of another layout or group",
+           describe_member(member).c_str());
+    bases_[static_cast<size_t>(member)] = mapping->data();
+    Bell* bell = &process_of(member).page->bell;
+    if (std::find(bells_.begin(), bells_.end(), bell) == bells_.end()) bells_.push_back(bell);
+  }
+  world_->enroll(shared_from_this());
+}
+
+void Group::arrive() noexcept {
+  ++tick_;
+  arrived_upto_ = 0;
+  slot(rank_, tick_).tick.store(tick_, std::memory_order_seq_cst);
+  ring_all();
+}
+
+bool Group::all_arrived() noexcept {
+  while (arrived_upto_ < size_) {
+    if (!member_arrived(arrived_upto_)) return false;
+    ++arrived_upto_;
+  }
+  return true;
+}
+
+std::string Group::describe_member(int member) const {
+  char text[64];
+  std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", member, process_of(member).pid);
+  return text;
+}
+
+void Group::revoke(const Failure& cause) noexcept {
+  MutexLock lock(failure_mutex_);
+  if (wrote_failure_ || revoked()) return;
+  wrote_failure_ = true;
+  FailureCell& cell = failure_cell(rank_);
+  const size_t faults = std::min(cause.ranks.size(), std::size(cell.fault_list));
+  cell.ranks_at_fault = static_cast<int32_t>(faults);
+  std::copy_n(cause.ranks.begin(), faults, cell.fault_list);
+  cell.sequence = cause.sequence;
+  cell.elapsed_ns = cause.elapsed_ns;
+  copy_text(cell.operation, cause.operation);
+  copy_text(cell.text, cause.text);
+  uint64_t none = 0;
+  if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
+                                             std::memory_order_seq_cst))
+    log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
+        rank_, name_.c_str(), cause.operation.c_str(), cause.operation.empty() ? "" : ": ",
+        cause.text.c_str());
+  ring_all();
+}
+
+Failure Group::first_cause() const {
+  const uint64_t word = failure_word().load(std::memory_order_acquire);
+  Failure cause;
+  cause.group = id_;
+  if (word == 0) return cause;
+  cause.code = -static_cast<dsc_result_t>((word >> 16) & 0xff);
+  cause.revoked = true;
+  const int writer = static_cast<int>(word & 0xffff);
+  if (writer >= size_) return cause;
+  const FailureCell& cell = failure_cell(writer);
+  const int faults = std::clamp<int>(cell.ranks_at_fault, 0, static_cast<int>(std::size(cell.fault_list)));
+  cause.ranks.assign(cell.fault_list, cell.fault_list + faults);
+  cause.rank = faults > 0 ? cause.ranks.front() : kNoRank;
+  cause.sequence = cell.sequence;
+  cause.elapsed_ns = cell.elapsed_ns;
+  cause.operation = bounded_text(cell.operation);
+  cause.text = bounded_text(cell.text);
+  return cause;
+}
+
+std::vector<int32_t> Group::members_in(const PeerProcess& peer) const {
+  std::vector<int32_t> members;
+  for (int member = 0; member < size_; ++member)
+    if (&process_of(member) == &peer) members.push_back(member);
+  return members;
+}
+
+void Group::process_gone(const PeerProcess& peer) noexcept {
+  Failure cause;
+  cause.ranks = members_in(peer);
+  // A member that left the group first may end as it likes.
+  std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
+  if (cause.ranks.empty()) return;
+  cause.code = peer.gone.load();
+  cause.rank = cause.ranks.front();
+  cause.text = describe_member(cause.rank) +
+               (cause.code == DSC_ERR_PEER_LEFT ? " exited without finalizing" : " died");
+  revoke(cause);
+}
+
+void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) noexcept {
+  Failure cause;
+  cause.ranks = members_in(peer);
+  std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
+  if (cause.ranks.empty()) return;
+  cause.code = DSC_ERR_PEER_STALLED;
+  cause.rank = cause.ranks.front();
+  cause.elapsed_ns = silence_ns;
+  char text[96];
+  std::snprintf(text, sizeof text, " has not run for %.1f s: it is %s",
+                static_cast<double>(silence_ns) / kNsPerSecond, state);
+  cause.text = describe_member(cause.rank) + text;
+  revoke(cause);
+}
+
+std::vector<int32_t> Group::silent_members(int64_t& longest_ns) const {
+  std::vector<int32_t> silent;
+  longest_ns = 0;
+  for (int member = 0; member < size_; ++member) {
+    const int64_t silence = process_of(member).silent_ns.load();
+    if (silence == 0) continue;
+    silent.push_back(member);
+    longest_ns = std::max(longest_ns, silence);
+  }
+  return silent;
+}
+
+void Group::leave() noexcept {
+  state(rank_).left.store(1, std::memory_order_seq_cst);
+  ring_all();
+}
+
+}  // namespace dsc

@@ -1,0 +1,142 @@
+// The shared side of one communicator: arrival slots, stages, counters, and the first cause of its failure.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "control/call.hpp"
+#include "control/failure.hpp"
+#include "control/layout.hpp"
+#include "control/world.hpp"
+
+namespace dsc {
+
+inline constexpr uint64_t kWorldId = 0;
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  // Makes and publishes this rank's segment. The members stand in the order of `world_ranks`.
+  static std::shared_ptr<Group> create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+                                       std::vector<int32_t> world_ranks);
+  ~Group();
+
+  // Maps the segments of all members; each must have called create(). `check` runs while waiting and may
+  // throw.
+  void map_members(Deadline deadline, const std::function<void()>& check);
+
+  // All members have mapped this rank's segment: nobody will ask for it again.
+  void withdraw() noexcept;
+
+  World& world() const noexcept { return *world_; }
+  const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
+  uint64_t id() const noexcept { return id_; }
+  const std::string& name() const noexcept { return name_; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  int world_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
+  const std::vector<int32_t>& world_ranks() const noexcept { return world_ranks_; }
+  const Geometry& geometry() const noexcept { return geometry_; }
+
+  // --- Arrival. A tick is one meeting of all members; every collective takes one or more. A rank that has
+  // seen all others at tick t may overwrite what it showed at t - 1. Only the thread that drives the group's
+  // collectives calls these.
+  uint64_t tick() const noexcept { return tick_; }
+  Slot& next_slot() noexcept { return slot(rank_, tick_ + 1); }
+  std::byte* next_stage() noexcept { return stage(rank_, tick_ + 1); }
+  void arrive() noexcept;       // at the next tick
+  bool all_arrived() noexcept;  // at the current tick
+  bool member_arrived(int member) const noexcept {
+    return slot(member, tick_).tick.load(std::memory_order_acquire) >= tick_;
+  }
+
+  Slot& slot(int member, uint64_t tick) const noexcept {
+    return *reinterpret_cast<Slot*>(base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride);
+  }
+  std::byte* stage(int member, uint64_t tick) const noexcept {
+    return base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride + sizeof(Slot);
+  }
+  std::byte* result_stage(uint64_t tick) const noexcept {
+    return base(0) + geometry_.result + (tick & 1) * geometry_.stage_bytes;
+  }
+  TickRecord& record(uint64_t tick) const noexcept {
+    return reinterpret_cast<TickRecord*>(base(0) + geometry_.records)[tick & 1];
+  }
+  MemberState& state(int member) const noexcept {
+    return *reinterpret_cast<MemberState*>(base(member) + geometry_.state);
+  }
+  SendChannel& send_channel(int from, int to) const noexcept {
+    return reinterpret_cast<SendChannel*>(base(from) + geometry_.send_channels)[to];
+  }
+  RecvChannel& recv_channel(int from, int to) const noexcept {
+    return reinterpret_cast<RecvChannel*>(base(to) + geometry_.recv_channels)[from];
+  }
+  std::byte* chunk(int from, int to, uint64_t number) const noexcept {
+    return base(from) + geometry_.chunks +
+           (static_cast<size_t>(to) * 2 + (number & 1)) * geometry_.chunk_bytes;
+  }
+
+  // Wakes whoever may wait for what this rank has just stored.
+  void ring_all() noexcept {
+    for (Bell* bell : bells_) bell->ring();
+  }
+  void ring(int member) noexcept { process_of(member).page->bell.ring(); }
+  PeerProcess& process_of(int member) const noexcept { return world_->process_of(world_rank(member)); }
+
+  // --- Failure. Any thread.
+  bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
+  // Sets the first cause for all members, unless there is one.
+  void revoke(const Failure& cause) noexcept;
+  Failure first_cause() const;
+  void process_gone(const PeerProcess& peer) noexcept;
+  void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) noexcept;
+  // Members whose process does not run now; empty if all do.
+  std::vector<int32_t> silent_members(int64_t& longest_ns) const;
+
+  // This rank takes no further part.
+  void leave() noexcept;
+  bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
+
+  // "rank 3 (pid 4711)"
+  std::string describe_member(int member) const;
+
+ private:
+  Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> world_ranks);
+  void make_segment();
+  std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
+  std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
+  FailureCell& failure_cell(int member) const noexcept {
+    return *reinterpret_cast<FailureCell*>(base(member) + geometry_.failure);
+  }
+  std::vector<int32_t> members_in(const PeerProcess& peer) const;
+  void check_peers() const;
+
+  const std::shared_ptr<World> world_;
+  const uint64_t id_;
+  const std::string name_;
+  const std::vector<int32_t> world_ranks_;
+  const int size_;
+  int rank_ = -1;
+  const Geometry geometry_;
+  std::vector<std::shared_ptr<Mapping>> mappings_;
+  std::vector<std::byte*> bases_;
+  std::vector<Bell*> bells_;  // of each process once
+  std::atomic<bool> published_{false};
+
+  uint64_t tick_ = 0;
+  int arrived_upto_ = 0;  // members below have arrived at tick_
+
+  Mutex failure_mutex_;
+  bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;
+};
+
+// Hash of everything that must be equal on all ranks.
+uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
+CallFields fields_of(const Call& call) noexcept;
+// "all_reduce(sum, f32, 1000)"
+std::string describe(const CallFields& call, const char* note);
+
+}  // namespace dsc

@@ -1,0 +1,81 @@
+#include "control/process.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <new>
+
+#include "base/error.hpp"
+#include "base/process_guard.hpp"
+
+namespace dsc {
+namespace {
+
+std::atomic<Process*> the_process{nullptr};
+
+UniqueFd open_own_pidfd() {
+  UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));  // close-on-exec by definition
+  if (!fd) fail_errno(errno, "pidfd_open (needs Linux 5.3)");
+  return fd;
+}
+
+ProcessPage* start_page(Mapping& mapping) {
+  auto* page = new (mapping.data()) ProcessPage{};
+  page->magic = kPageMagic;
+  page->version = kLayoutVersion;
+  page->pid = getpid();
+  return page;
+}
+
+// Runs when the process exits in an orderly way: the others then see that this rank left, rather than died.
+__attribute__((destructor)) void say_goodbye() {
+  Process* process = the_process.load();
+  if (process && !is_forked_child()) process->page().state.store(ProcessState::kLeft);
+}
+
+}  // namespace
+
+Process& Process::get() {
+  static Process* const instance = [] {
+    mark_process();
+    auto* made = new Process;
+    the_process = made;
+    at_fork_child([] {
+      if (Process* inherited = the_process.load()) inherited->close_after_fork();
+    });
+    return made;
+  }();
+  return *instance;
+}
+
+Process::Process()
+    : page_fd_(create_segment("dsc-process", sizeof(ProcessPage), 1)),
+      mapping_(map_segment(page_fd_.get(), sizeof(ProcessPage), OnFork::kGone)),
+      page_(start_page(*mapping_)),
+      pidfd_(open_own_pidfd()),
+      monitor_(endpoint_, *page_) {
+  for (auto& fd : held_) fd = -1;
+}
+
+void Process::hold(int fd) noexcept {
+  for (auto& place : held_)
+    if (int vacant = -1; place.compare_exchange_strong(vacant, fd)) return;
+}
+
+void Process::release(int fd) noexcept {
+  for (auto& place : held_)
+    if (int held = fd; place.compare_exchange_strong(held, -1)) return;
+}
+
+void Process::close_after_fork() noexcept {
+  endpoint_.close_after_fork();
+  monitor_.close_after_fork();
+  for (auto& fd : held_)
+    if (fd >= 0) close(fd);
+  pidfd_.reset();
+  page_fd_.reset();
+}
+
+}  // namespace dsc

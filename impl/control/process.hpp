@@ -1,0 +1,45 @@
+// What a process has once, however many ranks live in it: its page, its endpoint and its monitor.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/fd.hpp"
+#include "bootstrap/endpoint.hpp"
+#include "control/monitor.hpp"
+#include "control/shared_memory.hpp"
+
+namespace dsc {
+
+class Process {
+ public:
+  // Made at the first call and kept until the process is gone: its threads cannot be waited for at exit.
+  static Process& get();
+
+  ProcessPage& page() noexcept { return *page_; }
+  Bell& bell() noexcept { return page_->bell; }
+  int page_fd() const noexcept { return page_fd_.get(); }
+  int pidfd() const noexcept { return pidfd_.get(); }
+  Endpoint& endpoint() noexcept { return endpoint_; }
+  Monitor& monitor() noexcept { return monitor_; }
+
+  // Descriptors that a child made by fork() must not keep open: they hold names.
+  void hold(int fd) noexcept;
+  void release(int fd) noexcept;
+
+ private:
+  Process();
+  void close_after_fork() noexcept;
+
+  UniqueFd page_fd_;
+  std::shared_ptr<Mapping> mapping_;
+  ProcessPage* page_;
+  UniqueFd pidfd_;
+  Endpoint endpoint_;
+  Monitor monitor_;
+  std::array<std::atomic<int>, 64> held_;
+};
+
+}  // namespace dsc

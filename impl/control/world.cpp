@@ -1,0 +1,256 @@
+#include "control/world.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "bootstrap/unix_socket.hpp"
+#include "control/group.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kReportSilenceNs = kNsPerSecond;
+constexpr int64_t kProbeMs = 250;
+
+// 'T' for a stopped process, 'D' for one in the kernel's hands, '?' when it cannot be told.
+char process_state_letter(int64_t pid) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+  std::FILE* file = std::fopen(path, "re");
+  if (!file) return '?';
+  char letter = '?';
+  if (std::fscanf(file, "%*d (%*[^)]) %c", &letter) != 1) letter = '?';
+  std::fclose(file);
+  return letter;
+}
+
+const char* describe_state(char letter) noexcept {
+  switch (letter) {
+    case 'T':
+    case 't':
+      return "stopped";
+    case 'D':
+      return "waiting in the kernel";
+    case 'Z':
+      return "ending";
+    default:
+      return "not scheduled";
+  }
+}
+
+// The event may be of another descriptor that had this number before.
+bool has_ended(int pidfd) noexcept {
+  pollfd query{pidfd, POLLIN, 0};
+  return poll(&query, 1, 0) == 1;
+}
+
+}  // namespace
+
+std::shared_ptr<World> World::join(const WorldSettings& settings) {
+  Process& process = Process::get();
+  MeetingSettings meeting = settings.meeting;
+  meeting.endpoint = process.endpoint().name();
+  std::shared_ptr<World> world(new World(settings, meet(meeting)));
+  world->fetch_pages(settings.meeting.deadline);
+  world->watch();
+  return world;
+}
+
+World::World(const WorldSettings& settings, MeetingResult met)
+    : rank_(settings.meeting.rank),
+      stall_timeout_ms_(settings.stall_timeout_ms),
+      process_(Process::get()),
+      nonce_(met.nonce),
+      members_(std::move(met.members)),
+      listener_(std::move(met.listener)),
+      held_(met.held) {
+  find_processes();
+  publish(ItemKind::kProcessPage, 0, process_.page_fd());
+  publish(ItemKind::kPidfd, 0, process_.pidfd());
+}
+
+World::~World() {
+  close_name();
+  process_.monitor().remove(*this, watched_fds_);
+  withdraw(ItemKind::kProcessPage, 0);
+  withdraw(ItemKind::kPidfd, 0);
+}
+
+void World::find_processes() {
+  for (const Member& member : members_) {
+    auto found = std::find_if(peers_.begin(), peers_.end(),
+                              [&](const auto& peer) { return peer->endpoint == member.endpoint; });
+    if (found == peers_.end()) {
+      auto peer = std::make_unique<PeerProcess>();
+      peer->endpoint = member.endpoint;
+      peer->pid = member.pid;
+      peer->own = member.endpoint == process_.endpoint().name();
+      found = peers_.insert(peers_.end(), std::move(peer));
+    }
+    (*found)->ranks.push_back(member.rank);
+    peer_of_rank_.push_back(static_cast<size_t>(found - peers_.begin()));
+  }
+  spins_ = spin_limit(size());
+}
+
+// Who waits for one process may do so in vain because another one died: that one is to be named.
+void World::probe_processes() const {
+  for (const auto& peer : peers_) {
+    int error = 0;
+    if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
+      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died during start-up", peer->ranks.front(),
+           peer->pid);
+  }
+}
+
+void World::fetch_pages(Deadline deadline) {
+  Deadline probe = Deadline::after_ms(kProbeMs);
+  const auto check = [&] {
+    if (!probe.passed()) return;
+    probe_processes();
+    probe = Deadline::after_ms(kProbeMs);
+  };
+  for (const auto& peer : peers_) {
+    if (peer->own) {
+      peer->page = &process_.page();
+      continue;
+    }
+    const int first_rank = peer->ranks.front();
+    const UniqueFd page = fetch(first_rank, ItemKind::kProcessPage, 0, deadline, check);
+    peer->mapping = map_segment(page.get(), sizeof(ProcessPage), OnFork::kGone);
+    peer->page = reinterpret_cast<ProcessPage*>(peer->mapping->data());
+    if (peer->page->magic != kPageMagic || peer->page->version != kLayoutVersion)
+      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", first_rank, peer->page->version,
+           kLayoutVersion);
+    peer->pidfd = fetch(first_rank, ItemKind::kPidfd, 0, deadline, check);
+  }
+}
+
+void World::watch() {
+  const int64_t now = now_ns();
+  for (const auto& peer : peers_) {
+    peer->last_change_ns = now;
+    if (peer->pidfd) watched_fds_.push_back(peer->pidfd.get());
+  }
+  {
+    MutexLock lock(name_mutex_);  // not held below: the monitor takes it while it holds its own
+    if (listener_) {
+      watched_fds_.push_back(listener_.get());
+      process_.hold(listener_.get());
+    }
+  }
+  process_.monitor().add(*this, watched_fds_);
+}
+
+ItemKey World::key(int world_rank, ItemKind kind, uint64_t id) const {
+  return {nonce_, static_cast<uint32_t>(world_rank), static_cast<uint32_t>(kind), id};
+}
+
+void World::publish(ItemKind kind, uint64_t id, int fd) {
+  process_.endpoint().publish(key(rank_, kind, id), fd);
+}
+
+void World::withdraw(ItemKind kind, uint64_t id) noexcept {
+  process_.endpoint().withdraw(key(rank_, kind, id));
+}
+
+UniqueFd World::fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
+                      const std::function<void()>& check) const {
+  return dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, key(world_rank, kind, id), deadline,
+                    check);
+}
+
+void World::enroll(const std::shared_ptr<Group>& group) {
+  {
+    MutexLock lock(groups_mutex_);
+    std::erase_if(groups_, [](const auto& known) { return known.expired(); });
+    groups_.push_back(group);
+  }
+  for (const auto& peer : peers_)  // one that ended before
+    if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
+}
+
+std::vector<std::shared_ptr<Group>> World::groups() {
+  MutexLock lock(groups_mutex_);
+  std::vector<std::shared_ptr<Group>> alive;
+  for (const auto& known : groups_)
+    if (auto group = known.lock()) alive.push_back(std::move(group));
+  return alive;
+}
+
+void World::close_name() noexcept {
+  UniqueFd listener;
+  {
+    MutexLock lock(name_mutex_);
+    listener = std::move(listener_);
+  }
+  if (!listener) return;
+  process_.monitor().forget(listener.get());
+  process_.release(listener.get());
+  std::erase(watched_fds_, listener.get());
+}
+
+void World::end() noexcept {
+  ended_.store(true);
+  for (const auto& group : groups()) group->leave();
+}
+
+void World::on_readable(int fd) noexcept {
+  const auto self = weak_from_this().lock();  // the last of groups() may be all that keeps this world
+  if (!self) return;                          // another thread is about to end it
+  {
+    MutexLock lock(name_mutex_);
+    if (listener_ && fd == listener_.get()) {
+      held_.closing = held_closing_.load();
+      answer_late_comer(fd, held_);
+      return;
+    }
+  }
+  for (const auto& peer : peers_) {
+    if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
+    on_end(*peer);
+    process_.monitor().forget(fd);
+  }
+}
+
+void World::on_end(PeerProcess& peer) noexcept {
+  const bool left = peer.page->state.load() == ProcessState::kLeft;
+  peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
+  for (const auto& group : groups()) group->process_gone(peer);
+  begin_closing();  // what is left of this world will not live long; its name must not block the next one
+}
+
+void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
+  const auto self = weak_from_this().lock();
+  if (!self) return;
+  for (const auto& peer : peers_)
+    if (!peer->own && peer->gone.load() == DSC_OK) look_at(*peer, now, after_gap);
+}
+
+void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) noexcept {
+  const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
+  if (beat != peer.last_beat || after_gap) {
+    if (peer.silent_ns.exchange(0) != 0)
+      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", peer.ranks.front(), peer.pid);
+    peer.last_beat = beat;
+    peer.last_change_ns = now;
+    return;
+  }
+  const int64_t silence = now - peer.last_change_ns;
+  if (silence < kReportSilenceNs) return;
+  if (peer.silent_ns.exchange(silence) == 0)
+    log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s", peer.ranks.front(),
+        peer.pid, static_cast<double>(silence) / kNsPerSecond,
+        describe_state(process_state_letter(peer.pid)));
+  if (stall_timeout_ms_ > 0 && silence >= stall_timeout_ms_ * kNsPerMs)
+    for (const auto& group : groups())
+      group->process_stalled(peer, silence, describe_state(process_state_letter(peer.pid)));
+}
+
+}  // namespace dsc

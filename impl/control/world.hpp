@@ -1,0 +1,112 @@
+// All ranks of a job on this host, as one of them sees them: who they are, whether they live, and what they
+// share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/mutex.hpp"
+#include "bootstrap/meeting.hpp"
+#include "control/memory.hpp"
+#include "control/process.hpp"
+
+namespace dsc {
+
+class Group;
+
+enum class ItemKind : uint32_t { kProcessPage = 1, kPidfd = 2, kGroupSegment = 3, kMemory = 4 };
+
+// Another process of the world, or this one.
+struct PeerProcess {
+  std::string endpoint;
+  int64_t pid = 0;
+  std::vector<int32_t> ranks;
+  bool own = false;
+  std::shared_ptr<Mapping> mapping;
+  ProcessPage* page = nullptr;
+  UniqueFd pidfd;
+  std::atomic<dsc_result_t> gone{DSC_OK};  // PEER_DEAD or PEER_LEFT once its end was seen
+  std::atomic<int64_t> silent_ns{0};       // how long its heartbeat has stood still; 0: it beats
+  uint64_t last_beat = 0;                  // monitor's thread only
+  int64_t last_change_ns = 0;              // monitor's thread only
+};
+
+struct WorldSettings {
+  MeetingSettings meeting;
+  int32_t stall_timeout_ms = 30'000;
+};
+
+class World : public MonitorClient, public std::enable_shared_from_this<World> {
+ public:
+  // Blocks until all ranks came and every process page and pidfd is here.
+  static std::shared_ptr<World> join(const WorldSettings& settings);
+  ~World() override;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return static_cast<int>(members_.size()); }
+  const std::vector<Member>& members() const noexcept { return members_; }
+  const Nonce& nonce() const noexcept { return nonce_; }
+  Process& process() const noexcept { return process_; }
+  PeerProcess& process_of(int world_rank) const noexcept {
+    return *peers_[peer_of_rank_[static_cast<size_t>(world_rank)]];
+  }
+  int process_count() const noexcept { return static_cast<int>(peers_.size()); }
+  int spins() const noexcept { return spins_; }
+  MemoryRegistry& memory() const noexcept { return *memory_; }
+
+  // Descriptors of the ranks of this world.
+  void publish(ItemKind kind, uint64_t id, int fd);
+  void withdraw(ItemKind kind, uint64_t id) noexcept;
+  UniqueFd fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
+                 const std::function<void()>& check) const;
+
+  // Groups are told when a process of theirs ends or stops.
+  void enroll(const std::shared_ptr<Group>& group);
+
+  // The world is about to end: who comes to its name is asked to wait instead of being sent away.
+  void begin_closing() noexcept { held_closing_.store(true); }
+  void close_name() noexcept;
+
+  // This rank takes no further part in any group.
+  void end() noexcept;
+  bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
+
+  void on_readable(int fd) noexcept override;
+  void on_heartbeat(int64_t now, bool after_gap) noexcept override;
+
+ private:
+  World(const WorldSettings& settings, MeetingResult met);
+  void find_processes();
+  void fetch_pages(Deadline deadline);
+  void probe_processes() const;
+  void watch();
+  ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
+  void on_end(PeerProcess& peer) noexcept;
+  void look_at(PeerProcess& peer, int64_t now, bool after_gap) noexcept;
+  std::vector<std::shared_ptr<Group>> groups();
+
+  const int rank_;
+  const int32_t stall_timeout_ms_;
+  Process& process_;
+  Nonce nonce_;
+  std::vector<Member> members_;
+  std::vector<std::unique_ptr<PeerProcess>> peers_;
+  std::vector<size_t> peer_of_rank_;
+  int spins_ = 0;
+  const std::shared_ptr<MemoryRegistry> memory_ = std::make_shared<MemoryRegistry>();
+  std::vector<int> watched_fds_;
+
+  Mutex name_mutex_;
+  UniqueFd listener_ DSC_GUARDED_BY(name_mutex_);
+  HeldName held_ DSC_GUARDED_BY(name_mutex_);
+  std::atomic<bool> held_closing_{false};
+  std::atomic<bool> ended_{false};
+
+  Mutex groups_mutex_;
+  std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
+};
+
+}  // namespace dsc

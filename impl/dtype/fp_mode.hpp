@@ -1,0 +1,41 @@
+// Round to nearest even, denormals honoured, no traps; the caller's mode comes back at the end of the scope.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace dsc {
+
+class FpMode {
+ public:
+  FpMode() : saved_(get()) { set(kDefault); }
+  ~FpMode() { set(saved_); }
+  FpMode(const FpMode&) = delete;
+  FpMode& operator=(const FpMode&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  using Word = uint32_t;
+  static constexpr Word kDefault = 0x1f80;  // all exceptions masked, all flags clear
+  static Word get() { return _mm_getcsr(); }
+  static void set(Word word) { _mm_setcsr(word); }
+#elif defined(__aarch64__)
+  using Word = uint64_t;
+  static constexpr Word kDefault = 0;
+  static Word get() {
+    Word word;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+  }
+  static void set(Word word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
+#else
+#error "libdsc knows how to set the floating-point mode on x86-64 and aarch64 only"
+#endif
+
+  Word saved_;
+};
+
+}  // namespace dsc

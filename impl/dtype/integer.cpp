@@ -1,0 +1,124 @@
+// Integers. All but max and min do the same to signed and unsigned ones, and are done unsigned, where they
+// wrap.
+#include <type_traits>
+
+#include "dsc/types.h"
+#include "dtype/kernels.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "dtype/integer.cpp"
+#include "hwy/foreach_target.h"
+// Must come after foreach_target.h.
+#include "dtype/reduce-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsc {
+namespace HWY_NAMESPACE {
+
+struct BitAnd {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::And(a, b);
+  }
+};
+
+struct BitOr {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Or(a, b);
+  }
+};
+
+struct BitXor {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Xor(a, b);
+  }
+};
+
+// The low bits of a product. There is no 8-bit multiplication: even and odd bytes are done in 16-bit lanes.
+struct WrapMul {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    const hn::DFromV<V> t;
+#if HWY_TARGET == HWY_SCALAR
+    using T = hn::TFromV<V>;
+    return hn::Set(t, static_cast<T>(uint64_t{hn::GetLane(a)} * hn::GetLane(b)));
+#else
+    if constexpr (sizeof(hn::TFromV<V>) == 1) {
+      const hn::RepartitionToWide<decltype(t)> wide;
+      const auto wide_a = hn::BitCast(wide, a);
+      const auto wide_b = hn::BitCast(wide, b);
+      const auto even = hn::And(wide_a * wide_b, hn::Set(wide, 0xff));
+      const auto odd = hn::ShiftLeft<8>(hn::ShiftRight<8>(wide_a) * hn::ShiftRight<8>(wide_b));
+      return hn::BitCast(t, hn::Or(even, odd));
+    } else {
+      return a * b;
+    }
+#endif
+  }
+};
+
+template <typename T>
+HWY_INLINE void reduce_integer(const KernelArgs& args) {
+  using U = std::make_unsigned_t<T>;
+  switch (args.op) {
+    case DSC_OP_SUM:
+      return reduce_all<Plain<U>, Add, false>(args);
+    case DSC_OP_PROD:
+      return reduce_all<Plain<U>, WrapMul, false>(args);
+    case DSC_OP_MAX:
+      return reduce_all<Plain<T>, Max, false>(args);
+    case DSC_OP_MIN:
+      return reduce_all<Plain<T>, Min, false>(args);
+    case DSC_OP_BAND:
+      return reduce_all<Plain<U>, BitAnd, false>(args);
+    case DSC_OP_BOR:
+      return reduce_all<Plain<U>, BitOr, false>(args);
+    case DSC_OP_BXOR:
+      return reduce_all<Plain<U>, BitXor, false>(args);
+  }
+}
+
+void reduce_i8(const KernelArgs& args) { reduce_integer<int8_t>(args); }
+void reduce_u8(const KernelArgs& args) { reduce_integer<uint8_t>(args); }
+void reduce_i32(const KernelArgs& args) { reduce_integer<int32_t>(args); }
+void reduce_u32(const KernelArgs& args) { reduce_integer<uint32_t>(args); }
+void reduce_i64(const KernelArgs& args) { reduce_integer<int64_t>(args); }
+void reduce_u64(const KernelArgs& args) { reduce_integer<uint64_t>(args); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsc {
+
+HWY_EXPORT(reduce_i8);
+HWY_EXPORT(reduce_u8);
+HWY_EXPORT(reduce_i32);
+HWY_EXPORT(reduce_u32);
+HWY_EXPORT(reduce_i64);
+HWY_EXPORT(reduce_u64);
+
+Kernel integer_kernel(int32_t dtype) {
+  switch (dtype) {
+    case DSC_DTYPE_I8:
+      return HWY_DYNAMIC_DISPATCH(reduce_i8);
+    case DSC_DTYPE_U8:
+      return HWY_DYNAMIC_DISPATCH(reduce_u8);
+    case DSC_DTYPE_I32:
+      return HWY_DYNAMIC_DISPATCH(reduce_i32);
+    case DSC_DTYPE_U32:
+      return HWY_DYNAMIC_DISPATCH(reduce_u32);
+    case DSC_DTYPE_I64:
+      return HWY_DYNAMIC_DISPATCH(reduce_i64);
+    case DSC_DTYPE_U64:
+      return HWY_DYNAMIC_DISPATCH(reduce_u64);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace dsc
+#endif

@@ -1,0 +1,31 @@
+// The vector kernels behind reduce.hpp. They trust their arguments and the floating-point mode.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dsc {
+
+struct KernelArgs {
+  const void* const* srcs;
+  int src_count;
+  void* const* dsts;
+  int dst_count;
+  size_t count;
+  int32_t op;              // never AVG: that is SUM with a divisor
+  double prescale = 1.0;   // every source is multiplied by it
+  double postscale = 1.0;  // the result is multiplied by it ...
+  double divisor = 1.0;    // ... and divided by it
+  bool non_temporal = false;
+};
+
+using Kernel = void (*)(const KernelArgs&);
+using CastKernel = void (*)(void* dst, const void* src, size_t count);
+
+// The best kernel for this processor; null when there is none for the type.
+Kernel float_kernel(int32_t dtype);
+Kernel half_kernel(int32_t dtype);
+Kernel integer_kernel(int32_t dtype);
+CastKernel cast_kernel(int32_t dst_dtype, int32_t src_dtype);
+
+}  // namespace dsc

@@ -1,0 +1,199 @@
+// The reduction loop and the operations, once per instruction set.
+#if defined(DSC_DTYPE_REDUCE_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef DSC_DTYPE_REDUCE_INL_HPP
+#undef DSC_DTYPE_REDUCE_INL_HPP
+#else
+#define DSC_DTYPE_REDUCE_INL_HPP
+#endif
+
+#include <algorithm>
+
+#include "dtype/kernels.hpp"
+#include "dtype/lanes-inl.hpp"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsc {
+namespace HWY_NAMESPACE {
+
+struct Add {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return a + b;
+  }
+};
+
+struct Mul {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return a * b;
+  }
+};
+
+struct Div {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return a / b;
+  }
+};
+
+struct Canonical {
+  template <class V>
+  HWY_INLINE V operator()(V a, V) const {
+    return canonical(a);
+  }
+};
+
+// IEEE 754-2019 maximum; among +0 and -0, which compare equal, the sign bits are and-ed.
+struct Max {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
+      const V larger = hn::IfThenElse(a > b, a, b);  // b when one is a NaN
+      const V ordered = hn::IfThenElse(a == b, hn::And(a, b), larger);
+      return hn::IfThenElse(hn::IsNaN(a), a, ordered);
+    } else {
+      return hn::Max(a, b);
+    }
+  }
+};
+
+struct Min {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
+      const V smaller = hn::IfThenElse(a < b, a, b);  // b when one is a NaN
+      const V ordered = hn::IfThenElse(a == b, hn::Or(a, b), smaller);
+      return hn::IfThenElse(hn::IsNaN(a), a, ordered);
+    } else {
+      return hn::Min(a, b);
+    }
+  }
+};
+
+template <class Op, class V>
+HWY_INLINE Quad<V> each(Op op, const Quad<V>& x, const Quad<V>& y) {
+  return {op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
+}
+
+template <class Op, class V>
+HWY_INLINE Quad<V> each(Op op, const Quad<V>& x, V y) {
+  return {op(x.a, y), op(x.b, y), op(x.c, y), op(x.d, y)};
+}
+
+// A Quad from element `at` on. When not kWhole only `n` elements exist; the rest is zero.
+template <class L, bool kWhole>
+HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
+  using T = typename L::Element;
+  const T* p = static_cast<const T*>(array) + at;
+  if constexpr (kWhole) return L::load(p);
+  HWY_ALIGN T lanes[L::kMaxElements] = {};
+  std::memcpy(lanes, p, n * sizeof(T));
+  return L::load(lanes);
+}
+
+// The numbers that the floats of one call are multiplied and divided by, as vectors.
+template <class L>
+struct Scales {
+  using T = hn::TFromD<typename L::Tag>;
+  typename L::V before, after, divisor;
+
+  explicit HWY_INLINE Scales(const KernelArgs& args)
+      : before(hn::Set(typename L::Tag(), static_cast<T>(args.prescale))),
+        after(hn::Set(typename L::Tag(), static_cast<T>(args.postscale))),
+        divisor(hn::Set(typename L::Tag(), static_cast<T>(args.divisor))) {}
+};
+
+// The result for elements [at, at + n) of all sources. Multiplying by 1.0 first changes no bit.
+template <class L, class Op, bool kScaled, bool kWhole>
+HWY_INLINE Quad<typename L::V> combine(const KernelArgs& args, const Scales<L>& scales, size_t at, size_t n) {
+  auto result = fetch<L, kWhole>(args.srcs[0], at, n);
+  if constexpr (kScaled) result = each(Mul(), result, scales.before);
+  for (int s = 1; s < args.src_count; ++s) {
+    auto next = fetch<L, kWhole>(args.srcs[s], at, n);
+    if constexpr (kScaled) next = each(Mul(), next, scales.before);
+    result = each(Op(), result, next);
+  }
+  if constexpr (kScaled) {
+    if (args.postscale != 1.0) result = each(Mul(), result, scales.after);
+    if (args.divisor != 1.0) result = each(Div(), result, scales.divisor);
+  }
+  if constexpr (L::kFloat) result = each(Canonical(), result, result.a);
+  return result;
+}
+
+template <class L, class Op, bool kScaled>
+HWY_INLINE void reduce_whole(const KernelArgs& args, const Scales<L>& scales, size_t at) {
+  using T = typename L::Element;
+  const auto result = combine<L, Op, kScaled, true>(args, scales, at, L::elements());
+  for (int d = 0; d < args.dst_count; ++d) {
+    T* p = static_cast<T*>(args.dsts[d]) + at;
+    const bool aligned = reinterpret_cast<uintptr_t>(p) % sizeof(hn::Vec<hn::ScalableTag<T>>) == 0;
+    if (args.non_temporal && aligned) {
+      L::template store<true>(result, p);
+    } else {
+      L::template store<false>(result, p);
+    }
+  }
+}
+
+// By value, so that the caller's copy stays in registers.
+template <class L, class Op, bool kScaled>
+HWY_NOINLINE void reduce_part(KernelArgs args, size_t at, size_t n) {
+  using T = typename L::Element;
+  HWY_ALIGN T lanes[L::kMaxElements];
+  L::template store<false>(combine<L, Op, kScaled, false>(args, Scales<L>(args), at, n), lanes);
+  for (int d = 0; d < args.dst_count; ++d)
+    std::memcpy(static_cast<T*>(args.dsts[d]) + at, lanes, n * sizeof(T));
+}
+
+// How many elements come before the first cache line of the first destination; 0 if it never starts a line.
+template <typename T>
+HWY_INLINE size_t elements_to_line(const KernelArgs& args) {
+  constexpr size_t kLineBytes = 64;
+  const size_t bytes = -reinterpret_cast<uintptr_t>(args.dsts[0]) % kLineBytes;
+  return bytes % sizeof(T) == 0 ? std::min(bytes / sizeof(T), args.count) : 0;
+}
+
+template <class L, class Op, bool kScaled>
+HWY_INLINE void reduce_all(const KernelArgs args) {
+  const size_t step = L::elements();
+  const size_t head = args.non_temporal ? elements_to_line<typename L::Element>(args) : 0;
+  const Scales<L> scales(args);
+  size_t at = 0;
+  for (; at < head; at += std::min(step, head - at))
+    reduce_part<L, Op, kScaled>(args, at, std::min(step, head - at));
+  for (; args.count - at >= step; at += step) reduce_whole<L, Op, kScaled>(args, scales, at);
+  if (at < args.count) reduce_part<L, Op, kScaled>(args, at, args.count - at);
+  if (args.non_temporal) hwy::FlushStream();
+}
+
+// The operations of the floating-point types.
+template <class L, bool kScaled>
+HWY_INLINE void reduce_float_by(const KernelArgs& args) {
+  switch (args.op) {
+    case DSC_OP_SUM:
+      return reduce_all<L, Add, kScaled>(args);
+    case DSC_OP_PROD:
+      return reduce_all<L, Mul, kScaled>(args);
+    case DSC_OP_MAX:
+      return reduce_all<L, Max, kScaled>(args);
+    case DSC_OP_MIN:
+      return reduce_all<L, Min, kScaled>(args);
+  }
+}
+
+template <class L>
+HWY_INLINE void reduce_float(const KernelArgs& args) {
+  if (args.prescale == 1.0 && args.postscale == 1.0 && args.divisor == 1.0) {
+    reduce_float_by<L, false>(args);
+  } else {
+    reduce_float_by<L, true>(args);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsc
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,117 @@
+#include "dtype/reduce.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "dtype/fp_mode.hpp"
+#include "dtype/kernels.hpp"
+
+namespace dsc {
+namespace {
+
+Kernel find_kernel(int32_t dtype) {
+  switch (dtype) {
+    case DSC_DTYPE_F32:
+    case DSC_DTYPE_F64:
+      return float_kernel(dtype);
+    case DSC_DTYPE_F16:
+    case DSC_DTYPE_BF16:
+      return half_kernel(dtype);
+    default:
+      return integer_kernel(dtype);
+  }
+}
+
+// Dividing by a power of two and multiplying by its inverse give the same bits; the latter is several times
+// faster.
+void set_divisor(KernelArgs& args, double divisor) {
+  constexpr int kSafeExponent = 100;  // the inverse is a normal number in f32 too
+  int exponent = 0;
+  const bool power_of_two = std::fabs(std::frexp(divisor, &exponent)) == 0.5;
+  if (power_of_two && std::abs(exponent) <= kSafeExponent) {
+    args.postscale = 1.0 / divisor;
+  } else {
+    args.divisor = divisor;
+  }
+}
+
+void run(int32_t dtype, const KernelArgs& args) {
+  const Kernel kernel = find_kernel(dtype);
+  if (kernel == nullptr) fail(DSC_ERR_UNSUPPORTED, "there is no arithmetic on %s", dtype_name(dtype));
+  if (args.count == 0) return;
+  const FpMode mode;
+  kernel(args);
+}
+
+void require_float(const char* what, int32_t dtype) {
+  if (op_supports(DSC_OP_AVG, dtype)) return;
+  fail(DSC_ERR_UNSUPPORTED, "%s needs a floating-point type that can be reduced, got %s", what,
+       dtype_name(dtype));
+}
+
+void check(const ReduceSpec& spec, int src_count) {
+  if (const char* reason = op_unsupported_reason(spec.op, spec.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(spec.op), dtype_name(spec.dtype), reason);
+  if (src_count < 1) fail(DSC_ERR_INTERNAL, "reduce expects at least 1 source, got %d", src_count);
+  if (spec.divisor < 1) fail(DSC_ERR_INTERNAL, "reduce expects a divisor of 1 or more, got %d", spec.divisor);
+  if (spec.prescale != 1.0) require_float("a scale", spec.dtype);
+}
+
+}  // namespace
+
+void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
+            size_t count) {
+  check(spec, src_count);
+  KernelArgs args{srcs, src_count, dsts, dst_count, count, spec.op};
+  args.prescale = spec.prescale;
+  args.non_temporal = spec.non_temporal;
+  if (spec.op == DSC_OP_AVG) {
+    args.op = DSC_OP_SUM;
+    set_divisor(args, spec.divisor);
+  }
+  run(spec.dtype, args);
+}
+
+void multiply(int32_t dtype, void* dst, const void* src, size_t count, double factor) {
+  require_float("multiply", dtype);
+  KernelArgs args{&src, 1, &dst, 1, count, DSC_OP_SUM};
+  args.prescale = factor;
+  run(dtype, args);
+}
+
+void divide(int32_t dtype, void* dst, const void* src, size_t count, double divisor) {
+  require_float("divide", dtype);
+  KernelArgs args{&src, 1, &dst, 1, count, DSC_OP_SUM};
+  set_divisor(args, divisor);
+  run(dtype, args);
+}
+
+void add(int32_t dtype, void* dst, const void* src, size_t count) {
+  const void* srcs[] = {dst, src};
+  reduce({dtype, DSC_OP_SUM}, srcs, 2, &dst, 1, count);
+}
+
+void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size_t count) {
+  if (dst_dtype == src_dtype && is_dtype(src_dtype))
+    return copy(dst, src, count * dtype_bytes(src_dtype), false);
+  const CastKernel kernel = cast_kernel(dst_dtype, src_dtype);
+  if (kernel == nullptr)
+    fail(DSC_ERR_UNSUPPORTED, "no conversion from %s to %s: one must be f32, the other f16 or bf16",
+         dtype_name(src_dtype), dtype_name(dst_dtype));
+  const FpMode mode;
+  kernel(dst, src, count);
+}
+
+void copy(void* dst, const void* src, size_t bytes, bool non_temporal) {
+  if (bytes == 0 || dst == src) return;
+  if (!non_temporal) {
+    std::memcpy(dst, src, bytes);
+    return;
+  }
+  KernelArgs args{&src, 1, &dst, 1, bytes, DSC_OP_BOR};  // one source: its bytes, unchanged
+  args.non_temporal = true;
+  run(DSC_DTYPE_U8, args);
+}
+
+}  // namespace dsc

@@ -1,0 +1,47 @@
+// Chunks of one tick's work, taken by whichever rank is running. The words carry their tick, so nobody resets
+// them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace dsc {
+
+inline constexpr int kChunkBits = 24;
+inline constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
+inline constexpr uint64_t kMaxChunks = kChunkMask;
+inline constexpr uint64_t kNoChunk = ~uint64_t{0};
+inline constexpr uint64_t kTickMask =
+    ~uint64_t{0} >> kChunkBits;  // ticks may wrap: only neighbours meet here
+
+inline uint64_t chunk_word(uint64_t tick, uint64_t chunks) noexcept { return tick << kChunkBits | chunks; }
+
+// The next chunk that nobody has taken, or kNoChunk.
+inline uint64_t claim_chunk(std::atomic<uint64_t>& word, uint64_t tick, uint64_t chunks) noexcept {
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint64_t next = seen >> kChunkBits == (tick & kTickMask) ? seen & kChunkMask : 0;
+    if (next >= chunks) return kNoChunk;
+    if (word.compare_exchange_weak(seen, chunk_word(tick, next + 1), std::memory_order_acq_rel,
+                                   std::memory_order_relaxed))
+      return next;
+  }
+}
+
+// Adds finished chunks; true for the rank that adds the last.
+inline bool complete_chunks(std::atomic<uint64_t>& word, uint64_t tick, uint64_t finished,
+                            uint64_t chunks) noexcept {
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint64_t before = seen >> kChunkBits == (tick & kTickMask) ? seen & kChunkMask : 0;
+    if (word.compare_exchange_weak(seen, chunk_word(tick, before + finished), std::memory_order_seq_cst,
+                                   std::memory_order_relaxed))
+      return before + finished == chunks;
+  }
+}
+
+inline bool chunks_complete(const std::atomic<uint64_t>& word, uint64_t tick, uint64_t chunks) noexcept {
+  return word.load(std::memory_order_acquire) == chunk_word(tick, chunks);
+}
+
+}  // namespace dsc

@@ -1,0 +1,137 @@
+#include "host/collective.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace dsc {
+
+Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Operation(group, call, sequence), transfer_(call, group.rank(), group.size()) {
+  bytes_ = std::max(transfer_.send_bytes, transfer_.recv_bytes);
+}
+
+void Collective::enter() {
+  if (!group_.all_arrived() || group_.revoked()) return;
+  show_up();
+  phase_ = Phase::kArriving;
+}
+
+Progress Collective::step() {
+  switch (phase_) {
+    case Phase::kQueued:
+      if (!group_.all_arrived()) return pending();  // a member is still busy with the operation before
+      if (group_.revoked()) return fail_with_cause();
+      show_up();
+      phase_ = Phase::kArriving;
+      [[fallthrough]];
+    case Phase::kArriving:
+      if (!group_.all_arrived()) return pending();
+      met();
+      if (!verify()) return leave();
+      if (!choose_path()) return leave();
+      phase_ = Phase::kMoving;
+      [[fallthrough]];
+    case Phase::kMoving: {
+      if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
+      const Progress progress = std::holds_alternative<Staged>(mover_) ? std::get<Staged>(mover_).step()
+                                                                       : std::get<ZeroCopy>(mover_).step();
+      if (progress == Progress::kFailed) return leave();
+      return progress == Progress::kPending ? pending() : progress;
+    }
+    case Phase::kLeaving:
+      return leave();
+  }
+  return Progress::kFailed;
+}
+
+void Collective::show_up() {
+  Slot& slot = group_.next_slot();
+  slot.call = fields_of(call_);
+  slot.sequence = sequence_;
+  slot.fingerprint = fingerprint(group_.id(), sequence_, slot.call);
+  slot.send = slot.recv = {0, 0};
+  if (call_.note[0] != 0 || slot.note[0] != 0) std::memcpy(slot.note, call_.note, sizeof slot.note);
+  const MemoryRegistry& memory = group_.world().memory();
+  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(transfer_)) {
+    if (transfer_.send_bytes > 0) slot.send = memory.find(transfer_.send, transfer_.send_bytes);
+    slot.recv = memory.find(transfer_.recv, transfer_.recv_bytes);
+  }
+  payload_shown_ = slot.send.segment == 0 && slot.recv.segment == 0;
+  slot.call.has_payload = payload_shown_ ? 1 : 0;
+  if (payload_shown_) Staged::fill_first(transfer_, group_.geometry(), group_.next_stage());
+  group_.arrive();
+}
+
+bool Collective::verify() {
+  const uint64_t mine = group_.slot(group_.rank(), group_.tick()).fingerprint;
+  bool equal = true;
+  for (int member = 0; member < group_.size(); ++member)
+    equal = equal && group_.slot(member, group_.tick()).fingerprint == mine;
+  if (equal) return true;
+  std::vector<std::string> calls;
+  std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
+  for (int member = 0; member < group_.size(); ++member) {
+    const Slot& slot = group_.slot(member, group_.tick());
+    const std::string note(slot.note, strnlen(slot.note, sizeof slot.note));
+    calls.push_back(describe(slot.call, note.c_str()));
+    by_fingerprint[slot.fingerprint].push_back(member);
+  }
+  // At fault are those who differ from what most did; with a tie, from what the lowest rank did.
+  const auto most =
+      std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {
+        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
+                                                  : a.second.front() > b.second.front();
+      });
+  std::vector<int32_t> others;
+  for (int member = 0; member < group_.size(); ++member)
+    if (group_.slot(member, group_.tick()).fingerprint != most->first) others.push_back(member);
+  revoke(DSC_ERR_MISMATCH, others, "ranks called different operations: " + describe_difference(calls));
+  return false;
+}
+
+// False when a member gave up before all had arrived: then nobody moves anything.
+bool Collective::choose_path() {
+  if (transfer_.pattern == Pattern::kNothing) return true;
+  if (ZeroCopy::possible(group_, transfer_)) {
+    if (!settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kRunning))
+      return false;
+    mover_.emplace<ZeroCopy>(group_, transfer_);
+    return true;
+  }
+  bool all_shown = true;
+  for (int member = 0; member < group_.size(); ++member)
+    all_shown = all_shown && group_.slot(member, group_.tick()).call.has_payload != 0;
+  mover_.emplace<Staged>(group_, transfer_, all_shown);
+  return true;
+}
+
+Progress Collective::pending() {
+  if (!group_.revoked()) return Progress::kPending;
+  return leave();
+}
+
+// Before all had arrived, the operation is stopped for everybody; once it runs, this rank stays until nobody
+// works on its memory.
+Progress Collective::leave() {
+  if (phase_ == Phase::kArriving && !payload_shown_ &&
+      settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kAborted))
+    return fail_with_cause();
+  const bool shared = phase_ != Phase::kQueued && !payload_shown_;
+  if (shared) {
+    phase_ = Phase::kLeaving;
+    if (!departure_) departure_.emplace(group_);
+    if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))
+      return Progress::kPending;
+  }
+  return fail_with_cause();
+}
+
+std::vector<int32_t> Collective::missing() const {
+  std::vector<int32_t> ranks;
+  for (int member = 0; member < group_.size(); ++member)
+    if (!group_.member_arrived(member)) ranks.push_back(member);
+  return ranks;
+}
+
+}  // namespace dsc

@@ -1,0 +1,42 @@
+// A collective on one host: all members arrive and compare what they want, then the data moves on the path
+// that all of them derive from what they saw.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <variant>
+
+#include "host/operation.hpp"
+#include "host/staged.hpp"
+#include "host/zero_copy.hpp"
+
+namespace dsc {
+
+class Collective final : public Operation {
+ public:
+  Collective(Group& group, const Call& call, uint64_t sequence) noexcept;
+
+  void enter() override;
+  Progress step() override;
+  Progress depart() override { return leave(); }
+
+ protected:
+  std::vector<int32_t> missing() const override;
+
+ private:
+  enum class Phase { kQueued, kArriving, kMoving, kLeaving };
+
+  void show_up();
+  bool verify();
+  bool choose_path();
+  Progress pending();
+  Progress leave();
+
+  Phase phase_ = Phase::kQueued;
+  Transfer transfer_;
+  bool payload_shown_ = false;
+  std::variant<std::monostate, Staged, ZeroCopy> mover_;
+  std::optional<Departure> departure_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,109 @@
+#include "host/operation.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/log.hpp"
+#include "base/process_guard.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
+
+std::string seconds(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) / kNsPerSecond);
+  return text;
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string describe_difference(const std::vector<std::string>& calls) {
+  std::vector<std::string> kinds;
+  for (const std::string& call : calls)
+    if (std::find(kinds.begin(), kinds.end(), call) == kinds.end()) kinds.push_back(call);
+  std::string text;
+  for (const std::string& kind : kinds) {
+    std::vector<int32_t> ranks;
+    for (size_t rank = 0; rank < calls.size(); ++rank)
+      if (calls[rank] == kind) ranks.push_back(static_cast<int32_t>(rank));
+    text += (text.empty() ? "" : "; ") + list_ranks(ranks) + ": " + kind;
+  }
+  return text;
+}
+
+std::string Operation::describe_missing(const std::vector<int32_t>& ranks) const {
+  std::string text = list_ranks(ranks);
+  if (ranks.size() == 1) text = group_.describe_member(ranks.front());
+  return text;
+}
+
+void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
+  Failure cause;
+  cause.code = code;
+  cause.rank = ranks.empty() ? kNoRank : ranks.front();
+  cause.ranks = std::move(ranks);
+  cause.sequence = sequence_;
+  cause.elapsed_ns = elapsed_ns();
+  call_out([&] {  // without memory the code must do
+    cause.operation = op_kind_name(call_.kind);
+    cause.text = text;
+  });
+  group_.revoke(cause);
+}
+
+Progress Operation::fail_with_cause() noexcept {
+  failure_.code = DSC_ERR_REVOKED;  // all that can be told without memory
+  call_out([this] {
+    failure_ = group_.first_cause();
+    failure_.sequence = sequence_;
+    failure_.operation = op_kind_name(call_.kind);
+    failure_.elapsed_ns = elapsed_ns();
+  });
+  return Progress::kFailed;
+}
+
+void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept {
+  operation.revoke(code, {operation.group_.rank()}, text);
+}
+
+bool Operation::is_missing(int32_t rank) const {
+  const std::vector<int32_t> ranks = missing();
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// Without memory for a list or a text, the next look comes soon enough.
+void Operation::look_at_clock() noexcept {
+  call_out([this] { inspect_clock(); });
+}
+
+void Operation::inspect_clock() {
+  if (group_.revoked() || started_ticks_ == 0) return;
+  const std::vector<int32_t> ranks = missing();
+  for (const int32_t rank : ranks)
+    if (group_.has_left(rank) && is_missing(rank)) {  // it may have come and left since the list was made
+      revoke(DSC_ERR_PEER_LEFT, {rank}, group_.describe_member(rank) + " has left the group");
+      return;
+    }
+  const int64_t elapsed = elapsed_ns();
+  if (elapsed >= timeout_ns_) {
+    revoke(DSC_ERR_TIMEOUT, ranks,
+           ranks.empty() ? "not finished within " + seconds(elapsed)
+                         : describe_missing(ranks) + " did not come within " + seconds(elapsed));
+    return;
+  }
+  if (elapsed < kLateReportNs || reported_late_ || ranks.empty()) return;
+  reported_late_ = true;
+  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s", op_kind_name(call_.kind),
+      sequence_, group_.name().c_str(), seconds(elapsed).c_str(), describe_missing(ranks).c_str());
+}
+
+}  // namespace dsc

@@ -1,0 +1,85 @@
+// One operation as a state machine that never blocks, so that one thread can drive many.
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "control/failure.hpp"
+#include "control/group.hpp"
+
+namespace dsc {
+
+// kMoved: it came further and may go on at once; a step is bounded, so that other work is not kept waiting.
+enum class Progress { kPending, kMoved, kDone, kFailed };
+
+class Operation {
+ public:
+  Operation(Group& group, const Call& call, uint64_t sequence) noexcept
+      : group_(group), call_(call), sequence_(sequence) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Shows this rank's part to the others, as far as that needs no waiting: they need not wait for this rank's
+  // progress thread. Called once, before the first step().
+  virtual void enter() {}
+
+  // Goes a bounded way further. After kDone or kFailed nobody touches the buffers any more.
+  virtual Progress step() = 0;
+
+  // The group has failed: ends this operation as soon as nobody touches its buffers any more.
+  virtual Progress depart() = 0;
+
+  // The operation is the first of its queue: its time runs.
+  void start(int64_t timeout_ns) noexcept {
+    timeout_ns_ = timeout_ns;
+    started_ticks_ = tick_now();
+  }
+  // Called now and then while it is pending: reports who is late, fails it when its time is over or a member
+  // has left.
+  void look_at_clock() noexcept;
+
+  const Call& call() const noexcept { return call_; }
+  uint64_t sequence() const noexcept { return sequence_; }
+  const Failure& failure() const noexcept { return failure_; }
+  int64_t started_ticks() const noexcept { return started_ticks_; }
+  int64_t elapsed_ns() const noexcept {
+    return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
+  }
+  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived; 0: not yet
+  size_t bytes() const noexcept { return bytes_; }           // those of the larger buffer
+
+ protected:
+  // Members that this operation waits for.
+  virtual std::vector<int32_t> missing() const = 0;
+
+  // Fails the group with this operation as its cause.
+  void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
+  // Ends this operation with the group's first cause.
+  Progress fail_with_cause() noexcept;
+  // Fails the group because the code that drives this operation threw.
+  friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
+
+  void met() noexcept { met_ticks_ = tick_now(); }
+
+  Group& group_;
+  const Call call_;
+  const uint64_t sequence_;
+  size_t bytes_ = 0;
+
+ private:
+  void inspect_clock();
+  bool is_missing(int32_t rank) const;
+  std::string describe_missing(const std::vector<int32_t>& ranks) const;
+
+  int64_t timeout_ns_ = 0;
+  int64_t started_ticks_ = 0;
+  int64_t met_ticks_ = 0;
+  bool reported_late_ = false;
+  Failure failure_;
+};
+
+// "rank 1: broadcast(root 0, f32, 1000), ranks 0, 2: all_reduce(sum, f32, 1000)"
+std::string describe_difference(const std::vector<std::string>& calls);
+std::string list_ranks(const std::vector<int32_t>& ranks);
+
+}  // namespace dsc

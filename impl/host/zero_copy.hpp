@@ -1,0 +1,87 @@
+// Data that moves straight between the members' own buffers, all of which lie in memory of dsc_mem_alloc.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "host/operation.hpp"
+#include "host/transfer.hpp"
+
+namespace dsc {
+
+// Whether an operation may have to wait for others before it gives its buffers back.
+enum class RunState : uint64_t { kOpen = 0, kRunning = 1, kAborted = 2 };
+
+// The first rank to see all arrive starts the operation; a rank that gives up first stops it. True if it is
+// in `wanted`.
+bool settle_run_state(std::atomic<uint64_t>& word, uint64_t tick, RunState wanted) noexcept;
+
+// Around every access to another member's buffer. False when the group has failed: a member that leaves an
+// operation first makes sure that the group is revoked, and then that nobody is inside.
+class OthersMemory {
+ public:
+  explicit OthersMemory(Group& group) noexcept;
+  ~OthersMemory();
+  OthersMemory(const OthersMemory&) = delete;
+  OthersMemory& operator=(const OthersMemory&) = delete;
+
+  bool entered() const noexcept { return entered_; }
+
+ private:
+  Group& group_;
+  const bool entered_;
+};
+
+class ZeroCopy {
+ public:
+  static constexpr size_t kMinBytes = size_t{8} << 10;  // below, a copy costs less than a second meeting
+
+  // Large enough to be worth a second meeting; equal on all ranks.
+  static bool worthwhile(const Transfer& transfer) noexcept {
+    return transfer.bytes_of(transfer.count) * transfer.parts >= kMinBytes;
+  }
+
+  // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
+  static bool possible(const Group& group, const Transfer& transfer) noexcept;
+
+  ZeroCopy(Group& group, const Transfer& transfer);
+
+  Progress step();
+
+ private:
+  enum class Phase { kWork, kAwaitChunks, kMeet };
+
+  Progress work();
+  void work_on_chunk(size_t first, size_t elements);
+  Progress finish() noexcept;
+  bool reads_only() const noexcept { return transfer_.pattern != Pattern::kAllReduce; }
+
+  Group& group_;
+  Transfer transfer_;
+  std::shared_ptr<Allocation> send_memory_;
+  std::shared_ptr<Allocation> recv_memory_;
+  std::vector<const void*> sources_;  // each member's send buffer
+  std::vector<void*> targets_;        // each member's receive buffer
+  size_t chunk_ = 0;                  // elements
+  uint64_t chunks_ = 0;
+  uint64_t next_chunk_ = 0;
+  std::vector<const void*> from_;  // of the current chunk
+  std::vector<void*> to_;
+  Phase phase_ = Phase::kWork;
+};
+
+// Leaving an operation whose buffers other ranks may still be using. True once nobody touches them any more.
+class Departure {
+ public:
+  explicit Departure(Group& group) noexcept : group_(group) {}
+  bool done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept;
+
+ private:
+  bool others_work(bool& only_strangers) const noexcept;
+  void detach(const void* buffer, size_t bytes);
+
+  Group& group_;
+  Deadline patience_ = Deadline::after_ms(100);
+};
+
+}  // namespace dsc

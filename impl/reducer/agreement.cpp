@@ -1,0 +1,95 @@
+#include "reducer/agreement.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "bootstrap/hash.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kRanksShown = 16;
+
+struct Digest {
+  uint64_t hash;
+  uint64_t bytes;
+
+  bool operator==(const Digest&) const = default;
+};
+
+std::string joined(std::span<const std::string> lines) {
+  std::string text;
+  for (const std::string& line : lines) (text += line) += '\n';
+  return text;
+}
+
+void all_gather(Comm& comm, uint64_t tag, const void* mine, void* all, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kVerify;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = mine;
+  call.recv = all;
+  call.count = bytes;
+  call.tag = tag;
+  comm.run(call);
+}
+
+std::vector<Digest> gather_digests(Comm& comm, uint64_t tag, const std::string& text) {
+  const Digest mine{fnv1a(text), text.size()};
+  std::vector<Digest> digests(static_cast<size_t>(comm.size()));
+  all_gather(comm, tag, &mine, digests.data(), sizeof mine);
+  return digests;
+}
+
+std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text,
+                                      std::span<const Digest> digests) {
+  const size_t longest = std::ranges::max(digests, {}, &Digest::bytes).bytes;
+  text.resize(longest);
+  std::string all(longest * digests.size(), '\0');
+  all_gather(comm, tag, text.data(), all.data(), longest);
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < digests.size(); ++rank)
+    texts.push_back(all.substr(rank * longest, digests[rank].bytes));
+  return texts;
+}
+
+// The line's text, and the rest of the text behind it.
+std::string_view next_line(std::string_view& text) {
+  const size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+Disagreement first_difference(std::span<const std::string> texts) {
+  std::vector<std::string_view> rest(texts.begin(), texts.end());
+  for (size_t number = 0;; ++number) {
+    std::vector<std::string_view> line;
+    std::ranges::transform(rest, std::back_inserter(line), next_line);
+    const auto other = std::ranges::find_if(line, [&](auto text) { return text != line[0]; });
+    if (other == line.end()) continue;  // the texts differ, so some line does
+    Disagreement result{number, std::string(line[0]), std::string(*other), {}};
+    for (size_t rank = 0; rank < line.size(); ++rank)
+      if (line[rank] == *other) result.ranks.push_back(static_cast<int>(rank));
+    return result;
+  }
+}
+
+}  // namespace
+
+std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines) {
+  if (comm.size() == 1) return std::nullopt;
+  const std::string text = joined(lines);
+  const std::vector<Digest> digests = gather_digests(comm, tag, text);
+  if (std::ranges::count(digests, digests[0]) == comm.size()) return std::nullopt;
+  return first_difference(gather_texts(comm, tag, text, digests));
+}
+
+std::string rank_list(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kRanksShown); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return ranks.size() > kRanksShown ? text + ", ..." : text;
+}
+
+}  // namespace dsc

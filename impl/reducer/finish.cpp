@@ -1,0 +1,165 @@
+// The end of an iteration.
+#include <time.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "reducer/reducer.hpp"
+#include "reducer/settle.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kNamesBytes = 200;  // of the list of names in a message
+constexpr timespec kPollPeriod{0, 100'000};
+
+// Unless all went well nobody can tell what the buckets hold: no rank may go on with them.
+class AbortUnlessDone {
+ public:
+  explicit AbortUnlessDone(Comm& group) noexcept : group_(group) {}
+  ~AbortUnlessDone() {
+    if (!done_) group_.abort();
+  }
+  AbortUnlessDone(const AbortUnlessDone&) = delete;
+  AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
+
+  void done() noexcept { done_ = true; }
+
+ private:
+  Comm& group_;
+  bool done_ = false;
+};
+
+std::string reduced_text(size_t launched) {
+  if (launched == 0) return "no bucket was reduced";
+  if (launched == 1) return "the views of bucket 0 hold results";
+  return "the views of buckets 0 to " + std::to_string(launched - 1) + " hold results";
+}
+
+}  // namespace
+
+void Reducer::finish() {
+  stop_marking();
+  AbortUnlessDone guard(*group_);
+  const std::vector<size_t> absent = [&] {
+    const MutexLock lock(mutex_);
+    return missing();
+  }();
+  if (!absent.empty()) {
+    if (!group_->failure().revoked) launch_ready();
+    const size_t launched = this->launched();
+    const Failure failure = end_incomplete(launched);
+    if (failure.code == DSC_OK) {
+      end_iteration();
+      guard.done();
+    }
+    fail_incomplete(absent, launched, failure);
+  }
+  end_complete();
+  end_iteration();
+  guard.done();
+}
+
+// From here on marks are refused; those that run are waited for.
+void Reducer::stop_marking() {
+  {
+    const MutexLock lock(mutex_);
+    if (phase_ != Phase::kOpen) check_alive();
+    require_open();
+    phase_ = Phase::kFinishing;
+  }
+  const Deadline deadline = Deadline::after_ms(group_->timeout_ms());
+  while (marking_.load(std::memory_order_acquire) != 0) {
+    if (deadline.passed()) {
+      const MutexLock lock(mutex_);
+      phase_ = Phase::kOpen;
+      fail(DSC_ERR_TIMEOUT, "another thread of rank %d is still marking a parameter after %d ms",
+           group_->rank(), group_->timeout_ms());
+    }
+    nanosleep(&kPollPeriod, nullptr);
+  }
+}
+
+size_t Reducer::launched() {
+  const MutexLock lock(launch_mutex_);
+  return launched_;
+}
+
+std::vector<size_t> Reducer::missing() const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (params_[i].mark != Mark::kReady) indices.push_back(i);
+  return indices;
+}
+
+size_t Reducer::first_missing(size_t bucket) const {
+  const auto indices = layout_.plan.bucket(bucket);
+  return *std::ranges::find_if(indices, [&](size_t i) { return params_[i].mark != Mark::kReady; });
+}
+
+std::string Reducer::name_list(std::span<const size_t> indices) const {
+  std::string text;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::string& name = labels_[indices[i]];
+    if (i > 0 && text.size() + name.size() > kNamesBytes)
+      return text + " and " + std::to_string(indices.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + name;
+  }
+  return text;
+}
+
+// Gradients are written when every bucket is known to be good: all of them or none.
+void Reducer::end_complete() {
+  // Those that run come first: their failures say more than the refusal of one that could not start.
+  const size_t running = launched();
+  const Deadline never = Deadline::never();  // every operation has a deadline of its own
+  for (size_t b = 0; b < running; ++b) buckets_[b].work->wait(never);
+  launch_ready();
+  for (size_t b = running; b < buckets_.size(); ++b) buckets_[b].work->wait(never);
+  for (const Param& param : params_)
+    if (param.result && param.bytes > 0) std::memcpy(param.result, param.view, param.bytes);
+}
+
+// Tells the other ranks, in the order of the buckets, that this rank goes no further than `launched`. If they
+// are no further either, the iteration ends alike on all ranks.
+Failure Reducer::end_incomplete(size_t launched) {
+  for (size_t b = 0; b < launched; ++b) {
+    settle(*buckets_[b].work, Deadline::never());
+    if (Failure failure = buckets_[b].work->failure(); failure.code != DSC_OK) return failure;
+  }
+  if (Failure failure = group_->failure(); failure.revoked) return failure;
+  Call call;
+  call.kind = OpKind::kReducerFinish;
+  call.tag = launched;
+  std::snprintf(call.note, sizeof call.note, "no gradient: %s", labels_[first_missing(launched)].c_str());
+  const auto work = group_->start(call);
+  settle(*work, Deadline::never());
+  return work->failure();
+}
+
+// The missing gradients are this rank's fault and come first, unless something worse has happened than other
+// ranks having theirs.
+void Reducer::fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure) const {
+  const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
+  const std::string outcome =
+      failure.code == DSC_OK ? reduced_text(launched) : "the reducer is revoked: " + failure.text;
+  fail(own_fault ? DSC_ERR_STATE : failure.code,
+       "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
+       "%d: %s; %s",
+       absent.size(), params_.size(), group_->rank(), name_list(absent).c_str(), outcome.c_str());
+}
+
+void Reducer::end_iteration() {
+  {
+    const MutexLock lock(launch_mutex_);
+    for (Bucket& bucket : buckets_) bucket.work.reset();
+    launched_ = 0;
+  }
+  const MutexLock lock(mutex_);
+  phase_ = Phase::kIdle;
+}
+
+}  // namespace dsc

@@ -1,0 +1,153 @@
+// What happens to one parameter during an iteration. Memory is moved outside the lock, by the calling thread.
+#include <cstring>
+
+#include "base/error.hpp"
+#include "dtype/reduce.hpp"
+#include "reducer/reducer.hpp"
+
+namespace dsc {
+namespace {
+
+// A call that has passed its checks and still moves memory or starts buckets: finish() waits for it.
+class MarkScope {
+ public:
+  explicit MarkScope(std::atomic<int>& marking) noexcept : marking_(marking) {}
+  ~MarkScope() { marking_.fetch_sub(1, std::memory_order_release); }
+  MarkScope(const MarkScope&) = delete;
+  MarkScope& operator=(const MarkScope&) = delete;
+
+ private:
+  std::atomic<int>& marking_;
+};
+
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a);
+  const auto b_begin = reinterpret_cast<uintptr_t>(b);
+  return a_bytes > 0 && a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
+}
+
+}  // namespace
+
+void Reducer::accumulate(size_t index, const void* gradient) {
+  check_alive();
+  const bool first = [&] {
+    const MutexLock lock(mutex_);
+    Param& param = unmarked(index);
+    if (!gradient && param.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
+    if (overlap(gradient, param.bytes, arena_.get(), layout_.bytes))
+      fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", labels_[index].c_str());
+    param.mark = Mark::kAccumulating;
+    marking_.fetch_add(1, std::memory_order_relaxed);
+    return !param.accumulated;
+  }();
+  const MarkScope scope(marking_);
+  Param& param = params_[index];
+  if (!first) {
+    add(param.dtype, param.view, gradient, param.count);
+  } else if (param.bytes > 0) {
+    std::memcpy(param.view, gradient, param.bytes);
+  }
+  const MutexLock lock(mutex_);
+  param.accumulated = true;
+  param.mark = Mark::kNone;
+}
+
+void Reducer::mark_ready(size_t index, void* gradient) {
+  check_alive();
+  {
+    const MutexLock lock(mutex_);
+    Param& param = unmarked(index);
+    if (gradient == param.view) gradient = nullptr;
+    if (gradient) check_place(param, index, gradient);
+    param.mark = Mark::kReady;
+    param.result = gradient;
+    marking_.fetch_add(1, std::memory_order_relaxed);
+  }
+  const MarkScope scope(marking_);
+  take_in(params_[index], gradient);
+  become_ready(params_[index]);
+}
+
+void Reducer::mark_unused(size_t index) {
+  check_alive();
+  {
+    const MutexLock lock(mutex_);
+    Param& param = unmarked(index);
+    if (param.accumulated) {
+      fail(DSC_ERR_STATE,
+           "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
+           labels_[index].c_str());
+    }
+    param.mark = Mark::kReady;
+    marking_.fetch_add(1, std::memory_order_relaxed);
+  }
+  const MarkScope scope(marking_);
+  std::memset(params_[index].view, 0, params_[index].bytes);
+  become_ready(params_[index]);
+}
+
+void Reducer::require_open() const {
+  if (phase_ == Phase::kIdle) fail(DSC_ERR_STATE, "no iteration runs, call begin first");
+  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
+}
+
+Reducer::Param& Reducer::unmarked(size_t index) {
+  require_open();
+  check_index(index);
+  Param& param = params_[index];
+  if (param.mark == Mark::kReady) {
+    fail(DSC_ERR_STATE,
+         "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
+         labels_[index].c_str());
+  }
+  if (param.mark == Mark::kAccumulating)
+    fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
+  return param;
+}
+
+void Reducer::check_place(const Param& param, size_t index, const void* gradient) {
+  if (overlap(gradient, param.bytes, arena_.get(), layout_.bytes)) {
+    fail(DSC_ERR_INVALID_ARG,
+         "%s: gradient lies in the reducer's buckets, but not at the parameter's own view",
+         labels_[index].c_str());
+  }
+  if (const auto other = claims_.claim(index, gradient, param.bytes)) {
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", labels_[index].c_str(),
+         labels_[*other].c_str());
+  }
+}
+
+// Completes what the view holds. PyTorch multiplies a gradient that it copies and divides one that it does
+// not.
+void Reducer::take_in(const Param& param, const void* gradient) const {
+  const bool scale = average_ == DSC_AVERAGE_PYTORCH;
+  const int size = group_->size();
+  if (!gradient) {
+    if (scale) divide(param.dtype, param.view, param.view, param.count, size);
+  } else if (param.accumulated) {
+    add(param.dtype, param.view, gradient, param.count);
+    if (scale) multiply(param.dtype, param.view, param.view, param.count, 1.0 / size);
+  } else if (scale) {
+    multiply(param.dtype, param.view, gradient, param.count, 1.0 / size);
+  } else {
+    std::memcpy(param.view, gradient, param.bytes);
+  }
+}
+
+void Reducer::become_ready(const Param& param) {
+  // Whoever completes a bucket sees in launch_ready() what all its other threads have written.
+  if (buckets_[param.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  check_alive();  // the cause itself is for finish() to report
+  launch_ready();
+}
+
+// Starts all buckets whose turn it is. If one cannot be started, the next call or finish() tries again.
+void Reducer::launch_ready() {
+  const MutexLock lock(launch_mutex_);
+  while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
+    buckets_[launched_].work = group_->start(buckets_[launched_].call);
+    ++launched_;
+  }
+}
+
+}  // namespace dsc

@@ -1,0 +1,207 @@
+#include "reducer/reducer.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "dtype/dtype.hpp"
+#include "reducer/broadcast.hpp"
+#include "reducer/settle.hpp"
+#include "reducer/verify.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kSettleMs = 2000;
+
+std::string listed(std::span<const size_t> indices) {
+  std::string text;
+  for (const size_t index : indices) text += (text.empty() ? "" : " ") + std::to_string(index);
+  return text;
+}
+
+// What ranks must have in common, in the order in which they are told about it.
+std::vector<Setting> settings(const ReducerOptions& options, const std::optional<TensorProblem>& problem) {
+  const size_t buckets = options.bucket_starts.empty() ? 0 : options.bucket_starts.size() - 1;
+  std::vector<Setting> list{{"bucket_bytes", std::to_string(options.bucket_bytes)},
+                            {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
+                            {"average", std::to_string(options.average)},
+                            {"sync", std::to_string(options.sync)},
+                            {"single_first_bucket", std::to_string(options.single_first_bucket)},
+                            {"the first unusable parameter", problem ? problem->text : "none"},
+                            {"n_buckets", std::to_string(buckets)}};
+  for (size_t b = 0; b < buckets; ++b) {
+    const size_t start = options.bucket_starts[b];
+    list.push_back({"bucket " + std::to_string(b),
+                    listed({options.bucket_indices + start, options.bucket_starts[b + 1] - start})});
+  }
+  return list;
+}
+
+int32_t reduce_op(int32_t average) { return average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM; }
+
+void check_flag(int32_t value, const char* name) {
+  if (value != 0 && value != 1) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+}
+
+void check_options(const ReducerOptions& options, std::span<const Tensor> params) {
+  if (params.empty()) fail(DSC_ERR_INVALID_ARG, "n_params is 0, expected 1 or more");
+  if (options.average < DSC_AVERAGE_PRE || options.average > DSC_AVERAGE_PYTORCH)
+    fail(DSC_ERR_INVALID_ARG, "average is %d, expected 1 (pre), 2 (post), 3 (none) or 4 (pytorch)",
+         options.average);
+  check_flag(options.sync, "sync");
+  check_flag(options.single_first_bucket, "single_first_bucket");
+  for (size_t i = 0; i < params.size(); ++i) {
+    const int32_t dtype = params[i].dtype;
+    // Averaging multiplies or divides, whatever the operation between the ranks is.
+    const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
+    if (const char* reason = op_unsupported_reason(op, dtype))
+      fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", label(params[i].name, i).c_str(), op_name(op),
+           dtype_name(dtype), reason);
+  }
+}
+
+BucketLayoutOptions layout_options(const ReducerOptions& options) {
+  BucketLayoutOptions result;
+  result.bucket_bytes = options.bucket_bytes;
+  result.first_bucket_bytes = options.first_bucket_bytes;
+  result.single_first_bucket = options.single_first_bucket == 1;
+  result.starts = options.bucket_starts;
+  if (!options.bucket_starts.empty()) result.indices = {options.bucket_indices, options.bucket_starts.back()};
+  return result;
+}
+
+std::vector<std::string> labels(std::span<const Tensor> params) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < params.size(); ++i) result.push_back(label(params[i].name, i));
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> params,
+                                         const ReducerOptions& options) {
+  check_starts(options.bucket_starts);
+  verify_params(comm, params);
+  const auto problem = first_problem(params, options.sync != 0);
+  verify_settings(comm, settings(options, problem));
+  // From here on all ranks hold the same, so they find the same faults.
+  if (problem) fail(problem->code, "%s", problem->text.c_str());
+  check_options(options, params);
+  BucketLayout layout = make_bucket_layout(params, layout_options(options));
+  const auto group = comm.split(0, comm.rank(), {"reducer", 0});
+  auto reducer = std::make_shared<Reducer>(group, params, std::move(layout), options.average);
+  if (options.sync == 1) broadcast_coalesced(*group, params, 0, 0);
+  return reducer;
+}
+
+Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout,
+                 int32_t average)
+    : group_(std::move(group)),
+      layout_(std::move(layout)),
+      average_(average),
+      labels_(labels(params)),
+      arena_(static_cast<std::byte*>(
+          group_->allocate_memory(std::max(layout_.bytes, BucketLayout::kAlignment)))),
+      claims_(params.size()),
+      params_(params.size()),
+      buckets_(layout_.buckets.size()) {
+  prepare_params(params);
+  prepare_buckets();
+}
+
+Reducer::~Reducer() {
+  close();
+  bool settled = true;
+  const Deadline deadline = Deadline::after_ms(kSettleMs);
+  for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
+  if (settled) return;
+  // The engine may still write there; a leak is the lesser evil.
+  log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
+      group_->name().c_str(), layout_.bytes, kSettleMs);
+  static_cast<void>(arena_.release());
+}
+
+void Reducer::prepare_params(std::span<const Tensor> params) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    params_[i].view = arena_.get() + layout_.param_offsets[i];
+    params_[i].count = params[i].count;
+    params_[i].bytes = params[i].bytes();
+    params_[i].bucket = layout_.param_buckets[i];
+    params_[i].dtype = params[i].dtype;
+  }
+}
+
+void Reducer::prepare_buckets() {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].params = layout_.plan.bucket(b).size();
+    Call& call = buckets_[b].call;
+    call.kind = OpKind::kAllReduce;
+    call.dtype = layout_.buckets[b].dtype;
+    call.op = reduce_op(average_);
+    call.recv = arena_.get() + layout_.buckets[b].offset;
+    call.send = call.recv;
+    call.count = layout_.buckets[b].count;
+    if (average_ == DSC_AVERAGE_PRE) call.prescale = 1.0 / group_->size();
+    std::snprintf(call.note, sizeof call.note, "bucket %zu", b);
+  }
+}
+
+void Reducer::begin() {
+  check_alive();
+  const MutexLock lock(mutex_);
+  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
+  if (phase_ == Phase::kOpen) {
+    const auto indices = missing();
+    fail(DSC_ERR_STATE,
+         "expected to have finished reduction in the prior iteration before starting a new one; %s",
+         indices.empty() ? "all parameters are ready, call finish"
+                         : ("parameters that did not receive a gradient on rank " +
+                            std::to_string(group_->rank()) + ": " + name_list(indices))
+                               .c_str());
+  }
+  for (Param& param : params_) {
+    param.mark = Mark::kNone;
+    param.accumulated = false;
+    param.result = nullptr;
+  }
+  for (Bucket& bucket : buckets_) bucket.pending.store(bucket.params, std::memory_order_relaxed);
+  claims_.next_iteration();
+  phase_ = Phase::kOpen;
+}
+
+void* Reducer::grad_view(size_t index) const {
+  check_index(index);
+  return params_[index].view;
+}
+
+void Reducer::close() noexcept {
+  const bool finishing = [&] {
+    const MutexLock lock(mutex_);
+    return phase_ == Phase::kFinishing;
+  }();
+  const MutexLock lock(launch_mutex_);
+  if (std::exchange(closed_, true)) return;
+  bool running = finishing;
+  for (const Bucket& bucket : buckets_) running = running || (bucket.work && !bucket.work->done());
+  if (running) {
+    group_->abort();
+  } else {
+    group_->leave();
+  }
+}
+
+void Reducer::check_alive() const {
+  const Failure failure = group_->failure();
+  if (failure.revoked) fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
+}
+
+void Reducer::check_index(size_t index) const {
+  if (index >= params_.size())
+    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+         params_.size() - 1);
+}
+
+}  // namespace dsc

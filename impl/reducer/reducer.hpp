@@ -1,0 +1,123 @@
+// Reduces gradients in buckets while they are being computed: a bucket starts as soon as its last gradient is
+// there and all buckets before it have started, so that every rank starts them in one order.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "comm/comm.hpp"
+#include "reducer/bucket_layout.hpp"
+#include "reducer/memory_claims.hpp"
+#include "reducer/tensor.hpp"
+
+namespace dsc {
+
+struct ReducerOptions {
+  size_t bucket_bytes = 25 * size_t{1024} * 1024;
+  size_t first_bucket_bytes = size_t{1024} * 1024;
+  const size_t* bucket_indices = nullptr;  // as many as the last of bucket_starts says
+  std::span<const size_t> bucket_starts;   // empty: planned
+  int32_t average = DSC_AVERAGE_PRE;
+  int32_t sync = 1;
+  int32_t single_first_bucket = 0;
+};
+
+class Reducer {
+ public:
+  // Collective. Whatever is wrong with options or parameters is found by all ranks alike and leaves comm
+  // working.
+  static std::shared_ptr<Reducer> create(Comm& comm, std::span<const Tensor> params,
+                                         const ReducerOptions& options);
+
+  Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout, int32_t average);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  void begin();
+  void finish();  // collective
+
+  // Any thread, several at once.
+  void accumulate(size_t index, const void* gradient);
+  void mark_ready(size_t index, void* gradient);
+  void mark_unused(size_t index);
+
+  // Any thread.
+  void* grad_view(size_t index) const;
+  const BucketPlan& plan() const noexcept { return layout_.plan; }
+  std::vector<OpStats> stats() const { return group_->stats(); }
+  void close() noexcept;  // takes no further part; reductions that run are revoked on all ranks
+
+ private:
+  enum class Phase : uint8_t { kIdle, kOpen, kFinishing };
+  enum class Mark : uint8_t { kNone, kAccumulating, kReady };
+
+  struct Param {
+    std::byte* view = nullptr;
+    size_t count = 0;
+    size_t bytes = 0;
+    size_t bucket = 0;
+    int32_t dtype = 0;
+    Mark mark = Mark::kNone;
+    bool accumulated = false;  // the view holds a sum already
+    void* result = nullptr;    // where finish() writes, besides the view
+  };
+  struct Bucket {
+    Call call;
+    size_t params = 0;
+    std::atomic<size_t> pending{0};
+    std::shared_ptr<Work> work;  // of this iteration
+  };
+
+  struct ReleaseMemory {
+    void operator()(std::byte* memory) const { release_memory(memory); }
+  };
+
+  void prepare_params(std::span<const Tensor> params);
+  void prepare_buckets();
+  void check_alive() const;
+  void check_index(size_t index) const;
+
+  // marking.cpp
+  void require_open() const DSC_REQUIRES(mutex_);
+  Param& unmarked(size_t index) DSC_REQUIRES(mutex_);
+  void check_place(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
+  void take_in(const Param& param, const void* gradient) const;
+  void become_ready(const Param& param);
+  void launch_ready();
+
+  // finish.cpp
+  void stop_marking();
+  size_t launched() DSC_EXCLUDES(launch_mutex_);
+  std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
+  std::string name_list(std::span<const size_t> indices) const;
+  void end_complete();
+  size_t first_missing(size_t bucket) const;
+  Failure end_incomplete(size_t launched);
+  [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,
+                                    const Failure& failure) const;
+  void end_iteration();
+
+  const std::shared_ptr<Comm> group_;
+  const BucketLayout layout_;
+  const int32_t average_;
+  const std::vector<std::string> labels_;            // of the parameters, for messages
+  std::unique_ptr<std::byte, ReleaseMemory> arena_;  // all buckets
+
+  mutable Mutex mutex_;
+  Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
+  MemoryClaims claims_ DSC_GUARDED_BY(mutex_);
+  std::vector<Param> params_;    // mark, accumulated and result: mutex_
+  std::atomic<int> marking_{0};  // calls between their check and their end
+
+  Mutex launch_mutex_;
+  std::vector<Bucket> buckets_;  // work: launch_mutex_
+  size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  bool closed_ DSC_GUARDED_BY(launch_mutex_) = false;
+};
+
+}  // namespace dsc

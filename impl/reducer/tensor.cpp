@@ -1,0 +1,73 @@
+#include "reducer/tensor.hpp"
+
+#include "base/error.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kShownBytes = 100;  // of one name or shape in a message
+
+std::optional<uint64_t> product(std::span<const int64_t> shape) {
+  int64_t elements = 1;
+  for (const int64_t size : shape)
+    if (size < 0 || __builtin_mul_overflow(elements, size, &elements)) return std::nullopt;
+  return elements;
+}
+
+void check_tensor(const Tensor& tensor, size_t index) {
+  const std::string name = label(tensor.name, index);
+  if (!is_dtype(tensor.dtype))
+    fail(DSC_ERR_INVALID_ARG, "%s: dtype %d is no element type", name.c_str(), tensor.dtype);
+  if (tensor.has_shape && product(tensor.shape) != tensor.count)
+    fail(DSC_ERR_INVALID_ARG, "%s: %s do not fit the shape", name.c_str(),
+         clipped(describe(tensor), kShownBytes).c_str());
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(tensor.count, dtype_bytes(tensor.dtype), &bytes))
+    fail(DSC_ERR_OVERFLOW, "%s: %zu elements are larger than any memory", name.c_str(), tensor.count);
+}
+
+}  // namespace
+
+size_t Tensor::bytes() const noexcept { return count * dtype_bytes(dtype); }
+
+std::string label(const char* name, size_t index) {
+  if (!name) return "parameter " + std::to_string(index);
+  return clipped(name, kShownBytes) + " (index " + std::to_string(index) + ")";
+}
+
+std::string describe(const Tensor& tensor) {
+  const std::string dtype =
+      is_dtype(tensor.dtype) ? dtype_name(tensor.dtype) : "dtype " + std::to_string(tensor.dtype);
+  const std::string elements = ", " + std::to_string(tensor.count) + " elements";
+  if (!tensor.has_shape) return dtype + elements;
+  std::string sizes;
+  for (const int64_t size : tensor.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+  return dtype + " [" + sizes + "]" + (product(tensor.shape) == tensor.count ? "" : elements);
+}
+
+void check_tensors(std::span<const Tensor> tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) check_tensor(tensors[i], i);
+}
+
+std::optional<TensorProblem> first_problem(std::span<const Tensor> tensors, bool needs_data) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    const std::string name = label(tensor.name, i);
+    if (tensor.expect_sparse != 0)
+      return TensorProblem{DSC_ERR_UNSUPPORTED, name + ": no support for sparse tensors"};
+    if (tensor.device != -1)
+      return TensorProblem{DSC_ERR_UNSUPPORTED, name + ": device is " + std::to_string(tensor.device) +
+                                                    ", expected -1: only host memory is supported"};
+    if (needs_data && !tensor.data && tensor.count > 0)
+      return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
+  }
+  return std::nullopt;
+}
+
+std::string clipped(std::string text, size_t most) {
+  if (text.size() > most) text.replace(most - 3, std::string::npos, "...");
+  return text;
+}
+
+}  // namespace dsc

@@ -1,0 +1,20 @@
+/**
+ * @file dsc.h
+ * @brief All of libdsc; the only header to include.
+ */
+#ifndef DSC_DSC_H
+#define DSC_DSC_H
+
+#include <dsc/bucket.h>
+#include <dsc/collectives.h>
+#include <dsc/comm.h>
+#include <dsc/error.h>
+#include <dsc/init.h>
+#include <dsc/log.h>
+#include <dsc/memory.h>
+#include <dsc/reducer.h>
+#include <dsc/types.h>
+#include <dsc/version.h>
+#include <dsc/work.h>
+
+#endif /* DSC_DSC_H */

@@ -1,0 +1,158 @@
+/**
+ * @file types.h
+ * @brief Plain constants and handle types that every other header uses.
+ *
+ * Every value is fixed for ever: lists only grow at their end. Enumerations give the names; functions take
+ * and return the 32-bit integer types beside them, so that any bit pattern a caller passes is well defined.
+ */
+#ifndef DSC_TYPES_H
+#define DSC_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief Marks an exported function. */
+#if defined(__GNUC__)
+#define DSC_API __attribute__((visibility("default")))
+#else
+#define DSC_API
+#endif
+
+/** @brief What a call returned: 0 is success, 1 and 2 are states, negative values are errors. */
+typedef int32_t dsc_result_t;
+
+/** @brief Values of ::dsc_result_t. */
+enum dsc_result {
+  DSC_OK = 0,                  /**< success */
+  DSC_IN_PROGRESS = 1,         /**< the wait ended, the work goes on */
+  DSC_DONE = 2,                /**< an iterator has no more elements */
+  DSC_ERR_INVALID_ARG = -1,    /**< an argument is wrong; nothing happened */
+  DSC_ERR_BAD_HANDLE = -2,     /**< stale, foreign, wrong-kind or NULL handle */
+  DSC_ERR_STATE = -3,          /**< the call does not fit the object's state */
+  DSC_ERR_FORKED = -4,         /**< called in a child made by fork() */
+  DSC_ERR_BUSY = -5,           /**< another thread is inside a call on this handle */
+  DSC_ERR_REENTRANT = -6,      /**< called from inside a callback that may not call */
+  DSC_ERR_NOMEM = -7,          /**< out of memory */
+  DSC_ERR_NOSPACE = -8,        /**< shared memory could not be reserved */
+  DSC_ERR_SYSTEM = -9,         /**< a system call failed; the message carries errno */
+  DSC_ERR_TIMEOUT = -10,       /**< the deadline passed; the message names the missing ranks */
+  DSC_ERR_PEER_DEAD = -11,     /**< a rank's process ended without leaving */
+  DSC_ERR_PEER_STALLED = -12,  /**< a rank's process no longer runs (stopped, swapped, dumping core) */
+  DSC_ERR_PEER_LEFT = -13,     /**< a rank left the group or exited in an orderly way */
+  DSC_ERR_MISMATCH = -14,      /**< ranks called different operations, or with different arguments */
+  DSC_ERR_REVOKED = -15,       /**< the communicator failed earlier; the message gives the first cause */
+  DSC_ERR_AUTH = -16,          /**< authentication failed */
+  DSC_ERR_PROTOCOL = -17,      /**< the other side does not speak this protocol */
+  DSC_ERR_VERSION = -18,       /**< versions that do not work together */
+  DSC_ERR_CONFIG = -19,        /**< settings are impossible or differ between ranks */
+  DSC_ERR_ADDR_IN_USE = -20,   /**< the meeting name is held by another job */
+  DSC_ERR_NO_BACKEND = -21,    /**< a library, driver or symbol is missing */
+  DSC_ERR_BACKEND = -22,       /**< a backend failed; the message carries its code and text */
+  DSC_ERR_BACKEND_STUCK = -23, /**< a backend does not come back */
+  DSC_ERR_UNSUPPORTED = -24,   /**< valid, but not offered by this version */
+  DSC_ERR_OVERFLOW = -25,      /**< a size does not fit */
+  DSC_ERR_CALLBACK = -26,      /**< a callback failed or threw */
+  DSC_ERR_NONFINITE = -27,     /**< a NaN or an infinity was found */
+  DSC_ERR_INTERNAL = -28,      /**< a bug in this library */
+  DSC_RESULT_FORCE32 = 0x7fffffff
+};
+
+/** @brief Element type of a buffer: NCCL's number plus one; 0 is never valid. */
+typedef int32_t dsc_dtype_t;
+
+/** @brief Values of ::dsc_dtype_t. */
+enum dsc_dtype {
+  DSC_DTYPE_I8 = 1,      /**< signed 8-bit integer */
+  DSC_DTYPE_U8 = 2,      /**< unsigned 8-bit integer */
+  DSC_DTYPE_I32 = 3,     /**< signed 32-bit integer */
+  DSC_DTYPE_U32 = 4,     /**< unsigned 32-bit integer */
+  DSC_DTYPE_I64 = 5,     /**< signed 64-bit integer */
+  DSC_DTYPE_U64 = 6,     /**< unsigned 64-bit integer */
+  DSC_DTYPE_F16 = 7,     /**< IEEE binary16 */
+  DSC_DTYPE_F32 = 8,     /**< IEEE binary32 */
+  DSC_DTYPE_F64 = 9,     /**< IEEE binary64 */
+  DSC_DTYPE_BF16 = 10,   /**< bfloat16 */
+  DSC_DTYPE_F8E4M3 = 11, /**< 8-bit float, 4 exponent bits */
+  DSC_DTYPE_F8E5M2 = 12, /**< 8-bit float, 5 exponent bits */
+  DSC_DTYPE_BOOL = 13,   /**< one byte, 0 or 1 */
+  DSC_DTYPE_FORCE32 = 0x7fffffff
+};
+
+/** @brief Reduce operation: NCCL's number plus one; 0 is never valid. */
+typedef int32_t dsc_op_t;
+
+/** @brief Values of ::dsc_op_t. */
+enum dsc_op {
+  DSC_OP_SUM = 1,  /**< sum in rank order */
+  DSC_OP_PROD = 2, /**< product in rank order */
+  DSC_OP_MAX = 3,  /**< maximum; a NaN wins */
+  DSC_OP_MIN = 4,  /**< minimum; a NaN wins */
+  DSC_OP_AVG = 5,  /**< sum, then one true division by the group size; floating-point types only */
+  DSC_OP_BAND = 6, /**< bitwise and */
+  DSC_OP_BOR = 7,  /**< bitwise or */
+  DSC_OP_BXOR = 8, /**< bitwise exclusive or */
+  DSC_OP_FORCE32 = 0x7fffffff
+};
+
+/** @brief What moves the data. */
+enum dsc_backend {
+  DSC_BACKEND_AUTO = 0, /**< the best that is available */
+  DSC_BACKEND_HOST = 1, /**< shared memory on one host */
+  DSC_BACKEND_NCCL = 2, /**< NVIDIA GPUs */
+  DSC_BACKEND_GLOO = 3, /**< several hosts without GPUs */
+  DSC_BACKEND_FORCE32 = 0x7fffffff
+};
+
+/** @brief Where memory lives. */
+enum dsc_memory_kind {
+  DSC_MEMORY_HOST = 1,   /**< memory of the host, reachable by every rank of the host without copying */
+  DSC_MEMORY_DEVICE = 2, /**< memory of a GPU */
+  DSC_MEMORY_FORCE32 = 0x7fffffff
+};
+
+/** @brief Where rank and world size may come from; bits of dsc_init_options_t::sources. */
+enum dsc_source {
+  DSC_SOURCE_OPTIONS = 1,  /**< the options of the call */
+  DSC_SOURCE_ENV = 2,      /**< RANK and WORLD_SIZE */
+  DSC_SOURCE_PMIX = 4,     /**< a PMIx server */
+  DSC_SOURCE_LAUNCHER = 8, /**< variables of Slurm, Open MPI, MPICH and others */
+  DSC_SOURCE_SINGLE = 16,  /**< one process alone */
+  DSC_SOURCE_FORCE32 = 0x7fffffff
+};
+
+/** @brief How urgent a log record is. */
+enum dsc_log_level {
+  DSC_LOG_OFF = 0,   /**< nothing */
+  DSC_LOG_ERROR = 1, /**< something failed */
+  DSC_LOG_WARN = 2,  /**< something looks wrong and goes on */
+  DSC_LOG_INFO = 3,  /**< what was decided and why */
+  DSC_LOG_DEBUG = 4, /**< every step */
+  DSC_LOG_FORCE32 = 0x7fffffff
+};
+
+/** @brief How the reducer averages gradients. */
+enum dsc_average {
+  DSC_AVERAGE_PRE = 1,     /**< each input times 1/n as it is read, summed in rank order, rounded once */
+  DSC_AVERAGE_POST = 2,    /**< sum, then one true division, rounded once */
+  DSC_AVERAGE_NONE = 3,    /**< the plain sum */
+  DSC_AVERAGE_PYTORCH = 4, /**< PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an
+                              aliased one divided by n */
+  DSC_AVERAGE_FORCE32 = 0x7fffffff
+};
+
+/** @brief A communicator: a group of ranks. Its value is an id, never an address. */
+typedef struct dsc_comm dsc_comm_t;
+/** @brief One operation that was started and not waited for. */
+typedef struct dsc_work dsc_work_t;
+/** @brief Reduces gradients in buckets while they are being computed. */
+typedef struct dsc_bucket_reducer dsc_bucket_reducer_t;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_TYPES_H */

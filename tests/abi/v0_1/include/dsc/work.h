@@ -1,0 +1,90 @@
+/**
+ * @file work.h
+ * @brief Operations that were started and not waited for.
+ */
+#ifndef DSC_WORK_H
+#define DSC_WORK_H
+
+#include <dsc/comm.h>
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @brief Asks whether an operation has completed, without waiting.
+ * @param[in] work operation
+ * @param[out] completed 1: completed, with success or not (see dsc_work_error()); 0: still running
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
+
+/**
+ * @brief Waits for an operation on host memory; makes a stream wait for one on a GPU.
+ * @param[in] work operation
+ * @param[in] stream NULL for the host
+ * @param[in] timeout_ms how long to wait; 0: not at all; -1: until the operation ends, which its own deadline
+ * ensures
+ *
+ * A wait that times out does not end the operation. A second wait repeats the result. Collective: no.
+ * Blocking: up to timeout_ms. Threads: any, several at once.
+ * @return DSC_OK; DSC_IN_PROGRESS when timeout_ms passed; the operation's failure; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms);
+
+/**
+ * @brief Waits on the host until an operation is complete and nobody touches its buffers any more.
+ * @param[in] work operation
+ * @param[in] timeout_ms as in dsc_work_wait()
+ *
+ * Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
+ * @return as dsc_work_wait()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms);
+
+/**
+ * @brief Tells how an operation ended.
+ * @param[in] work operation
+ * @param[in,out] info struct_size must be set; code is DSC_OK after success and DSC_IN_PROGRESS while it runs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_error(dsc_work_t* work, dsc_error_info_t* info);
+
+/**
+ * @brief Gives a descriptor that becomes readable when the operation completes, for poll() and event loops.
+ * @param[in] work operation
+ * @param[out] descriptor the same one on every call
+ *
+ * Collective: no. Blocking: no. Ownership: the work's; closed by dsc_work_destroy(); only to be polled.
+ * Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_eventfd(dsc_work_t* work, int32_t* descriptor);
+
+/**
+ * @brief Gives the handle back. An operation that still runs goes on: its buffers must live until it
+ * completes.
+ * @param[in] work operation; NULL does nothing
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_work_destroy(dsc_work_t* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_WORK_H */

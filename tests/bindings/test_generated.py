@@ -1,0 +1,122 @@
+"""The generated files follow from the headers, and agree with what the real compiler makes of them."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+from libdsc import _dtypes, _raw
+from libdsc._library import lib
+
+API = json.loads((ROOT / "bindings" / "api.json").read_text())
+GENERATE = ROOT / "bindings" / "generate.py"
+
+
+def by_class(entries):
+    """(entry, the class in _raw.py) for every struct or enum."""
+    from_c = lambda name: "".join(w.capitalize() for w in name.removeprefix("dsc_").removesuffix("_t").split("_"))
+    return [(entry, getattr(_raw, from_c(entry["name"]))) for entry in entries]
+
+
+def test_outputs_are_fresh():
+    done = subprocess.run([sys.executable, str(GENERATE), "--check"], capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_check_finds_a_stale_file(tmp_path):
+    """A copy of the tree with one value changed is refused, with a difference that shows the value."""
+    subprocess.run(["cp", "-r", str(ROOT / "bindings"), str(ROOT / "capi"), str(tmp_path)], check=True)
+    header = tmp_path / "capi" / "include" / "dsc" / "types.h"
+    text = header.read_text()
+    assert "DSC_OP_BXOR = 8," in text
+    header.write_text(text.replace("DSC_OP_BXOR = 8,", "DSC_OP_BXOR = 9,"))
+    command = [sys.executable, str(tmp_path / "bindings" / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 1
+    assert "-    BXOR = 8" in done.stdout and "+    BXOR = 9" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Sizes, offsets and values, as a program made by the real compiler prints them."""
+    lines = ["#include <dsc/dsc.h>", "#include <stdio.h>", "int main(void) {"]
+    for struct in API["structs"]:
+        name = struct["name"]
+        lines.append(f'  printf("{name} %zu\\n", sizeof({name}));')
+        for field in struct["fields"]:
+            lines.append(f'  printf("{name}.{field["name"]} %zu\\n", offsetof({name}, {field["name"]}));')
+            lines.append(f'  printf("{name}.{field["name"]}# %zu\\n", sizeof((({name}*)0)->{field["name"]}));')
+    for value in [value for enum in API["enums"] for value in enum["values"]] + API["constants"]:
+        lines.append(f'  printf("{value["name"]} %lld\\n", (long long){value["name"]});')
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "print.c").write_text("\n".join(lines + ["  return 0;", "}", ""]))
+    program = folder / "print"
+    include = f"-I{ROOT / 'capi' / 'include'}"
+    compiler = os.environ.get("CC", "cc").split()
+    subprocess.run([*compiler, include, str(folder / "print.c"), "-o", str(program)], check=True)
+    output = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
+    return {name: int(value) for name, value in (line.split() for line in output.splitlines())}
+
+
+def test_structs_are_as_compiled(compiled):
+    checked = 0
+    for struct, kind in by_class(API["structs"]):
+        assert ctypes.sizeof(kind) == compiled[struct["name"]] == struct["size"]
+        assert [name for name, _ in kind._fields_] == [field["name"] for field in struct["fields"]]
+        for field in struct["fields"]:
+            here, path = getattr(kind, field["name"]), f"{struct['name']}.{field['name']}"
+            assert here.offset == compiled[path] == field["offset"], path
+            assert here.size == compiled[path + "#"] == field["size"], path
+            checked += 1
+    assert checked > 30
+
+
+def test_values_are_as_compiled(compiled):
+    for enum, kind in by_class(API["enums"]):
+        listed = {v["name"]: v["value"] for v in enum["values"]}
+        for name, value in listed.items():
+            assert compiled[name] == value, name
+        plain = sorted(value for name, value in listed.items() if not name.endswith("_FORCE32"))
+        assert sorted(int(member) for member in kind) == plain
+    for constant in API["constants"]:
+        assert compiled[constant["name"]] == constant["value"]
+        assert getattr(_raw, constant["name"].removeprefix("DSC_")) == constant["value"]
+
+
+def test_functions_have_the_arguments_of_the_header():
+    for function in API["functions"]:
+        result, arguments = _raw.FUNCTIONS[function["name"]]
+        assert len(arguments) == len(function["arguments"]), function["name"]
+        assert getattr(lib, function["name"]).argtypes == arguments
+        widths = {"int32_t": 4, "dsc_result_t": 4, "uint64_t": 8, "size_t": 8, "dsc_dtype_t": 4, "dsc_op_t": 4}
+        for argument, kind in zip(function["arguments"], arguments):
+            assert ctypes.sizeof(kind) == widths.get(argument["type"], 8), (function["name"], argument["name"])
+        assert (result is ctypes.c_char_p) == (function["returns"] == "const char*")
+
+
+def test_every_function_is_described():
+    for function in API["functions"]:
+        for key in ("brief", "result", "since", "collective", "blocking", "threads"):
+            assert function[key], (function["name"], key)
+        for argument in function["arguments"]:
+            assert argument["direction"] in ("in", "out", "inout") and argument["brief"]
+
+
+def test_every_value_has_a_name_in_the_library():
+    for result in _raw.Result:
+        assert lib.dsc_result_name(result).decode() == f"DSC_{result.name}"
+    for dtype in _raw.Dtype:
+        assert lib.dsc_dtype_name(dtype).decode() == dtype.name.lower()
+        size = ctypes.c_size_t()
+        assert lib.dsc_dtype_bytes(dtype, ctypes.byref(size)) == 0
+        assert size.value == _dtypes.BYTES[dtype]
+    for op in _raw.Op:
+        assert lib.dsc_op_name(op).decode() == op.name.lower()

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds and runs project/ outside this tree, as a user would: consume.sh pkgconfig|cmake|subproject SOURCE BUILD
+set -euo pipefail
+way=$1 source=$2 build=$3
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cp -r "$source/tests/consumer/project" "$scratch/project"
+cd "$scratch/project"
+unset LD_LIBRARY_PATH PKG_CONFIG_PATH DSC_LIBRARY
+
+# Shows a step's output only when the step fails.
+step() { "$@" >"$scratch/log" 2>&1 </dev/null || { cat "$scratch/log"; exit 1; }; }
+
+install_library() {
+  step env DESTDIR="$scratch/root" meson install -C "$build" --no-rebuild
+  pc=$(find "$scratch/root" -name libdsc.pc)
+  prefix=$scratch/root$(pkg-config --variable=prefix "$pc")
+}
+
+case $way in
+  pkgconfig)
+    install_library
+    flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs "$pc")
+    # shellcheck disable=SC2086  # $flags is a list of words
+    step gcc -std=c99 -Wall -Wextra -Wpedantic -Werror main.c -o consumer $flags
+    export LD_LIBRARY_PATH=${pc%/pkgconfig/libdsc.pc}
+    result=$(./consumer)
+    ;;
+  cmake)
+    command -v cmake >/dev/null || { echo "cmake is not installed"; exit 77; }
+    install_library
+    step cmake -G Ninja -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
+    step cmake --build build
+    result=$(build/consumer)
+    # A version that breaks compatibility is not accepted.
+    sed -i 's/libdsc 0.1/libdsc 99.0/' CMakeLists.txt
+    ! cmake -G Ninja -S . -B other -DCMAKE_PREFIX_PATH="$prefix" >"$scratch/log" 2>&1 || { echo "accepted as version 99.0"; exit 1; }
+    ;;
+  subproject)
+    mkdir subprojects
+    ln -s "$source" subprojects/libdsc
+    step meson setup build --buildtype=debug --force-fallback-for=libdsc
+    step ninja -C build consumer
+    result=$(build/consumer)
+    ;;
+  *)
+    echo "consume.sh: expected pkgconfig, cmake or subproject, got '$way'" >&2
+    exit 2
+    ;;
+esac
+[[ $result == "consumer: 1 2 3" ]] || { echo "expected 'consumer: 1 2 3', got '$result'"; exit 1; }

@@ -1,0 +1,154 @@
+// A system that refuses: memory, descriptors; and signals that interrupt everything.
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include <atomic>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "crew.hpp"
+#include "random_work.hpp"
+#include "traces.hpp"
+
+// Last, since it defines macros such as fail().
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace fault;
+
+void expect_end(Crew& crew, int timeout_ms) {
+  const bool ended = crew.await_end_of_all(timeout_ms * slowdown());
+  for (int rank = 0; rank < crew.size(); ++rank)
+    if (!ended || crew.status(rank) != 0 || crew.report(rank).note[0])
+      fail_msg("%s", crew.describe().c_str());
+}
+
+void test_too_much_memory_is_refused(void**) {
+  Crew crew(3, [](Rank& rank) {
+    if (!rank.join(rank.options())) return 2;
+    void* memory = &rank;
+    rank.record(0, dsc_mem_alloc(rank.world, size_t{1} << 40, DSC_MEMORY_HOST, &memory), rank.world);
+    rank.report.numbers[0] = memory == nullptr;
+    // The communicator works as before, and so does memory that fits.
+    if (dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_HOST, &memory) != DSC_OK) return 3;
+    auto* values = static_cast<int32_t*>(memory);
+    values[0] = values[(1 << 18) - 1] = rank.rank + 1;
+    if (dsc_all_reduce(rank.world, values, values, 1 << 18, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, nullptr) !=
+        DSC_OK)
+      return 4;
+    return values[0] == 6 && values[1] == 0 && values[(1 << 18) - 1] == 6 && dsc_finalize() == DSC_OK ? 0 : 5;
+  });
+  expect_end(crew, 20'000);
+  for (int rank = 0; rank < crew.size(); ++rank) {
+    const Outcome& outcome = crew.outcome(rank, 0);
+    assert_int_equal(outcome.result, DSC_ERR_NOSPACE);
+    assert_int_equal(outcome.revoked, 0);
+    assert_int_equal(crew.report(rank).numbers[0], 1);
+    if (!std::strstr(outcome.text, "1099511627776")) fail_msg("the bytes are not named: %s", outcome.text);
+  }
+  print_message("%s\n", crew.outcome(0, 0).text);
+}
+
+void limit_descriptors(rlim_t most) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = most;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// At every limit, start-up works or says why not; with more descriptors the same process starts.
+void test_few_descriptors(void**) {
+#if defined(__SANITIZE_ADDRESS__)
+  print_message("left out: the sanitizer itself needs descriptors to check an object's type\n");
+  return;
+#endif
+  int refused = 0;
+  int started = 0;
+  for (int most = 4; most < 40; most += slowdown() == 1 ? 2 : 12) {
+    Crew crew(2, [most](Rank& rank) {
+      dsc_init_options_t options = rank.options();
+      options.init_timeout_ms = 300 * slowdown();
+      limit_descriptors(static_cast<rlim_t>(most));
+      rank.record(0, dsc_init_distributed(&options, &rank.world), nullptr);
+      limit_descriptors(256);
+      rank.reach(1);
+      if (!rank.await_order(1, 20'000)) return 2;
+      if (rank.world) dsc_comm_destroy(rank.world);
+      options.init_timeout_ms = 10'000 * slowdown();
+      options.job_id = "fault-second";
+      if (!rank.join(options) || dsc_barrier(rank.world, nullptr, nullptr) != DSC_OK) return 3;
+      return dsc_finalize() == DSC_OK ? 0 : 4;
+    });
+    if (!crew.await_stage_of_all(1, 10'000 * slowdown()))
+      fail_msg("%d descriptors%s", most, crew.describe().c_str());
+    crew.order(1);
+    for (int rank = 0; rank < crew.size(); ++rank) {
+      const Outcome& outcome = crew.outcome(rank, 0);
+      started += outcome.result == DSC_OK;
+      refused += outcome.result == DSC_ERR_SYSTEM;
+      // SYSTEM where the descriptors ran out, TIMEOUT where the other one waits for that rank.
+      if (outcome.result != DSC_OK && outcome.result != DSC_ERR_SYSTEM && outcome.result != DSC_ERR_TIMEOUT)
+        fail_msg("%d descriptors: %s", most, describe(rank, outcome).c_str());
+    }
+    if (!crew.await_end_of_all(20'000 * slowdown()))
+      fail_msg("%d descriptors%s", most, crew.describe().c_str());
+    for (int rank = 0; rank < crew.size(); ++rank)
+      if (crew.status(rank) != 0) fail_msg("%d descriptors%s", most, crew.describe().c_str());
+  }
+  print_message("%d ranks refused, %d started\n", refused, started);
+  assert_true(refused > 0 && started > 0);
+}
+
+std::atomic<int64_t> alarms{0};
+
+void on_alarm(int) { alarms.fetch_add(1, std::memory_order_relaxed); }
+
+void start_alarms() {
+  struct sigaction action {};
+  action.sa_handler = on_alarm;  // no SA_RESTART: system calls of this process come back with EINTR
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every_ms{{0, 1000}, {0, 1000}};
+  setitimer(ITIMER_REAL, &every_ms, nullptr);
+}
+
+void test_storm_of_signals(void**) {
+  const int operations = slowdown() == 1 ? 3000 : 100;
+  Crew crew(3, [operations](Rank& rank) {
+    start_alarms();
+    if (!rank.join(rank.options())) return 2;
+    RandomWork work(rank, 11, size_t{2} << 20);
+    if (!work.prepare()) return 3;
+    dsc_result_t result = DSC_OK;
+    for (int i = 0; i < operations && result == DSC_OK && work.wrong().empty(); ++i) result = work.step();
+    if (result != DSC_OK) rank.note("%s: %s", dsc_result_name(result), dsc_last_error_message());
+    if (!work.wrong().empty()) rank.note("%s", work.wrong().c_str());
+    result = dsc_finalize();
+    rank.report.numbers[0] = alarms.load();
+    return result == DSC_OK ? 0 : 4;
+  });
+  expect_end(crew, 60'000);
+  for (int rank = 0; rank < crew.size(); ++rank) {
+    print_message("rank %d: %lld signals\n", rank, (long long)crew.report(rank).numbers[0]);
+    assert_true(crew.report(rank).numbers[0] > 20);
+  }
+}
+
+}  // namespace
+
+int main() {
+  isolate();
+  const CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_too_much_memory_is_refused, end_everything),
+      cmocka_unit_test_teardown(test_few_descriptors, end_everything),
+      cmocka_unit_test_teardown(test_storm_of_signals, end_everything),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,303 @@
+// A rank is stopped: that is reported, it is waited for, and in the end it fails the operation. When it runs
+// again it must not write into memory that the others have used for something else meanwhile.
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "crew.hpp"
+#include "traces.hpp"
+
+// Last, since it defines macros such as fail().
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace fault;
+
+constexpr size_t kBytes = size_t{8} << 20;
+constexpr size_t kShifts = 16;
+constexpr size_t kShift = 16;  // elements
+constexpr size_t kCount = kBytes / sizeof(uint32_t) - kShifts * kShift;
+constexpr int kStallTimeoutMs = 1500;
+constexpr int kAtOnce = 6;  // crews
+constexpr uint8_t kPattern = 0xA5;
+
+enum Stage { kRunning = 1, kEnded = 2, kFilled = 3, kChecked = 4 };
+enum Order { kFinish = 1, kCheck = 2 };
+// Places in Report::numbers; written by the log's and the watching thread while the rank runs.
+enum Number : size_t { kReportedUs, kReportedRank, kStallRecords, kPrivateRecords, kChangedBytes };
+
+std::atomic_ref<int64_t> number_of(Rank& rank, Number which) {
+  return std::atomic_ref<int64_t>(rank.report.numbers[which]);
+}
+
+void on_log(void* context, int32_t, const char* message) {
+  Rank& rank = *static_cast<Rank*>(context);
+  if (std::strstr(message, "has not run for")) number_of(rank, kStallRecords).fetch_add(1);
+  if (std::strstr(message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
+}
+
+// All-reduces of shared memory, one after another, each result checked.
+class Reductions {
+ public:
+  explicit Reductions(Rank& rank) : rank_(rank) {}
+
+  bool prepare(int stall_timeout_ms) {
+    dsc_log_set_callback(on_log, &rank_, DSC_LOG_WARN);
+    dsc_init_options_t options = rank_.options();
+    if (stall_timeout_ms > 0) options.stall_timeout_ms = stall_timeout_ms;
+    void* send = nullptr;
+    void* recv = nullptr;
+    if (!rank_.join(options) || dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_HOST, &send) != DSC_OK ||
+        dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_HOST, &recv) != DSC_OK)
+      return false;
+    send_ = static_cast<uint32_t*>(send);
+    recv_ = static_cast<uint32_t*>(recv);
+    for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
+      send_[i] = static_cast<uint32_t>(i) * 0xC2B2AE35u + static_cast<uint32_t>(rank_.rank);
+    return true;
+  }
+
+  // Until the test orders the end, or a failure.
+  dsc_result_t run() {
+    for (size_t turn = 0;; ++turn) {
+      const size_t first = turn % kShifts * kShift;
+      dsc_result_t result = dsc_all_reduce(rank_.world, send_ + first, recv_, kCount, DSC_DTYPE_U32,
+                                           DSC_OP_SUM, nullptr, nullptr);
+      if (result != DSC_OK) return result;
+      check(first);
+      rank_.report.operations.fetch_add(1);
+      int32_t end = rank_.ordered(kFinish);
+      result = dsc_all_reduce(rank_.world, &end, &end, 1, DSC_DTYPE_I32, DSC_OP_MAX, nullptr, nullptr);
+      if (result != DSC_OK || end) return result;
+    }
+  }
+
+  void fill() {
+    std::memset(send_, kPattern, kBytes);
+    std::memset(recv_, kPattern, kBytes);
+  }
+  int64_t changed_bytes() const { return changed(send_) + changed(recv_); }
+
+ private:
+  static int64_t changed(const uint32_t* memory) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(memory);
+    return std::count_if(bytes, bytes + kBytes, [](uint8_t byte) { return byte != kPattern; });
+  }
+
+  void check(size_t first) {
+    const uint32_t size = static_cast<uint32_t>(rank_.size);
+    const uint32_t ranks = size * (size - 1) / 2;
+    uint32_t difference = 0;
+    const size_t step = slowdown() == 1 ? 1 : 61;  // or there would be more checking than reducing
+    for (size_t i = 0; i < kCount; i += step)
+      difference |= recv_[i] ^ (static_cast<uint32_t>(first + i) * 0xC2B2AE35u * size + ranks);
+    if (difference != 0)
+      rank_.note("all_reduce %llu is wrong", (unsigned long long)rank_.report.operations.load());
+  }
+
+  Rank& rank_;
+  uint32_t* send_ = nullptr;
+  uint32_t* recv_ = nullptr;
+};
+
+// Looks for a report about a rank that does not run, while the rank's own thread waits in an operation.
+void watch_reports(Rank& rank, const std::atomic<bool>& ended) {
+  for (; !ended.load(); sleep_ms(5)) {
+    dsc_error_info_t info{};
+    info.struct_size = sizeof info;
+    if (dsc_comm_error(rank.world, &info) != DSC_OK) continue;
+    if (info.code != DSC_ERR_PEER_STALLED || info.revoked || number_of(rank, kReportedUs).load() != 0)
+      continue;
+    number_of(rank, kReportedRank).store(info.rank);
+    number_of(rank, kReportedUs).store(now_us());
+  }
+}
+
+int reduce_watched(Rank& rank, int stall_timeout_ms) {
+  Reductions reductions(rank);
+  if (!reductions.prepare(stall_timeout_ms)) return 2;
+  std::atomic<bool> ended{false};
+  std::thread watcher([&] { watch_reports(rank, ended); });
+  rank.reach(kRunning);
+  rank.record(0, reductions.run(), rank.world);
+  ended = true;
+  watcher.join();
+  rank.reach(kEnded);
+  return rank.report.note[0] ? 3 : 0;
+}
+
+// As before, but after the failure the memory serves for something else.
+int reduce_and_reuse(Rank& rank) {
+  Reductions reductions(rank);
+  if (!reductions.prepare(kStallTimeoutMs)) return 2;
+  rank.reach(kRunning);
+  rank.record(0, reductions.run(), rank.world);
+  reductions.fill();
+  rank.reach(kFilled);
+  if (!rank.await_order(kCheck, 60'000)) return 4;
+  number_of(rank, kChangedBytes).store(reductions.changed_bytes());
+  sleep_ms(20);  // the log's thread gets its turn
+  rank.reach(kChecked);
+  return rank.report.note[0] ? 3 : 0;
+}
+
+void test_stop_is_reported_and_waited_for(void**) {
+  constexpr int kSize = 3;
+  const int rounds = static_cast<int>(setting("DSC_TEST_STOPS", slowdown() == 1 ? 6 : 2));
+  int64_t slowest_us = 0;
+  for (int round = 0; round < rounds; ++round) {
+    Crew crew(kSize, [](Rank& rank) { return reduce_watched(rank, 0); });
+    if (!crew.await_stage_of_all(kRunning, 20'000 * slowdown()))
+      fail_msg("no start%s", crew.describe().c_str());
+    const int victim = round % kSize;
+    usleep(static_cast<useconds_t>(now_us() % 50'000));
+    const int64_t stopped_us = crew.signal(victim, SIGSTOP);
+    sleep_ms(2000);
+    crew.signal(victim, SIGCONT);
+    crew.order(kFinish);
+    if (!crew.await_end_of_all(20'000 * slowdown())) fail_msg("a rank hangs%s", crew.describe().c_str());
+    for (int rank = 0; rank < kSize; ++rank) {
+      if (crew.status(rank) != 0 || crew.outcome(rank, 0).result != DSC_OK)
+        fail_msg("%s%s", describe(rank, crew.outcome(rank, 0)).c_str(), crew.describe().c_str());
+      if (rank == victim) continue;
+      const Report& report = crew.report(rank);
+      if (report.numbers[kReportedUs] == 0) fail_msg("rank %d: no report within 2 s", rank);
+      assert_int_equal(report.numbers[kReportedRank], victim);
+      assert_int_equal(report.numbers[kStallRecords], 1);
+      slowest_us = std::max(slowest_us, report.numbers[kReportedUs] - stopped_us);
+    }
+  }
+  print_message("%d stops, slowest report after %.2f s\n", rounds, static_cast<double>(slowest_us) / 1e6);
+}
+
+struct Stop {
+  std::unique_ptr<Crew> crew;
+  int victim;
+  int64_t stopped_us;
+};
+
+Stop stop_one(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Stop stop{std::make_unique<Crew>(4, reduce_and_reuse, static_cast<int>(seed % kAtOnce)),
+            static_cast<int>(random() % 4), 0};
+  if (!stop.crew->await_stage_of_all(kRunning, 20'000 * slowdown())) return stop;
+  usleep(static_cast<useconds_t>(random() % 60'000));
+  stop.stopped_us = stop.crew->signal(stop.victim, SIGSTOP);
+  return stop;
+}
+
+// What is wrong after the victim stayed stopped; `hits` grows when it was stopped inside a chunk.
+std::string judge(const Stop& stop, int& hits) {
+  Crew& crew = *stop.crew;
+  if (stop.stopped_us == 0) return "the ranks did not start" + crew.describe();
+  int64_t last_us = 0;
+  bool private_memory = false;
+  for (int rank = 0; rank < crew.size(); ++rank) {
+    if (rank == stop.victim) continue;
+    const int most_ms = (kStallTimeoutMs + 1500) * slowdown();
+    const int left_ms = static_cast<int>(stop.stopped_us / 1000 + most_ms + 2000 - now_ms());
+    if (!crew.await_stage(rank, kFilled, std::max(0, left_ms))) return "a rank hangs" + crew.describe();
+    const Outcome& outcome = crew.outcome(rank, 0);
+    const std::string name = format("rank %d (pid %d)", stop.victim, static_cast<int>(crew.pid(stop.victim)));
+    if (outcome.result != DSC_ERR_PEER_STALLED || outcome.culprit != stop.victim || !outcome.revoked ||
+        std::string(outcome.text).find(name) == std::string::npos)
+      return describe(rank, outcome);
+    last_us = std::max(last_us, outcome.end_us - stop.stopped_us);
+    if (last_us > most_ms * int64_t{1000})
+      return format("rank %d came back after %lld us", rank, (long long)last_us);
+  }
+  crew.signal(stop.victim, SIGCONT);
+  if (!crew.await_stage(stop.victim, kFilled, 10'000 * slowdown()))
+    return "the stopped rank hangs" + crew.describe();
+  if (crew.outcome(stop.victim, 0).result == DSC_OK)
+    return describe(stop.victim, crew.outcome(stop.victim, 0));
+  crew.order(kCheck);
+  if (!crew.await_end_of_all(10'000 * slowdown())) return "a rank hangs" + crew.describe();
+  for (int rank = 0; rank < crew.size(); ++rank) {
+    if (crew.status(rank) != 0) return crew.describe();
+    if (rank == stop.victim) continue;
+    private_memory |= crew.report(rank).numbers[kPrivateRecords] > 0;
+    if (crew.report(rank).numbers[kChangedBytes] != 0)
+      return format("%lld bytes of rank %d were written after it had left",
+                    (long long)crew.report(rank).numbers[kChangedBytes], rank);
+  }
+  hits += private_memory;
+  return "";
+}
+
+void test_stopped_rank_never_writes_into_reused_memory(void**) {
+  const uint64_t seed = static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000));
+  print_message("DSC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  const int wanted = static_cast<int>(setting("DSC_TEST_STOPS_IN_CHUNK", slowdown() == 1 ? 6 : 1));
+  int hits = 0;
+  int stops = 0;
+  for (int batch = 0; batch < 5 && hits < wanted; ++batch) {
+    std::vector<Stop> all;
+    for (int i = 0; i < kAtOnce; ++i) all.push_back(stop_one(seed + static_cast<uint64_t>(stops++)));
+    std::string problem;
+    for (const Stop& stop : all) {
+      problem = judge(stop, hits);
+      if (!problem.empty()) break;
+    }
+    all.clear();
+    if (!problem.empty()) fail_msg("%s", problem.c_str());
+  }
+  print_message("%d of %d stops were inside a chunk\n", hits, stops);
+  assert_true(hits > 0);
+}
+
+void test_all_stopped_accuse_nobody(void**) {
+  constexpr int kCrews = 4;
+  std::vector<std::unique_ptr<Crew>> crews;
+  for (int i = 0; i < kCrews; ++i) {
+    crews.push_back(std::make_unique<Crew>(
+        3, [](Rank& rank) { return reduce_watched(rank, kStallTimeoutMs); }, i));
+    if (!crews.back()->await_stage_of_all(kRunning, 20'000 * slowdown()))
+      fail_msg("no start%s", crews.back()->describe().c_str());
+  }
+  sleep_ms(600);  // until all have seen heartbeats of all
+  for (const auto& crew : crews) {
+    usleep(static_cast<useconds_t>(now_us() % 200'000));
+    crew->signal_all(SIGSTOP);
+  }
+  sleep_ms(3000);
+  for (size_t i = 0; i < kCrews; ++i)  // the first to run sees the others stand still
+    for (int rank = 0; rank < 3; ++rank, sleep_ms(60))
+      crews[i]->signal(i % 2 == 0 ? 2 - rank : rank, SIGCONT);
+  sleep_ms(2000);  // time enough for an accusation
+  for (const auto& crew : crews) crew->order(kFinish);
+  for (const auto& crew : crews) {
+    if (!crew->await_end_of_all(20'000 * slowdown())) fail_msg("a rank hangs%s", crew->describe().c_str());
+    for (int rank = 0; rank < crew->size(); ++rank) {
+      if (crew->status(rank) != 0 || crew->outcome(rank, 0).result != DSC_OK)
+        fail_msg("%s%s", describe(rank, crew->outcome(rank, 0)).c_str(), crew->describe().c_str());
+      assert_int_equal(crew->report(rank).numbers[kReportedUs], 0);
+      assert_int_equal(crew->report(rank).numbers[kStallRecords], 0);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  isolate();
+  const CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_stop_is_reported_and_waited_for, end_everything),
+      cmocka_unit_test_teardown(test_stopped_rank_never_writes_into_reused_memory, end_everything),
+      cmocka_unit_test_teardown(test_all_stopped_accuse_nobody, end_everything),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

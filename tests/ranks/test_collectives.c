@@ -1,0 +1,188 @@
+/* Every collective, on every layout of buffers, at sizes around the points where the path changes. */
+#include "cmocka_c.h"
+#include "reference.h"
+#include "traffic.h"
+
+enum { KIB = 1024, MIB = 1024 * KIB };
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+static size_t max_bytes(void) { return ranks_are_processes() ? MIB : 1 * MIB + MIB / 2; }
+
+static size_t largest(void) { return max_bytes() / test_scale(); }
+
+/* Bytes of a rank's part, around the thresholds: zero copy from 8 KiB, one pass up to 128 KiB over all ranks,
+ * chunks of 16, 64 and 512 KiB, stages of 256 KiB and what several of them hold. */
+static const size_t edges[] = {
+    4,         64,        8 * KIB,   16 * KIB,  32 * KIB, 128 * KIB / 3,    64 * KIB,
+    128 * KIB, 256 * KIB, 512 * KIB, 768 * KIB, 1 * MIB,  1 * MIB + 4 * KIB};
+
+static int check_sizes(const arena_t* arena, operation_t operation, size_t limit) {
+  const size_t bytes = element_bytes(operation.dtype);
+  for (size_t i = 0; i < LENGTH(edges); ++i)
+    for (int step = -1; step <= 1; ++step) {
+      operation.count = edges[i] / bytes + (size_t)(step + 1) - (edges[i] / bytes > 0);
+      if (operation.count * bytes > limit) return 0;
+      ++operation.seed;
+      PASS_ON(check_operation(arena, &operation));
+    }
+  return 0;
+}
+
+static int sizes_body(rank_t* self) {
+  const kind_t kind = *(const kind_t*)self->arg;
+  const bool parts = kind == ALL_GATHER || kind == REDUCE_SCATTER;
+  const size_t limit = largest() / (parts ? (size_t)self->size : 1);
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, largest() + 64 * KIB));
+  for (int layout = 0; layout < LAYOUTS; ++layout) {
+    const operation_t operation = {.kind = kind,
+                                   .dtype = DSC_DTYPE_F32,
+                                   .op = DSC_OP_SUM,
+                                   .root = layout % self->size,
+                                   .layout = (layout_t)layout,
+                                   .seed = (uint64_t)layout * 1000};
+    PASS_ON(check_sizes(&arena, operation, limit));
+  }
+  return arena_close(&arena);
+}
+
+static void check_kind(kind_t kind) {
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, sizes_body, &kind), 0);
+}
+
+static void all_reduce_sizes(void** state) {
+  (void)state;
+  check_kind(ALL_REDUCE);
+}
+
+static void broadcast_sizes(void** state) {
+  (void)state;
+  check_kind(BROADCAST);
+}
+
+static void all_gather_sizes(void** state) {
+  (void)state;
+  check_kind(ALL_GATHER);
+}
+
+static void reduce_scatter_sizes(void** state) {
+  (void)state;
+  check_kind(REDUCE_SCATTER);
+}
+
+/* A pair that is not offered is refused on every rank, and nothing happens. */
+static int check_refused(const arena_t* arena, const operation_t* operation) {
+  const buffers_t buffers = prepare(arena, operation);
+  CHECK_RESULT(arena->self, DSC_ERR_UNSUPPORTED, call(arena->comm, operation, &buffers, NULL));
+  return verify_untouched(arena, operation, &buffers);
+}
+
+static int pairs_body(rank_t* self) {
+  static const size_t counts[] = {1, 37, 5000, 70000};
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 8 * 70000 + KIB));
+  operation_t operation = {.kind = ALL_REDUCE};
+  for (size_t i = 0; i < LENGTH(counts) && counts[i] <= 70000 / test_scale(); ++i)
+    for (operation.dtype = DSC_DTYPE_I8; operation.dtype <= DSC_DTYPE_BOOL; ++operation.dtype)
+      for (operation.op = DSC_OP_SUM; operation.op <= DSC_OP_BXOR; ++operation.op) {
+        operation.count = counts[i];
+        operation.layout = operation.op % 2 == 0 ? PLAIN : SHARED;
+        ++operation.seed;
+        if (op_is_offered(operation.op, operation.dtype))
+          PASS_ON(check_operation(&arena, &operation));
+        else
+          PASS_ON(check_refused(&arena, &operation));
+      }
+  return arena_close(&arena);
+}
+
+static void pairs_of_type_and_operation(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, pairs_body, NULL), 0);
+}
+
+/* Types that are only moved, every root, and counts of zero with no memory at all. */
+static int moves_body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 32 * KIB * RANKS_MAX));
+  operation_t operation = {.seed = 7};
+  static const kind_t kinds[] = {BROADCAST, ALL_GATHER, BARRIER};
+  for (size_t i = 0; i < LENGTH(kinds); ++i)
+    for (operation.root = 0; operation.root < self->size; ++operation.root)
+      for (operation.dtype = DSC_DTYPE_I8; operation.dtype <= DSC_DTYPE_BOOL; ++operation.dtype) {
+        operation.kind = kinds[i];
+        operation.count = operation.dtype % 2 == 0 ? 11 : 3 * KIB;
+        operation.layout = (layout_t)(operation.seed++ % LAYOUTS);
+        PASS_ON(check_operation(&arena, &operation));
+      }
+  const buffers_t none = {NULL, NULL, 0, 0};
+  operation = (operation_t){.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM};
+  for (operation.kind = ALL_REDUCE; operation.kind <= REDUCE_SCATTER; ++operation.kind)
+    CHECK_OK(self, call(self->world, &operation, &none, NULL));
+  return arena_close(&arena);
+}
+
+static void moves(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, moves_body, NULL), 0);
+}
+
+static int many_ranks_body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 40 * KIB * RANKS_MAX));
+  operation_t operation = {.dtype = DSC_DTYPE_F64, .op = DSC_OP_AVG};
+  for (operation.kind = ALL_REDUCE; operation.kind <= BARRIER; ++operation.kind)
+    for (operation.count = 1; operation.count <= 5000; operation.count = operation.count * 17 - 3) {
+      operation.root = (int32_t)(++operation.seed % (uint64_t)self->size);
+      operation.layout = (layout_t)(operation.seed % LAYOUTS);
+      PASS_ON(check_operation(&arena, &operation));
+    }
+  return arena_close(&arena);
+}
+
+static void more_ranks_than_cores(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(8, many_ranks_body, NULL), 0);
+  assert_int_equal(run_ranks(16, many_ranks_body, NULL), 0);
+}
+
+/* Past the last-level cache the stores stream: once each, plain and shared. */
+static int streaming_body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 33 * MIB));
+  const operation_t all_reduce = {
+      .kind = ALL_REDUCE, .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 33 * MIB / 4 - 1};
+  operation_t operation = all_reduce;
+  for (operation.layout = PLAIN; operation.layout <= SHARED_IN_PLACE; operation.layout += SHARED_IN_PLACE)
+    PASS_ON(check_operation(&arena, &operation));
+  operation.kind = BROADCAST;
+  operation.layout = SHARED_MISALIGNED;
+  PASS_ON(check_operation(&arena, &operation));
+  operation.kind = REDUCE_SCATTER;
+  operation.count /= 2;
+  PASS_ON(check_operation(&arena, &operation));
+  operation.kind = ALL_GATHER;
+  PASS_ON(check_operation(&arena, &operation));
+  return arena_close(&arena);
+}
+
+static void streaming(void** state) {
+  (void)state;
+  if (test_scale() > 1) return; /* the paths are those of the smaller sizes; only the stores differ */
+  assert_int_equal(run_ranks(2, streaming_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_reduce_sizes),
+      cmocka_unit_test(broadcast_sizes),
+      cmocka_unit_test(all_gather_sizes),
+      cmocka_unit_test(reduce_scatter_sizes),
+      cmocka_unit_test(pairs_of_type_and_operation),
+      cmocka_unit_test(moves),
+      cmocka_unit_test(more_ranks_than_cores),
+      cmocka_unit_test(streaming),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,34 @@
+#include "census.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+static int count_entries(const char* folder) {
+  DIR* dir = opendir(folder);
+  if (dir == NULL) return -1;
+  int count = 0;
+  for (const struct dirent* entry = readdir(dir); entry != NULL; entry = readdir(dir))
+    count += entry->d_name[0] != '.';
+  closedir(dir);
+  return count;
+}
+
+static int count_shared_maps(void) {
+  FILE* file = fopen("/proc/self/maps", "r");
+  if (file == NULL) return -1;
+  char line[512];
+  int count = 0;
+  while (fgets(line, sizeof line, file) != NULL) count += strstr(line, "memfd:") != NULL;
+  fclose(file);
+  return count;
+}
+
+census_t take_census(void) {
+  const census_t census = {
+      .descriptors = count_entries("/proc/self/fd"),
+      .threads = count_entries("/proc/self/task"),
+      .maps = count_shared_maps(),
+  };
+  return census;
+}

@@ -1,0 +1,206 @@
+#include "ranks.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, TIMEOUT_MS = 20000 };
+
+typedef struct job {
+  rank_body_t body;
+  rank_options_t options;
+  bool makes_world;
+  char id[64];
+} job_t;
+
+typedef struct rank_run {
+  rank_t rank;
+  const job_t* job;
+  pthread_t thread;
+  pid_t child;
+  int failed;
+} rank_run_t;
+
+bool ranks_are_processes(void) {
+  const char* value = getenv("DSC_TEST_RANKS");
+  return value != NULL && strcmp(value, "processes") == 0;
+}
+
+size_t test_scale(void) {
+  const char* value = getenv("DSC_TEST_SCALE");
+  if (value != NULL && atoi(value) > 0) return (size_t)atoi(value);
+#if defined(__SANITIZE_THREAD__)
+  return 16;
+#elif defined(__SANITIZE_ADDRESS__)
+  return 4;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  return 16;
+#elif __has_feature(address_sanitizer)
+  return 4;
+#endif
+#endif
+  return 1;
+}
+
+int64_t now_ms(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+uint64_t next_random(uint64_t* state) {
+  uint64_t value = *state += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+int rank_fail(rank_t* self, const char* file, int line, const char* format, ...) {
+  if (self->failure[0] != 0) return 1;
+  const int used = snprintf(self->failure, FAILURE_BYTES, "%s:%d: ", file, line);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(self->failure + used, (size_t)(FAILURE_BYTES - used), format, args);
+  va_end(args);
+  return 1;
+}
+
+int rank_expect_result(rank_t* self, const char* file, int line, const char* call, dsc_result_t expected,
+                       dsc_result_t came) {
+  if (came == expected) return 0;
+  return rank_fail(self, file, line, "%s\n    gave %s, expected %s; last error: %s", call,
+                   dsc_result_name(came), dsc_result_name(expected), dsc_last_error_message());
+}
+
+static void default_options(rank_t* self, const job_t* job) {
+  dsc_init_options_init(&self->options, sizeof self->options);
+  self->options.rank = self->rank;
+  self->options.world_size = self->size;
+  self->options.job_id = job->id;
+  self->options.rank_per_thread = ranks_are_processes() ? 0 : 1;
+  self->options.init_timeout_ms = TIMEOUT_MS;
+  self->options.timeout_ms = TIMEOUT_MS;
+  if (job->options != NULL) job->options(self);
+}
+
+/* A failed rank leaves at once, so that the others do not wait for it. */
+static int run_in_world(rank_t* self, const job_t* job) {
+  CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
+  if (job->body(self) != 0) {
+    dsc_comm_destroy(self->world);
+    return 1;
+  }
+  int32_t initialized = 0;
+  CHECK_OK(self, dsc_is_initialized(&initialized));
+  if (initialized) CHECK_OK(self, dsc_finalize());
+  return 0;
+}
+
+static int run_rank(rank_run_t* run) {
+  default_options(&run->rank, run->job);
+  return run->job->makes_world ? run->job->body(&run->rank) : run_in_world(&run->rank, run->job);
+}
+
+static void* rank_thread(void* opaque) {
+  rank_run_t* run = opaque;
+  run->failed = run_rank(run);
+  return NULL;
+}
+
+/* A rank that does not come back keeps its memory busy: nothing but the end of the process helps. */
+static void give_up(const rank_run_t* runs, int32_t rank) {
+  fprintf(stderr, "rank %d of %d did not come back within %d s\n", rank, runs[rank].rank.size,
+          PATIENCE_MS / 1000);
+  for (int32_t i = 0; i < runs[rank].rank.size; ++i)
+    if (runs[i].rank.failure[0] != 0) fprintf(stderr, "rank %d: %s\n", i, runs[i].rank.failure);
+  _exit(EXIT_FAILURE);
+}
+
+static void run_threads(rank_run_t* runs, int32_t size) {
+  for (int32_t i = 0; i < size; ++i)
+    if (pthread_create(&runs[i].thread, NULL, rank_thread, &runs[i]) != 0) {
+      fprintf(stderr, "pthread_create failed\n");
+      _exit(EXIT_FAILURE);
+    }
+  struct timespec deadline;
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += PATIENCE_MS / 1000;
+  for (int32_t i = 0; i < size; ++i)
+    if (pthread_timedjoin_np(runs[i].thread, NULL, &deadline) != 0) give_up(runs, i);
+}
+
+static int await_child(rank_run_t* run, int64_t deadline_ms) {
+  int status = 0;
+  while (waitpid(run->child, &status, WNOHANG) == 0) {
+    if (now_ms() >= deadline_ms) {
+      kill(run->child, SIGKILL);
+      waitpid(run->child, &status, 0);
+      return rank_fail(&run->rank, __FILE__, __LINE__, "killed: it did not come back");
+    }
+    usleep(1000);
+  }
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return rank_fail(&run->rank, __FILE__, __LINE__, "the process ended by signal %d", WTERMSIG(status));
+}
+
+static void run_processes(rank_run_t* runs, int32_t size) {
+  fflush(NULL);
+  for (int32_t i = 0; i < size; ++i) {
+    runs[i].child = fork();
+    if (runs[i].child == 0) _exit(run_rank(&runs[i]));
+    if (runs[i].child < 0) {
+      perror("fork");
+      _exit(EXIT_FAILURE);
+    }
+  }
+  const int64_t deadline_ms = now_ms() + PATIENCE_MS;
+  for (int32_t i = 0; i < size; ++i) runs[i].failed = await_child(&runs[i], deadline_ms);
+}
+
+static int run(int32_t size, job_t* job, const void* arg) {
+  static int jobs = 0;
+  snprintf(job->id, sizeof job->id, "test-%d-%d", (int)getpid(), ++jobs);
+  char(*failures)[FAILURE_BYTES] =
+      mmap(NULL, RANKS_MAX * FAILURE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (failures == MAP_FAILED || size > RANKS_MAX) abort();
+  rank_run_t runs[RANKS_MAX];
+  memset(runs, 0, sizeof runs);
+  for (int32_t i = 0; i < size; ++i) {
+    runs[i].rank = (rank_t){.rank = i, .size = size, .arg = arg, .failure = failures[i]};
+    runs[i].job = job;
+  }
+  if (ranks_are_processes())
+    run_processes(runs, size);
+  else
+    run_threads(runs, size);
+  int failed = 0;
+  for (int32_t i = 0; i < size; ++i) {
+    if (runs[i].failed == 0) continue;
+    ++failed;
+    fprintf(stderr, "rank %d of %d: %s\n", i, size, failures[i]);
+  }
+  munmap(failures, RANKS_MAX * FAILURE_BYTES);
+  return failed;
+}
+
+int run_ranks(int32_t size, rank_body_t body, const void* arg) {
+  return run_ranks_with(size, NULL, body, arg);
+}
+
+int run_ranks_with(int32_t size, rank_options_t options, rank_body_t body, const void* arg) {
+  job_t job = {.body = body, .options = options};
+  return run(size, &job, arg);
+}
+
+int run_without_world(int32_t size, rank_body_t body, const void* arg) {
+  job_t job = {.body = body, .makes_world = true};
+  return run(size, &job, arg);
+}

@@ -1,0 +1,235 @@
+#include "traffic.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference.h"
+
+enum { GUARD = 64, SLACK = 64 * RANKS_MAX + 4 * GUARD, GUARD_BYTE = 0xa5, UNWRITTEN_BYTE = 0x5a };
+
+const char* kind_name(kind_t kind) {
+  static const char* const names[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter",
+                                      "barrier",    "send",      "recv"};
+  return names[kind];
+}
+
+int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes) {
+  memset(arena, 0, sizeof *arena);
+  arena->self = self;
+  arena->comm = comm;
+  CHECK_OK(self, dsc_comm_rank(comm, &arena->rank));
+  CHECK_OK(self, dsc_comm_size(comm, &arena->size));
+  arena->half = (bytes + SLACK + 4095) / 4096 * 4096;
+  arena->plain = aligned_alloc(4096, 2 * arena->half);
+  CHECK(self, arena->plain != NULL);
+  for (int i = 0; i < 2; ++i) {
+    void* memory = NULL;
+    CHECK_OK(self, dsc_mem_alloc(comm, 2 * arena->half, DSC_MEMORY_HOST, &memory));
+    arena->shared[i] = memory;
+  }
+  return 0;
+}
+
+int arena_close(arena_t* arena) {
+  free(arena->plain);
+  for (int i = 0; i < 2; ++i) CHECK_OK(arena->self, dsc_mem_free(arena->shared[i]));
+  return 0;
+}
+
+arena_t arena_part(const arena_t* arena, size_t index, size_t parts) {
+  arena_t part = *arena;
+  part.half = arena->half / parts / 4096 * 4096;
+  const size_t offset = index * 2 * part.half;
+  part.plain += offset;
+  for (int i = 0; i < 2; ++i) part.shared[i] += offset;
+  return part;
+}
+
+static void place(const arena_t* arena, layout_t layout, char** send, char** recv) {
+  const bool odd = arena->rank % 2 != 0;
+  char* send_memory = arena->plain;
+  char* recv_memory = arena->plain;
+  if (layout >= SHARED && layout <= SEND_SHARED) send_memory = arena->shared[0];
+  if (layout >= SHARED && layout <= SHARED_MISALIGNED) recv_memory = arena->shared[0];
+  if (layout == SHARED_TWO_PIECES || layout == RECV_SHARED) recv_memory = arena->shared[1];
+  if (layout == SOME_RANKS_SHARED && !odd) send_memory = recv_memory = arena->shared[0];
+  if (layout == PIECES_DIFFER) send_memory = recv_memory = arena->shared[odd];
+  size_t offset = GUARD;
+  if (layout == SHARED_OFFSETS) offset += (size_t)arena->rank * 64;
+  if (layout == PLAIN_MISALIGNED || layout == SHARED_MISALIGNED)
+    offset += 1 + (size_t)(arena->rank * 20) % 63;
+  const size_t recv_shift = layout == SHARED_MISALIGNED ? 5 : 0;
+  *send = send_memory + offset;
+  *recv = recv_memory + arena->half + offset + recv_shift;
+}
+
+static bool in_place(const operation_t* operation) {
+  return operation->layout == PLAIN_IN_PLACE || operation->layout == SHARED_IN_PLACE;
+}
+
+static bool has_send(const arena_t* arena, const operation_t* operation) {
+  if (operation->kind == BARRIER || operation->kind == RECV) return false;
+  return operation->kind != BROADCAST || arena->rank == operation->root;
+}
+
+static bool has_recv(const operation_t* operation) {
+  return operation->kind != BARRIER && operation->kind != SEND;
+}
+
+static void fill_buffer(char* buffer, size_t bytes) {
+  memset(buffer - GUARD, GUARD_BYTE, GUARD);
+  memset(buffer, UNWRITTEN_BYTE, bytes);
+  memset(buffer + bytes, GUARD_BYTE, GUARD);
+}
+
+buffers_t prepare(const arena_t* arena, const operation_t* operation) {
+  const size_t part = operation->count * element_bytes(operation->dtype);
+  const size_t all = part * (size_t)arena->size;
+  const size_t mine = part * (size_t)arena->rank;
+  buffers_t buffers = {NULL, NULL, 0, 0};
+  char *send, *recv;
+  place(arena, operation->layout, &send, &recv);
+  if (has_recv(operation)) {
+    buffers.recv_bytes = operation->kind == ALL_GATHER ? all : part;
+    buffers.recv = recv;
+    fill_buffer(recv, buffers.recv_bytes);
+  }
+  if (has_send(arena, operation)) {
+    buffers.send_bytes = operation->kind == REDUCE_SCATTER ? all : part;
+    buffers.send = send;
+    if (in_place(operation) && has_recv(operation))
+      buffers.send = operation->kind == ALL_GATHER ? recv + mine : recv;
+    if (buffers.send == send || operation->kind == REDUCE_SCATTER)
+      fill_buffer(buffers.send, buffers.send_bytes);
+    if (buffers.send == recv && operation->kind == REDUCE_SCATTER) buffers.recv = recv + mine;
+    fill_elements(buffers.send, 0, buffers.send_bytes / element_bytes(operation->dtype), operation->dtype,
+                  operation->seed + (uint64_t)arena->rank);
+  }
+  return buffers;
+}
+
+dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
+                  dsc_work_t** work) {
+  const size_t count = operation->count;
+  const dsc_dtype_t dtype = operation->dtype;
+  switch (operation->kind) {
+    case ALL_REDUCE:
+      return dsc_all_reduce(comm, buffers->send, buffers->recv, count, dtype, operation->op, NULL, work);
+    case BROADCAST:
+      return dsc_broadcast(comm, buffers->send, buffers->recv, count, dtype, operation->root, NULL, work);
+    case ALL_GATHER:
+      return dsc_all_gather(comm, buffers->send, buffers->recv, count, dtype, NULL, work);
+    case REDUCE_SCATTER:
+      return dsc_reduce_scatter(comm, buffers->send, buffers->recv, count, dtype, operation->op, NULL, work);
+    case SEND:
+      return dsc_send(comm, buffers->send, count, dtype, operation->root, NULL, work);
+    case RECV:
+      return dsc_recv(comm, buffers->recv, count, dtype, operation->root, NULL, work);
+    default:
+      return dsc_barrier(comm, NULL, work);
+  }
+}
+
+static void expect_output(const arena_t* arena, const operation_t* operation, char* expected) {
+  const size_t count = operation->count;
+  const size_t bytes = element_bytes(operation->dtype);
+  const uint64_t seed = operation->seed;
+  switch (operation->kind) {
+    case ALL_REDUCE:
+      reduce_reference(expected, 0, count, operation->dtype, operation->op, seed, arena->size);
+      return;
+    case REDUCE_SCATTER:
+      reduce_reference(expected, count * (size_t)arena->rank, count, operation->dtype, operation->op, seed,
+                       arena->size);
+      return;
+    case ALL_GATHER:
+      for (int32_t r = 0; r < arena->size; ++r)
+        fill_elements(expected + (size_t)r * count * bytes, 0, count, operation->dtype, seed + (uint64_t)r);
+      return;
+    case BROADCAST:
+    case RECV:
+      fill_elements(expected, 0, count, operation->dtype, seed + (uint64_t)operation->root);
+      return;
+    default:
+      return;
+  }
+}
+
+static int compare(const arena_t* arena, const operation_t* operation, const char* what, const char* came,
+                   const char* expected, size_t bytes) {
+  if (bytes == 0 || memcmp(came, expected, bytes) == 0) return 0;
+  size_t at = 0;
+  while (came[at] == expected[at]) ++at;
+  FAIL(arena->self, "%s of %s differs at byte %zu of %zu (%s, %s, root %d, layout %d, rank %d of %d)", what,
+       kind_name(operation->kind), at, bytes, dsc_dtype_name(operation->dtype), dsc_op_name(operation->op),
+       operation->root, operation->layout, arena->rank, arena->size);
+}
+
+static int check_guards(const arena_t* arena, const operation_t* operation, const char* buffer,
+                        size_t bytes) {
+  char guard[GUARD];
+  memset(guard, GUARD_BYTE, GUARD);
+  PASS_ON(compare(arena, operation, "the memory before a buffer", buffer - GUARD, guard, GUARD));
+  return compare(arena, operation, "the memory behind a buffer", buffer + bytes, guard, GUARD);
+}
+
+/* What the send buffer held; in place, the part that was written is left out. */
+static int check_send(const arena_t* arena, const operation_t* operation, const buffers_t* buffers,
+                      char* expected, bool written) {
+  if (buffers->send == NULL) return 0;
+  const size_t bytes = element_bytes(operation->dtype);
+  fill_elements(expected, 0, buffers->send_bytes / bytes, operation->dtype,
+                operation->seed + (uint64_t)arena->rank);
+  if (!written || !in_place(operation) || operation->kind == SEND) {
+    return compare(arena, operation, "the input", buffers->send, expected, buffers->send_bytes);
+  }
+  if (operation->kind != REDUCE_SCATTER) return 0;
+  memcpy(expected + (buffers->recv - buffers->send), buffers->recv, buffers->recv_bytes);
+  return compare(arena, operation, "another part of the input", buffers->send, expected, buffers->send_bytes);
+}
+
+static int check_buffers(const arena_t* arena, const operation_t* operation, const buffers_t* buffers,
+                         char* scratch, bool written) {
+  const bool inside = in_place(operation) && operation->kind == REDUCE_SCATTER;
+  if (buffers->recv != NULL && !inside)
+    PASS_ON(check_guards(arena, operation, buffers->recv, buffers->recv_bytes));
+  if (buffers->send != NULL && (inside || !in_place(operation)))
+    PASS_ON(check_guards(arena, operation, buffers->send, buffers->send_bytes));
+  return check_send(arena, operation, buffers, scratch, written);
+}
+
+static char* allocate_scratch(const buffers_t* buffers) {
+  char* scratch = malloc(buffers->send_bytes + buffers->recv_bytes + 1);
+  if (scratch == NULL) abort();
+  return scratch;
+}
+
+int verify(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+  char* scratch = allocate_scratch(buffers);
+  expect_output(arena, operation, scratch);
+  int failed = compare(arena, operation, "the output", buffers->recv, scratch, buffers->recv_bytes);
+  if (failed == 0) failed = check_buffers(arena, operation, buffers, scratch, true);
+  free(scratch);
+  return failed;
+}
+
+int verify_untouched(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+  char* scratch = allocate_scratch(buffers);
+  int failed = check_buffers(arena, operation, buffers, scratch, false);
+  if (failed == 0 && buffers->recv != NULL && !(in_place(operation) && buffers->send != NULL)) {
+    memset(scratch, UNWRITTEN_BYTE, buffers->recv_bytes);
+    failed = compare(arena, operation, "an output that must not be written", buffers->recv, scratch,
+                     buffers->recv_bytes);
+  }
+  free(scratch);
+  return failed;
+}
+
+int check_operation(const arena_t* arena, const operation_t* operation) {
+  const buffers_t buffers = prepare(arena, operation);
+  const dsc_result_t result = call(arena->comm, operation, &buffers, NULL);
+  if (result != DSC_OK)
+    FAIL(arena->self, "%s of %zu %s, layout %d: %s", kind_name(operation->kind), operation->count,
+         dsc_dtype_name(operation->dtype), operation->layout, dsc_last_error_message());
+  return verify(arena, operation, &buffers);
+}

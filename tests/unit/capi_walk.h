@@ -1,0 +1,61 @@
+/* A walk through the whole C ABI: every function with every wrong handle and argument. Each wrong call gives
+ * its exact code, names its function, and leaves outputs alone; afterwards the right call works. */
+#ifndef TESTS_UNIT_CAPI_WALK_H
+#define TESTS_UNIT_CAPI_WALK_H
+
+#include <dsc/dsc.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct walk_step {
+  const char* function;
+  void (*walk)(void);
+} walk_step_t;
+
+/* One list per file, ended by NULL. */
+extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_reducer[];
+
+/* What lives during the walk: this thread is rank 0 of two. */
+typedef struct walk_world {
+  dsc_comm_t* world;
+  dsc_work_t* work; /* complete */
+  dsc_bucket_reducer_t* reducer;
+  void* memory; /* 4,096 bytes of dsc_mem_alloc() */
+} walk_world_t;
+
+extern walk_world_t walk_world;
+
+/* Checks that a call gave `expected` and, when it failed, that the last error names the function. */
+void walk_check(const char* file, int line, const char* call, dsc_result_t expected, dsc_result_t came);
+
+/* The world still works: an all-reduce with the other rank. */
+void walk_world_works(void);
+
+typedef enum { WALK_COMM, WALK_WORK, WALK_REDUCER } walk_kind_t;
+
+/* Handles that are none of this kind: NULL, stale, of another kind, foreign bits. NULL only on request. */
+size_t walk_bad_handles(void);
+void* walk_bad_handle(walk_kind_t kind, size_t index);
+
+#define WALK(expected, call) walk_check(__FILE__, __LINE__, #call, (expected), (call))
+#define WALK_INVALID(call) WALK(DSC_ERR_INVALID_ARG, call)
+
+/* Makes `call` with each wrong handle in `bad`. */
+#define WALK_BAD_HANDLES(kind, type, call)                      \
+  for (size_t bad_i = 0; bad_i < walk_bad_handles(); ++bad_i) { \
+    type* const bad = walk_bad_handle((kind), bad_i);           \
+    WALK(DSC_ERR_BAD_HANDLE, call);                             \
+  }
+
+/* Destroy functions accept NULL, which is the first of the wrong handles. */
+#define WALK_BAD_HANDLES_BUT_NULL(kind, type, call)             \
+  for (size_t bad_i = 1; bad_i < walk_bad_handles(); ++bad_i) { \
+    type* const bad = walk_bad_handle((kind), bad_i);           \
+    WALK(DSC_ERR_BAD_HANDLE, call);                             \
+  }
+
+void walk_expect(const char* file, int line, const char* condition, bool holds);
+#define EXPECT(condition) walk_expect(__FILE__, __LINE__, #condition, (condition))
+
+#endif /* TESTS_UNIT_CAPI_WALK_H */

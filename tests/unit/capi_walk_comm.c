@@ -1,0 +1,192 @@
+/* Communicators: queries, groups, settings, ends. */
+#include <stdint.h>
+
+#include "capi_walk.h"
+
+/* Queries that give one number. */
+#define QUERY(function, expected)                                              \
+  static void query_##function(void) {                                         \
+    int32_t value = 99;                                                        \
+    WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_##function(bad, &value)); \
+    WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_##function(bad, NULL));   \
+    WALK_INVALID(dsc_comm_##function(walk_world.world, NULL));                 \
+    EXPECT(value == 99);                                                       \
+    WALK(DSC_OK, dsc_comm_##function(walk_world.world, &value));               \
+    EXPECT(value == (expected));                                               \
+  }
+
+QUERY(rank, 0)
+QUERY(size, 2)
+QUERY(local_rank, 0)
+QUERY(local_size, 2)
+QUERY(backend, DSC_BACKEND_HOST)
+
+static void name(void) {
+  char text[32] = "before";
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_name(bad, text, sizeof text));
+  WALK_INVALID(dsc_comm_name(walk_world.world, NULL, sizeof text));
+  WALK_INVALID(dsc_comm_name(walk_world.world, text, 0));
+  WALK_INVALID(dsc_comm_name(walk_world.world, text, 5));
+  EXPECT(strcmp(text, "before") == 0);
+  WALK(DSC_OK, dsc_comm_name(walk_world.world, text, 6));
+  EXPECT(strcmp(text, "world") == 0);
+}
+
+static void env(void) {
+  static const char* const variables[] = {"RANK",        "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                          "MASTER_ADDR", "MASTER_PORT", "DSC_SOURCE", "DSC_REPORT"};
+  char value[8192] = "before";
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_env(bad, "RANK", value, sizeof value));
+  WALK_INVALID(dsc_comm_env(walk_world.world, NULL, value, sizeof value));
+  WALK_INVALID(dsc_comm_env(walk_world.world, "HOME", value, sizeof value));
+  WALK_INVALID(dsc_comm_env(walk_world.world, "", value, sizeof value));
+  WALK_INVALID(dsc_comm_env(walk_world.world, "RANK", NULL, sizeof value));
+  WALK_INVALID(dsc_comm_env(walk_world.world, "RANK", value, 1));
+  EXPECT(strstr(dsc_last_error_message(), "2 are needed") != NULL);
+  EXPECT(strcmp(value, "before") == 0);
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i) {
+    WALK(DSC_OK, dsc_comm_env(walk_world.world, variables[i], value, sizeof value));
+    EXPECT(value[0] != 0);
+  }
+}
+
+static void global_rank(void) {
+  int32_t rank = 99;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_global_rank(bad, 0, &rank));
+  WALK_INVALID(dsc_comm_global_rank(walk_world.world, -1, &rank));
+  WALK_INVALID(dsc_comm_global_rank(walk_world.world, 2, &rank));
+  WALK_INVALID(dsc_comm_global_rank(walk_world.world, 0, NULL));
+  EXPECT(rank == 99);
+  WALK(DSC_OK, dsc_comm_global_rank(walk_world.world, 1, &rank));
+  EXPECT(rank == 1);
+}
+
+static void group_rank(void) {
+  int32_t rank = 99;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_group_rank(bad, 0, &rank));
+  WALK_INVALID(dsc_comm_group_rank(walk_world.world, -1, &rank));
+  WALK_INVALID(dsc_comm_group_rank(walk_world.world, 2, &rank));
+  WALK_INVALID(dsc_comm_group_rank(walk_world.world, 0, NULL));
+  EXPECT(rank == 99);
+  WALK(DSC_OK, dsc_comm_group_rank(walk_world.world, 1, &rank));
+  EXPECT(rank == 1);
+}
+
+static void group_options_init(void) {
+  dsc_group_options_t options;
+  memset(&options, 0x77, sizeof options);
+  WALK_INVALID(dsc_group_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_group_options_init(&options, sizeof options - 1));
+  EXPECT(options.timeout_ms == 0x77777777);
+  WALK(DSC_OK, dsc_group_options_init(&options, sizeof options));
+  EXPECT(options.name == NULL && options.timeout_ms == 0 && options.reserved == 0);
+}
+
+/* Each pair of a wrong option and a maker. */
+static void wrong_group_options(dsc_group_options_t options[4]) {
+  for (int i = 0; i < 4; ++i) WALK(DSC_OK, dsc_group_options_init(&options[i], sizeof *options));
+  options[0].struct_size = 0;
+  options[1].timeout_ms = -1;
+  options[2].reserved = 1;
+  options[3].struct_size = sizeof *options - 1;
+}
+
+static void split(void) {
+  dsc_comm_t* group = walk_world.world;
+  dsc_group_options_t options[4];
+  wrong_group_options(options);
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_split(bad, 0, 0, NULL, &group));
+  EXPECT(group == NULL);
+  WALK_INVALID(dsc_comm_split(walk_world.world, 0, 0, NULL, NULL));
+  WALK_INVALID(dsc_comm_split(walk_world.world, -2, 0, NULL, &group));
+  WALK_INVALID(dsc_comm_split(walk_world.world, INT32_MIN, 0, NULL, &group));
+  for (int i = 0; i < 4; ++i) WALK_INVALID(dsc_comm_split(walk_world.world, 0, 0, &options[i], &group));
+  EXPECT(group == NULL);
+}
+
+static void create_group(void) {
+  static const int32_t all[] = {0, 1}, twice[] = {1, 1}, outside[] = {0, 2}, negative[] = {-1, 0};
+  dsc_comm_t* group = walk_world.world;
+  dsc_group_options_t options[4];
+  wrong_group_options(options);
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_create_group(bad, all, 2, NULL, &group));
+  EXPECT(group == NULL);
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, all, 2, NULL, NULL));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, NULL, 2, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, all, 0, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, all, -1, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, all, 3, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, twice, 2, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, outside, 2, NULL, &group));
+  WALK_INVALID(dsc_comm_create_group(walk_world.world, negative, 2, NULL, &group));
+  for (int i = 0; i < 4; ++i)
+    WALK_INVALID(dsc_comm_create_group(walk_world.world, all, 2, &options[i], &group));
+  EXPECT(group == NULL);
+}
+
+static void set_timeout(void) {
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_set_timeout(bad, 1000));
+  WALK_INVALID(dsc_comm_set_timeout(walk_world.world, 0));
+  WALK_INVALID(dsc_comm_set_timeout(walk_world.world, -1));
+  WALK_INVALID(dsc_comm_set_timeout(walk_world.world, INT32_MIN));
+  WALK(DSC_OK, dsc_comm_set_timeout(walk_world.world, 20000));
+}
+
+static void comm_abort(void) { WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_abort(bad)); }
+static void comm_finalize(void) { WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_finalize(bad)); }
+
+static void comm_destroy(void) {
+  WALK(DSC_OK, dsc_comm_destroy(NULL));
+  WALK_BAD_HANDLES_BUT_NULL(WALK_COMM, dsc_comm_t, dsc_comm_destroy(bad));
+}
+
+static void comm_error(void) {
+  dsc_error_info_t info;
+  memset(&info, 0x77, sizeof info);
+  info.struct_size = sizeof info;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_error(bad, &info));
+  WALK_INVALID(dsc_comm_error(walk_world.world, NULL));
+  info.struct_size = sizeof info - 1;
+  WALK_INVALID(dsc_comm_error(walk_world.world, &info));
+  EXPECT(info.code == 0x77777777);
+  info.struct_size = sizeof info;
+  WALK(DSC_OK, dsc_comm_error(walk_world.world, &info));
+  EXPECT(info.code == DSC_OK && info.revoked == 0 && info.n_ranks == 0 && info.text[0] == 0);
+}
+
+static void comm_stats(void) {
+  dsc_op_stats_t stats;
+  size_t count = 99;
+  memset(&stats, 0x77, sizeof stats);
+  stats.struct_size = sizeof stats;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_stats(bad, &stats, 1, &count));
+  WALK_INVALID(dsc_comm_stats(walk_world.world, &stats, 1, NULL));
+  WALK_INVALID(dsc_comm_stats(walk_world.world, NULL, 1, &count));
+  stats.struct_size = 0;
+  WALK_INVALID(dsc_comm_stats(walk_world.world, &stats, 1, &count));
+  EXPECT(count == 99 && stats.operation[0] == 0x77);
+  WALK(DSC_OK, dsc_comm_stats(walk_world.world, NULL, 0, &count));
+  EXPECT(count >= 1 && count < 99);
+}
+
+const walk_step_t walk_comm[] = {
+    {"dsc_comm_rank", query_rank},
+    {"dsc_comm_size", query_size},
+    {"dsc_comm_local_rank", query_local_rank},
+    {"dsc_comm_local_size", query_local_size},
+    {"dsc_comm_backend", query_backend},
+    {"dsc_comm_name", name},
+    {"dsc_comm_env", env},
+    {"dsc_comm_global_rank", global_rank},
+    {"dsc_comm_group_rank", group_rank},
+    {"dsc_group_options_init", group_options_init},
+    {"dsc_comm_split", split},
+    {"dsc_comm_create_group", create_group},
+    {"dsc_comm_set_timeout", set_timeout},
+    {"dsc_comm_abort", comm_abort},
+    {"dsc_comm_finalize", comm_finalize},
+    {"dsc_comm_destroy", comm_destroy},
+    {"dsc_comm_error", comm_error},
+    {"dsc_comm_stats", comm_stats},
+    {NULL, NULL},
+};

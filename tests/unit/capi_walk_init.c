@@ -1,0 +1,95 @@
+/* Start-up and its end, on a thread that is a rank already. */
+#include <stdint.h>
+
+#include "capi_walk.h"
+
+static void init_options_init(void) {
+  struct {
+    dsc_init_options_t known;
+    uint64_t later[2];
+  } options;
+  memset(&options, 0x77, sizeof options);
+  WALK_INVALID(dsc_init_options_init(NULL, sizeof options.known));
+  WALK_INVALID(dsc_init_options_init(&options.known, 0));
+  WALK_INVALID(dsc_init_options_init(&options.known, sizeof options.known - 1));
+  EXPECT(options.known.rank == 0x77777777 && options.later[0] == 0x7777777777777777u);
+  WALK(DSC_OK, dsc_init_options_init(&options.known, sizeof options));
+  EXPECT(options.known.struct_size == sizeof options && options.later[0] == 0 && options.later[1] == 0);
+  EXPECT(options.known.rank == -1 && options.known.world_size == -1 && options.known.timeout_ms == 300000);
+}
+
+/* Options of one wrong value each; nothing is joined. */
+static void init_distributed(void) {
+  static const struct {
+    size_t offset;
+    int32_t value;
+    dsc_result_t expected;
+  } wrong[] = {
+      {offsetof(dsc_init_options_t, backend), -1, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, backend), 4, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, backend), DSC_BACKEND_NCCL, DSC_ERR_UNSUPPORTED},
+      {offsetof(dsc_init_options_t, backend), DSC_BACKEND_GLOO, DSC_ERR_UNSUPPORTED},
+      {offsetof(dsc_init_options_t, rank), -2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, world_size), 0, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, world_size), -2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, local_rank), -2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, device), -2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, device), 0, DSC_ERR_UNSUPPORTED},
+      {offsetof(dsc_init_options_t, port), -1, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, port), 65536, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, sources), 32, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, require_existing), 2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, rank_per_thread), -1, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, init_timeout_ms), 0, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, timeout_ms), 0, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, timeout_ms), INT32_MIN, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, stall_timeout_ms), -1, DSC_ERR_INVALID_ARG},
+  };
+  dsc_init_options_t options;
+  dsc_comm_t* world = NULL;
+  WALK_INVALID(dsc_init_distributed(NULL, NULL));
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
+    options.rank_per_thread = 1;
+    memcpy((char*)&options + wrong[i].offset, &wrong[i].value, sizeof wrong[i].value);
+    world = walk_world.world;
+    WALK(wrong[i].expected, dsc_init_distributed(&options, &world));
+    EXPECT(world == NULL);
+  }
+  WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
+  options.rank_per_thread = 1;
+  WALK(DSC_ERR_STATE, dsc_init_distributed(&options, &world)); /* this thread is a rank already */
+  options.struct_size = 8;
+  WALK_INVALID(dsc_init_distributed(&options, &world));
+}
+
+static void world(void) {
+  dsc_comm_t* came = NULL;
+  WALK_INVALID(dsc_world(NULL));
+  WALK(DSC_OK, dsc_world(&came));
+  EXPECT(came == walk_world.world);
+}
+
+static void is_initialized(void) {
+  int32_t initialized = 99;
+  WALK_INVALID(dsc_is_initialized(NULL));
+  WALK(DSC_OK, dsc_is_initialized(&initialized));
+  EXPECT(initialized == 1);
+}
+
+/* Has no argument; what it gives without a world stands in the tests of start-up. Here: it ends no world
+ * twice. */
+static void finalize(void) {
+  int32_t initialized = 0;
+  WALK(DSC_OK, dsc_is_initialized(&initialized));
+  EXPECT(initialized == 1); /* the walk's own end calls it */
+}
+
+const walk_step_t walk_init[] = {
+    {"dsc_init_options_init", init_options_init},
+    {"dsc_init_distributed", init_distributed},
+    {"dsc_world", world},
+    {"dsc_is_initialized", is_initialized},
+    {"dsc_finalize", finalize},
+    {NULL, NULL},
+};

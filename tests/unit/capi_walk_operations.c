@@ -1,0 +1,207 @@
+/* Collectives, messages, work objects, memory. */
+#include <stdint.h>
+
+#include "capi_walk.h"
+
+static char bytes[256];  /* outputs; must stay as they are */
+static char data[256];   /* inputs */
+static dsc_work_t* work; /* NULL after a failure */
+static void* const stream = bytes;
+
+static void start(void) {
+  memset(bytes, 0x77, sizeof bytes);
+  work = walk_world.work;
+}
+
+static void expect_no_effect(void) {
+  for (size_t i = 0; i < sizeof bytes; ++i) EXPECT(bytes[i] == 0x77);
+  EXPECT(work == NULL);
+}
+
+#define W walk_world.world
+#define F32 DSC_DTYPE_F32
+#define SUM DSC_OP_SUM
+static const size_t huge = SIZE_MAX / 8;
+
+static void all_reduce(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_reduce(bad, data, bytes, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, NULL, bytes, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, data, NULL, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, 0, SUM, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, 14, SUM, NULL, NULL));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, F32, 0, NULL, NULL));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, F32, 9, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, F32, 1000, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, bytes, bytes + 15, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_all_reduce(W, bytes + 15, bytes, 4, F32, SUM, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_I32, DSC_OP_AVG, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_BOOL, SUM, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, F32, SUM, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_reduce(W, data, bytes, huge * 4, F32, SUM, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_reduce(W, data, bytes, SIZE_MAX, DSC_DTYPE_U8, SUM, NULL, &work));
+  expect_no_effect();
+}
+
+static void broadcast(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_broadcast(bad, data, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, NULL, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, data, NULL, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, NULL, NULL, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, data, bytes, 4, 0, 0, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, data, bytes, 4, INT32_MAX, 0, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, data, bytes, 4, F32, -1, NULL, &work));
+  WALK_INVALID(dsc_broadcast(W, data, bytes, 4, F32, 2, NULL, NULL));
+  WALK_INVALID(dsc_broadcast(W, bytes, bytes + 1, 4, F32, 0, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_broadcast(W, data, bytes, 4, F32, 0, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_broadcast(W, data, bytes, huge * 4, F32, 0, NULL, &work));
+  expect_no_effect();
+}
+
+static void all_gather(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_gather(bad, data, bytes, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather(W, NULL, bytes, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather(W, data, NULL, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather(W, data, bytes, 4, 14, NULL, &work));
+  WALK_INVALID(dsc_all_gather(W, bytes + 16, bytes, 4, F32, NULL, NULL)); /* the place of rank 1 */
+  WALK_INVALID(dsc_all_gather(W, bytes + 31, bytes, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather(W, bytes, bytes + 15, 4, F32, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_gather(W, data, bytes, 4, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_gather(W, data, bytes, huge, F32, NULL, &work)); /* twice as much in recv */
+  expect_no_effect();
+}
+
+static void reduce_scatter(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_reduce_scatter(bad, data, bytes, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter(W, NULL, bytes, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter(W, data, NULL, 4, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, -1, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter(W, data, bytes, 4, F32, -1, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 16, 4, F32, SUM, NULL, NULL)); /* the place of rank 1 */
+  WALK_INVALID(dsc_reduce_scatter(W, bytes, bytes + 31, 4, F32, SUM, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter(W, data, bytes, 4, DSC_DTYPE_U8, DSC_OP_AVG, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter(W, data, bytes, 4, F32, SUM, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_reduce_scatter(W, data, bytes, huge, F32, SUM, NULL, &work));
+  expect_no_effect();
+}
+
+static void barrier(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_barrier(bad, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_barrier(W, stream, &work));
+  expect_no_effect();
+}
+
+static void send_message(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_send(bad, data, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_send(W, data, 4, 0, 1, NULL, &work));
+  WALK_INVALID(dsc_send(W, data, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_send(W, data, 4, F32, 2, NULL, NULL));
+  WALK_INVALID(dsc_send(W, data, 4, F32, -1, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_send(W, data, 4, F32, 1, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_send(W, data, huge * 4, F32, 1, NULL, &work));
+  expect_no_effect();
+}
+
+static void receive_message(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_recv(bad, bytes, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_recv(W, NULL, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_recv(W, bytes, 4, 14, 1, NULL, &work));
+  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 0, NULL, &work)); /* itself */
+  WALK_INVALID(dsc_recv(W, bytes, 4, F32, 2, NULL, NULL));
+  WALK_INVALID(dsc_recv(W, bytes, 4, F32, INT32_MIN, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_recv(W, bytes, 4, F32, 1, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_recv(W, bytes, huge * 4, F32, 1, NULL, &work));
+  expect_no_effect();
+}
+
+static void work_test(void) {
+  int32_t completed = 99;
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_test(bad, &completed));
+  WALK_INVALID(dsc_work_test(walk_world.work, NULL));
+  EXPECT(completed == 99);
+  WALK(DSC_OK, dsc_work_test(walk_world.work, &completed));
+  EXPECT(completed == 1);
+}
+
+static void work_wait(void) {
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_wait(bad, NULL, 0));
+  WALK_INVALID(dsc_work_wait(walk_world.work, NULL, -2));
+  WALK_INVALID(dsc_work_wait(walk_world.work, NULL, INT32_MIN));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_work_wait(walk_world.work, stream, 0));
+  WALK(DSC_OK, dsc_work_wait(walk_world.work, NULL, 0));
+}
+
+static void work_synchronize(void) {
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_synchronize(bad, -1));
+  WALK_INVALID(dsc_work_synchronize(walk_world.work, -2));
+  WALK(DSC_OK, dsc_work_synchronize(walk_world.work, -1));
+}
+
+static void work_error(void) {
+  dsc_error_info_t info;
+  memset(&info, 0x77, sizeof info);
+  info.struct_size = sizeof info;
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_error(bad, &info));
+  WALK_INVALID(dsc_work_error(walk_world.work, NULL));
+  info.struct_size = 8;
+  WALK_INVALID(dsc_work_error(walk_world.work, &info));
+  EXPECT(info.code == 0x77777777);
+  info.struct_size = sizeof info;
+  WALK(DSC_OK, dsc_work_error(walk_world.work, &info));
+  EXPECT(info.code == DSC_OK && info.revoked == 0);
+}
+
+static void work_eventfd(void) {
+  int32_t descriptor = 99;
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_eventfd(bad, &descriptor));
+  WALK_INVALID(dsc_work_eventfd(walk_world.work, NULL));
+  EXPECT(descriptor == 99);
+  WALK(DSC_OK, dsc_work_eventfd(walk_world.work, &descriptor));
+  EXPECT(descriptor >= 0 && descriptor != 99);
+}
+
+static void work_destroy(void) {
+  WALK(DSC_OK, dsc_work_destroy(NULL));
+  WALK_BAD_HANDLES_BUT_NULL(WALK_WORK, dsc_work_t, dsc_work_destroy(bad));
+}
+
+static void mem_alloc(void) {
+  void* memory = data;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_mem_alloc(bad, 4096, DSC_MEMORY_HOST, &memory));
+  EXPECT(memory == NULL);
+  WALK_INVALID(dsc_mem_alloc(W, 4096, DSC_MEMORY_HOST, NULL));
+  WALK_INVALID(dsc_mem_alloc(W, 0, DSC_MEMORY_HOST, &memory));
+  WALK_INVALID(dsc_mem_alloc(W, 4096, 0, &memory));
+  WALK_INVALID(dsc_mem_alloc(W, 4096, 3, &memory));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_mem_alloc(W, 4096, DSC_MEMORY_DEVICE, &memory));
+  WALK(DSC_ERR_OVERFLOW, dsc_mem_alloc(W, SIZE_MAX, DSC_MEMORY_HOST, &memory));
+  EXPECT(memory == NULL);
+}
+
+static void mem_free(void) {
+  WALK(DSC_OK, dsc_mem_free(NULL));
+  WALK_INVALID(dsc_mem_free(data));
+  WALK_INVALID(dsc_mem_free((void*)UINTPTR_MAX));
+  WALK_INVALID(dsc_mem_free((char*)walk_world.memory + 1));
+  WALK_INVALID(dsc_mem_free((char*)walk_world.memory + 4095));
+  WALK(DSC_OK, dsc_mem_free(walk_world.memory));
+  WALK_INVALID(dsc_mem_free(walk_world.memory));
+}
+
+const walk_step_t walk_operations[] = {
+    {"dsc_all_reduce", all_reduce},     {"dsc_broadcast", broadcast},
+    {"dsc_all_gather", all_gather},     {"dsc_reduce_scatter", reduce_scatter},
+    {"dsc_barrier", barrier},           {"dsc_send", send_message},
+    {"dsc_recv", receive_message},      {"dsc_work_test", work_test},
+    {"dsc_work_wait", work_wait},       {"dsc_work_synchronize", work_synchronize},
+    {"dsc_work_error", work_error},     {"dsc_work_eventfd", work_eventfd},
+    {"dsc_work_destroy", work_destroy}, {"dsc_mem_alloc", mem_alloc},
+    {"dsc_mem_free", mem_free},         {NULL, NULL},
+};

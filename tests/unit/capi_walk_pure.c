@@ -1,0 +1,156 @@
+/* Functions that need no world: names, versions, plans, the log. */
+#include <stdint.h>
+
+#include "capi_walk.h"
+
+static void result_name(void) {
+  EXPECT(strcmp(dsc_result_name(DSC_OK), "DSC_OK") == 0);
+  EXPECT(strcmp(dsc_result_name(DSC_IN_PROGRESS), "DSC_IN_PROGRESS") == 0);
+  EXPECT(strcmp(dsc_result_name(DSC_DONE), "DSC_DONE") == 0);
+  EXPECT(strcmp(dsc_result_name(DSC_ERR_MISMATCH), "DSC_ERR_MISMATCH") == 0);
+  EXPECT(strcmp(dsc_result_name(DSC_ERR_INTERNAL), "DSC_ERR_INTERNAL") == 0);
+  const dsc_result_t unknown[] = {3, INT32_MAX, DSC_ERR_INTERNAL - 1, INT32_MIN};
+  for (size_t i = 0; i < 4; ++i) EXPECT(strcmp(dsc_result_name(unknown[i]), "DSC_UNKNOWN_RESULT") == 0);
+}
+
+static void last_error_message(void) {
+  WALK_INVALID(dsc_feature(NULL, NULL));
+  EXPECT(strncmp(dsc_last_error_message(), "dsc_feature: ", 13) == 0);
+  int32_t size = 0;
+  WALK(DSC_OK, dsc_comm_size(walk_world.world, &size)); /* a success does not clear it */
+  EXPECT(strncmp(dsc_last_error_message(), "dsc_feature: ", 13) == 0);
+}
+
+static void dtype_name(void) {
+  static const char* const names[] = {"unknown", "i8",  "u8",  "i32",  "u32",    "i64",    "u64",
+                                      "f16",     "f32", "f64", "bf16", "f8e4m3", "f8e5m2", "bool"};
+  for (dsc_dtype_t dtype = 0; dtype <= DSC_DTYPE_BOOL; ++dtype)
+    EXPECT(strcmp(dsc_dtype_name(dtype), names[dtype]) == 0);
+  EXPECT(strcmp(dsc_dtype_name(14), "unknown") == 0);
+  EXPECT(strcmp(dsc_dtype_name(INT32_MIN), "unknown") == 0);
+}
+
+static void dtype_bytes(void) {
+  static const size_t expected[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 1};
+  size_t bytes = 99;
+  for (dsc_dtype_t dtype = 1; dtype <= DSC_DTYPE_BOOL; ++dtype) {
+    WALK(DSC_OK, dsc_dtype_bytes(dtype, &bytes));
+    EXPECT(bytes == expected[dtype - 1]);
+  }
+  bytes = 99;
+  WALK_INVALID(dsc_dtype_bytes(0, &bytes));
+  WALK_INVALID(dsc_dtype_bytes(14, &bytes));
+  WALK_INVALID(dsc_dtype_bytes(INT32_MIN, &bytes));
+  WALK_INVALID(dsc_dtype_bytes(DSC_DTYPE_F32, NULL));
+  EXPECT(bytes == 99);
+}
+
+static void op_name(void) {
+  EXPECT(strcmp(dsc_op_name(DSC_OP_SUM), "sum") == 0);
+  EXPECT(strcmp(dsc_op_name(DSC_OP_BXOR), "bxor") == 0);
+  EXPECT(strcmp(dsc_op_name(0), "unknown") == 0);
+  EXPECT(strcmp(dsc_op_name(9), "unknown") == 0);
+  EXPECT(strcmp(dsc_op_name(INT32_MIN), "unknown") == 0);
+}
+
+static void version(void) {
+  int32_t major = -1, minor = -1, patch = -1;
+  WALK(DSC_OK, dsc_version(NULL, NULL, NULL));
+  WALK(DSC_OK, dsc_version(&major, &minor, &patch));
+  EXPECT(major == DSC_VERSION_MAJOR && minor == DSC_VERSION_MINOR && patch == DSC_VERSION_PATCH);
+}
+
+static void feature(void) {
+  int32_t available = 99;
+  WALK_INVALID(dsc_feature(NULL, &available));
+  WALK_INVALID(dsc_feature("host", NULL));
+  WALK_INVALID(dsc_feature("", &available));
+  WALK_INVALID(dsc_feature("steam", &available));
+  EXPECT(strstr(dsc_last_error_message(), "gloo") != NULL);
+  EXPECT(available == 99);
+  WALK(DSC_OK, dsc_feature("host", &available));
+  EXPECT(available == 1);
+}
+
+static void ignore(void* ctx, int32_t level, const char* message) {
+  (void)ctx;
+  (void)level;
+  (void)message;
+}
+
+static void log_set_callback(void) {
+  WALK_INVALID(dsc_log_set_callback(ignore, NULL, -1));
+  WALK_INVALID(dsc_log_set_callback(ignore, NULL, 5));
+  WALK_INVALID(dsc_log_set_callback(NULL, NULL, INT32_MIN));
+  WALK(DSC_OK, dsc_log_set_callback(ignore, NULL, DSC_LOG_ERROR));
+  WALK(DSC_OK, dsc_log_set_callback(NULL, NULL, DSC_LOG_OFF));
+}
+
+static void log_read(void) {
+  char message[8] = "before";
+  int32_t level = 99;
+  WALK_INVALID(dsc_log_read(-1, message, sizeof message, &level));
+  WALK_INVALID(dsc_log_read(5, message, sizeof message, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, NULL, 8, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, 1, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, sizeof message, NULL));
+  EXPECT(strcmp(message, "before") == 0 && level == 99);
+  WALK(DSC_DONE, dsc_log_read(DSC_LOG_OFF, message, sizeof message, &level));
+  EXPECT(message[0] == 0);
+}
+
+static void bucket_plan(void) {
+  const size_t counts[] = {100, 10}, huge[] = {SIZE_MAX / 2, 1}, limits[] = {400}, twice[] = {1, 1},
+               off[] = {0, 2};
+  const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F32}, wrong[] = {DSC_DTYPE_F32, 14};
+  const uint8_t sparse[] = {0, 2};
+  size_t indices[2] = {9, 9}, starts[3] = {9, 9, 9}, used[2] = {9, 9}, n = 9;
+  WALK_INVALID(dsc_bucket_plan(NULL, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, NULL, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 0, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, NULL, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 0, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, NULL, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, NULL, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, NULL));
+  WALK_INVALID(dsc_bucket_plan(counts, wrong, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, sparse, NULL, 2, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, twice, 2, limits, 1, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, off, 2, limits, 1, indices, starts, used, &n));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_bucket_plan(huge, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
+  EXPECT(indices[0] == 9 && indices[1] == 9 && starts[0] == 9 && starts[2] == 9 && used[0] == 9 && n == 9);
+  WALK(DSC_OK, dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, NULL, &n));
+  EXPECT(n == 2 && indices[0] == 0 && indices[1] == 1 && starts[2] == 2);
+}
+
+static void shard_indices(void) {
+  size_t indices[4] = {9, 9, 9, 9}, n = 9;
+  WALK_INVALID(dsc_shard_indices(0, 2, 0, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 0, 0, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 2, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 0, 2, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, -1, indices, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, 0, NULL, 4, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, 0, indices, 3, &n));
+  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, 0, indices, 4, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_shard_indices(SIZE_MAX, 2, 0, 0, 0, 0, NULL, 0, &n));
+  EXPECT(indices[0] == 9 && indices[3] == 9 && n == 9);
+  WALK(DSC_OK, dsc_shard_indices(7, 2, 1, 0, 0, 0, indices, 4, &n));
+  EXPECT(n == 4 && indices[0] == 1 && indices[2] == 5 && indices[3] == 0);
+}
+
+const walk_step_t walk_pure[] = {
+    {"dsc_result_name", result_name},
+    {"dsc_last_error_message", last_error_message},
+    {"dsc_dtype_name", dtype_name},
+    {"dsc_dtype_bytes", dtype_bytes},
+    {"dsc_op_name", op_name},
+    {"dsc_version", version},
+    {"dsc_feature", feature},
+    {"dsc_log_set_callback", log_set_callback},
+    {"dsc_log_read", log_read},
+    {"dsc_bucket_plan", bucket_plan},
+    {"dsc_shard_indices", shard_indices},
+    {NULL, NULL},
+};

@@ -1,0 +1,271 @@
+#include "fake_comm.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/error.hpp"
+#include "dtype/reduce.hpp"
+
+namespace fake {
+namespace {
+
+std::atomic<int> refusals{0};
+std::mutex blocks_mutex;
+std::set<void*> blocks;
+
+}  // namespace
+
+// One operation: what every rank asked for, and how it ended.
+struct Meeting {
+  std::vector<dsc::Call> calls;
+  std::vector<bool> came;
+  int arrived = 0;
+  bool done = false;
+  dsc::Failure failure;
+  std::vector<std::shared_ptr<dsc::Comm>> children;  // of a split
+};
+
+struct Shared {
+  Shared(int ranks, int timeout) : size(ranks), timeout_ms(timeout), next(static_cast<size_t>(ranks)) {}
+
+  const int size;
+  const int timeout_ms;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<size_t, std::shared_ptr<Meeting>> meetings;
+  std::vector<size_t> next;  // operation of each rank
+  dsc::Failure failure;
+
+  std::shared_ptr<Meeting> arrive(int rank, const dsc::Call& call);
+  void execute(Meeting& meeting);
+  void revoke(dsc_result_t code, int rank, const std::string& text);
+};
+
+namespace {
+
+bool same(const dsc::Call& a, const dsc::Call& b) {
+  return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root && a.count == b.count &&
+         a.prescale == b.prescale && a.tag == b.tag;
+}
+
+void compute(std::vector<dsc::Call>& calls) {
+  const dsc::Call& first = calls[0];
+  const size_t bytes = first.count * dsc::dtype_bytes(first.dtype);
+  if (first.kind == dsc::OpKind::kAllReduce) {
+    std::vector<const void*> sources;
+    std::vector<void*> destinations;
+    for (const dsc::Call& call : calls) {
+      sources.push_back(call.send);
+      destinations.push_back(call.recv);
+    }
+    const int n = static_cast<int>(calls.size());
+    const dsc::ReduceSpec spec{first.dtype, first.op, n, first.prescale};
+    dsc::reduce(spec, sources.data(), n, destinations.data(), n, first.count);
+  } else if (first.kind == dsc::OpKind::kBroadcast) {
+    const void* source = calls[static_cast<size_t>(first.root)].send;
+    for (const dsc::Call& call : calls)
+      if (call.recv != source && bytes > 0) std::memcpy(call.recv, source, bytes);
+  } else if (first.kind == dsc::OpKind::kVerify) {
+    for (const dsc::Call& to : calls)
+      for (size_t rank = 0; rank < calls.size(); ++rank)
+        std::memcpy(static_cast<char*>(to.recv) + rank * bytes, calls[rank].send, bytes);
+  }
+}
+
+class FakeWork final : public dsc::Work {
+ public:
+  FakeWork(std::shared_ptr<Shared> shared, std::shared_ptr<Meeting> meeting)
+      : shared_(std::move(shared)), meeting_(std::move(meeting)) {}
+
+  bool done() const noexcept override {
+    const std::lock_guard lock(shared_->mutex);
+    return meeting_->done;
+  }
+
+  bool wait(dsc::Deadline deadline) override {
+    const auto operation_ends =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(shared_->timeout_ms);
+    std::unique_lock lock(shared_->mutex);
+    while (!meeting_->done) {
+      if (deadline.passed()) return false;
+      shared_->changed.wait_for(lock, std::chrono::milliseconds(1));
+      if (!meeting_->done && std::chrono::steady_clock::now() > operation_ends)
+        shared_->revoke(DSC_ERR_TIMEOUT, -1, "a rank did not come");
+    }
+    if (meeting_->failure.code != DSC_OK)
+      dsc::fail(meeting_->failure.code, "%s", meeting_->failure.text.c_str());
+    return true;
+  }
+
+  dsc::Failure failure() const override {
+    const std::lock_guard lock(shared_->mutex);
+    dsc::Failure failure = meeting_->failure;
+    if (!meeting_->done) failure.code = DSC_IN_PROGRESS;
+    return failure;
+  }
+
+  int event_fd() override { dsc::fail(DSC_ERR_UNSUPPORTED, "a fake has no descriptor"); }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Meeting> meeting_;
+};
+
+class FakeComm final : public dsc::Comm {
+ public:
+  FakeComm(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
+  ~FakeComm() override { leave(); }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return shared_->size; }
+  uint64_t id() const noexcept override { return 1; }
+  const std::string& name() const noexcept override { return name_; }
+  int global_rank(int group_rank) const override { return group_rank; }
+  int group_rank(int global_rank) const noexcept override { return global_rank; }
+
+  void run(const dsc::Call& call) override { start(call)->wait(dsc::Deadline::never()); }
+
+  std::shared_ptr<dsc::Work> start(const dsc::Call& call) override {
+    if (refusals > 0 && refusals-- > 0) dsc::fail(DSC_ERR_NOMEM, "no memory for an operation");
+    return std::make_shared<FakeWork>(shared_, shared_->arrive(rank_, call));
+  }
+
+  std::shared_ptr<dsc::Comm> split(int32_t, int32_t, const dsc::GroupOptions&) override {
+    dsc::Call call;
+    call.kind = dsc::OpKind::kSplit;
+    const auto meeting = shared_->arrive(rank_, call);
+    FakeWork(shared_, meeting).wait(dsc::Deadline::never());
+    const std::lock_guard lock(shared_->mutex);
+    return std::move(meeting->children[static_cast<size_t>(rank_)]);
+  }
+
+  std::shared_ptr<dsc::Comm> create_group(std::span<const int32_t>, const dsc::GroupOptions&) override {
+    dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
+  }
+
+  void* allocate_memory(size_t bytes) override {
+    void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    std::memset(memory, 0, bytes);
+    const std::lock_guard lock(blocks_mutex);
+    blocks.insert(memory);
+    return memory;
+  }
+
+  int timeout_ms() const noexcept override { return shared_->timeout_ms; }
+  void set_timeout_ms(int) noexcept override {}
+  void abort() noexcept override {
+    revoke(DSC_ERR_REVOKED, "rank " + std::to_string(rank_) + " aborted the group");
+  }
+  void end_world() noexcept override {}
+  void leave() noexcept override {
+    revoke(DSC_ERR_PEER_LEFT, "rank " + std::to_string(rank_) + " left the group");
+  }
+  void finalize() override {}
+  dsc::Failure failure() const override {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->failure;
+  }
+  std::vector<dsc::OpStats> stats() const override { return {}; }
+
+ private:
+  void revoke(dsc_result_t code, const std::string& text) noexcept {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->revoke(code, rank_, text);
+  }
+
+  const std::shared_ptr<Shared> shared_;
+  const int rank_;
+  const std::string name_ = "fake";
+};
+
+}  // namespace
+
+std::shared_ptr<Meeting> Shared::arrive(int rank, const dsc::Call& call) {
+  const std::lock_guard lock(mutex);
+  if (failure.code != DSC_OK) dsc::fail(DSC_ERR_REVOKED, "%s", failure.text.c_str());
+  const size_t number = next[static_cast<size_t>(rank)]++;
+  auto& meeting = meetings[number];
+  if (!meeting) {
+    meeting = std::make_shared<Meeting>();
+    meeting->calls.resize(static_cast<size_t>(size));
+    meeting->came.resize(static_cast<size_t>(size));
+  }
+  meeting->calls[static_cast<size_t>(rank)] = call;
+  meeting->came[static_cast<size_t>(rank)] = true;
+  const auto mine = meeting;
+  if (++meeting->arrived == size) execute(*mine);
+  return mine;
+}
+
+void Shared::execute(Meeting& meeting) {
+  for (size_t rank = 1; rank < meeting.calls.size(); ++rank) {
+    if (same(meeting.calls[rank], meeting.calls[0])) continue;
+    std::string text = "rank 0 called \"";
+    ((text += meeting.calls[0].note) += "\", rank ") += std::to_string(rank);
+    ((text += " called \"") += meeting.calls[rank].note) += "\"";
+    return revoke(DSC_ERR_MISMATCH, 0, text);
+  }
+  if (meeting.calls[0].kind == dsc::OpKind::kSplit) {
+    meeting.children = make_world(size, timeout_ms);
+  } else {
+    compute(meeting.calls);
+  }
+  meeting.done = true;
+  changed.notify_all();
+}
+
+void Shared::revoke(dsc_result_t code, int rank, const std::string& text) {
+  if (failure.code == DSC_OK) {
+    failure.code = code;
+    failure.rank = rank;
+    failure.revoked = true;
+    failure.text = text;
+  }
+  for (const auto& [number, meeting] : meetings) {
+    if (meeting->done) continue;
+    meeting->done = true;
+    meeting->failure = failure;
+  }
+  changed.notify_all();
+}
+
+std::vector<std::shared_ptr<dsc::Comm>> make_world(int size, int timeout_ms) {
+  const auto shared = std::make_shared<Shared>(size, timeout_ms);
+  std::vector<std::shared_ptr<dsc::Comm>> comms;
+  for (int rank = 0; rank < size; ++rank) comms.push_back(std::make_shared<FakeComm>(shared, rank));
+  return comms;
+}
+
+void on_ranks(int size, const std::function<void(dsc::Comm&)>& body) {
+  const auto comms = make_world(size);
+  std::vector<std::thread> threads;
+  for (const auto& comm : comms) threads.emplace_back([&body, &comm] { body(*comm); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+void refuse_starts(int count) { refusals = count; }
+
+int live_blocks() {
+  const std::lock_guard lock(blocks_mutex);
+  return static_cast<int>(blocks.size());
+}
+
+}  // namespace fake
+
+// What the engine would define for all communicators.
+const dsc::WorldInfo& dsc::Comm::world_info() const noexcept {
+  static const WorldInfo info;
+  return info;
+}
+
+void dsc::release_memory(void* memory) {
+  const std::lock_guard lock(fake::blocks_mutex);
+  if (fake::blocks.erase(memory) == 0) fail(DSC_ERR_INVALID_ARG, "this memory was not allocated here");
+  std::free(memory);
+}

@@ -1,0 +1,395 @@
+// Where rank and world size come from: every launcher of the table, their order, and the errors.
+#include <setjmp.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "bootstrap/environment.hpp"
+#include "bootstrap/host_identity.hpp"
+#include "bootstrap/init_method.hpp"
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/local_address.hpp"
+
+// Last, since it defines macros such as fail().
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace dsc;
+using Variables = std::map<std::string, std::string>;
+
+Environment lookup(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end() || found->second.empty()) return std::nullopt;
+    return found->second;
+  };
+}
+
+bool here(const std::string& address) { return address == "127.0.0.1" || address == "here"; }
+
+Launch launch(const Variables& variables, const LaunchOptions& options = {}) {
+  return find_launch(options, lookup(variables), here);
+}
+
+struct Outcome {
+  dsc_result_t code = DSC_OK;
+  std::string text;
+};
+
+Outcome refusal(const Variables& variables, const LaunchOptions& options = {}) {
+  try {
+    launch(variables, options);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {};
+}
+
+void assert_refused(const Outcome& outcome, dsc_result_t code, std::initializer_list<const char*> words) {
+  if (outcome.code != code)
+    print_error("expected %d, came %d: %s\n", code, outcome.code, outcome.text.c_str());
+  assert_int_equal(outcome.code, code);
+  for (const char* word : words) {
+    if (outcome.text.find(word) == std::string::npos)
+      print_error("no '%s' in: %s\n", word, outcome.text.c_str());
+    assert_true(outcome.text.find(word) != std::string::npos);
+  }
+}
+
+void assert_launch(const Launch& launch, int32_t rank, int32_t size, int32_t local_rank, int32_t local_size) {
+  assert_int_equal(launch.rank, rank);
+  assert_int_equal(launch.world_size, size);
+  assert_int_equal(launch.local_rank, local_rank);
+  assert_int_equal(launch.local_world_size, local_size);
+}
+
+bool says(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
+
+const Variables kTorchrun = {{"RANK", "2"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "2"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "node7.cluster"},
+                             {"MASTER_PORT", "29400"},
+                             {"TORCHELASTIC_RUN_ID", "run"},
+                             {"TORCHELASTIC_RESTART_COUNT", "3"}};
+
+void test_nothing_set_is_one_process(void**) {
+  const Launch alone = launch({});
+  assert_launch(alone, 0, 1, 0, 1);
+  assert_string_equal(alone.source.c_str(), "one process");
+  assert_string_equal(alone.master_addr.c_str(), "127.0.0.1");
+  assert_int_equal(alone.master_port, 29500);
+  assert_true(says(alone.report, "Slurm: SLURM_STEP_ID is not set"));
+}
+
+void test_torchrun(void**) {
+  const Launch found = launch(kTorchrun);
+  assert_launch(found, 2, 4, 2, 4);
+  assert_string_equal(found.master_addr.c_str(), "node7.cluster");  // all ranks are here: not looked up
+  assert_int_equal(found.master_port, 29400);
+  assert_string_equal(found.job_id.c_str(), "run.3");
+  assert_true(says(found.report, "chosen: rank 2 of 4 from environment"));
+}
+
+void test_rank_and_size_are_enough_on_one_host(void**) {
+  assert_launch(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), 1, 2, -1, -1);
+}
+
+void test_table_of_launchers(void**) {
+  const struct {
+    const char* source;
+    Variables variables;
+    int32_t local_size;
+    const char* job_id;
+  } cases[] = {
+      {"Open MPI",
+       {{"OMPI_COMM_WORLD_RANK", "1"},
+        {"OMPI_COMM_WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+        {"OMPI_MCA_ess_base_jobid", "77"},
+        {"PMIX_NAMESPACE", "77"},
+        {"PMIX_RANK", "1"}},
+       2,
+       "77.77"},
+      {"MVAPICH",
+       {{"MV2_COMM_WORLD_RANK", "1"},
+        {"MV2_COMM_WORLD_SIZE", "2"},
+        {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+        {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}},
+       2,
+       ""},
+      {"PALS",
+       {{"PALS_RANKID", "1"},
+        {"PMI_RANK", "1"},
+        {"PMI_SIZE", "2"},
+        {"PALS_LOCAL_RANKID", "1"},
+        {"PMI_LOCAL_SIZE", "2"},
+        {"PALS_APID", "a"}},
+       2,
+       "a"},
+      {"Flux",
+       {{"FLUX_TASK_RANK", "1"},
+        {"FLUX_JOB_SIZE", "2"},
+        {"FLUX_TASK_LOCAL_ID", "1"},
+        {"FLUX_JOB_NNODES", "1"},
+        {"FLUX_JOB_ID", "f"},
+        {"PMI_RANK", "1"},
+        {"PMI_SIZE", "2"}},
+       -1,
+       "f"},
+      {"Slurm",
+       {{"SLURM_PROCID", "1"},
+        {"SLURM_NTASKS", "2"},
+        {"SLURM_LOCALID", "1"},
+        {"SLURM_NNODES", "1"},
+        {"SLURM_JOB_ID", "9"},
+        {"SLURM_STEP_ID", "0"}},
+       -1,
+       "9.0"},
+      {"MPICH (Hydra)",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+       2,
+       ""},
+  };
+  for (const auto& entry : cases) {
+    const Launch found = launch(entry.variables);
+    assert_string_equal(found.source.c_str(), entry.source);
+    assert_launch(found, 1, 2, 1, entry.local_size);
+    assert_string_equal(found.job_id.c_str(), entry.job_id);
+  }
+}
+
+void test_precedence_decides_across_launchers(void**) {
+  Variables both = kTorchrun;
+  both.insert({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"}, {"SLURM_STEP_ID", "0"}});
+  assert_launch(launch(both), 2, 4, 2, 4);
+  LaunchOptions options;
+  options.rank = 5;
+  options.world_size = 6;
+  options.init_method = "tcp://127.0.0.1:3000";
+  const Launch chosen = launch(both, options);
+  assert_launch(chosen, 5, 6, -1, -1);
+  assert_string_equal(chosen.source.c_str(), "options");
+}
+
+void test_batch_script_is_not_a_step(void**) {
+  assert_launch(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NNODES", "2"}}), 0, 1, 0, 1);
+}
+
+void test_sources_mask(void**) {
+  Variables both = kTorchrun;
+  both.insert({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}});
+  LaunchOptions options;
+  options.sources = DSC_SOURCE_LAUNCHER;
+  options.init_method = "tcp://here:3000";
+  assert_launch(launch(both, options), 0, 2, -1, -1);
+  options.sources = DSC_SOURCE_SINGLE;
+  assert_launch(launch(both, options), 0, 1, 0, 1);
+  options.sources = DSC_SOURCE_ENV;
+  assert_refused(refusal({}, options), DSC_ERR_CONFIG, {"no allowed source", "RANK is not set"});
+  options.sources = 1024;
+  assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"0x400"});
+  options.sources = DSC_SOURCE_ENV;
+  options.rank = 0;
+  options.world_size = 1;
+  assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"excludes the options"});
+}
+
+void test_pmix_alone_is_unsupported(void**) {
+  assert_refused(refusal({{"PMIX_NAMESPACE", "n"}, {"PMIX_RANK", "0"}}), DSC_ERR_UNSUPPORTED,
+                 {"PMIx", "RANK"});
+}
+
+void test_half_set_launchers(void**) {
+  assert_refused(refusal({{"RANK", "0"}}), DSC_ERR_CONFIG, {"RANK is set, but WORLD_SIZE is not"});
+  assert_refused(refusal({{"WORLD_SIZE", "2"}, {"RANK", ""}}), DSC_ERR_CONFIG,
+                 {"WORLD_SIZE is set, but RANK is not"});
+  assert_refused(refusal({{"OMPI_COMM_WORLD_RANK", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_SIZE is not"});
+  // A leftover of one launcher does not stop another.
+  assert_launch(launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), 0, 2, -1, -1);
+}
+
+void test_numbers_that_are_none(void**) {
+  for (const char* bad : {"two", "1.5", " 1", "1 ", "0x2", "99999999999", "-"}) {
+    assert_refused(refusal({{"RANK", bad}, {"WORLD_SIZE", "4"}}), DSC_ERR_CONFIG,
+                   {"RANK is '", bad, "whole number"});
+  }
+  assert_refused(refusal({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), DSC_ERR_CONFIG,
+                 {"WORLD_SIZE is 0", "1 or more"});
+  for (const char* bad : {"0", "65536", "-1", "http"})
+    assert_refused(refusal({{"MASTER_PORT", bad}}), DSC_ERR_CONFIG, {"MASTER_PORT is '", bad, "1 to 65535"});
+}
+
+void test_contradictions_inside_one_launcher(void**) {
+  Variables variables = kTorchrun;
+  variables["LOCAL_RANK"] = "4";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG, {"LOCAL_RANK is 4", "0 to 3", "LOCAL_WORLD_SIZE is 4"});
+  variables["LOCAL_RANK"] = "-1";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG, {"LOCAL_RANK is -1"});
+  variables["LOCAL_RANK"] = "0";
+  variables["LOCAL_WORLD_SIZE"] = "5";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG, {"LOCAL_WORLD_SIZE is 5", "WORLD_SIZE (4)"});
+  variables.erase("LOCAL_WORLD_SIZE");
+  variables["MASTER_ADDR"] = "here";
+  variables["LOCAL_RANK"] = "4";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG, {"LOCAL_RANK is 4", "WORLD_SIZE is 4"});
+  assert_refused(refusal({{"RANK", "1"}, {"WORLD_SIZE", "1"}}), DSC_ERR_CONFIG,
+                 {"RANK is 1", "WORLD_SIZE is 1"});
+}
+
+void test_rank_outside_a_larger_world_is_left_to_the_meeting(void**) {
+  assert_launch(launch({{"RANK", "7"}, {"WORLD_SIZE", "4"}}), 7, 4, -1, -1);
+}
+
+void test_several_hosts(void**) {
+  Variables variables = kTorchrun;
+  variables["LOCAL_WORLD_SIZE"] = "3";
+  assert_refused(refusal(variables), DSC_ERR_UNSUPPORTED,
+                 {"one host only", "LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 4"});
+  variables.erase("LOCAL_WORLD_SIZE");
+  assert_refused(refusal(variables), DSC_ERR_UNSUPPORTED, {"one host only", "node7.cluster"});
+  assert_refused(
+      refusal({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "2"}, {"SLURM_STEP_ID", "0"}}),
+      DSC_ERR_UNSUPPORTED, {"SLURM_NNODES is 2"});
+}
+
+void test_job_id_and_port_options(void**) {
+  Variables variables = kTorchrun;
+  assert_string_equal(launch(variables).job_id.c_str(), "run.3");
+  variables["DSC_JOB_ID"] = "mine";
+  assert_string_equal(launch(variables).job_id.c_str(), "mine");
+  LaunchOptions options;
+  options.job_id = "option";
+  options.port = 4000;
+  assert_string_equal(launch(variables, options).job_id.c_str(), "option");
+  assert_int_equal(launch(variables, options).master_port, 4000);
+  options.init_method = "tcp://localhost:4000";
+  assert_string_equal(launch(variables, options).master_addr.c_str(), "127.0.0.1");
+  options.init_method = "tcp://localhost:4001";
+  assert_refused(refusal(variables, options), DSC_ERR_INVALID_ARG, {"4000", "4001"});
+}
+
+void test_options_are_checked(void**) {
+  const auto with = [](auto member, int32_t value) {
+    LaunchOptions options;
+    options.*member = value;
+    return options;
+  };
+  assert_refused(refusal({}, with(&LaunchOptions::rank, 0)), DSC_ERR_CONFIG,
+                 {"rank is given without world_size"});
+  assert_refused(refusal({}, with(&LaunchOptions::world_size, 2)), DSC_ERR_CONFIG,
+                 {"world_size is given without"});
+  assert_refused(refusal({}, with(&LaunchOptions::rank, -2)), DSC_ERR_INVALID_ARG, {"rank is -2"});
+  assert_refused(refusal({}, with(&LaunchOptions::world_size, 0)), DSC_ERR_INVALID_ARG, {"world_size is 0"});
+  assert_refused(refusal({}, with(&LaunchOptions::local_rank, -5)), DSC_ERR_INVALID_ARG,
+                 {"local_rank is -5"});
+  assert_refused(refusal({}, with(&LaunchOptions::port, 70000)), DSC_ERR_INVALID_ARG, {"port is 70000"});
+  assert_refused(refusal({}, with(&LaunchOptions::local_rank, 1)), DSC_ERR_CONFIG, {"local_rank is 1"});
+}
+
+Outcome refused_method(const char* text) {
+  try {
+    parse_init_method(text);
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+  return {};
+}
+
+void test_init_method(void**) {
+  assert_false(parse_init_method(nullptr).has_value());
+  assert_false(parse_init_method("env://").has_value());
+  const auto plain = parse_init_method("tcp://node:29500");
+  assert_string_equal(plain->host.c_str(), "node");
+  assert_int_equal(plain->port, 29500);
+  const auto six = parse_init_method("tcp://[::1]:1");
+  assert_string_equal(six->host.c_str(), "::1");
+  for (const char* later : {"file:///tmp/x", "pmix://"})
+    assert_refused(refused_method(later), DSC_ERR_UNSUPPORTED, {later, "env://"});
+  for (const char* bad :
+       {"", "tcp", "tcp://", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:65536", "tcp://h:1x",
+        "tcp://::1:5", "tcp://[]:5", "tcp://h:1?rank=0", "env://x", "http://h:1"})
+    assert_refused(refused_method(bad), DSC_ERR_INVALID_ARG, {bad, "env://", "tcp://HOST:PORT"});
+}
+
+Outcome refused_address(const char* address, int64_t timeout_ms) {
+  try {
+    return {is_local_address(address, Deadline::after_ms(timeout_ms)) ? DSC_OK : DSC_ERR_UNSUPPORTED, ""};
+  } catch (const Error& error) {
+    return {error.code(), error.what()};
+  }
+}
+
+void test_local_addresses(void**) {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  for (const char* own :
+       {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1", static_cast<const char*>(name)})
+    assert_int_equal(refused_address(own, 1000).code, DSC_OK);
+  assert_int_equal(refused_address("192.0.2.1", 1000).code,
+                   DSC_ERR_UNSUPPORTED);  // set aside for documentation
+}
+
+void test_unresolvable_address_is_an_error_in_time(void**) {
+  const int64_t start_ns = now_ns();
+  const Outcome outcome = refused_address("no-such-host.invalid", 1000);
+  assert_true(now_ns() - start_ns < 3 * kNsPerSecond);
+  // Which of the two depends on whether a name server answers.
+  assert_true(outcome.code == DSC_ERR_CONFIG || outcome.code == DSC_ERR_TIMEOUT);
+  assert_true(says(outcome.text, "no-such-host.invalid"));
+}
+
+void test_host_identity(void**) {
+  const std::string own = host_identity(lookup({}));
+  assert_true(own.size() > 37 && own.size() <= kHostIdentityBytes);
+  assert_string_equal(own.c_str(), host_identity(lookup({})).c_str());
+  assert_string_equal(host_identity(lookup({{"DSC_HOST_ID", "a"}})).c_str(), "a");
+  Outcome outcome;
+  try {
+    host_identity(lookup({{"DSC_HOST_ID", std::string(64, 'x')}}));
+  } catch (const Error& error) {
+    outcome = {error.code(), error.what()};
+  }
+  assert_refused(outcome, DSC_ERR_CONFIG, {"DSC_HOST_ID has 64", "63"});
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_nothing_set_is_one_process),
+      cmocka_unit_test(test_torchrun),
+      cmocka_unit_test(test_rank_and_size_are_enough_on_one_host),
+      cmocka_unit_test(test_table_of_launchers),
+      cmocka_unit_test(test_precedence_decides_across_launchers),
+      cmocka_unit_test(test_batch_script_is_not_a_step),
+      cmocka_unit_test(test_sources_mask),
+      cmocka_unit_test(test_pmix_alone_is_unsupported),
+      cmocka_unit_test(test_half_set_launchers),
+      cmocka_unit_test(test_numbers_that_are_none),
+      cmocka_unit_test(test_contradictions_inside_one_launcher),
+      cmocka_unit_test(test_rank_outside_a_larger_world_is_left_to_the_meeting),
+      cmocka_unit_test(test_several_hosts),
+      cmocka_unit_test(test_job_id_and_port_options),
+      cmocka_unit_test(test_options_are_checked),
+      cmocka_unit_test(test_init_method),
+      cmocka_unit_test(test_local_addresses),
+      cmocka_unit_test(test_unresolvable_address_is_an_error_in_time),
+      cmocka_unit_test(test_host_identity),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,416 @@
+// Element types and kernels: every operation, type, shape and instruction set against a plain reference, bit
+// for bit.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <algorithm>
+#include <array>
+#include <cfenv>
+#include <cstdio>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "dtype/dtype.hpp"
+#include "dtype/kernels.hpp"
+#include "dtype/reduce.hpp"
+#include "dtype_reference.hpp"
+#include "hwy/targets.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+extern "C" {
+#include <cmocka.h>  // last: it defines fail() as a macro
+}
+
+namespace {
+
+using reference::Bf16;
+using reference::F16;
+using reference::Reduction;
+
+constexpr std::array kReducible = {DSC_DTYPE_I8,  DSC_DTYPE_U8,  DSC_DTYPE_I32, DSC_DTYPE_U32,
+                                   DSC_DTYPE_I64, DSC_DTYPE_U64, DSC_DTYPE_F16, DSC_DTYPE_F32,
+                                   DSC_DTYPE_F64, DSC_DTYPE_BF16};
+constexpr std::array kFloats = {DSC_DTYPE_F16, DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16};
+constexpr int kMaxSources = 5;
+constexpr size_t kMaxCount = 1000;
+
+std::string csv_path;
+
+// Runs `body` with every compiled instruction set that this processor has.
+template <typename Body>
+void on_every_target(Body body) {
+  const int64_t supported = hwy::SupportedTargets();
+  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_NEON, HWY_SCALAR}) {
+    if (target != HWY_SCALAR && (supported & target) == 0) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    body(hwy::TargetName(target));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+// Numbers that go wrong first, among ordinary ones and random bits.
+template <typename T>
+T element(std::mt19937_64& random) {
+  const uint64_t bits = random();
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  if constexpr (std::is_floating_point_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    const T special[] = {0,
+                         -T{0},
+                         1,
+                         -1,
+                         Limits::infinity(),
+                         -Limits::infinity(),
+                         Limits::quiet_NaN(),
+                         -Limits::quiet_NaN(),
+                         Limits::signaling_NaN(),
+                         Limits::denorm_min(),
+                         -Limits::denorm_min(),
+                         Limits::min(),
+                         -3 * Limits::denorm_min(),
+                         Limits::max(),
+                         Limits::lowest()};
+    const uint64_t choice = random() % 64;
+    if (choice < std::size(special)) return special[choice];
+    if (choice < 48) return static_cast<T>(static_cast<int64_t>(bits) >> 40) / 1024;
+  } else if constexpr (std::is_class_v<T>) {
+    if (random() % 2 == 0) return T::from(static_cast<float>(static_cast<int64_t>(bits) >> 48) / 256);
+  }
+  return value;
+}
+
+template <typename T>
+void fill_as(uint8_t* bytes, std::mt19937_64& random) {
+  for (size_t i = 0; i < kMaxCount; ++i) {
+    const T value = element<T>(random);
+    std::memcpy(bytes + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+void fill(int32_t dtype, uint8_t* bytes, std::mt19937_64& random) {
+  if (dtype == DSC_DTYPE_F32) return fill_as<float>(bytes, random);
+  if (dtype == DSC_DTYPE_F64) return fill_as<double>(bytes, random);
+  if (dtype == DSC_DTYPE_F16) return fill_as<F16>(bytes, random);
+  if (dtype == DSC_DTYPE_BF16) return fill_as<Bf16>(bytes, random);
+  std::generate_n(bytes, kMaxCount * dsc::dtype_bytes(dtype), [&] { return static_cast<uint8_t>(random()); });
+}
+
+struct Arrays {
+  static constexpr size_t kMargin = 128;
+  std::vector<std::vector<uint8_t>> data;
+
+  Arrays(int32_t dtype, int count, unsigned seed) {
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < count; ++i) {
+      data.emplace_back(kMaxCount * 8 + 2 * kMargin, uint8_t{0xa5});
+      fill(dtype, data.back().data() + kMargin, random);
+    }
+  }
+};
+
+struct Shape {
+  int src_count;
+  size_t count;
+  size_t offset_bytes;  // the first source's; each further array lies three bytes further from a line's start
+  bool in_place;        // the second destination is the last source
+};
+
+std::string describe(const dsc::ReduceSpec& spec, const Shape& shape, const char* target) {
+  char text[200];
+  std::snprintf(text, sizeof text, "%s %s, %d sources of %zu, offset %zu, divisor %d, scale %g%s%s, %s",
+                dsc::dtype_name(spec.dtype), dsc::op_name(spec.op), shape.src_count, shape.count,
+                shape.offset_bytes, spec.divisor, spec.prescale, shape.in_place ? ", in place" : "",
+                spec.non_temporal ? ", non-temporal" : "", target);
+  return text;
+}
+
+// Two destinations; whole buffers are compared, so that a byte written beside the result is found too.
+void check_reduce(const dsc::ReduceSpec& spec, const Shape& shape, const Arrays& arrays, const char* target) {
+  const size_t bytes = shape.count * dsc::dtype_bytes(spec.dtype);
+  std::vector<std::vector<uint8_t>> buffers;
+  std::vector<const void*> srcs;
+  for (int s = 0; s < shape.src_count; ++s) {
+    const size_t skew = shape.offset_bytes == 0 ? 0 : (shape.offset_bytes + 3 * s) % 64;
+    auto& buffer = buffers.emplace_back(bytes + 2 * Arrays::kMargin, uint8_t{0xa5});
+    std::memcpy(buffer.data() + skew, arrays.data[s].data() + Arrays::kMargin, bytes);
+    srcs.push_back(buffer.data() + skew);
+  }
+  std::vector<uint8_t> first(bytes + 2 * Arrays::kMargin, 0xa5), second(first);
+  uint8_t* dsts[] = {first.data() + Arrays::kMargin / 2 + shape.offset_bytes,
+                     shape.in_place ? const_cast<uint8_t*>(static_cast<const uint8_t*>(srcs.back()))
+                                    : second.data() + Arrays::kMargin / 2 + 16};
+  auto& second_buffer = shape.in_place ? buffers.back() : second;
+  std::vector<uint8_t> first_expected(first), second_expected(second_buffer);
+  const Reduction same{spec.op, spec.prescale, spec.op == DSC_OP_AVG ? double(spec.divisor) : 1.0};
+  uint8_t* expected = first_expected.data() + (dsts[0] - first.data());
+  reference::reduce_for(spec.dtype)(same, srcs.data(), shape.src_count, expected, shape.count);
+  std::memcpy(second_expected.data() + (dsts[1] - second_buffer.data()), expected, bytes);
+
+  void* targets[] = {dsts[0], dsts[1]};
+  dsc::reduce(spec, srcs.data(), shape.src_count, targets, 2, shape.count);
+  if (first != first_expected || second_buffer != second_expected)
+    fail_msg("wrong: %s", describe(spec, shape, target).c_str());
+}
+
+void check_shapes(dsc::ReduceSpec spec, const Arrays& arrays, const char* target) {
+  for (int src_count = 1; src_count <= kMaxSources; ++src_count)
+    for (const size_t count : {0, 1, 3, 15, 16, 17, 63, 64, 65, 257, 1000})
+      for (const size_t offset : {0, 1, 4, 8})
+        for (const bool in_place : {false, true})
+          for (const bool non_temporal : {false, true}) {
+            spec.non_temporal = non_temporal;
+            check_reduce(spec, {src_count, count, offset, in_place}, arrays, target);
+          }
+}
+
+void reduces_every_type_and_shape(void**) {
+  on_every_target([](const char* target) {
+    for (const int32_t dtype : kReducible) {
+      const Arrays arrays(dtype, kMaxSources, 1);
+      for (int32_t op = DSC_OP_SUM; op <= DSC_OP_BXOR; ++op)
+        if (dsc::op_supports(op, dtype)) check_shapes({dtype, op, op == DSC_OP_AVG ? 3 : 1}, arrays, target);
+    }
+  });
+}
+
+void scales_and_divides(void**) {
+  on_every_target([](const char* target) {
+    for (const int32_t dtype : kFloats)
+      for (const double prescale : {1.0, 1.0 / 3, 1.0 / 1024, 1e30, -1.0})
+        for (const int divisor : {1, 2, 3, 7, 1 << 20})
+          for (const int32_t op : {DSC_OP_AVG, DSC_OP_MAX, DSC_OP_PROD}) {
+            const Arrays arrays(dtype, kMaxSources, 2);
+            const dsc::ReduceSpec spec{dtype, op, divisor, prescale};
+            for (const int src_count : {1, 2, 4})
+              check_reduce(spec, {src_count, 1000, 4, true}, arrays, target);
+          }
+  });
+}
+
+// multiply(), divide() and add() on all 65,536 halves and on special numbers of the other types.
+void helpers_match_the_reference(void**) {
+  constexpr size_t kCount = 1 << 16;
+  on_every_target([](const char* target) {
+    for (const int32_t dtype : kFloats) {
+      std::vector<uint64_t> src(kCount), other(kCount), dst(kCount), expected(kCount);
+      std::mt19937_64 random(3);
+      for (size_t i = 0; i < kCount; ++i) src[i] = other[kCount - 1 - i] = random();
+      if (dsc::dtype_bytes(dtype) == 2)
+        for (size_t i = 0; i < kCount; ++i)
+          reinterpret_cast<uint16_t*>(src.data())[i] = static_cast<uint16_t>(i);
+      const void* in[] = {other.data(), src.data()};
+      const auto same = [&](const char* what, double number) {
+        if (std::memcmp(dst.data(), expected.data(), kCount * dsc::dtype_bytes(dtype)) != 0)
+          fail_msg("%s of %s by %g is wrong, %s", what, dsc::dtype_name(dtype), number, target);
+      };
+      for (const double number : {3.0, 8.0, 0.1, -1.5, 1e-40, 0x1p-130, 0.0}) {
+        dsc::multiply(dtype, dst.data(), src.data(), kCount, number);
+        reference::reduce_for(dtype)({DSC_OP_SUM, number, 1}, in + 1, 1, expected.data(), kCount);
+        same("multiply", number);
+        dsc::divide(dtype, dst.data(), src.data(), kCount, number);
+        reference::reduce_for(dtype)({DSC_OP_SUM, 1, number}, in + 1, 1, expected.data(), kCount);
+        same("divide", number);
+      }
+      dst = other;
+      dsc::add(dtype, dst.data(), src.data(), kCount);
+      reference::reduce_for(dtype)({DSC_OP_SUM}, in, 2, expected.data(), kCount);
+      same("add", 1);
+    }
+  });
+}
+
+// Every half to f32, and every half, every tie between two and their neighbours in f32 back.
+template <typename H>
+void check_casts(int32_t dtype, const char* target) {
+  std::vector<uint16_t> halves(1 << 16), packed;
+  std::vector<float> floats(1 << 16), inputs;
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  dsc::cast(DSC_DTYPE_F32, floats.data(), dtype, halves.data(), halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    const float expected = H{halves[i]}.value();
+    if (std::bit_cast<uint32_t>(floats[i]) != std::bit_cast<uint32_t>(expected))
+      fail_msg("%s %04zx became %a, expected %a, %s", dsc::dtype_name(dtype), i, floats[i], expected, target);
+    const float next = H{static_cast<uint16_t>(i + 1)}.value();
+    const float tie = static_cast<float>((double(expected) + double(next)) / 2);
+    for (const float f : {expected, tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 2 * tie)})
+      inputs.push_back(f);
+  }
+  std::mt19937 random(4);
+  for (int i = 0; i < 100001; ++i) inputs.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
+  packed.resize(inputs.size());
+  dsc::cast(dtype, packed.data(), DSC_DTYPE_F32, inputs.data(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (packed[i] != H::from(inputs[i]).bits)
+      fail_msg("%a became %s %04x, expected %04x, %s", inputs[i], dsc::dtype_name(dtype), packed[i],
+               H::from(inputs[i]).bits, target);
+}
+
+void casts_exactly(void**) {
+  on_every_target([](const char* target) {
+    check_casts<F16>(DSC_DTYPE_F16, target);
+    check_casts<Bf16>(DSC_DTYPE_BF16, target);
+  });
+}
+
+// The file has columns f32_bits, f16_bits, bf16_bits, from another implementation, whose NaNs carry other
+// payloads.
+void casts_like_the_vectors(void**) {
+  std::ifstream file(csv_path);
+  std::string line;
+  std::getline(file, line);
+  assert_string_equal(line.c_str(), "f32_bits,f16_bits,bf16_bits");
+  int rows = 0;
+  for (unsigned f32, f16, bf16; std::getline(file, line); ++rows) {
+    assert_int_equal(std::sscanf(line.c_str(), "%x,%x,%x", &f32, &f16, &bf16), 3);
+    const float value = std::bit_cast<float>(f32);
+    uint16_t got_f16, got_bf16;
+    dsc::cast(DSC_DTYPE_F16, &got_f16, DSC_DTYPE_F32, &value, 1);
+    dsc::cast(DSC_DTYPE_BF16, &got_bf16, DSC_DTYPE_F32, &value, 1);
+    assert_int_equal(got_f16, std::isnan(value) ? F16::kNan : f16);
+    assert_int_equal(got_bf16, std::isnan(value) ? Bf16::kNan : bf16);
+  }
+  assert_true(rows > 100);
+}
+
+void copies_bytes(void**) {
+  std::vector<uint8_t> src(5000), dst(5200), expected;
+  std::mt19937 random(5);
+  for (auto& byte : src) byte = static_cast<uint8_t>(random());
+  for (const bool non_temporal : {false, true})
+    for (const size_t bytes : {0, 1, 63, 64, 300, 4999})
+      for (const size_t offset : {0, 1, 31, 64}) {
+        expected.assign(dst.size(), 7);
+        std::memcpy(expected.data() + offset, src.data() + 1, bytes);
+        dst.assign(dst.size(), 7);
+        dsc::copy(dst.data() + offset, src.data() + 1, bytes, non_temporal);
+        assert_true(dst == expected);
+      }
+}
+
+// Rounding, denormals and traps as a caller may have set them change no bit and come back.
+void ignores_and_restores_the_floating_point_mode(void**) {
+  for (const int32_t dtype : kFloats)
+    for (const int32_t op : {DSC_OP_SUM, DSC_OP_PROD, DSC_OP_AVG}) {
+      const Arrays arrays(dtype, 2, 6);
+      const void* srcs[] = {arrays.data[0].data() + Arrays::kMargin, arrays.data[1].data() + Arrays::kMargin};
+      std::vector<uint64_t> expected(kMaxCount), got(kMaxCount);
+      void* dst = expected.data();
+      const dsc::ReduceSpec spec{dtype, op, 3, 0.7};
+      dsc::reduce(spec, srcs, 2, &dst, 1, kMaxCount);
+      dst = got.data();
+      for (const int rounding : {FE_UPWARD, FE_TOWARDZERO}) {
+        std::fesetround(rounding);
+        dsc::reduce(spec, srcs, 2, &dst, 1, kMaxCount);
+        const int after = std::fegetround();
+        std::fesetround(FE_TONEAREST);
+        assert_int_equal(after, rounding);
+        assert_true(got == expected);
+      }
+#if defined(__x86_64__)
+      const unsigned before = _mm_getcsr();
+      for (const unsigned mode :
+           {0x9fc0u, 0xffc0u, 0x1000u}) {  // flush and zero denormals; round to 0; all traps but one
+        got.assign(kMaxCount, 0);
+        _mm_setcsr(mode);
+        dsc::reduce(spec, srcs, 2, &dst, 1, kMaxCount);
+        const unsigned after = _mm_getcsr();
+        _mm_setcsr(before);
+        assert_int_equal(after, mode);
+        assert_true(got == expected);
+      }
+#endif
+    }
+}
+
+void every_target_is_another_kernel(void**) {
+  std::vector<dsc::Kernel> kernels;
+  on_every_target([&](const char*) {
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    kernels.push_back(dsc::float_kernel(DSC_DTYPE_F32));
+  });
+#if defined(__x86_64__)
+  std::sort(kernels.begin(), kernels.end());
+  assert_true(std::unique(kernels.begin(), kernels.end()) == kernels.end());
+#endif
+  assert_true(!kernels.empty());
+}
+
+void knows_types_and_operations(void**) {
+  const size_t sizes[] = {0, 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1, 1};
+  for (int32_t dtype = 0; dtype <= DSC_DTYPE_BOOL; ++dtype) {
+    assert_int_equal(dsc::is_dtype(dtype), dtype != 0);
+    assert_int_equal(dsc::dtype_bytes(dtype), sizes[dtype]);
+  }
+  for (const int32_t bad : {-1, 14, 1 << 30, INT32_MIN}) {
+    assert_false(dsc::is_dtype(bad));
+    assert_int_equal(dsc::dtype_bytes(bad), 0);
+    assert_string_equal(dsc::dtype_name(bad), "unknown dtype");
+    assert_false(dsc::is_op(bad));
+    assert_string_equal(dsc::op_name(bad), "unknown op");
+    assert_false(dsc::op_supports(DSC_OP_SUM, bad));
+    assert_false(dsc::op_supports(bad, DSC_DTYPE_F32));
+  }
+  assert_string_equal(dsc::dtype_name(DSC_DTYPE_F32), "f32");
+  assert_string_equal(dsc::dtype_name(DSC_DTYPE_BF16), "bf16");
+  assert_string_equal(dsc::op_name(DSC_OP_SUM), "sum");
+  assert_string_equal(dsc::op_name(DSC_OP_BXOR), "bxor");
+  assert_true(dsc::is_floating(DSC_DTYPE_F8E4M3) && !dsc::is_floating(DSC_DTYPE_U8));
+}
+
+template <typename Body>
+void expect_unsupported(const char* part, Body body) {
+  std::string text;
+  try {
+    body();
+  } catch (const dsc::Error& error) {
+    assert_int_equal(error.code(), DSC_ERR_UNSUPPORTED);
+    text = error.what();
+  }
+  if (text.find(part) == std::string::npos) fail_msg("expected '%s' in '%s'", part, text.c_str());
+}
+
+void refuses_what_it_cannot_do(void**) {
+  uint64_t src[4] = {1, 2, 3, 4}, dst[4] = {9, 9, 9, 9};
+  const void* srcs[] = {src};
+  void* dsts[] = {dst};
+  const auto reduce = [&](int32_t dtype, int32_t op, double prescale) {
+    dsc::reduce({dtype, op, 1, prescale}, srcs, 1, dsts, 1, 1);
+  };
+  expect_unsupported("avg of i32", [&] { reduce(DSC_DTYPE_I32, DSC_OP_AVG, 1); });
+  expect_unsupported("band of f32", [&] { reduce(DSC_DTYPE_F32, DSC_OP_BAND, 1); });
+  expect_unsupported("sum of f8e4m3", [&] { reduce(DSC_DTYPE_F8E4M3, DSC_OP_SUM, 1); });
+  expect_unsupported("unknown dtype", [&] { reduce(0, DSC_OP_SUM, 1); });
+  expect_unsupported("unknown op", [&] { reduce(DSC_DTYPE_F32, 1000, 1); });
+  expect_unsupported("got i64", [&] { reduce(DSC_DTYPE_I64, DSC_OP_SUM, 0.5); });
+  expect_unsupported("got u8", [&] { dsc::divide(DSC_DTYPE_U8, dst, src, 1, 2); });
+  expect_unsupported("got bool", [&] { dsc::multiply(DSC_DTYPE_BOOL, dst, src, 1, 2); });
+  expect_unsupported("from f64 to f16", [&] { dsc::cast(DSC_DTYPE_F16, dst, DSC_DTYPE_F64, src, 1); });
+  for (const uint64_t value : dst) assert_int_equal(value, 9);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  csv_path = argv[1];
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(knows_types_and_operations),
+      cmocka_unit_test(refuses_what_it_cannot_do),
+      cmocka_unit_test(every_target_is_another_kernel),
+      cmocka_unit_test(reduces_every_type_and_shape),
+      cmocka_unit_test(scales_and_divides),
+      cmocka_unit_test(helpers_match_the_reference),
+      cmocka_unit_test(casts_exactly),
+      cmocka_unit_test(casts_like_the_vectors),
+      cmocka_unit_test(copies_bytes),
+      cmocka_unit_test(ignores_and_restores_the_floating_point_mode),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

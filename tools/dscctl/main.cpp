@@ -1,0 +1,29 @@
+// dscctl: looks into libdsc from the command line.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "dsc/version.h"
+#include "dscctl/info.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app("Looks into libdsc from the command line.", "dscctl");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
+                                        std::to_string(DSC_VERSION_MINOR) + "." +
+                                        std::to_string(DSC_VERSION_PATCH));
+  bool as_json = false;
+  CLI::App* info =
+      app.add_subcommand("info", "Version, features, libraries found, and what this host offers");
+  info->add_flag("--json", as_json, "Prints JSON");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "dscctl: " << error.what() << "\nTry 'dscctl --help'.\n";
+    return 2;
+  }
+  const dscctl::Json facts = dscctl::collect_info();
+  std::cout << (as_json ? facts.dump(2) + "\n" : dscctl::format_info(facts)) << std::flush;
+  return std::cout ? 0 : 1;
+}

@@ -1,0 +1,120 @@
+#include "dscrun/front.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "dscrun/children.hpp"
+#include "dscrun/supervisor.hpp"
+#include "dscrun/unique_fd.hpp"
+
+namespace dscrun {
+namespace {
+
+constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT};
+constexpr int kCleanUpLimitMs = 5000;
+
+bool is_ignored(int number) {
+  struct sigaction action {};
+  return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// What the user had ignored (nohup, shell background) stays ignored.
+sigset_t block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (const int number : kForwarded) {
+    if (!is_ignored(number)) sigaddset(&set, number);
+  }
+  signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would reap our children
+  sigprocmask(SIG_SETMASK, &set, nullptr);
+  return set;
+}
+
+// The group rank 0 joins so that it can read from the terminal, or 0 if there is no terminal to read from.
+pid_t terminal_group() {
+  const bool in_foreground = isatty(STDIN_FILENO) == 1 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+  return in_foreground ? getpgrp() : 0;
+}
+
+int run_keeper(const Options& options, UniqueFd control, pid_t front_group) try {
+  setpgid(0, 0);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  prctl(PR_SET_NAME, "dsckeeper");  // killall dscrun means the front process
+  signal(SIGPIPE, SIG_IGN);         // a reader that goes away is seen by write()
+  signal(SIGTTOU, SIG_IGN);         // we write to the terminal from the background
+  return Supervisor(options, std::move(control), front_group).run();
+} catch (const std::exception& error) {
+  std::cerr << "dscrun: " << error.what() << "\n";
+  return kOwnFailure;
+}
+
+void pass_on(const siginfo_t& info, int control) {
+  const ControlMessage message = {info.si_signo, info.si_code == SI_KERNEL};
+  // The pipe holds hundreds of messages; when a keeper that does not read has filled it, one more changes
+  // nothing.
+  if (write(control, &message, sizeof message) < 0) return;
+  if (info.si_signo == SIGTSTP) raise(SIGSTOP);
+}
+
+// True when the keeper has ended.
+bool reap(pid_t keeper, int& wait_status) {
+  int status = 0;
+  pid_t pid = 0;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    if (pid == keeper) return wait_status = status, true;
+  }
+  return false;
+}
+
+int finish(int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+  std::cerr << "dscrun: the supervising process " << describe_end(wait_status) << "; ending all ranks\n";
+  if (!kill_descendants(kCleanUpLimitMs))
+    std::cerr << "dscrun: some processes of the job could not be killed\n";
+  return shell_code(wait_status);
+}
+
+}  // namespace
+
+int run_front(const Options& options) {
+  const sigset_t signals = block_signals();
+  signal(SIGPIPE, SIG_IGN);
+  const pid_t front_group = terminal_group();
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    std::cerr << "dscrun: cannot set up: " << strerror(errno) << "\n";
+    return kOwnFailure;
+  }
+  UniqueFd read_end(fds[0]), write_end(fds[1]);
+  fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
+  const pid_t keeper = fork();
+  if (keeper < 0) {
+    std::cerr << "dscrun: cannot start: " << strerror(errno) << "\n";
+    return kOwnFailure;
+  }
+  if (keeper == 0) {
+    write_end.reset();
+    _exit(run_keeper(options, std::move(read_end), front_group));
+  }
+  read_end.reset();
+  int wait_status = 0;
+  siginfo_t info;
+  while (!reap(keeper, wait_status)) {
+    if (sigwaitinfo(&signals, &info) > 0 && info.si_signo != SIGCHLD) pass_on(info, write_end.get());
+  }
+  return finish(wait_status);
+}
+
+}  // namespace dscrun

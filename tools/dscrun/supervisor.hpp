@@ -1,0 +1,77 @@
+// Watches the ranks of one run from their start until no process of the job is left.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dscrun/options.hpp"
+#include "dscrun/output.hpp"
+#include "dscrun/rank.hpp"
+#include "dscrun/unique_fd.hpp"
+
+namespace dscrun {
+
+// What the front process tells the keeper; the end of that pipe says that the front process is gone.
+struct ControlMessage {
+  int signal;
+  bool from_terminal;  // then the kernel has already given it to the terminal's foreground group
+};
+
+class Supervisor {
+ public:
+  // `control`: pipe of ControlMessage. `front_group`: the process group that rank 0 joins, or 0.
+  Supervisor(const Options& options, UniqueFd control, pid_t front_group);
+
+  int run();  // the exit code of dscrun
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // Each stage is left for the next one at stage_end_.
+  enum class Stage { kRunning, kGrace, kTerminating, kKilling, kDone };
+
+  void start_ranks(pid_t front_group);
+  void wait_for_events();
+  int poll_timeout_ms() const;
+  void handle_control();
+  void handle_ended_ranks();
+  void reap_orphans(bool child_signal);
+  void handle_deadlines();
+
+  void on_signal(const ControlMessage& message);
+  void on_rank_end(Rank& rank, int wait_status);
+  void enter(Stage stage);
+  void report();
+  int exit_code() const;
+
+  bool finished() const;
+  bool any_running() const;
+  std::string list_running() const;
+  std::string list_ranks(const std::function<bool(const Rank&)>& wanted) const;
+
+  const Options& options_;
+  UniqueFd control_;
+  UniqueFd child_signals_;  // signalfd for SIGCHLD
+  UniqueFd ended_ranks_;  // epoll of pidfds: it keeps the order in which they became ready, so in which ranks
+                          // ended
+  Output output_;
+  std::vector<Rank> ranks_;
+
+  const Clock::time_point start_ = Clock::now();
+  Stage stage_ = Stage::kRunning;
+  Clock::time_point stage_end_ = Clock::time_point::max();
+  Clock::time_point time_limit_ = Clock::time_point::max();
+  std::optional<int> start_error_;
+  std::optional<size_t> first_failed_;
+  int stop_signals_ = 0;  // INT and TERM so far
+  bool timed_out_ = false;
+  bool front_gone_ = false;
+  bool no_children_ = false;
+  bool ending_orphans_ = false;
+};
+
+}  // namespace dscrun

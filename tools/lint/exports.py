@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""The functions that the library exports, the headers declare and the version map lists are the same."""
+
+import re
+import subprocess
+import sys
+
+import source
+
+LIBRARY = sys.argv[1] if len(sys.argv) > 1 else "build/capi/libdsc.so"
+
+declared = set()
+for path in source.files("capi/include/dsc/*.h"):
+    declared |= set(re.findall(r"\bDSC_API\b[^;(]*?\b(\w+)\s*\(", source.code_only(source.read(path))))
+
+mapped = set()
+for node in re.findall(r"\{(.*?)\}", re.sub(r"/\*.*?\*/|#[^\n]*", "", source.read("capi/dsc.map"), flags=re.DOTALL), re.DOTALL):
+    mapped |= set(re.findall(r"[\w*]+(?=\s*;)", node.split("local:")[0]))
+
+listing = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True)
+if listing.returncode:
+    sys.exit(f"exports: nm {LIBRARY}: {listing.stderr.strip()}")
+symbols = [line.split()[1:] for line in listing.stdout.splitlines()]
+exported = {name.split("@")[0] for kind, name in symbols if kind != "A"}  # A: the names of the version nodes
+
+places = {"the library": exported, "the headers": declared, "capi/dsc.map": mapped}
+found = [
+    f"{name}: in {' and '.join(w for w in places if name in places[w])}, not in {' or '.join(w for w in places if name not in places[w])}"
+    for name in sorted(exported | declared | mapped)
+    if not all(name in place for place in places.values())
+]
+if not declared:
+    found.append("no function is declared: expected DSC_API in capi/include/dsc/*.h")
+print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+sys.exit(bool(found))

@@ -1,0 +1,23 @@
+#!/usr/bin/env python3
+"""Every exported function is one call of the guard that turns exceptions into results; nobody else in capi/ catches."""
+
+import re
+import sys
+
+import source
+
+# Look up a name or a text, cannot throw, and have no result to return an error by.
+NO_FAIL = {"dsc_result_name", "dsc_last_error_message", "dsc_dtype_name", "dsc_op_name"}
+GUARDED = re.compile(r"^[^{]*\{\s*return (dsc::)?guard(_pure)?\(\s*__func__,")
+
+found = []
+for path in source.files("capi/*.cpp", "capi/*.hpp"):
+    text = source.read(path)
+    for match in re.finditer(r"\b(try|catch)\b", source.code_only(text)):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(f"{path}:{line}: '{match.group()}': only impl/base/guard.hpp catches exceptions")
+    for function in source.functions(text):
+        if function.name.startswith("dsc_") and function.name not in NO_FAIL and not GUARDED.match(function.body):
+            found.append(f"{path}:{function.first_line}: {function.name} does not begin with 'return dsc::guard(__func__,'")
+print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+sys.exit(bool(found))

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Runs the checks of form one after another, all of them even when one fails; ends with a summary.
+# A check is a program in this folder named below: silent and 0 when content, its complaint and non-zero otherwise.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+
+checks=(format layers sizes words scripts headers exports guards bindings docs clang tidy)
+
+about() {
+  case $1 in
+    format) echo "clang-format 14 would change nothing" ;;
+    layers) echo "includes follow the arrows between the folders" ;;
+    sizes) echo "files have at most 600 lines, functions at most 70" ;;
+    words) echo "no path of one machine, nothing left to do" ;;
+    scripts) echo "shell and Python files parse" ;;
+    headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;
+    exports) echo "the library, the headers and the version map name the same functions" ;;
+    guards) echo "no exception can leave the C boundary" ;;
+    bindings) echo "the generated bindings match the headers" ;;
+    docs) echo "every public name is documented" ;;
+    clang) echo "clang compiles it without warnings, with -Wthread-safety" ;;
+    tidy) echo "clang-tidy finds nothing" ;;
+  esac
+}
+
+if [[ ${1-} == --help ]]; then
+  echo "./dev lint [CHECK ...]"
+  for check in "${checks[@]}"; do printf '  %-9s %s\n' "$check" "$(about "$check")"; done
+  exit 0
+fi
+
+for check; do
+  [[ " ${checks[*]} " == *" $check "* ]] || { echo "lint: no check '$check' (known: ${checks[*]})" >&2; exit 2; }
+done
+(($#)) && checks=("$@")
+
+passed=0 failed=()
+for check in "${checks[@]}"; do
+  start=$SECONDS
+  program=$(compgen -G "tools/lint/$check.*")
+  if "$program"; then
+    passed=$((passed + 1))
+    printf 'ok    %-9s %s (%d s)\n' "$check" "$(about "$check")" $((SECONDS - start))
+  else
+    failed+=("$check")
+    printf 'FAIL  %-9s %s\n' "$check" "$(about "$check")"
+  fi
+done
+echo "lint: $passed passed, ${#failed[@]} failed${failed:+: ${failed[*]}}"
+((${#failed[@]} == 0))
