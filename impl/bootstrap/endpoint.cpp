@@ -105,11 +105,12 @@ void Endpoint::make_room() {
   drop(victim != clients_.end() ? victim : clients_.begin());
 }
 
-// Out of descriptors: without this, the waiting connection would keep poll_fd() readable for ever.
+// Out of descriptors: without this, the waiting connection would keep poll_fd() readable for ever. It hears
+// why, and comes again.
 void Endpoint::shed_one() {
   spare_.reset();
   int error = 0;
-  accept_connection(listener_.get(), error).reset();
+  if (const UniqueFd fd = accept_connection(listener_.get(), error)) reply(fd.get(), DSC_ERR_SYSTEM, -1);
   spare_ = open_spare();
 }
 
@@ -120,6 +121,10 @@ void Endpoint::read_request(Clients::iterator client) {
   const auto key = client->wanted ? std::nullopt : decode(wire, got);
   if (!key) return drop(client);  // gone, or none of us
   const auto item = items_.find(*key);
+  if (item == items_.end() && has_left(*key)) {
+    reply(client->fd.get(), DSC_ERR_PEER_LEFT, -1);
+    return drop(client);
+  }
   if (item == items_.end()) {
     client->wanted = key;
     return;
@@ -150,15 +155,22 @@ void Endpoint::withdraw(const ItemKey& key) {
   items_.erase(key);
 }
 
-void Endpoint::withdraw_world(const Nonce& nonce) {
+void Endpoint::leave_world(const Nonce& nonce, uint32_t rank) noexcept {
   const MutexLock lock(mutex_);
-  std::erase_if(items_, [&](const auto& item) { return item.first.nonce == nonce; });
+  const LeftRank left{nonce, rank};
+  left_[left_count_++ % left_.size()] = left;
+  std::erase_if(items_, [&](const auto& item) { return left.owned(item.first); });
   for (auto client = clients_.begin(); client != clients_.end();) {
     const auto current = client++;
-    if (!current->wanted || current->wanted->nonce != nonce) continue;
+    if (!current->wanted || !left.owned(*current->wanted)) continue;
     reply(current->fd.get(), DSC_ERR_PEER_LEFT, -1);
     drop(current);
   }
+}
+
+bool Endpoint::has_left(const ItemKey& key) const noexcept {
+  const auto end = left_.begin() + static_cast<ptrdiff_t>(std::min(left_count_, left_.size()));
+  return std::any_of(left_.begin(), end, [&](const LeftRank& left) { return left.owned(key); });
 }
 
 }  // namespace dsc

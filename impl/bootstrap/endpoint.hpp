@@ -46,8 +46,10 @@ class Endpoint {
   void publish(const ItemKey& key, int fd);
 
   void withdraw(const ItemKey& key);
-  // Withdraws all items of a world; who waits for another one of them is told that its owner left.
-  void withdraw_world(const Nonce& nonce);
+
+  // A rank of this process is done with its world: its items go, and who waits for one of them, or asks
+  // later, is told that it left.
+  void leave_world(const Nonce& nonce, uint32_t rank) noexcept;
 
   // In a child made by fork(): gives the name up without touching the lock.
   void close_after_fork() noexcept {
@@ -62,6 +64,14 @@ class Endpoint {
   };
   using Clients = std::list<Client>;
 
+  struct LeftRank {
+    Nonce nonce{};
+    uint32_t rank = 0;
+
+    bool owned(const ItemKey& key) const noexcept { return key.rank == rank && key.nonce == nonce; }
+  };
+
+  bool has_left(const ItemKey& key) const noexcept DSC_REQUIRES(mutex_);
   void accept_waiting() DSC_REQUIRES(mutex_);
   void make_room() DSC_REQUIRES(mutex_);
   void shed_one() DSC_REQUIRES(mutex_);
@@ -74,7 +84,9 @@ class Endpoint {
   Mutex mutex_;
   UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // given up for a moment when the process is out of descriptors
   std::map<ItemKey, UniqueFd> items_ DSC_GUARDED_BY(mutex_);
-  Clients clients_ DSC_GUARDED_BY(mutex_);  // in order of arrival
+  Clients clients_ DSC_GUARDED_BY(mutex_);                 // in order of arrival
+  std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the latest
+  size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // of all time
 };
 
 // Blocks until the process that owns `endpoint` gives the descriptor, which need not be published yet.

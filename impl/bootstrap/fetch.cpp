@@ -35,8 +35,9 @@ void check_owner(int fd, const ItemKey& key) {
          static_cast<unsigned>(::geteuid()));
 }
 
-// The descriptor, or an empty one if the connection broke: whether its owner died, the next connect tells.
-UniqueFd take_reply(int fd, const ItemKey& key) {
+// The descriptor, or an empty one to try again: if the connection broke (whether its owner died, the next
+// connect tells), or if its owner is `crowded`: out of descriptors.
+UniqueFd take_reply(int fd, const ItemKey& key, bool& crowded) {
   ReplyWire wire{};
   UniqueFd item;
   const ssize_t got = receive_with_descriptor(fd, &wire, sizeof wire, item);
@@ -44,7 +45,9 @@ UniqueFd take_reply(int fd, const ItemKey& key) {
   if (got != sizeof wire || wire.magic != kEndpointMagic || wire.wire_version != kEndpointVersion)
     fail(DSC_ERR_PROTOCOL, "the endpoint of rank %u answers, but is not libdsc (%zd bytes came)", key.rank,
          got);
-  if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "rank %u left the world", key.rank);
+  crowded = wire.code == DSC_ERR_SYSTEM;
+  if (crowded) return {};
+  if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "rank %u has left the world", key.rank);
   // The kernel drops a descriptor for which this process has no room.
   if (wire.code == DSC_OK && !item && !UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)))
     fail_errno(errno, "taking a descriptor from rank %u", key.rank);
@@ -54,7 +57,7 @@ UniqueFd take_reply(int fd, const ItemKey& key) {
 }
 
 UniqueFd attempt(const std::string& endpoint, const ItemKey& key, Deadline deadline,
-                 const std::function<void()>& check) {
+                 const std::function<void()>& check, bool& crowded) {
   int error = 0;
   const UniqueFd connection = connect_abstract(endpoint, error);
   if (error == ECONNREFUSED)
@@ -68,7 +71,7 @@ UniqueFd attempt(const std::string& endpoint, const ItemKey& key, Deadline deadl
     if (check) check();
     if (deadline.passed()) return {};
   }
-  return take_reply(connection.get(), key);
+  return take_reply(connection.get(), key, crowded);
 }
 
 }  // namespace
@@ -76,9 +79,13 @@ UniqueFd attempt(const std::string& endpoint, const ItemKey& key, Deadline deadl
 UniqueFd fetch(const std::string& endpoint, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check) {
   const int64_t start_ns = now_ns();
+  bool crowded = false;
   for (;;) {
-    if (UniqueFd item = attempt(endpoint, key, deadline, check)) return item;
+    if (UniqueFd item = attempt(endpoint, key, deadline, check, crowded)) return item;
     if (check) check();
+    if (deadline.passed() && crowded)
+      fail(DSC_ERR_SYSTEM, "the process of rank %u is out of file descriptors and could not give one",
+           key.rank);
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "rank %u did not give item %llu of kind %u within %lld ms", key.rank,
            static_cast<unsigned long long>(key.id), key.kind,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -96,6 +97,11 @@ Verdict MeetingHost::timed_out(const std::vector<Claim>& came) const {
                  " came within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) + " ms; missing: rank " +
                  rank_list(missing_ranks(came)) + "; came: " + names(came);
   if (!left_.empty()) verdict.text += "; came and went away: " + names(left_);
+  if (accept_error_ != 0) {
+    verdict.code = DSC_ERR_SYSTEM;
+    verdict.text += "; others knock, but accepting them fails on rank " + std::to_string(own_.rank) + ": " +
+                    std::generic_category().message(accept_error_);
+  }
   return verdict;
 }
 
@@ -140,9 +146,11 @@ void MeetingHost::accept_waiting() {
     int error = 0;
     UniqueFd fd = accept_connection(listener_.get(), error);
     if (fd) {
+      accept_error_ = 0;
       if (peer_credentials(fd.get()).uid == ::geteuid())
         connections_.push_back({std::move(fd), now_ns(), {}});
     } else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
+      accept_error_ = error;
       sleep_until(Deadline::after_ms(10));  // they stay in the queue until descriptors are free
       return;
     } else if (error != EINTR && error != ECONNABORTED) {

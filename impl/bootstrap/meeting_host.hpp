@@ -53,6 +53,7 @@ class MeetingHost {
   int64_t conflict_since_ns_ = 0;  // 0: no conflict
   std::vector<Connection> connections_;
   std::vector<Claim> left_;  // came and went away, for the report
+  int accept_error_ = 0;     // 0: the last who knocked was let in
 };
 
 }  // namespace dsc

@@ -28,9 +28,9 @@ const WorldInfo& Comm::world_info() const noexcept {
   return unknown;
 }
 
-std::shared_ptr<HostComm> HostComm::create(const std::shared_ptr<Group>& group, int timeout_ms,
-                                           Deadline deadline, const std::function<void()>& check) {
-  capture([&] { group->map_members(deadline, check); },
+std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& group, int timeout_ms,
+                                                 Deadline deadline) {
+  capture([&] { group->map_members(deadline, [] {}); },
           [&](dsc_result_t code, const char* text) {
             // A rank that fails by itself must not be waited for. A peer's failure the others see with their
             // own eyes.

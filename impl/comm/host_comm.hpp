@@ -16,9 +16,10 @@ namespace dsc {
 
 class HostComm final : public Comm, public std::enable_shared_from_this<HostComm> {
  public:
-  // All members call it; the group is ready for use afterwards. `check` runs while waiting and may throw.
-  static std::shared_ptr<HostComm> create(const std::shared_ptr<Group>& group, int timeout_ms,
-                                          Deadline deadline, const std::function<void()>& check);
+  // All ranks of the world call it; the group is ready for use afterwards.
+  static std::shared_ptr<HostComm> create_world(const std::shared_ptr<Group>& group, int timeout_ms,
+                                                Deadline deadline);
+  // All members have mapped the group.
   explicit HostComm(std::shared_ptr<Group> group, int timeout_ms);
   ~HostComm() override;
 
@@ -75,6 +76,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   void agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag, const std::string& note);
   std::shared_ptr<Comm> make_group(OpKind kind, uint64_t tag, const std::string& note,
                                    std::vector<int32_t> members, uint64_t id, const GroupOptions& options);
+  std::shared_ptr<Group> map_group(OpKind kind, uint64_t tag, const std::string& note,
+                                   const std::function<std::shared_ptr<Group>()>& create);
   uint64_t next_id() noexcept;
   void check_parent() const;
 

@@ -66,31 +66,43 @@ void HostComm::check_parent() const {
       fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
 }
 
+// Makes this rank's part of a group and maps the others'; all ranks have it afterwards, or none.
+std::shared_ptr<Group> HostComm::map_group(OpKind kind, uint64_t tag, const std::string& note,
+                                           const std::function<std::shared_ptr<Group>()>& create) {
+  dsc_result_t code = DSC_OK;
+  std::string text;
+  const auto keep = [&](dsc_result_t error, const char* words) {
+    code = error;
+    text = words;
+  };
+  std::shared_ptr<Group> group;
+  capture([&] { group = create(); }, keep);
+  agree(kind, code, text, tag, note);
+  const auto map = [&] { group->map_members(Deadline::after_ms(timeout_ms()), [this] { check_parent(); }); };
+  if (group) capture(map, keep);
+  capture([&] { agree(kind, code, text, tag, note); },
+          [&](dsc_result_t error, const char* words) {
+            if (group) group->leave();  // another rank may have it already
+            throw Error(error, words);
+          });
+  if (group) group->withdraw();  // all have it
+  return group;
+}
+
 std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std::string& note,
                                            std::vector<int32_t> members, uint64_t id,
                                            const GroupOptions& options) {
-  const bool member = std::find(members.begin(), members.end(), rank()) != members.end();
-  dsc_result_t code = DSC_OK;
-  std::string text;
-  std::shared_ptr<Group> group;
-  if (member) {
-    std::vector<int32_t> world_ranks;
-    world_ranks.reserve(members.size());
-    for (const int32_t rank : members) world_ranks.push_back(group_->world_rank(rank));
+  const auto create = [&]() -> std::shared_ptr<Group> {
+    if (std::find(members.begin(), members.end(), rank()) == members.end()) return nullptr;
+    for (int32_t& member : members) member = group_->world_rank(member);
     std::string name =
         options.name.empty() ? this->name() + "/" + std::to_string(children_.load()) : options.name;
     name.resize(std::min<size_t>(name.size(), 31));
-    capture(
-        [&] { group = Group::create(group_->shared_world(), id, std::move(name), std::move(world_ranks)); },
-        [&](dsc_result_t error, const char* words) {
-          code = error;
-          text = words;
-        });
-  }
-  agree(kind, code, text, tag, note);
-  if (!member) return nullptr;
-  const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
-  auto child = create(group, timeout, Deadline::after_ms(timeout_ms()), [this] { check_parent(); });
+    return Group::create(group_->shared_world(), id, std::move(name), std::move(members));
+  };
+  const std::shared_ptr<Group> group = map_group(kind, tag, note, create);
+  if (!group) return nullptr;
+  auto child = std::make_shared<HostComm>(group, options.timeout_ms > 0 ? options.timeout_ms : timeout_ms());
   child->set_world_info(info_);
   return child;
 }

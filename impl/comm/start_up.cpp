@@ -118,7 +118,7 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
-  auto comm = HostComm::create(group, options.timeout_ms, deadline, [] {});
+  auto comm = HostComm::create_world(group, options.timeout_ms, deadline);
   comm->set_world_info(describe_world(launch, *world));
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", world->rank(), world->size(), launch.source.c_str(),
       launch.master_addr.c_str(), launch.master_port);

@@ -172,7 +172,7 @@ std::vector<int32_t> Group::members_in(const PeerProcess& peer) const {
   return members;
 }
 
-void Group::process_gone(const PeerProcess& peer) noexcept {
+void Group::process_gone(const PeerProcess& peer) {
   Failure cause;
   cause.ranks = members_in(peer);
   // A member that left the group first may end as it likes.
@@ -185,7 +185,7 @@ void Group::process_gone(const PeerProcess& peer) noexcept {
   revoke(cause);
 }
 
-void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) noexcept {
+void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });

@@ -91,8 +91,8 @@ class Group : public std::enable_shared_from_this<Group> {
   // Sets the first cause for all members, unless there is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
-  void process_gone(const PeerProcess& peer) noexcept;
-  void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) noexcept;
+  void process_gone(const PeerProcess& peer);
+  void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state);
   // Members whose process does not run now; empty if all do.
   std::vector<int32_t> silent_members(int64_t& longest_ns) const;
 

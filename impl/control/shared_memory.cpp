@@ -15,6 +15,7 @@
 
 #include "base/error.hpp"
 #include "base/mutex.hpp"
+#include "base/thread.hpp"
 
 namespace dsc {
 namespace {
@@ -84,6 +85,13 @@ std::byte* map_pages(int fd, size_t bytes, OnFork on_fork) {
   return static_cast<std::byte*>(data);
 }
 
+// The kernel gives up and starts from nothing at every signal: a timer of a millisecond would keep it busy
+// for ever.
+int reserve(int fd, size_t bytes) noexcept {
+  const SignalsBlocked uninterrupted;
+  return posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+}
+
 }  // namespace
 
 Mapping::~Mapping() { munmap(data_, bytes_); }
@@ -108,10 +116,7 @@ UniqueFd create_segment(const char* name, size_t bytes, size_t copies) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail_errno(errno, "memfd_create");
   if (fchmod(fd.get(), 0600) != 0) fail_errno(errno, "fchmod of a shared segment");
-  int error = 0;
-  do {
-    error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
-  } while (error == EINTR);
+  const int error = reserve(fd.get(), bytes);
   if (error == ENOSPC || error == ENOMEM || error == EFBIG)
     fail(DSC_ERR_NOSPACE, "%zu bytes of shared memory are needed, %zu are available%s", bytes,
          available_bytes(), error == EFBIG ? ", and the process's file size limit is lower" : "");

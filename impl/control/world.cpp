@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "control/group.hpp"
@@ -57,6 +58,8 @@ std::shared_ptr<World> World::join(const WorldSettings& settings) {
   MeetingSettings meeting = settings.meeting;
   meeting.endpoint = process.endpoint().name();
   std::shared_ptr<World> world(new World(settings, meet(meeting)));
+  world->publish(ItemKind::kProcessPage, 0, process.page_fd());
+  world->publish(ItemKind::kPidfd, 0, process.pidfd());
   world->fetch_pages(settings.meeting.deadline);
   world->watch();
   return world;
@@ -71,15 +74,12 @@ World::World(const WorldSettings& settings, MeetingResult met)
       listener_(std::move(met.listener)),
       held_(met.held) {
   find_processes();
-  publish(ItemKind::kProcessPage, 0, process_.page_fd());
-  publish(ItemKind::kPidfd, 0, process_.pidfd());
 }
 
 World::~World() {
   close_name();
   process_.monitor().remove(*this, watched_fds_);
-  withdraw(ItemKind::kProcessPage, 0);
-  withdraw(ItemKind::kPidfd, 0);
+  process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
 }
 
 void World::find_processes() {
@@ -214,12 +214,12 @@ void World::on_readable(int fd) noexcept {
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
-    on_end(*peer);
-    process_.monitor().forget(fd);
+    // Without memory the descriptor stays watched, and is readable until it works.
+    if (capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) process_.monitor().forget(fd);
   }
 }
 
-void World::on_end(PeerProcess& peer) noexcept {
+void World::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
@@ -230,10 +230,12 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
   const auto self = weak_from_this().lock();
   if (!self) return;
   for (const auto& peer : peers_)
-    if (!peer->own && peer->gone.load() == DSC_OK) look_at(*peer, now, after_gap);
+    if (!peer->own && peer->gone.load() == DSC_OK)
+      capture([&] { look_at(*peer, now, after_gap); },
+              [](dsc_result_t, const char*) {});  // the next beat again
 }
 
-void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) noexcept {
+void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
     if (peer.silent_ns.exchange(0) != 0)

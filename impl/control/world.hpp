@@ -84,8 +84,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void probe_processes() const;
   void watch();
   ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
-  void on_end(PeerProcess& peer) noexcept;
-  void look_at(PeerProcess& peer, int64_t now, bool after_gap) noexcept;
+  void on_end(PeerProcess& peer);
+  void look_at(PeerProcess& peer, int64_t now, bool after_gap);
   std::vector<std::shared_ptr<Group>> groups();
 
   const int rank_;

@@ -94,9 +94,12 @@ void test_few_descriptors(void**) {
       const Outcome& outcome = crew.outcome(rank, 0);
       started += outcome.result == DSC_OK;
       refused += outcome.result == DSC_ERR_SYSTEM;
-      // SYSTEM where the descriptors ran out, TIMEOUT where the other one waits for that rank.
-      if (outcome.result != DSC_OK && outcome.result != DSC_ERR_SYSTEM && outcome.result != DSC_ERR_TIMEOUT)
-        fail_msg("%d descriptors: %s", most, describe(rank, outcome).c_str());
+      if (outcome.result == DSC_OK || outcome.result == DSC_ERR_SYSTEM) continue;
+      // The other one ran out: TIMEOUT if it never came, PEER_LEFT if it gave up after it had come.
+      if ((outcome.result != DSC_ERR_TIMEOUT && outcome.result != DSC_ERR_PEER_LEFT) ||
+          crew.outcome(1 - rank, 0).result != DSC_ERR_SYSTEM)
+        fail_msg("%d descriptors: %s; %s", most, describe(rank, outcome).c_str(),
+                 describe(1 - rank, crew.outcome(1 - rank, 0)).c_str());
     }
     if (!crew.await_end_of_all(20'000 * slowdown()))
       fail_msg("%d descriptors%s", most, crew.describe().c_str());

@@ -157,10 +157,16 @@ void test_leaving_a_world_tells_who_waits(void**) {
   Outcome outcome;
   std::thread waiting([&] { outcome = fetched(server.endpoint().name(), key_of(nonce, 7), 5000); });
   ::usleep(100'000);
-  server.endpoint().withdraw_world(nonce);
+  ItemKey of_rank_2 = key_of(nonce, 7);
+  of_rank_2.rank = 2;
+  server.endpoint().publish(of_rank_2, make_item("stays").get());
+  server.endpoint().leave_world(nonce, 1);
   waiting.join();
   assert_int_equal(outcome.code, DSC_ERR_PEER_LEFT);
-  assert_non_null(std::strstr(outcome.text.c_str(), "rank 1 left"));
+  assert_non_null(std::strstr(outcome.text.c_str(), "rank 1 has left"));
+  const Outcome later = fetched(server.endpoint().name(), key_of(nonce, 8), 5000);
+  assert_int_equal(later.code, DSC_ERR_PEER_LEFT);
+  assert_string_equal(fetched(server.endpoint().name(), of_rank_2, 3000).text.c_str(), "stays");
 }
 
 void test_dead_owner(void**) {
@@ -263,7 +269,7 @@ void test_nothing_is_left(void**) {
         server.endpoint().publish(key_of(nonce, id), make_item("x").get());
         fetched(server.endpoint().name(), key_of(nonce, id), 3000);
       }
-      server.endpoint().withdraw_world(nonce);
+      server.endpoint().leave_world(nonce, 1);
     }
     if (round == 0) before = open_descriptors();
   }
