@@ -11,6 +11,8 @@ from clang.cindex import CursorKind, TypeKind
 LIBCLANG = "libclang-14.so.1"
 DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
 LABELS = ("Collective", "Blocking", "Ownership", "Threads")
+THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule)")
+HANDLE_RULE = re.compile(r"any thread|one thread at a time")
 
 
 def parse(root, header):
@@ -28,6 +30,7 @@ def parse(root, header):
         raise ValueError("the headers do not compile:\n" + "\n".join(errors))
     cursors = [c for c in unit.cursor.get_children() if is_public(c, include)]
     api = collect(cursors)
+    resolve_threads(api, include)
     problems = incomplete(api)
     if problems:
         raise ValueError("comments are incomplete:\n" + "\n".join(problems))
@@ -73,12 +76,19 @@ def add_typedef(api, cursor):
         if declaration.is_definition() or declaration.get_definition():
             api["structs"].append(struct(name, declaration.get_definition()))
         else:
-            api["handles"].append({"name": name, "brief": doc.brief, "header": header_of(cursor)})
+            api["handles"].append(handle(cursor, doc))
     elif target.kind == TypeKind.POINTER and target.get_pointee().kind == TypeKind.FUNCTIONPROTO:
         api["callbacks"].append(callback(cursor, target.get_pointee(), doc))
     else:
         alias = {"name": name, "type": spelling(target), "brief": doc.brief, "header": header_of(cursor)}
         api["aliases"].append(alias)
+
+
+def handle(cursor, doc):
+    """The brief ends with "Thread-safety: RULE.", which stands on its own in the result."""
+    brief, _, rule = doc.brief.partition(" Thread-safety: ")
+    header = header_of(cursor)
+    return {"name": cursor.spelling, "brief": brief, "header": header, "thread_safety": rule.rstrip(".")}
 
 
 def constant(cursor):
@@ -160,6 +170,25 @@ def spelling(type_):
     return re.sub(r"\s*(\*+|\[)", r"\1", type_.spelling).replace("*const", "* const")
 
 
+def resolve_threads(api, include):
+    """Puts the rule itself where a comment says "as dsc_x()" or "see the head of this file"."""
+    by_name = {entry["name"]: entry for entry in api["functions"]}
+    for entry in api["functions"]:
+        reference = re.match(r"as (dsc_\w+)\(\)", entry["threads"])
+        if reference and reference[1] in by_name:
+            entry["threads"] = by_name[reference[1]]["threads"]
+        elif entry["threads"].startswith("see the head of this file"):
+            entry["threads"] = head_rule(include / entry["header"])
+
+
+def head_rule(header):
+    """The paragraph "**Threads.** ..." at the head of a header, in one line; empty if there is none."""
+    head = Comment(header.read_text().partition("*/")[0])
+    found = [text for text in head.prose if text.startswith("**Threads.** ")]
+    text = found[0].removeprefix("**Threads.** ").rstrip(".") if found else ""
+    return text[:1].lower() + text[1:]
+
+
 def incomplete(api):
     """Lists what a function's comment must say and does not."""
     problems = []
@@ -170,6 +199,11 @@ def incomplete(api):
         for argument in entry["arguments"]:
             if not argument["direction"] or not argument["brief"]:
                 problems.append(f"  {entry['name']}: @param[in|out] {argument['name']} is missing")
+        if not THREAD_RULE.match(entry["threads"]):
+            problems.append(f"  {entry['name']}: threads: '{entry['threads']}' is no rule: any, or one at a time per ...")
+    for entry in api["handles"]:
+        if not HANDLE_RULE.match(entry["thread_safety"]):
+            problems.append(f"  {entry['name']}: the brief must end with 'Thread-safety: any thread' or '... one thread at a time'")
     for entry in api["structs"] + api["enums"] + api["handles"] + api["callbacks"]:
         if not entry["brief"]:
             problems.append(f"  {entry['name']}: a comment is missing")

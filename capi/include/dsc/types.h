@@ -144,11 +144,13 @@ enum dsc_average {
   DSC_AVERAGE_FORCE32 = 0x7fffffff
 };
 
-/** @brief A communicator: a group of ranks. Its value is an id, never an address. */
+/** @brief A communicator: a group of ranks. Its value is an id, never an address. Thread-safety: one thread
+ * at a time for its operations, any thread for queries, abort, time-out and destroy. */
 typedef struct dsc_comm dsc_comm_t;
-/** @brief One operation that was started and not waited for. */
+/** @brief One operation that was started and not waited for. Thread-safety: any thread, several at once. */
 typedef struct dsc_work dsc_work_t;
-/** @brief Reduces gradients in buckets while they are being computed. */
+/** @brief Reduces gradients in buckets while they are being computed. Thread-safety: one thread at a time for
+ * creation, begin and finish, any thread, several at once, for marking gradients and for queries. */
 typedef struct dsc_bucket_reducer dsc_bucket_reducer_t;
 
 #ifdef __cplusplus
