@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -41,6 +40,7 @@ UniqueFd take_reply(int fd, const ItemKey& key, bool& crowded) {
   ReplyWire wire{};
   UniqueFd item;
   const ssize_t got = receive_with_descriptor(fd, &wire, sizeof wire, item);
+  if (got < 0 && errno == EMFILE) fail_errno(errno, "taking a descriptor from rank %u", key.rank);
   if (got <= 0) return {};
   if (got != sizeof wire || wire.magic != kEndpointMagic || wire.wire_version != kEndpointVersion)
     fail(DSC_ERR_PROTOCOL, "the endpoint of rank %u answers, but is not libdsc (%zd bytes came)", key.rank,
@@ -48,9 +48,6 @@ UniqueFd take_reply(int fd, const ItemKey& key, bool& crowded) {
   crowded = wire.code == DSC_ERR_SYSTEM;
   if (crowded) return {};
   if (wire.code == DSC_ERR_PEER_LEFT) fail(DSC_ERR_PEER_LEFT, "rank %u has left the world", key.rank);
-  // The kernel drops a descriptor for which this process has no room.
-  if (wire.code == DSC_OK && !item && !UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)))
-    fail_errno(errno, "taking a descriptor from rank %u", key.rank);
   if (wire.code != DSC_OK || !item)
     fail(DSC_ERR_PROTOCOL, "the endpoint of rank %u answers %d without a descriptor", key.rank, wire.code);
   return item;

@@ -129,7 +129,9 @@ ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& desc
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {
       take_descriptor(message, descriptor);
-      return got;
+      if (descriptor || (message.msg_flags & MSG_CTRUNC) == 0) return got;
+      errno = EMFILE;  // the kernel drops a descriptor for which this process has no room
+      return -1;
     }
     if (errno != EINTR && errno != ECONNRESET) return got;
     // A reset says that the other side closed without reading us; what it sent before is still in the queue.

@@ -35,7 +35,8 @@ ssize_t send_message(int fd, const void* data, size_t bytes);
 // 0: the other side is gone; -1 with errno EAGAIN: nothing yet. A longer message is given as its true length.
 ssize_t receive_message(int fd, void* data, size_t bytes);
 
-// The same with one descriptor beside the bytes; -1: none. What comes is close-on-exec.
+// The same with one descriptor beside the bytes; -1: none. What comes is close-on-exec; -1 with errno EMFILE:
+// there was no room for it.
 ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descriptor);
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor);
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "comm/comm.hpp"
-#include "reducer/tensor.hpp"
+#include "comm/tensor.hpp"
 
 namespace dsc {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bucket_plan/plan.hpp"
-#include "reducer/tensor.hpp"
+#include "comm/tensor.hpp"
 
 namespace dsc {
 

@@ -10,9 +10,9 @@
 
 #include "base/mutex.hpp"
 #include "comm/comm.hpp"
+#include "comm/tensor.hpp"
 #include "reducer/bucket_layout.hpp"
 #include "reducer/memory_claims.hpp"
-#include "reducer/tensor.hpp"
 
 namespace dsc {
 

@@ -1,7 +1,7 @@
 #include "reducer/verify.hpp"
 
 #include "base/error.hpp"
-#include "reducer/agreement.hpp"
+#include "comm/agreement.hpp"
 
 namespace dsc {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/comm.hpp"
-#include "reducer/tensor.hpp"
+#include "comm/tensor.hpp"
 
 namespace dsc {
 

@@ -1,4 +1,4 @@
-#include "reducer/tensor.hpp"
+#include "comm/tensor.hpp"
 
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"

@@ -1,4 +1,4 @@
-#include "reducer/agreement.hpp"
+#include "comm/agreement.hpp"
 
 #include <algorithm>
 #include <string_view>
