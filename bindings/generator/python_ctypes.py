@@ -46,8 +46,8 @@ def emit(api):
     types = Types(api)
     parts = [HEAD, constants(api["constants"])]
     parts += [enum(entry) for entry in api["enums"]]
-    parts += [callback(entry, types) for entry in api["callbacks"]]
-    parts += [struct(entry, types) for entry in api["structs"]]
+    for entry in users_last(api["callbacks"] + api["structs"]):
+        parts.append((struct if "fields" in entry else callback)(entry, types))
     parts += [functions(api["functions"], types), LOAD]
     return "".join(parts)
 
@@ -63,7 +63,7 @@ class Types:
 
     def ctypes(self, c_type):
         """The ctypes expression for a C type; ValueError for one that this generator does not know."""
-        text = c_type.replace("const ", "").strip()
+        text = re.sub(r"\bconst\b", "", c_type).replace(" ", "")
         text = self.aliases.get(text, text)
         array = re.fullmatch(r"(\w+)\[(\d+)\]", text)
         if array:
@@ -91,6 +91,23 @@ class Types:
         if found.startswith("ctypes.c_char "):
             return "Bytes"
         return {"ctypes.c_char_p": "Bytes | None", "ctypes.c_void_p": "int | None"}.get(found, "Any")
+
+
+def users_last(entries):
+    """Puts every type after those that its fields or arguments name."""
+    placed, waiting = [], list(entries)
+    while waiting:
+        names = {entry["name"] for entry in waiting}
+        ready = next(entry for entry in waiting if not names & (named_in(entry) - {entry["name"]}))
+        placed.append(ready)
+        waiting.remove(ready)
+    return placed
+
+
+def named_in(entry):
+    """The words in the types of an entry's fields or arguments."""
+    parts = entry.get("fields") or entry.get("arguments")
+    return set(re.findall(r"\w+", " ".join(part["type"] for part in parts)))
 
 
 def class_name(c_name):
