@@ -58,13 +58,18 @@ class Comm {
   virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
   virtual std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) = 0;
 
+  // Collective: a group of the same ranks whose messages never wait for this one's. It is revoked and left
+  // together with this one.
+  virtual std::shared_ptr<Comm> make_channel(const std::string& name) = 0;
+
   // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
   virtual void* allocate_memory(size_t bytes) = 0;
 
-  virtual int timeout_ms() const noexcept = 0;               // any thread
-  virtual void set_timeout_ms(int timeout) noexcept = 0;     // any thread
-  virtual void abort() noexcept = 0;                         // any thread: revokes it on all ranks
-  virtual void leave() noexcept = 0;                         // any thread: this rank takes no further part
+  virtual int timeout_ms() const noexcept = 0;             // any thread
+  virtual void set_timeout_ms(int timeout) noexcept = 0;   // any thread
+  virtual void revoke(const Failure& cause) noexcept = 0;  // any thread: ends it on all ranks
+  virtual void abort() noexcept = 0;                       // any thread: revokes it, with this rank as cause
+  virtual void leave() noexcept = 0;                       // any thread: this rank takes no further part
   virtual bool finalized() const noexcept { return false; }  // any thread
   virtual void finalize() = 0;                               // collective
   virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world

@@ -162,7 +162,14 @@ void HostComm::abort() noexcept {
   cause.ranks = {rank()};
   cause.operation = "abort";
   cause.text = group_->describe_member(rank()) + " aborted the communicator";
+  revoke(cause);
+}
+
+void HostComm::revoke(const Failure& cause) noexcept {
   group_->revoke(cause);
+  MutexLock lock(channels_mutex_);
+  for (const auto& known : channels_)
+    if (const auto channel = known.lock()) channel->revoke(cause);
 }
 
 void HostComm::leave() noexcept {
@@ -179,6 +186,9 @@ void HostComm::leave() noexcept {
     group_->revoke(cause);
   }
   group_->leave();
+  MutexLock lock(channels_mutex_);
+  for (const auto& known : channels_)
+    if (const auto channel = known.lock()) channel->leave();
 }
 
 // The name is free for the next world as soon as the first rank leaves this one.

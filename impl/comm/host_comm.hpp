@@ -34,10 +34,12 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::shared_ptr<Work> start(const Call& call) override;
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
+  std::shared_ptr<Comm> make_channel(const std::string& name) override;
   void* allocate_memory(size_t bytes) override;
 
   int timeout_ms() const noexcept override { return timeout_ms_.load(); }
   void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
+  void revoke(const Failure& cause) noexcept override;
   void abort() noexcept override;
   void leave() noexcept override;
   bool finalized() const noexcept override { return finalized_.load(); }
@@ -87,6 +89,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Mutex lanes_mutex_;
   std::map<int32_t, Lane> send_lanes_ DSC_GUARDED_BY(lanes_mutex_);
   std::map<int32_t, Lane> recv_lanes_ DSC_GUARDED_BY(lanes_mutex_);
+  Mutex channels_mutex_;
+  std::vector<std::weak_ptr<Comm>> channels_ DSC_GUARDED_BY(channels_mutex_);
   std::atomic<bool> told_{false};  // a call on this rank has reported the failure
   std::atomic<bool> left_{false};
   std::atomic<bool> finalized_{false};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -136,6 +137,20 @@ std::shared_ptr<Comm> HostComm::create_group(std::span<const int32_t> ranks, con
     list += (list.empty() ? "ranks " : ", ") + std::to_string(rank);
   }
   return make_group(OpKind::kCreateGroup, hash, list, {ranks.begin(), ranks.end()}, next_id(), options);
+}
+
+std::shared_ptr<Comm> HostComm::make_channel(const std::string& name) {
+  std::vector<int32_t> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto channel = create_group(everybody, {name, timeout_ms()});
+  {
+    MutexLock lock(channels_mutex_);
+    std::erase_if(channels_, [](const auto& known) { return known.expired(); });
+    channels_.push_back(channel);
+  }
+  if (group_->revoked()) channel->revoke(group_->first_cause());
+  if (left_.load()) channel->leave();
+  return channel;
 }
 
 void* HostComm::allocate_memory(size_t bytes) {

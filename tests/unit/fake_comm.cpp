@@ -149,6 +149,10 @@ class FakeComm final : public dsc::Comm {
     dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
   }
 
+  std::shared_ptr<dsc::Comm> make_channel(const std::string&) override {
+    dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
+  }
+
   void* allocate_memory(size_t bytes) override {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
@@ -159,6 +163,7 @@ class FakeComm final : public dsc::Comm {
 
   int timeout_ms() const noexcept override { return shared_->timeout_ms; }
   void set_timeout_ms(int) noexcept override {}
+  void revoke(const dsc::Failure& cause) noexcept override { revoke(cause.code, cause.text); }
   void abort() noexcept override {
     revoke(DSC_ERR_REVOKED, "rank " + std::to_string(rank_) + " aborted the group");
   }
