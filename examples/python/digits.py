@@ -1,6 +1,6 @@
-"""The data and the network of train_digits.py: numpy alone, nothing in this file knows of other processes.
+"""The data and the network of the trainings: numpy alone, nothing in this file knows of other processes.
 
-train_alone() is an ordinary training loop; train_digits.py compares its own losses with the ones found here.
+train_alone() is an ordinary training loop; the programs compare their own losses with the ones found here.
 """
 
 import pathlib
@@ -28,6 +28,16 @@ def uniform(count, seed):
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
+def cross_entropy(scores, labels):
+    """Returns the mean cross entropy of softmax, and its gradient by the scores."""
+    scores = scores - scores.max(axis=1, keepdims=True)
+    sums = np.exp(scores).sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    grad = np.exp(scores) / sums
+    grad[rows, labels] -= 1.0
+    return (np.log(sums[:, 0]) - scores[rows, labels]).mean(), grad / len(labels)
+
+
 class Network:
     """Fully connected layers with tanh between them and softmax cross entropy at the end, in float64."""
 
@@ -48,13 +58,8 @@ class Network:
 
     def loss(self, scores, labels):
         """Returns the mean cross entropy, and keeps its gradient for backward()."""
-        scores = scores - scores.max(axis=1, keepdims=True)
-        sums = np.exp(scores).sum(axis=1, keepdims=True)
-        rows = np.arange(len(labels))
-        self.delta = np.exp(scores) / sums
-        self.delta[rows, labels] -= 1.0
-        self.delta /= len(labels)
-        return (np.log(sums[:, 0]) - scores[rows, labels]).mean()
+        loss, self.delta = cross_entropy(scores, labels)
+        return loss
 
     def backward(self):
         """Yields (parameter index, gradient) from the last parameter to the first, each as soon as it is known."""

@@ -7,7 +7,6 @@ Every rank holds the whole network and a shard of the images. Each step it compu
 batch; the bucket reducer averages the gradients of all ranks while the rest is still being computed.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -20,62 +19,12 @@ import numpy as np
 
 import digits
 import libdsc as dsc
-
-WANTED_ACCURACY = 0.95
-ALLOWED_DIFFERENCE = 1e-9
-
-
-def whole_number(lowest):
-    """Returns an argparse type: an integer that is lowest or more."""
-
-    def parse(text):
-        try:
-            number = int(text)
-        except ValueError:
-            number = lowest - 1
-        if number < lowest:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest}, got {text!r}")
-        return number
-
-    return parse
-
-
-def learning_rate(text):
-    """An argparse type: a finite number above 0."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0.0 < rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return rate
-
-
-def layer_widths(text):
-    """An argparse type: "64,32" becomes [64, 32]."""
-    return [whole_number(1)(width.strip()) for width in text.split(",")]
-
-
-class OptionParser(argparse.ArgumentParser):
-    """Explains a wrong option once, not once per rank."""
-
-    def error(self, message):
-        if os.environ.get("RANK", "0") != "0":
-            sys.exit(2)
-        super().error(message)
+import training
 
 
 def parse_options():
     """Reads the command line."""
-    parser = OptionParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=whole_number(1), default=12, help="passes over the images (%(default)s)")
-    parser.add_argument("--batch", type=whole_number(1), default=48, help="images per step, all ranks together (48)")
-    parser.add_argument("--lr", type=learning_rate, default=0.05, help="learning rate (%(default)s)")
-    parser.add_argument("--seed", type=whole_number(0), default=0, help="of weights and order (%(default)s)")
-    parser.add_argument("--hidden", type=layer_widths, default=[64, 32], help="widths of the hidden layers (64,32)")
-    parser.add_argument("--bucket-kib", type=whole_number(1), default=16, help="size of a gradient bucket (16)")
-    parser.add_argument("--compare", action="store_true", help="train in one process too and compare the losses")
-    return parser.parse_args()
+    return training.option_parser(__doc__.split("\n")[0], batch=48, hidden=[64, 32]).parse_args()
 
 
 class Trainer:
@@ -117,7 +66,7 @@ class Trainer:
     def epoch(self, number, progress):
         """Trains on this rank's shard once; returns the loss of every whole batch and the test accuracy."""
         images, labels = self.train
-        shard = np.asarray(epoch_order(self.world.size, self.world.rank, len(labels), self.options.seed + number))
+        shard = training.epoch_order(self.world.size, self.world.rank, len(labels), self.options.seed + number)
         losses = np.empty(self.steps)
         for step in range(self.steps):
             picked = shard[step * self.batch : (step + 1) * self.batch]
@@ -129,31 +78,6 @@ class Trainer:
         return losses, correct[0] / self.test_count
 
 
-def epoch_order(shards, shard, count, seed):
-    """Position p of the shuffled order belongs to shard p % shards, so equal parts make up one whole batch."""
-    return dsc.shard_indices(count, shards, shard, shuffle=True, seed=seed, drop_last=True)
-
-
-class Progress:
-    """Rank 0 prints a line per epoch, and a moving bar if there is a terminal to show it on."""
-
-    def __init__(self, rank, epochs):
-        self.shown, self.moving, self.epochs = rank == 0, sys.stdout.isatty(), epochs
-
-    def bar(self, number, part):
-        done = round(20 * (number + part) / self.epochs)
-        return f"epoch {number + 1:2d}/{self.epochs}  [{'#' * done}{'.' * (20 - done)}]"
-
-    def step(self, number, step, steps):
-        if self.shown and self.moving:
-            print(f"\r{self.bar(number, step / steps)}", end="", flush=True)
-
-    def epoch(self, number, loss, accuracy):
-        if self.shown:
-            start = "\r" if self.moving else ""
-            print(f"{start}{self.bar(number, 1)}  loss {loss:.6f}  test accuracy {accuracy:6.2%}", flush=True)
-
-
 def waited_and_moved(world, reducer):
     """Returns the library's own totals: nanoseconds waiting for other ranks, and nanoseconds moving data."""
     records = [*world.stats(), *reducer.stats()]
@@ -163,7 +87,7 @@ def waited_and_moved(world, reducer):
 def train_together(world, options, sizes, train, test):
     """Returns the loss of every step, the final accuracy, and this rank's times in milliseconds."""
     trainer = Trainer(world, options, sizes, train, test)
-    progress = Progress(world.rank, options.epochs)
+    progress = training.Progress(world.rank, options.epochs)
     losses = []
     world.barrier()
     before, started = waited_and_moved(world, trainer.reducer), time.perf_counter()
@@ -189,23 +113,6 @@ def print_times(world, times):
         print("* of every operation, also while the rank was computing: until all ranks had arrived, then to the end")
 
 
-def compare(world, options, sizes, train, losses):
-    """Rank 0 trains alone on the same batches; returns on all ranks the largest relative difference of a loss."""
-    worst = np.zeros(1)
-    if world.rank == 0:
-        count = len(train[1])
-        orders = [epoch_order(1, 0, count, options.seed + number) for number in range(options.epochs)]
-        steps = len(losses) // options.epochs
-        orders = [np.asarray(order)[: steps * options.batch] for order in orders]
-        _, expected = digits.train_alone(sizes, train, orders, options.batch, options.lr, options.seed)
-        worst[0] = np.max(np.abs(losses - expected) / np.abs(expected))
-        verdict = "equal" if worst[0] <= ALLOWED_DIFFERENCE else "DIFFERENT"
-        print(f"losses of {len(losses)} steps, {world.size} ranks and one process: largest relative difference")
-        print(f"  {worst[0]:.2e}, allowed {ALLOWED_DIFFERENCE:.0e}: {verdict}")
-    world.broadcast(worst, root=0)
-    return worst[0]
-
-
 def run(world, options):
     """Trains, reports, and returns the exit code: the same on all ranks."""
     train, test = digits.load()
@@ -215,19 +122,13 @@ def run(world, options):
     elif options.batch > len(train[1]):
         problem = f"--batch {options.batch} is more than the {len(train[1])} training images"
     if problem:
-        if world.rank == 0:
-            print(f"train_digits: {problem}", file=sys.stderr)
-        return 2
+        return training.refuse(world, "train_digits", problem)
     sizes = [train[0].shape[1], *options.hidden, digits.CLASSES]
     if world.rank == 0:
         print(f"{len(train[1])} images to train on, {len(test[1])} to test with; layers {sizes}; {world.size} ranks")
     losses, accuracy, times = train_together(world, options, sizes, train, test)
     print_times(world, times)
-    if world.rank == 0:
-        verdict = "reached" if accuracy >= WANTED_ACCURACY else "MISSED"
-        print(f"\ntest accuracy {accuracy:.2%}, at least {WANTED_ACCURACY:.0%} wanted: {verdict}", flush=True)
-    difference = compare(world, options, sizes, train, losses) if options.compare else 0.0
-    return int(not (accuracy >= WANTED_ACCURACY and difference <= ALLOWED_DIFFERENCE))
+    return training.judge(world, options, sizes, train, losses, accuracy)
 
 
 def main():
