@@ -14,14 +14,16 @@ typedef struct walk_step {
 } walk_step_t;
 
 /* One list per file, ended by NULL. */
-extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_reducer[];
+extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_reducer[],
+    walk_pipe[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {
   dsc_comm_t* world;
   dsc_work_t* work; /* complete */
   dsc_bucket_reducer_t* reducer;
-  void* memory; /* 4,096 bytes of dsc_mem_alloc() */
+  dsc_pipe_schedule_t* schedule; /* "1f1b", stage 1 of 4, 8 micro-batches */
+  void* memory;                  /* 4,096 bytes of dsc_mem_alloc() */
 } walk_world_t;
 
 extern walk_world_t walk_world;
@@ -32,7 +34,7 @@ void walk_check(const char* file, int line, const char* call, dsc_result_t expec
 /* The world still works: an all-reduce with the other rank. */
 void walk_world_works(void);
 
-typedef enum { WALK_COMM, WALK_WORK, WALK_REDUCER } walk_kind_t;
+typedef enum { WALK_COMM, WALK_WORK, WALK_REDUCER, WALK_SCHEDULE } walk_kind_t;
 
 /* Handles that are none of this kind: NULL, stale, of another kind, foreign bits. NULL only on request. */
 size_t walk_bad_handles(void);

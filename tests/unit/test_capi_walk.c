@@ -14,6 +14,7 @@ static const char* header_folder;
 static dsc_comm_t* stale_comm;
 static dsc_work_t* stale_work;
 static dsc_bucket_reducer_t* stale_reducer;
+static dsc_pipe_schedule_t* stale_schedule;
 
 void walk_expect(const char* file, int line, const char* condition, bool holds) {
   if (holds) return;
@@ -44,17 +45,19 @@ size_t walk_bad_handles(void) { return OWN_BAD + FOREIGN + BITS; }
 
 static void* wrong_kind(walk_kind_t kind, bool first) {
   if (kind == WALK_COMM) return first ? (void*)walk_world.work : (void*)walk_world.reducer;
-  if (kind == WALK_WORK) return first ? (void*)walk_world.world : (void*)walk_world.reducer;
+  if (kind == WALK_WORK) return first ? (void*)walk_world.schedule : (void*)walk_world.reducer;
   return first ? (void*)walk_world.world : (void*)walk_world.work;
 }
 
 static void* live(walk_kind_t kind) {
   if (kind == WALK_COMM) return walk_world.world;
+  if (kind == WALK_SCHEDULE) return walk_world.schedule;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
 static void* stale(walk_kind_t kind) {
   if (kind == WALK_COMM) return stale_comm;
+  if (kind == WALK_SCHEDULE) return stale_schedule;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -124,7 +127,7 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
 
 static void* other_rank(void* unused) {
   (void)unused;
-  walk_world_t mine = {NULL, NULL, NULL, NULL};
+  walk_world_t mine = {0};
   dsc_comm_t* group = NULL;
   dsc_bucket_reducer_t* second = NULL;
   intptr_t result = join_world(1, &mine.world);
@@ -148,8 +151,21 @@ void walk_world_works(void) { WALK(DSC_OK, say(SAY_WORKS)); }
 
 static pthread_t other_thread;
 
+static int make_schedules(void) {
+  dsc_pipe_schedule_options_t options;
+  if (dsc_pipe_schedule_options_init(&options, sizeof options) != DSC_OK) return -1;
+  options.name = "1f1b";
+  options.stages = 4;
+  options.stage = 1;
+  options.micro_batches = 8;
+  if (dsc_pipe_schedule_create(&options, &stale_schedule) != DSC_OK) return -1;
+  if (dsc_pipe_schedule_create(&options, &walk_world.schedule) != DSC_OK) return -1;
+  return dsc_pipe_schedule_destroy(stale_schedule) == DSC_OK ? 0 : -1;
+}
+
 static int set_up(void** state) {
   (void)state;
+  if (make_schedules() != 0) return -1;
   if (pthread_create(&other_thread, NULL, other_rank, NULL) != 0) return -1;
   if (join_world(0, &walk_world.world) != DSC_OK) return -1;
   if (make_objects(walk_world.world, &walk_world, &stale_comm, &stale_reducer) != DSC_OK) return -1;
@@ -170,6 +186,7 @@ static int set_up(void** state) {
 static int tear_down(void** state) {
   (void)state;
   void* result = NULL;
+  if (dsc_pipe_schedule_destroy(walk_world.schedule) != DSC_OK) return -1;
   if (say(SAY_END) != DSC_OK || dsc_finalize() != DSC_OK || pthread_join(other_thread, &result) != 0)
     return -1;
   return result == NULL ? 0 : -1;
@@ -177,7 +194,8 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure, walk_init, walk_comm, walk_operations, walk_reducer};
+static const walk_step_t* const lists[] = {walk_pure,       walk_init,    walk_comm,
+                                           walk_operations, walk_reducer, walk_pipe};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -210,6 +228,11 @@ static void operations_and_work(void** state) {
 static void reducers(void** state) {
   (void)state;
   walk_all(walk_reducer);
+}
+
+static void pipeline_schedules(void** state) {
+  (void)state;
+  walk_all(walk_pipe);
 }
 
 /* ---- the headers have no function that is not walked ---- */
@@ -271,6 +294,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(communicators),
       cmocka_unit_test(operations_and_work),
       cmocka_unit_test(reducers),
+      cmocka_unit_test(pipeline_schedules),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -7,7 +7,7 @@ import sys
 import source
 
 # Look up a name or a text, cannot throw, and have no result to return an error by.
-NO_FAIL = {"dsc_result_name", "dsc_last_error_message", "dsc_dtype_name", "dsc_op_name"}
+NO_FAIL = {"dsc_result_name", "dsc_last_error_message", "dsc_dtype_name", "dsc_op_name", "dsc_pipe_op_name"}
 GUARDED = re.compile(r"^[^{]*\{\s*return (dsc::)?guard(_pure)?\(\s*__func__,")
 
 found = []

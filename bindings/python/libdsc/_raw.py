@@ -129,6 +129,24 @@ class Average(IntEnum):
     PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
 
 
+class PipeOp(IntEnum):
+    """What an instruction asks for."""
+
+    LOAD_MICRO_BATCH = 1  # load inputs (first stage) or labels (last stage)
+    FORWARD = 2  # forward pass of one micro-batch
+    BACKWARD = 3  # backward pass of one micro-batch
+    BACKWARD_INPUT = 4  # the part of a backward pass that gives gradients of the inputs
+    BACKWARD_WEIGHT = 5  # the part of a backward pass that gives gradients of the weights
+    SEND_ACTIVATION = 6  # send the outputs to the next stage
+    RECV_ACTIVATION = 7  # receive the inputs from the previous stage
+    SEND_GRAD = 8  # send the gradients of the inputs to the previous stage
+    RECV_GRAD = 9  # receive the gradients of the outputs from the next stage
+    REDUCE_TIED_GRADS = 10  # sum the gradients of weights that several stages share
+    REDUCE_GRADS = 11  # reduce gradients over the data-parallel ranks
+    OPTIMIZER_STEP = 12  # update the weights
+    OVERLAP = 13  # a forward and a backward pass at once
+
+
 # Receives one log record.
 LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 
@@ -240,6 +258,50 @@ class InitOptions(ctypes.Structure):
         ("init_timeout_ms", ctypes.c_int32),
         ("timeout_ms", ctypes.c_int32),
         ("stall_timeout_ms", ctypes.c_int32),
+    ]
+
+
+class PipeInstruction(ctypes.Structure):
+    """One instruction. Fields that have no meaning for its op are -1."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    step: int  # 0 to steps - 1, never falling
+    op: int  # ::dsc_pipe_op
+    micro_batch: int  # 0 to micro_batches - 1
+    chunk: int  # part of the model on this stage, 0 to chunks - 1
+    buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
+    peer: int  # stage at the other end of a send or receive
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("step", ctypes.c_int64),
+        ("op", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("buffer", ctypes.c_int32),
+        ("peer", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class PipeScheduleOptions(ctypes.Structure):
+    """What a schedule is for. Fill with dsc_pipe_schedule_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    name: Bytes | None  # see dsc_pipe_schedule_create()
+    stages: int  # devices of the pipeline, 1 or more
+    stage: int  # whose instructions: 0 to stages - 1
+    micro_batches: int  # of a batch, 1 or more; may be fewer than stages
+    chunks: int  # parts of the model on every stage; default 1
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("stages", ctypes.c_int32),
+        ("stage", ctypes.c_int32),
+        ("micro_batches", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
     ]
 
 
@@ -552,6 +614,60 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "dsc_mem_free": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_op_name": (
+        ctypes.c_char_p,
+        [
+            ctypes.c_int32
+        ],
+    ),
+    "dsc_pipe_schedule_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_schedule_create": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_next": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeInstruction)
+        ],
+    ),
+    "dsc_pipe_schedule_reset": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_schedule_steps": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_pipe_schedule_step": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_pipe_schedule_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_pipe_schedule_destroy": (
         ctypes.c_int32,
         [
             ctypes.c_void_p

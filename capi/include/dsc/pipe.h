@@ -102,7 +102,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * Collective: no. Blocking: no. Ownership: options are copied. Threads: any.
  * Memory: a few words for the first three; one entry per instruction for the last two.
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which lists the known ones);
- * DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW when the last two
+ * are asked for more than 2^24 micro-batches times stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options,

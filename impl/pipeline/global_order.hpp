@@ -1,0 +1,28 @@
+// Puts the operations of all stages, and the messages between them, into one order.
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/compute_order.hpp"
+#include "pipeline/placement.hpp"
+
+namespace dsc {
+
+// Hears of everything in the common order. Neighbouring parts on one stage need no message.
+class OrderListener {
+ public:
+  virtual ~OrderListener() = default;
+  virtual void compute(int32_t stage, const Compute& op) = 0;
+  virtual void activation(int32_t from_part, int32_t micro_batch) = 0;  // to from_part + 1
+  virtual void gradient(int32_t from_part, int32_t micro_batch) = 0;    // to from_part - 1
+};
+
+// Runs all stages at once, each in its own order, with one unit of time for a forward pass and for each half
+// of a backward pass. A message moves when its receiver needs it for what it computes next and its sender is
+// between two operations; gradients before activations, because they free a buffer. Stages that each follow
+// their part of this order never wait for each other in a circle, even if every send waits for its receive.
+// Throws INVALID_ARG, naming stage and operation, if the orders can not be run or are not complete.
+void put_in_order(const ComputeOrder& order, const Placement& placement, int32_t micro_batches,
+                  OrderListener& listener);
+
+}  // namespace dsc

@@ -1,0 +1,36 @@
+// Which stage holds which part of the model. Parts are numbered as data flows through them.
+#pragma once
+
+#include <cstdint>
+
+namespace dsc {
+
+enum class PlacementShape {
+  kLoop,    // stages 0 to n - 1, then again 0 to n - 1
+  kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
+};
+
+class Placement {
+ public:
+  // stages x chunks must fit in 31 bits.
+  Placement(int32_t stages, int32_t chunks, PlacementShape shape)
+      : stages_(stages), chunks_(chunks), shape_(shape) {}
+
+  int32_t stages() const noexcept { return stages_; }
+  int32_t chunks() const noexcept { return chunks_; }
+  int32_t parts() const noexcept { return stages_ * chunks_; }
+  int32_t chunk(int32_t part) const noexcept { return part / stages_; }
+  int32_t stage(int32_t part) const noexcept { return turned(chunk(part), part % stages_); }
+  int32_t part(int32_t stage, int32_t chunk) const noexcept { return chunk * stages_ + turned(chunk, stage); }
+
+ private:
+  int32_t turned(int32_t chunk, int32_t index) const noexcept {
+    return shape_ == PlacementShape::kZigZag && chunk % 2 == 1 ? stages_ - 1 - index : index;
+  }
+
+  int32_t stages_;
+  int32_t chunks_;
+  PlacementShape shape_;
+};
+
+}  // namespace dsc

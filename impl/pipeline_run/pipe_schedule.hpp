@@ -1,0 +1,23 @@
+// What a schedule's handle stands for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "pipeline/ir.hpp"
+
+namespace dsc {
+
+class PipeSchedule {
+ public:
+  explicit PipeSchedule(std::unique_ptr<Schedule> instructions) : instructions_(std::move(instructions)) {}
+
+  Schedule& instructions() noexcept { return *instructions_; }
+
+  std::atomic<bool> in_call{false};  // one thread at a time moves it
+
+ private:
+  const std::unique_ptr<Schedule> instructions_;
+};
+
+}  // namespace dsc
