@@ -12,49 +12,13 @@
 #include "reducer/broadcast.hpp"
 #include "reducer/reducer.hpp"
 #include "reducer/verify.hpp"
+#include "tensors.hpp"
 
 namespace {
 
-constexpr size_t kFirstTensorSize = 56;
 constexpr size_t kFirstOptionsSize = 64;
-static_assert(sizeof(dsc_tensor_t) == kFirstTensorSize, "no padding, and nothing but appended fields");
 static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstOptionsSize,
               "no padding, and nothing but appended fields");
-
-dsc::Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
-  size_t own_size = 0;
-  std::memcpy(&own_size, given, sizeof own_size);
-  if (own_size != struct_size) {  // before anything of that size is read
-    dsc::fail(DSC_ERR_INVALID_ARG,
-              "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same", index, own_size,
-              struct_size);
-  }
-  const auto tensor = dsc::read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{},
-                                      kFirstTensorSize, "a tensor of the list");
-  if (tensor.ndim < 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
-  dsc::Tensor result;
-  result.data = tensor.data;
-  result.count = tensor.count;
-  result.has_shape = tensor.shape != nullptr;
-  if (tensor.shape) result.shape = {tensor.shape, static_cast<size_t>(tensor.ndim)};
-  result.name = tensor.name;
-  result.dtype = tensor.dtype;
-  result.device = tensor.device;
-  result.expect_sparse = tensor.expect_sparse;
-  return result;
-}
-
-// Elements lie as far apart as the caller's struct is large.
-std::vector<dsc::Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const char* name) {
-  std::vector<dsc::Tensor> result;
-  if (n == 0) return result;
-  dsc::require(tensors, name);
-  const size_t struct_size = tensors[0].struct_size;
-  const auto* bytes = reinterpret_cast<const std::byte*>(tensors);
-  for (size_t i = 0; i < n; ++i) result.push_back(read_tensor(bytes + i * struct_size, i, struct_size));
-  return result;
-}
 
 dsc_bucket_reducer_options_t default_options() {
   const dsc::ReducerOptions defaults;
@@ -98,7 +62,7 @@ dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
 dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params) {
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
-    dsc::verify_params(*inside, read_tensors(params, n_params, "params"));
+    dsc::verify_params(*inside, dsc::read_tensors(params, n_params, "params"));
   });
 }
 
@@ -106,7 +70,7 @@ dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tenso
                                      int32_t root, size_t buffer_bytes) {
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
-    dsc::broadcast_coalesced(*inside, read_tensors(tensors, n_tensors, "tensors"), root, buffer_bytes);
+    dsc::broadcast_coalesced(*inside, dsc::read_tensors(tensors, n_tensors, "tensors"), root, buffer_bytes);
   });
 }
 
@@ -123,7 +87,7 @@ dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* par
     if (reducer) *reducer = nullptr;
     dsc::CommCall inside(comm);
     dsc::require(reducer, "reducer");
-    const auto tensors = read_tensors(params, n_params, "params");
+    const auto tensors = dsc::read_tensors(params, n_params, "params");
     auto made = dsc::Reducer::create(*inside, tensors, read_options(options));
     *reducer = dsc::open_handle<dsc_bucket_reducer_t>(dsc::HandleKind::kBucketReducer, std::move(made));
   });

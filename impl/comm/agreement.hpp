@@ -12,6 +12,9 @@
 
 namespace dsc {
 
+// Collective: an all-gather of `bytes` bytes per rank; tag keeps different questions apart.
+void gather_verified(Comm& comm, uint64_t tag, const void* mine, void* all, size_t bytes);
+
 struct Disagreement {
   size_t line;             // first line that differs from rank 0's on some rank
   std::string expected;    // rank 0's; empty when its list is shorter

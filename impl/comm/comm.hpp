@@ -42,6 +42,10 @@ class Comm {
  public:
   virtual ~Comm() = default;
 
+  // Differs between any two communicators of this process, also after a world has ended and another has
+  // begun.
+  const uint64_t serial = next_serial();
+
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual uint64_t id() const noexcept = 0;
@@ -79,6 +83,12 @@ class Comm {
 
   // Set while a call is inside: one thread at a time per communicator.
   std::atomic<bool> in_call{false};
+
+ private:
+  static uint64_t next_serial() noexcept {
+    static std::atomic<uint64_t> latest{0};
+    return latest.fetch_add(1) + 1;
+  }
 };
 
 // Frees memory of Comm::allocate_memory(); throws INVALID_ARG when memory is not the start of such memory.

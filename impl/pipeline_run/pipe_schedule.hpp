@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "pipeline/ir.hpp"
+#include "pipeline_run/runner.hpp"
 
 namespace dsc {
 
@@ -14,10 +14,13 @@ class PipeSchedule {
 
   Schedule& instructions() noexcept { return *instructions_; }
 
+  PipeRunner& runner() noexcept { return runner_; }
+
   std::atomic<bool> in_call{false};  // one thread at a time moves it
 
  private:
   const std::unique_ptr<Schedule> instructions_;
+  PipeRunner runner_{*instructions_};
 };
 
 }  // namespace dsc

@@ -1,0 +1,98 @@
+#include "dsc/pipe_run.h"
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "pipe_call.hpp"
+#include "pipe_instruction.hpp"
+#include "tensors.hpp"
+
+namespace {
+
+constexpr size_t kFirstCallSize = 56;
+constexpr size_t kFirstCallbacksSize = 80;
+constexpr size_t kFirstOptionsSize = 40;
+static_assert(sizeof(dsc_pipe_call_t) == kFirstCallSize, "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
+              "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_pipe_run_options_t) == kFirstOptionsSize,
+              "no padding, and nothing but appended fields");
+
+class Callbacks final : public dsc::PipeActions {
+ public:
+  explicit Callbacks(const dsc_pipe_callbacks_t& table) : table_(table) {}
+
+  bool has(dsc::PipeOp op) const noexcept override { return find(op) != nullptr; }
+
+  int32_t carry_out(const dsc::Instruction& instruction, const dsc::PipeBuffers& buffers) override {
+    const dsc_pipe_instruction_t shown = dsc::public_instruction(instruction, sizeof(dsc_pipe_instruction_t));
+    const dsc_pipe_call_t call{.struct_size = sizeof(dsc_pipe_call_t),
+                               .instruction = &shown,
+                               .inputs = buffers.inputs,
+                               .outputs = buffers.outputs,
+                               .output_grads = buffers.output_grads,
+                               .input_grads = buffers.input_grads,
+                               .loss = buffers.loss};
+    return find(instruction.op)(table_.context, &call);
+  }
+
+ private:
+  dsc_pipe_callback_t find(dsc::PipeOp op) const noexcept {
+    switch (op) {
+      case dsc::PipeOp::kLoadMicroBatch:
+        return table_.load_micro_batch;
+      case dsc::PipeOp::kForward:
+        return table_.forward;
+      case dsc::PipeOp::kBackward:
+        return table_.backward;
+      case dsc::PipeOp::kBackwardInput:
+        return table_.backward_input;
+      case dsc::PipeOp::kBackwardWeight:
+        return table_.backward_weight;
+      case dsc::PipeOp::kReduceTiedGrads:
+        return table_.reduce_tied_grads;
+      case dsc::PipeOp::kReduceGrads:
+        return table_.reduce_grads;
+      case dsc::PipeOp::kOptimizerStep:
+        return table_.optimizer_step;
+      default:
+        return nullptr;
+    }
+  }
+
+  const dsc_pipe_callbacks_t table_;
+};
+
+dsc_pipe_run_options_t default_options() {
+  dsc_pipe_run_options_t options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
+  const auto options = dsc::read_sized(given, default_options(), kFirstOptionsSize, "options");
+  return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
+          .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs")};
+}
+
+}  // namespace
+
+dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,
+                          const dsc_pipe_callbacks_t* callbacks, const dsc_pipe_run_options_t* options,
+                          double* mean_loss) {
+  return dsc::guard(__func__, [&] {
+    const dsc::PipeScheduleCall inside(schedule);
+    const dsc::CommCall pipeline(comm);
+    dsc::require(callbacks, "callbacks");
+    Callbacks table(dsc::read_sized(callbacks, dsc_pipe_callbacks_t{}, kFirstCallbacksSize, "callbacks"));
+    const double mean = inside->runner().run(*pipeline, table, read_shapes(options));
+    if (mean_loss) *mean_loss = mean;
+  });
+}

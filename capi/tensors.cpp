@@ -1,0 +1,50 @@
+#include "tensors.hpp"
+
+#include <cstring>
+
+#include "base/options.hpp"
+#include "checks.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kFirstTensorSize = 56;
+static_assert(sizeof(dsc_tensor_t) == kFirstTensorSize, "no padding, and nothing but appended fields");
+
+Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
+  size_t own_size = 0;
+  std::memcpy(&own_size, given, sizeof own_size);
+  if (own_size != struct_size) {  // before anything of that size is read
+    fail(DSC_ERR_INVALID_ARG, "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same",
+         index, own_size, struct_size);
+  }
+  const auto tensor = read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, kFirstTensorSize,
+                                 "a tensor of the list");
+  if (tensor.ndim < 0)
+    fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
+  Tensor result;
+  result.data = tensor.data;
+  result.count = tensor.count;
+  result.has_shape = tensor.shape != nullptr;
+  if (tensor.shape) result.shape = {tensor.shape, static_cast<size_t>(tensor.ndim)};
+  result.name = tensor.name;
+  result.dtype = tensor.dtype;
+  result.device = tensor.device;
+  result.expect_sparse = tensor.expect_sparse;
+  return result;
+}
+
+}  // namespace
+
+// Elements lie as far apart as the caller's struct is large.
+std::vector<Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const char* name) {
+  std::vector<Tensor> result;
+  if (n == 0) return result;
+  require(tensors, name);
+  const size_t struct_size = tensors[0].struct_size;
+  const auto* bytes = reinterpret_cast<const std::byte*>(tensors);
+  for (size_t i = 0; i < n; ++i) result.push_back(read_tensor(bytes + i * struct_size, i, struct_size));
+  return result;
+}
+
+}  // namespace dsc

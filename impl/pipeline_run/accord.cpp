@@ -1,0 +1,98 @@
+#include "pipeline_run/accord.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "bootstrap/hash.hpp"
+#include "comm/agreement.hpp"
+#include "comm/tensor.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kTag = 0x65706970;  // "pipe": keeps these apart from other all-gathers of descriptions
+
+struct Summary {
+  uint64_t schedule;
+  uint64_t inputs;
+  uint64_t outputs;
+  uint64_t bytes;
+  int32_t code;
+  int32_t fresh;
+};
+
+struct Words {
+  std::array<char, 384> text;
+  std::array<char, 128> schedule;
+  std::array<char, 256> inputs;
+  std::array<char, 256> outputs;
+};
+
+template <typename T>
+std::vector<T> gather(Comm& comm, const T& mine) {
+  std::vector<T> all(static_cast<size_t>(comm.size()));
+  gather_verified(comm, kTag, &mine, all.data(), sizeof mine);
+  return all;
+}
+
+template <size_t N>
+void copy_words(std::array<char, N>& target, const std::string& words) {
+  std::snprintf(target.data(), N, "%s", clipped(words, N - 1).c_str());
+}
+
+template <size_t N>
+std::string words_of(const std::array<char, N>& source) {
+  return {source.data(), strnlen(source.data(), N)};
+}
+
+bool fits(const std::vector<Summary>& all) {
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].code != DSC_OK || all[rank].schedule != all[0].schedule ||
+        (rank > 0 && all[rank].inputs != all[rank - 1].outputs))
+      return false;
+  return true;
+}
+
+// The first thing that does not fit; all ranks find the same one.
+[[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words) {
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].code != DSC_OK)
+      fail(all[rank].code, "rank %zu: %s", rank, words_of(words[rank].text).c_str());
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].schedule != all[0].schedule)
+      fail(DSC_ERR_MISMATCH, "the stages disagree about the schedule: rank 0 runs %s, rank %zu runs %s",
+           words_of(words[0].schedule).c_str(), rank, words_of(words[rank].schedule).c_str());
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].inputs != all[rank - 1].outputs)
+      fail(DSC_ERR_MISMATCH, "the outputs of rank %zu are %s, but the inputs of rank %zu are %s", rank - 1,
+           words_of(words[rank - 1].outputs).c_str(), rank, words_of(words[rank].inputs).c_str());
+  fail(DSC_ERR_INTERNAL, "the stages do not fit, and it is not known why");
+}
+
+}  // namespace
+
+PipeAccord agree(Comm& comm, const PipeIntent& intent) {
+  const Summary mine{fnv1a(intent.schedule), fnv1a(intent.inputs), fnv1a(intent.outputs),
+                     intent.bytes,           intent.code,          intent.fresh};
+  const std::vector<Summary> all = gather(comm, mine);
+  if (!fits(all)) {
+    Words words{};
+    copy_words(words.text, intent.text);
+    copy_words(words.schedule, intent.schedule);
+    copy_words(words.inputs, intent.inputs);
+    copy_words(words.outputs, intent.outputs);
+    explain(all, gather(comm, words));
+  }
+  PipeAccord accord{0, false};
+  for (const Summary& one : all) {
+    accord.bytes = std::max<size_t>(accord.bytes, one.bytes);
+    accord.fresh = accord.fresh || one.fresh != 0;
+  }
+  return accord;
+}
+
+}  // namespace dsc
