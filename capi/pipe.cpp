@@ -71,15 +71,8 @@ dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule, dsc_pipe_inst
     const size_t size = instruction_size(instruction);
     dsc::Instruction next;
     if (!inside->instructions().next(next)) return DSC_DONE;
-    const dsc_pipe_instruction_t made{.struct_size = size,
-                                      .step = next.step,
-                                      .op = static_cast<int32_t>(next.op),
-                                      .micro_batch = next.micro_batch,
-                                      .chunk = next.chunk,
-                                      .buffer = next.buffer,
-                                      .peer = next.peer,
-                                      .reserved = 0};
-    *instruction = made;  // of the first release's size; a caller's longer struct keeps its tail
+    *instruction = dsc::public_instruction(
+        next, size);  // of the first release's size; a caller's longer struct keeps its tail
     return DSC_OK;
   });
 }

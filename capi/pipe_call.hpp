@@ -1,7 +1,8 @@
-// What a call that moves a schedule does first: finds it, and keeps other threads out.
+// Calls on a schedule, and an instruction as callers see it.
 #pragma once
 
-#include "base/handle_table.hpp"
+#include "dsc/pipe.h"
+#include "exclusive_call.hpp"
 #include "pipeline_run/pipe_schedule.hpp"
 
 namespace dsc {
@@ -10,21 +11,18 @@ inline Pinned<PipeSchedule> pin_pipe_schedule(const void* handle) {
   return Pinned<PipeSchedule>(HandleKind::kPipeSchedule, handle);
 }
 
-class PipeScheduleCall {
- public:
-  explicit PipeScheduleCall(const void* handle) : schedule_(HandleKind::kPipeSchedule, handle) {
-    if (schedule_->in_call.exchange(true, std::memory_order_acquire))
-      fail(DSC_ERR_BUSY, "another thread is inside a call on this schedule");
-  }
-  ~PipeScheduleCall() { schedule_->in_call.store(false, std::memory_order_release); }
-  PipeScheduleCall(const PipeScheduleCall&) = delete;
-  PipeScheduleCall& operator=(const PipeScheduleCall&) = delete;
+using PipeScheduleCall = ExclusiveCall<PipeSchedule, HandleKind::kPipeSchedule>;
 
-  PipeSchedule* operator->() const noexcept { return schedule_.get(); }
-  PipeSchedule& operator*() const noexcept { return *schedule_; }
-
- private:
-  Pinned<PipeSchedule> schedule_;
-};
+inline dsc_pipe_instruction_t public_instruction(const Instruction& instruction,
+                                                 size_t struct_size) noexcept {
+  return {.struct_size = struct_size,
+          .step = instruction.step,
+          .op = static_cast<int32_t>(instruction.op),
+          .micro_batch = instruction.micro_batch,
+          .chunk = instruction.chunk,
+          .buffer = instruction.buffer,
+          .peer = instruction.peer,
+          .reserved = 0};
+}
 
 }  // namespace dsc

@@ -5,7 +5,6 @@
 #include "checks.hpp"
 #include "comm_call.hpp"
 #include "pipe_call.hpp"
-#include "pipe_instruction.hpp"
 #include "tensors.hpp"
 
 namespace {

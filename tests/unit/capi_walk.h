@@ -20,7 +20,8 @@ extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {
   dsc_comm_t* world;
-  dsc_work_t* work; /* complete */
+  dsc_comm_t* alone; /* a group of this rank */
+  dsc_work_t* work;  /* complete */
   dsc_bucket_reducer_t* reducer;
   dsc_pipe_schedule_t* schedule; /* "1f1b", stage 1 of 4, 8 micro-batches */
   void* memory;                  /* 4,096 bytes of dsc_mem_alloc() */

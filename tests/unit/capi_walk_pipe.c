@@ -4,6 +4,7 @@
 #include "capi_walk.h"
 
 #define S walk_world.schedule
+#define W walk_world.alone
 
 static dsc_pipe_schedule_options_t right_options(void) {
   dsc_pipe_schedule_options_t options;
@@ -127,10 +128,72 @@ static void destroy(void) {
   WALK(DSC_OK, dsc_pipe_schedule_destroy(NULL));
 }
 
+static void run_options_init(void) {
+  dsc_pipe_run_options_t options;
+  memset(&options, 0x77, sizeof options);
+  WALK_INVALID(dsc_pipe_run_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_pipe_run_options_init(&options, sizeof options - 1));
+  WALK(DSC_OK, dsc_pipe_run_options_init(&options, sizeof options));
+  EXPECT(options.struct_size == sizeof options && options.inputs == NULL && options.n_outputs == 0);
+}
+
+static int32_t do_nothing(void* context, const dsc_pipe_call_t* call) {
+  (void)context;
+  return call->loss == NULL ? 0 : 1;
+}
+
+static int32_t right_forward(void* context, const dsc_pipe_call_t* call) {
+  (void)context;
+  *call->loss = 2.5;
+  return 0;
+}
+
+static void run(void) {
+  dsc_pipe_schedule_options_t one_stage = right_options();
+  one_stage.stages = 1;
+  one_stage.stage = 0;
+  one_stage.name = "data_parallel";
+  dsc_pipe_schedule_t* schedule = NULL;
+  WALK(DSC_OK, dsc_pipe_schedule_create(&one_stage, &schedule));
+  dsc_pipe_callbacks_t callbacks = {.struct_size = sizeof callbacks};
+  dsc_pipe_run_options_t options;
+  WALK(DSC_OK, dsc_pipe_run_options_init(&options, sizeof options));
+  double mean = 99;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_run(bad, W, &callbacks, &options, &mean));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_pipe_run(schedule, bad, &callbacks, &options, &mean));
+  WALK_INVALID(dsc_pipe_run(schedule, W, NULL, &options, &mean));
+  callbacks.struct_size = sizeof callbacks - 1;
+  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean));
+  callbacks.struct_size = sizeof callbacks;
+  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean)); /* nothing to call */
+  options.struct_size = 1;
+  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean));
+  options.struct_size = sizeof options;
+  options.n_inputs = 1;
+  WALK_INVALID(dsc_pipe_run(schedule, W, &callbacks, &options, &mean));
+  options.n_inputs = 0;
+  callbacks.load_micro_batch = callbacks.forward = callbacks.backward = do_nothing;
+  callbacks.reduce_grads = callbacks.optimizer_step = do_nothing;
+  WALK_INVALID(dsc_pipe_run(S, W, &callbacks, &options, &mean)); /* a stage of another pipeline */
+  EXPECT(mean == 99);
+  callbacks.forward = right_forward;
+  WALK(DSC_OK, dsc_pipe_run(schedule, W, &callbacks, NULL, &mean));
+  EXPECT(mean == 2.5);
+  WALK(DSC_OK, dsc_pipe_run(schedule, W, &callbacks, &options, NULL));
+  WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
+}
+
 const walk_step_t walk_pipe[] = {
-    {"dsc_pipe_op_name", op_name},          {"dsc_pipe_schedule_options_init", options_init},
-    {"dsc_pipe_schedule_create", create},   {"dsc_pipe_schedule_next", next},
-    {"dsc_pipe_schedule_reset", reset},     {"dsc_pipe_schedule_steps", steps},
-    {"dsc_pipe_schedule_step", step},       {"dsc_pipe_schedule_buffers", buffers},
-    {"dsc_pipe_schedule_destroy", destroy}, {NULL, NULL},
+    {"dsc_pipe_op_name", op_name},
+    {"dsc_pipe_schedule_options_init", options_init},
+    {"dsc_pipe_schedule_create", create},
+    {"dsc_pipe_schedule_next", next},
+    {"dsc_pipe_schedule_reset", reset},
+    {"dsc_pipe_schedule_steps", steps},
+    {"dsc_pipe_schedule_step", step},
+    {"dsc_pipe_schedule_buffers", buffers},
+    {"dsc_pipe_run_options_init", run_options_init},
+    {"dsc_pipe_run", run},
+    {"dsc_pipe_schedule_destroy", destroy},
+    {NULL, NULL},
 };

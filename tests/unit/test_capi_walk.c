@@ -119,6 +119,9 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
   float data[16] = {0};
   describe_parameters(tensors, data);
   int result = dsc_comm_split(world, 0, 0, NULL, group);
+  int32_t rank = 0;
+  if (result == DSC_OK) result = dsc_comm_rank(world, &rank);
+  if (result == DSC_OK) result = dsc_comm_split(world, rank, 0, NULL, &made->alone);
   if (result == DSC_OK) result = dsc_mem_alloc(world, 4096, DSC_MEMORY_HOST, &made->memory);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, &made->reducer);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, second);

@@ -359,6 +359,78 @@ class BucketReducerOptions(ctypes.Structure):
     ]
 
 
+class PipeCall(ctypes.Structure):
+    """What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's options."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    instruction: Any  # what is asked for
+    inputs: Any  # activations from the previous stage; NULL on the first stage and without a buffer
+    outputs: Any  # forward writes activations for the next stage; NULL on the last stage and without a buffer
+    output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
+    loss: Any  # forward on the last stage writes the micro-batch's loss; else NULL
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("instruction", ctypes.POINTER(PipeInstruction)),
+        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("output_grads", ctypes.POINTER(ctypes.c_void_p)),
+        ("input_grads", ctypes.POINTER(ctypes.c_void_p)),
+        ("loss", ctypes.POINTER(ctypes.c_double)),
+    ]
+
+
+# Carries out one instruction: returns 0, or another number to end the run on all ranks.
+PipeCallback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
+
+
+class PipeCallbacks(ctypes.Structure):
+    """What a run calls; those that its schedule does not need may be NULL."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    context: int | None  # handed to every callback
+    load_micro_batch: Any  # inputs on the first stage, labels on the last
+    forward: Any  # from inputs to outputs or loss
+    backward: Any  # from output_grads to input_grads; adds up gradients of weights
+    backward_input: Any  # the first half of a split backward pass
+    backward_weight: Any  # its second half
+    reduce_tied_grads: Any  # for example a sum over the stages that share weights
+    reduce_grads: Any  # for example dsc_bucket_reducer_finish()
+    optimizer_step: Any  # updates the weights
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("load_micro_batch", PipeCallback),
+        ("forward", PipeCallback),
+        ("backward", PipeCallback),
+        ("backward_input", PipeCallback),
+        ("backward_weight", PipeCallback),
+        ("reduce_tied_grads", PipeCallback),
+        ("reduce_grads", PipeCallback),
+        ("optimizer_step", PipeCallback),
+    ]
+
+
+class PipeRunOptions(ctypes.Structure):
+    """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
+    n_inputs: int  # tensors of inputs; 0 on the first stage, else 1 or more
+    outputs: Any  # what the next stage receives, data unused; NULL on the last stage
+    n_outputs: int  # tensors of outputs; 0 on the last stage, else 1 or more
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("inputs", ctypes.POINTER(Tensor)),
+        ("n_inputs", ctypes.c_size_t),
+        ("outputs", ctypes.POINTER(Tensor)),
+        ("n_outputs", ctypes.c_size_t),
+    ]
+
+
 # name: (result, arguments)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_bucket_plan": (
@@ -751,6 +823,19 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_run_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeRunOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_run": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(PipeCallbacks), ctypes.POINTER(PipeRunOptions),
+            ctypes.POINTER(ctypes.c_double)
         ],
     ),
     "dsc_version": (

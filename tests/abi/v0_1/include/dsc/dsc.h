@@ -12,6 +12,8 @@
 #include <dsc/init.h>
 #include <dsc/log.h>
 #include <dsc/memory.h>
+#include <dsc/pipe.h>
+#include <dsc/pipe_run.h>
 #include <dsc/reducer.h>
 #include <dsc/types.h>
 #include <dsc/version.h>

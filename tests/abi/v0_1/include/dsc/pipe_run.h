@@ -1,0 +1,111 @@
+/**
+ * @file pipe_run.h
+ * @brief Carries out a pipeline schedule: callbacks compute, and the library sends and receives between them.
+ */
+#ifndef DSC_PIPE_RUN_H
+#define DSC_PIPE_RUN_H
+
+#include <dsc/pipe.h>
+#include <dsc/reducer.h>
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
+ * options. */
+typedef struct dsc_pipe_call {
+  size_t struct_size;                        /**< size of this struct as the library compiled it */
+  const dsc_pipe_instruction_t* instruction; /**< what is asked for */
+  void* const*
+      inputs; /**< activations from the previous stage; NULL on the first stage and without a buffer */
+  void* const* outputs; /**< forward writes activations for the next stage; NULL on the last stage and without
+                           a buffer */
+  void* const* output_grads; /**< gradients of outputs, for backward to read; NULL where outputs is. An entry
+                                is NULL for a tensor of an integer type, which has no gradient */
+  void* const*
+      input_grads; /**< backward writes gradients of inputs; NULL where inputs is, entries as above */
+  double* loss;    /**< forward on the last stage writes the micro-batch's loss; else NULL */
+} dsc_pipe_call_t;
+
+/**
+ * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks.
+ *
+ * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's: inputs, outputs
+ * and their gradients stay as they are from forward to the end of the backward pass of that micro-batch, and
+ * no longer. A C++ exception counts as a failure. It may call the library, except on the communicator and the
+ * schedule of the run.
+ */
+typedef int32_t (*dsc_pipe_callback_t)(void* context, const dsc_pipe_call_t* call);
+
+/** @brief What a run calls; those that its schedule does not need may be NULL. */
+typedef struct dsc_pipe_callbacks {
+  size_t struct_size;                   /**< size of this struct as the caller compiled it */
+  void* context;                        /**< handed to every callback */
+  dsc_pipe_callback_t load_micro_batch; /**< inputs on the first stage, labels on the last */
+  dsc_pipe_callback_t forward;          /**< from inputs to outputs or loss */
+  dsc_pipe_callback_t backward;         /**< from output_grads to input_grads; adds up gradients of weights */
+  dsc_pipe_callback_t backward_input;   /**< the first half of a split backward pass */
+  dsc_pipe_callback_t backward_weight;  /**< its second half */
+  dsc_pipe_callback_t reduce_tied_grads; /**< for example a sum over the stages that share weights */
+  dsc_pipe_callback_t reduce_grads;      /**< for example dsc_bucket_reducer_finish() */
+  dsc_pipe_callback_t optimizer_step;    /**< updates the weights */
+} dsc_pipe_callbacks_t;
+
+/** @brief Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init(). */
+typedef struct dsc_pipe_run_options {
+  size_t struct_size;          /**< size of this struct as the caller compiled it */
+  const dsc_tensor_t* inputs;  /**< what the previous stage sends, data unused; NULL on the first stage */
+  size_t n_inputs;             /**< tensors of inputs; 0 on the first stage, else 1 or more */
+  const dsc_tensor_t* outputs; /**< what the next stage receives, data unused; NULL on the last stage */
+  size_t n_outputs;            /**< tensors of outputs; 0 on the last stage, else 1 or more */
+} dsc_pipe_run_options_t;
+
+/**
+ * @brief Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage has.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_pipe_run_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size);
+
+/**
+ * @brief Runs a schedule from its first to its last instruction: calls the callbacks, and sends and receives
+ * activations and gradients between them.
+ *
+ * Rank s of comm is stage s. Activations and gradients travel on a channel each, made by the first run of a
+ * schedule on a communicator together with the buffers, in shared memory; later runs with the same shapes use
+ * them again. All tensors of one end of a stage are one message.
+ *
+ * Before the first callback all ranks compare schedules and shapes; what does not fit is the same error on
+ * all ranks, and nothing has happened. A failure after that (a callback, a message, a rank that dies) revokes
+ * comm: every rank returns the first cause.
+ *
+ * @param[in] schedule the stage's schedule; its position becomes the end
+ * @param[in] comm communicator of the pipeline's stages
+ * @param[in] callbacks what to call; used during the call only
+ * @param[in] options shapes; NULL for a pipeline of one stage
+ * @param[out] mean_loss mean of what the last stage's forward passes wrote, on all ranks; may be NULL
+ *
+ * Collective: yes. Blocking: until all stages have run. Each message has the communicator's time-out.
+ * Ownership: everything that is passed in must live until it returns. Threads: one at a time per communicator
+ * and schedule; dsc_comm_abort() from any thread ends it.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
+ * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
+ * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and
+ * the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,
+                                  const dsc_pipe_callbacks_t* callbacks,
+                                  const dsc_pipe_run_options_t* options, double* mean_loss);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_PIPE_RUN_H */
