@@ -37,22 +37,28 @@ def on_main_thread() -> bool:
 
 
 def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
-    """Calls a function of the library that blocks; stop(), from any thread, has to make it return."""
+    """Calls a function of the library that blocks; stop(), from any thread, has to make it return.
+
+    A callback of one call may make another; Ctrl-C then ends the inner one, whose exception ends the outer one.
+    """
     global _stop, _interrupts, _previous
     if not on_main_thread():
         return function(*arguments)  # type: ignore[no-any-return]
     if _write_end < 0:
         _start()
-    _previous = signal.set_wakeup_fd(_write_end)
-    _stop, _interrupts = stop, 0
+    outer = _stop
+    if outer is None:
+        _previous, _interrupts = signal.set_wakeup_fd(_write_end), 0
+    _stop = stop
     try:
         return function(*arguments)  # type: ignore[no-any-return]
     except BaseException:
         stop()
         raise
     finally:
-        _stop = None
-        signal.set_wakeup_fd(_previous)
+        _stop = outer
+        if outer is None:
+            signal.set_wakeup_fd(_previous)
 
 
 def _start() -> None:
@@ -87,6 +93,14 @@ def _interrupt() -> None:
     stop = _stop
     if stop is not None and (_interrupts > 1 or signal.getsignal(signal.SIGINT) is signal.default_int_handler):
         stop()
+
+
+def interrupted() -> bool:
+    """Says whether a Ctrl-C that has to raise came during the latest call.
+
+    It may have been raised where a callback begins, before anything there could catch it, and be lost.
+    """
+    return on_main_thread() and _interrupts > 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def let_own_signal_come() -> None:
