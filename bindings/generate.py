@@ -13,7 +13,7 @@ import difflib
 import pathlib
 import sys
 
-from generator import api_json, python_ctypes
+from generator import api_json, python_ctypes, rust_ffi
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = "capi/include/dsc/dsc.h"
@@ -22,6 +22,7 @@ HEADER = "capi/include/dsc/dsc.h"
 OUTPUTS = {
     "bindings/api.json": api_json.emit,
     "bindings/python/libdsc/_raw.py": python_ctypes.emit,
+    "bindings/rust/dsc-sys/src/ffi.rs": rust_ffi.emit,
 }
 
 

@@ -1,0 +1,118 @@
+//! Operations that return when they are complete.
+
+use std::ptr;
+
+use crate::comm::Comm;
+use crate::data::{Data, DataMut};
+use crate::error::Result;
+use crate::numbers::Op;
+use crate::operation::launch;
+use crate::request::{self, Request};
+
+/// # Operations
+///
+/// They return when this rank's buffers are final and no other rank touches them. Wrong arguments are found before
+/// anything happens, and have no effect on other ranks. Failures that revoke the communicator on all ranks
+/// ([`Timeout`](crate::ErrorCode::Timeout), [`PeerDead`](crate::ErrorCode::PeerDead),
+/// [`Mismatch`](crate::ErrorCode::Mismatch) and the like) leave the output unspecified. Results are the same bits on
+/// all ranks and in every run.
+impl Comm {
+    /// Combines the elements of all ranks; every rank gets the result in place.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut x = [1.0f32, 2.0, 3.0];
+    /// world.all_reduce(&mut x, dsc::Op::Avg)?;
+    /// let mut largest = world.rank() as i64; // a single number is fine too
+    /// world.all_reduce(&mut largest, dsc::Op::Max)?;
+    /// assert_eq!((x, largest), ([1.0, 2.0, 3.0], world.size() as i64 - 1));
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn all_reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+        self.run(request::all_reduce(data, op))
+    }
+
+    /// Combines the elements of all ranks; every rank gets the result in `recv`.
+    pub fn all_reduce_into<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::all_reduce_into(send, recv, op))
+    }
+
+    /// Copies the root's elements to all ranks, in place.
+    pub fn broadcast<B: DataMut + ?Sized>(&self, data: &mut B, root: usize) -> Result<()> {
+        self.run(request::broadcast(data, root))
+    }
+
+    /// Copies the elements of the root's `send` into the `recv` of all ranks; `send` is ignored elsewhere.
+    pub fn broadcast_into<S, R>(&self, send: &S, recv: &mut R, root: usize) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::broadcast_into(send, recv, root))
+    }
+
+    /// Gathers the elements of every rank, in rank order: `recv` has [`size`](Comm::size) times as many as `send`.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut ranks = vec![0u64; world.size()];
+    /// world.all_gather(&(world.rank() as u64), &mut ranks)?;
+    /// assert_eq!(ranks, (0..world.size() as u64).collect::<Vec<_>>());
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn all_gather<S, R>(&self, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::all_gather(send, recv))
+    }
+
+    /// Gathers the parts of every rank: rank r gives part r of `data`, and gets all others.
+    pub fn all_gather_in_place<B: DataMut + ?Sized>(&self, data: &mut B) -> Result<()> {
+        self.run(request::all_gather_in_place(data))
+    }
+
+    /// Combines the elements of all ranks; rank r gets part r: `send` has [`size`](Comm::size) times as many as `recv`.
+    pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::reduce_scatter(send, recv, op))
+    }
+
+    /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
+    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+        self.run(request::reduce_scatter_in_place(data, op))
+    }
+
+    /// Waits until all ranks have called it.
+    pub fn barrier(&self) -> Result<()> {
+        self.run(request::barrier())
+    }
+
+    /// Sends to one rank; complete when the receiver has the elements, whatever the size.
+    pub fn send<B: Data + ?Sized>(&self, data: &B, peer: usize) -> Result<()> {
+        self.run(request::send(data, peer))
+    }
+
+    /// Receives from one rank, which sends as many elements of the same type.
+    pub fn recv<B: DataMut + ?Sized>(&self, data: &mut B, peer: usize) -> Result<()> {
+        self.run(request::recv(data, peer))
+    }
+
+    fn run<B>(&self, mut request: Request<B>) -> Result<()> {
+        let (send, recv) = (request.spans)(&mut request.buffers);
+        // SAFETY: without a work object the call ends before the buffers, which the request holds until then.
+        unsafe { launch(self, request.operation, send, recv, ptr::null_mut()) }
+    }
+}

@@ -1,0 +1,249 @@
+//! Communicators: queries, life and failure.
+
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::raw::c_char;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dsc_sys as sys;
+
+use crate::convert::{c_string, number};
+use crate::error::{check, Error, Result};
+use crate::handles::CommHandle;
+use crate::numbers::{Backend, ErrorCode};
+use crate::stats::{read_stats, OpStats};
+use crate::watch::Watch;
+
+/// A group of ranks, and the operations on it.
+///
+/// The world comes from [`init`](crate::init), smaller groups from [`split`](Comm::split) and
+/// [`create_group`](Comm::create_group). All ranks call a communicator's collective operations in the same order.
+///
+/// # Threads
+///
+/// A communicator takes one thread at a time, so `Comm` is [`Send`] and not [`Sync`]; threads that communicate at once
+/// split a communicator for each. What the library allows from any thread, such as ending an operation that another
+/// thread is blocked in, is in [`Watch`].
+///
+/// ```compile_fail
+/// fn shared<T: Sync>() {}
+/// shared::<dsc::Comm>();
+/// ```
+///
+/// # Ending
+///
+/// [`finalize`](Comm::finalize) waits for all ranks. A communicator that is just dropped, for example while a panic
+/// unwinds, leaves at once: ranks that wait for this one get [`ErrorCode::PeerLeft`].
+pub struct Comm {
+    pub(crate) shared: Arc<Shared>,
+    one_thread_at_a_time: PhantomData<Cell<()>>,
+}
+
+/// What a communicator and those who watch it have in common; several `Comm`s of one world share it.
+pub(crate) struct Shared {
+    pub(crate) handle: CommHandle,
+    rank: usize,
+    size: usize,
+    pub(crate) name: Arc<str>,
+}
+
+/// The worlds of this process: a second `init` gives the same one, which must be destroyed once.
+static WORLDS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+impl Shared {
+    fn new(handle: CommHandle) -> Result<Self> {
+        let rank = handle.query(sys::dsc_comm_rank)?;
+        let size = handle.query(sys::dsc_comm_size)?;
+        let name = read_text(64, |text, bytes| {
+            // SAFETY: text has room for so many bytes.
+            unsafe { sys::dsc_comm_name(handle.raw(), text, bytes) }
+        })?;
+        Ok(Shared { handle, rank: rank as usize, size: size as usize, name: name.into() })
+    }
+}
+
+impl Comm {
+    fn from_shared(shared: Arc<Shared>) -> Self {
+        Comm { shared, one_thread_at_a_time: PhantomData }
+    }
+
+    /// Takes over a group that was made just now; NULL: this rank is not in it.
+    pub(crate) fn from_group(handle: *mut sys::dsc_comm_t) -> Result<Option<Self>> {
+        match NonNull::new(handle) {
+            Some(handle) => Ok(Some(Comm::from_shared(Arc::new(Shared::new(CommHandle(handle))?)))),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes over the world, or shares it with the `Comm`s that have it already.
+    pub(crate) fn from_world(handle: *mut sys::dsc_comm_t) -> Result<Self> {
+        let handle = NonNull::new(handle)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no world and no error".into()))?;
+        let mut worlds = WORLDS.lock().unwrap_or_else(PoisonError::into_inner);
+        worlds.retain(|world| world.strong_count() > 0);
+        if let Some(known) = worlds.iter().filter_map(Weak::upgrade).find(|world| world.handle.0 == handle) {
+            return Ok(Comm::from_shared(known));
+        }
+        let shared = Arc::new(Shared::new(CommHandle(handle))?);
+        worlds.push(Arc::downgrade(&shared));
+        Ok(Comm::from_shared(shared))
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
+        self.shared.handle.raw()
+    }
+
+    /// This rank's number, 0 to [`size`](Comm::size) - 1.
+    pub fn rank(&self) -> usize {
+        self.shared.rank
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        self.shared.size
+    }
+
+    /// The name that stands in errors; "world" for the world.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// This rank's number among the ranks of the world on its host.
+    pub fn local_rank(&self) -> Result<usize> {
+        Ok(self.shared.handle.query(sys::dsc_comm_local_rank)? as usize)
+    }
+
+    /// The number of ranks of the world on this host.
+    pub fn local_size(&self) -> Result<usize> {
+        Ok(self.shared.handle.query(sys::dsc_comm_local_size)? as usize)
+    }
+
+    /// What moves host memory.
+    pub fn backend(&self) -> Result<Backend> {
+        Ok(Backend::from_number(self.shared.handle.query(sys::dsc_comm_backend)?))
+    }
+
+    /// A setting as this world has it: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up found).
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// assert_eq!(world.env("WORLD_SIZE")?, world.size().to_string());
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn env(&self, variable: &str) -> Result<String> {
+        let variable = c_string("variable", variable)?;
+        read_text(1 << 16, |text, bytes| {
+            // SAFETY: variable ends with a zero, and text has room for so many bytes.
+            unsafe { sys::dsc_comm_env(self.raw(), variable.as_ptr(), text, bytes) }
+        })
+    }
+
+    /// Translates a rank of this group into the world's.
+    pub fn global_rank(&self, group_rank: usize) -> Result<usize> {
+        let group_rank = number("group_rank", group_rank)?;
+        let mut global_rank = 0;
+        // SAFETY: the library checks the handle, and global_rank outlives the call.
+        check(unsafe { sys::dsc_comm_global_rank(self.raw(), group_rank, &mut global_rank) })?;
+        Ok(global_rank as usize)
+    }
+
+    /// Translates a rank of the world into this group's; `None` if it is not a member.
+    pub fn group_rank(&self, global_rank: usize) -> Result<Option<usize>> {
+        let global_rank = number("global_rank", global_rank)?;
+        let mut group_rank = 0;
+        // SAFETY: the library checks the handle, and group_rank outlives the call.
+        check(unsafe { sys::dsc_comm_group_rank(self.raw(), global_rank, &mut group_rank) })?;
+        Ok(usize::try_from(group_rank).ok())
+    }
+
+    /// Running totals per operation and size class.
+    pub fn stats(&self) -> Result<Vec<OpStats>> {
+        read_stats(|stats, capacity, count| {
+            // SAFETY: stats has capacity elements, and count outlives the call.
+            unsafe { sys::dsc_comm_stats(self.raw(), stats, capacity, count) }
+        })
+    }
+
+    /// What other threads may use while this one is inside an operation.
+    pub fn watch(&self) -> Watch {
+        Watch::new(Arc::downgrade(&self.shared))
+    }
+
+    /// The first failure of this communicator, or a stalled rank that is being waited for.
+    pub fn failure(&self) -> Result<Option<Error>> {
+        self.watch().failure()
+    }
+
+    /// Sets the deadline of the operations that start from now on; give all ranks the same.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+        self.watch().set_timeout(timeout)
+    }
+
+    /// Revokes the communicator on all ranks: pending and later operations fail with [`ErrorCode::Revoked`].
+    pub fn abort(&self) -> Result<()> {
+        self.watch().abort()
+    }
+
+    /// Waits until all ranks have called it and all operations are done, then releases the communicator. Collective.
+    ///
+    /// For the world this is `dsc_finalize`: a world that failed before is released without waiting, and its groups
+    /// cannot be used any more.
+    pub fn finalize(self) -> Result<()> {
+        // SAFETY: both functions take any handle and any state; a pointer to world outlives the call.
+        let result = unsafe {
+            let mut world = std::ptr::null_mut();
+            if sys::dsc_world(&mut world) == sys::DSC_OK && world == self.raw() {
+                sys::dsc_finalize()
+            } else {
+                sys::dsc_comm_finalize(self.raw())
+            }
+        };
+        self.check(result, "finalize")
+    }
+
+    /// Turns the result of an operation on this communicator into a Rust one.
+    pub(crate) fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
+        if result >= 0 {
+            return Ok(());
+        }
+        let error = Error::last(result).in_op(op).in_group(self.name());
+        Err(if remembered(error.code) { self.with_ranks(error) } else { error })
+    }
+
+    /// Adds who is at fault, which the communicator remembers.
+    fn with_ranks(&self, error: Error) -> Error {
+        match self.failure() {
+            Ok(Some(cause)) => Error { rank: cause.rank, ranks: cause.ranks, sequence: cause.sequence, ..error },
+            _ => error,
+        }
+    }
+}
+
+/// Says whether a failure of this kind revokes the communicator.
+fn remembered(code: ErrorCode) -> bool {
+    use ErrorCode::*;
+    matches!(code, Timeout | PeerDead | PeerStalled | PeerLeft | Mismatch | Revoked)
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Comm({:?}, rank {} of {})", self.name(), self.rank(), self.size())
+    }
+}
+
+/// Lets a function of the library write a text of at most so many bytes, with its zero.
+fn read_text(bytes: usize, read: impl FnOnce(*mut c_char, usize) -> sys::dsc_result_t) -> Result<String> {
+    let mut room = vec![0u8; bytes];
+    check(read(room.as_mut_ptr().cast(), room.len()))?;
+    room[bytes - 1] = 0;
+    // SAFETY: the last byte is a zero.
+    let text = unsafe { CStr::from_ptr(room.as_ptr().cast()) };
+    Ok(text.to_string_lossy().into_owned())
+}

@@ -1,0 +1,153 @@
+//! What a failing call says.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::os::raw::c_char;
+
+use dsc_sys as sys;
+
+use crate::numbers::ErrorCode;
+
+/// The result of a call into libdsc.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed.
+///
+/// ```
+/// let error = dsc::shard_indices(10, 0, 0, None, false).unwrap_err();
+/// assert_eq!(error.code, dsc::ErrorCode::InvalidArg);
+/// println!("{error}"); // DSC_ERR_INVALID_ARG: dsc_shard_indices: ...
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Error {
+    /// What kind of failure it is.
+    pub code: ErrorCode,
+    /// What happened, what was expected and what came.
+    pub message: String,
+    /// The first rank at fault in the group, where that is known.
+    pub rank: Option<usize>,
+    /// All ranks at fault; at most 64 are told.
+    pub ranks: Vec<usize>,
+    /// Name of the communicator.
+    pub group: Option<String>,
+    /// Name of the operation, such as "all_reduce".
+    pub op: Option<String>,
+    /// Number of the operation in its communicator, from 1.
+    pub sequence: Option<u64>,
+}
+
+impl Error {
+    pub(crate) fn new(code: ErrorCode, message: String) -> Self {
+        Error { code, message, rank: None, ranks: Vec::new(), group: None, op: None, sequence: None }
+    }
+
+    /// An argument that is wrong by this crate's own check.
+    pub(crate) fn invalid(message: String) -> Self {
+        Error::new(ErrorCode::InvalidArg, message)
+    }
+
+    /// The failure that this thread's latest call returned.
+    pub(crate) fn last(result: sys::dsc_result_t) -> Self {
+        // SAFETY: the text is never NULL and stays valid until this thread's next failing call.
+        let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
+        Error::new(ErrorCode::from_number(result), message.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn from_info(info: &sys::dsc_error_info_t) -> Self {
+        let known = usize::try_from(info.n_ranks).unwrap_or(0).min(info.ranks.len());
+        Error {
+            code: ErrorCode::from_number(info.code),
+            message: text(&info.text),
+            rank: usize::try_from(info.rank).ok(),
+            ranks: info.ranks[..known].iter().filter_map(|rank| usize::try_from(*rank).ok()).collect(),
+            group: None,
+            op: Some(text(&info.operation)).filter(|op| !op.is_empty()),
+            sequence: Some(info.sequence).filter(|sequence| *sequence > 0),
+        }
+    }
+
+    pub(crate) fn in_group(mut self, name: &str) -> Self {
+        self.group = Some(name.to_owned());
+        self
+    }
+
+    pub(crate) fn in_op(mut self, name: &str) -> Self {
+        self.op = self.op.or_else(|| Some(name.to_owned()));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for ErrorCode {
+    /// The name in the C interface, such as "DSC_ERR_TIMEOUT"; an unknown code with its number.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ErrorCode::Unknown(number) = self {
+            return write!(out, "DSC_UNKNOWN_RESULT({})", number);
+        }
+        // SAFETY: any number is a valid argument; the result is a static string.
+        let name = unsafe { CStr::from_ptr(sys::dsc_result_name(self.number())) };
+        out.write_str(&name.to_string_lossy())
+    }
+}
+
+/// Turns a result of the C interface into a Rust one; states count as success.
+pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
+    if result < 0 {
+        return Err(Error::last(result));
+    }
+    Ok(())
+}
+
+/// The text in a fixed array, up to its zero.
+pub(crate) fn text(field: &[c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_the_library_has_a_name_here() {
+        for number in sys::DSC_ERR_INTERNAL..0 {
+            let code = ErrorCode::from_number(number);
+            assert_eq!(code.number(), number);
+            assert!(!matches!(code, ErrorCode::Unknown(_)), "{} is missing", code);
+            assert!(code.to_string().starts_with("DSC_ERR_"));
+        }
+    }
+
+    #[test]
+    fn unknown_numbers_are_kept() {
+        let code = ErrorCode::from_number(-1000);
+        assert_eq!(code, ErrorCode::Unknown(-1000));
+        assert_eq!(code.number(), -1000);
+        assert_eq!(code.to_string(), "DSC_UNKNOWN_RESULT(-1000)");
+    }
+
+    #[test]
+    fn info_becomes_fields() {
+        // SAFETY: plain numbers and a NULL-free struct, for which zeros are valid.
+        let mut info: sys::dsc_error_info_t = unsafe { std::mem::zeroed() };
+        info.code = sys::DSC_ERR_PEER_DEAD;
+        info.rank = 2;
+        info.n_ranks = 2;
+        info.ranks[0] = 2;
+        info.ranks[1] = 5;
+        info.sequence = 7;
+        info.operation[0] = b'x' as c_char;
+        let error = Error::from_info(&info).in_op("other").in_group("g");
+        assert_eq!((error.rank, error.ranks.as_slice()), (Some(2), &[2, 5][..]));
+        assert_eq!((error.sequence, error.op.as_deref(), error.group.as_deref()), (Some(7), Some("x"), Some("g")));
+        assert_eq!(Error::invalid("no".into()).to_string(), "DSC_ERR_INVALID_ARG: no");
+    }
+}

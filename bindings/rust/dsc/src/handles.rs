@@ -1,0 +1,73 @@
+//! The handles of the C interface, and which of them may go to other threads.
+//!
+//! A handle is an id: passing it between threads is harmless in itself. What the headers allow from any thread is
+//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered
+//! by [`Comm`](crate::Comm), which is not `Sync`, or takes `&mut self`. A test compares this with api.json.
+
+use std::ptr::NonNull;
+
+use dsc_sys as sys;
+
+use crate::error::check;
+
+/// A communicator; destroyed when dropped.
+pub(crate) struct CommHandle(pub(crate) NonNull<sys::dsc_comm_t>);
+
+/// A work object; destroyed when dropped.
+pub(crate) struct WorkHandle(pub(crate) NonNull<sys::dsc_work_t>);
+
+/// A reducer; destroyed when dropped.
+pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
+
+// SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
+// rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY.
+unsafe impl Send for CommHandle {}
+// SAFETY: as above.
+unsafe impl Sync for CommHandle {}
+// SAFETY: every function on a work object may be called from any thread, by several at once.
+unsafe impl Send for WorkHandle {}
+// SAFETY: as above.
+unsafe impl Sync for WorkHandle {}
+// SAFETY: begin and finish take one thread at a time and are reached through `&mut BucketReducer` and an owned
+// `Iteration` only; everything else may be called from any thread, by several at once.
+unsafe impl Send for ReducerHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ReducerHandle {}
+
+impl CommHandle {
+    pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
+        self.0.as_ptr()
+    }
+
+    /// Asks one of the functions that give a number.
+    pub(crate) fn query(
+        &self,
+        function: unsafe extern "C" fn(*mut sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
+    ) -> crate::Result<i32> {
+        let mut value = 0;
+        // SAFETY: the library checks the handle, and value outlives the call.
+        check(unsafe { function(self.raw(), &mut value) })?;
+        Ok(value)
+    }
+}
+
+impl Drop for CommHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle; one that ended with its world is refused, which is as good.
+        unsafe { sys::dsc_comm_destroy(self.raw()) };
+    }
+}
+
+impl Drop for WorkHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_work_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for ReducerHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_bucket_reducer_destroy(self.0.as_ptr()) };
+    }
+}

@@ -1,0 +1,197 @@
+//! Start-up: from "I was started by something" to a working group of ranks.
+
+use std::ffi::CString;
+use std::mem::{size_of, MaybeUninit};
+use std::ptr;
+use std::time::Duration;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{c_string, milliseconds, number};
+use crate::error::{check, Result};
+use crate::numbers::Backend;
+
+/// Joins all ranks of the job into one world, with default options.
+///
+/// Rank and size come from RANK and WORLD_SIZE, or from the variables of another launcher; without any the process is
+/// a world of one rank. A second call returns the world that exists.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// println!("rank {} of {}", world.rank(), world.size());
+/// world.finalize()
+/// # }
+/// ```
+#[doc(alias = "dsc_init_distributed")]
+pub fn init() -> Result<Comm> {
+    InitOptions::new().init()
+}
+
+/// The world of this process, or of this thread if it made one with [`InitOptions::rank_per_thread`].
+#[doc(alias = "dsc_world")]
+pub fn world() -> Result<Comm> {
+    let mut world = ptr::null_mut();
+    // SAFETY: world outlives the call.
+    check(unsafe { sys::dsc_world(&mut world) })?;
+    Comm::from_world(world)
+}
+
+/// Says whether [`world`] has a world to give.
+#[doc(alias = "dsc_is_initialized")]
+pub fn is_initialized() -> Result<bool> {
+    let mut initialized = 0;
+    // SAFETY: initialized outlives the call.
+    check(unsafe { sys::dsc_is_initialized(&mut initialized) })?;
+    Ok(initialized != 0)
+}
+
+/// Places where rank and world size may come from, for [`InitOptions::sources`].
+pub mod sources {
+    use dsc_sys as sys;
+
+    /// The options of the call.
+    pub const OPTIONS: u32 = sys::DSC_SOURCE_OPTIONS as u32;
+    /// RANK and WORLD_SIZE.
+    pub const ENV: u32 = sys::DSC_SOURCE_ENV as u32;
+    /// A PMIx server.
+    pub const PMIX: u32 = sys::DSC_SOURCE_PMIX as u32;
+    /// Variables of Slurm, Open MPI, MPICH and others.
+    pub const LAUNCHER: u32 = sys::DSC_SOURCE_LAUNCHER as u32;
+    /// One process alone.
+    pub const SINGLE: u32 = sys::DSC_SOURCE_SINGLE as u32;
+}
+
+/// Options of start-up: set what is needed, then [`init`](InitOptions::init).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # fn main() -> dsc::Result<()> {
+/// let options = dsc::InitOptions::new().rank(0).world_size(1).job_id("doc").timeout(Duration::from_secs(30));
+/// let world = options.init()?;
+/// assert_eq!((world.rank(), world.size()), (0, 1));
+/// world.finalize()
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct InitOptions {
+    init_method: Option<String>,
+    job_id: Option<String>,
+    backend: Option<Backend>,
+    rank: Option<usize>,
+    world_size: Option<usize>,
+    local_rank: Option<usize>,
+    device: Option<usize>,
+    port: Option<u16>,
+    sources: u32,
+    require_existing: bool,
+    rank_per_thread: bool,
+    init_timeout: Option<Duration>,
+    timeout: Option<Duration>,
+    stall_timeout: Option<Duration>,
+}
+
+macro_rules! settings {
+    ($($(#[$about:meta])* $name:ident: $from:ty, $value:ident => $kept:expr;)+) => {$(
+        $(#[$about])*
+        #[must_use]
+        pub fn $name(mut self, $value: $from) -> Self {
+            self.$name = $kept;
+            self
+        }
+    )+};
+}
+
+impl InitOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    settings! {
+        /// "env://" (the default) or "tcp://HOST:PORT".
+        init_method: &str, text => Some(text.to_owned());
+        /// Keeps jobs on one host apart; by default from the launcher, or none.
+        job_id: &str, text => Some(text.to_owned());
+        /// What moves the data.
+        backend: Backend, backend => Some(backend);
+        /// This rank, given together with [`world_size`](InitOptions::world_size).
+        rank: usize, rank => Some(rank);
+        /// The number of ranks, given together with [`rank`](InitOptions::rank).
+        world_size: usize, size => Some(size);
+        /// This rank's number on its host; by default from the environment, or derived.
+        local_rank: usize, rank => Some(rank);
+        /// Number of the GPU to bind; by default none is bound.
+        device: usize, device => Some(device);
+        /// 1 to 65535; by default MASTER_PORT, or 29500.
+        port: u16, port => Some(port);
+        /// Bits of [`sources`] that may be used; 0 (the default): all.
+        sources: u32, bits => bits;
+        /// Returns the world that exists and never makes one.
+        require_existing: bool, on => on;
+        /// Several ranks live in this process, one thread and one call each.
+        rank_per_thread: bool, on => on;
+        /// Deadline of start-up; 300 s by default.
+        init_timeout: Duration, timeout => Some(timeout);
+        /// Deadline of every operation, inherited by groups; 300 s by default.
+        timeout: Duration, timeout => Some(timeout);
+        /// A process that has not run for so long fails its groups; zero: never; 30 s by default.
+        stall_timeout: Duration, timeout => Some(timeout);
+    }
+
+    /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
+    pub fn init(&self) -> Result<Comm> {
+        let init_method = self.init_method.as_deref().map(|text| c_string("init_method", text)).transpose()?;
+        let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
+        let mut raw = default_options()?;
+        raw.init_method = pointer(&init_method);
+        raw.job_id = pointer(&job_id);
+        self.fill_numbers(&mut raw)?;
+        let mut world = ptr::null_mut();
+        // SAFETY: raw and the texts that it points to outlive the call, which keeps nothing.
+        check(unsafe { sys::dsc_init_distributed(&raw, &mut world) })?;
+        Comm::from_world(world)
+    }
+
+    fn fill_numbers(&self, raw: &mut sys::dsc_init_options_t) -> Result<()> {
+        let given = [
+            (&mut raw.rank, "rank", self.rank),
+            (&mut raw.world_size, "world_size", self.world_size),
+            (&mut raw.local_rank, "local_rank", self.local_rank),
+            (&mut raw.device, "device", self.device),
+        ];
+        for (field, name, value) in given {
+            *field = value.map_or(Ok(*field), |value| number(name, value))?;
+        }
+        let timeouts = [
+            (&mut raw.init_timeout_ms, self.init_timeout),
+            (&mut raw.timeout_ms, self.timeout),
+            (&mut raw.stall_timeout_ms, self.stall_timeout),
+        ];
+        for (field, value) in timeouts {
+            *field = value.map_or(*field, milliseconds);
+        }
+        raw.backend = self.backend.map_or(raw.backend, Backend::number);
+        raw.port = self.port.map_or(raw.port, i32::from);
+        raw.sources = self.sources;
+        raw.require_existing = i32::from(self.require_existing);
+        raw.rank_per_thread = i32::from(self.rank_per_thread);
+        Ok(())
+    }
+}
+
+fn default_options() -> Result<sys::dsc_init_options_t> {
+    let mut raw = MaybeUninit::uninit();
+    // SAFETY: the call fills the whole struct, whose size it is told.
+    unsafe {
+        check(sys::dsc_init_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_init_options_t>()))?;
+        Ok(raw.assume_init())
+    }
+}
+
+/// The text, or NULL.
+pub(crate) fn pointer(text: &Option<CString>) -> *const std::os::raw::c_char {
+    text.as_ref().map_or(ptr::null(), |text| text.as_ptr())
+}

@@ -1,0 +1,176 @@
+//! One iteration of a reducer: gradients are marked ready, then the results are waited for.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::slice;
+
+use dsc_sys as sys;
+
+use crate::data::{Data, DataMut, Element, Span};
+use crate::error::{Error, Result};
+use crate::reducer::{BucketReducer, FREE, MARKED};
+
+/// An iteration of a [`BucketReducer`], from `begin` to [`finish`](Iteration::finish).
+///
+/// Gradients that were marked ready are borrowed until then. The library writes them in `finish` only, so an
+/// iteration that is forgotten writes nothing; one that is dropped ends the reducer on all ranks.
+///
+/// ```compile_fail
+/// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
+/// let iteration = reducer.begin()?;
+/// let mut grad = vec![1.0f32; 10];
+/// iteration.mark_ready(0, &mut grad)?;
+/// grad[0] = 2.0; // it belongs to the iteration until finish()
+/// iteration.finish()
+/// # }
+/// ```
+pub struct Iteration<'r, 'g> {
+    reducer: &'r mut BucketReducer,
+    finished: bool,
+    /// Invariant: a shorter life of the gradients must not do.
+    gradients: PhantomData<fn(&'g mut ()) -> &'g mut ()>,
+}
+
+impl<'r, 'g> Iteration<'r, 'g> {
+    pub(crate) fn new(reducer: &'r mut BucketReducer) -> Self {
+        Iteration { reducer, finished: false, gradients: PhantomData }
+    }
+
+    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready: for several backward
+    /// passes per step. Nothing is communicated.
+    pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
+        let span = self.fit(index, gradient.span())?;
+        let param = self.reducer.param(index)?;
+        param.claim(index)?;
+        // SAFETY: the gradient has as many elements as the parameter and outlives the call, which only reads it; the
+        // place in the bucket was claimed.
+        let result =
+            unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, span.ptr, ptr::null_mut()) };
+        param.give(FREE);
+        self.reducer.check(result, "bucket_reducer_accumulate")
+    }
+
+    /// Marks a parameter's gradient as ready; the last one of a bucket starts its reduction. What was accumulated is
+    /// added. The result stands in `gradient` after [`finish`](Iteration::finish).
+    ///
+    /// Any thread may call it, several at once.
+    pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
+        let span = self.fit(index, gradient.span_mut())?;
+        self.reducer.param(index)?.claim(index)?;
+        self.mark(index, span)
+    }
+
+    /// Marks what was accumulated as the whole gradient. The result stands in the parameter's
+    /// [`view`](BucketReducer::view) after `finish`.
+    pub fn mark_accumulated(&self, index: usize) -> Result<()> {
+        self.reducer.param(index)?.claim(index)?;
+        self.mark(index, Span::none())
+    }
+
+    /// Marks a parameter that was claimed.
+    fn mark(&self, index: usize, gradient: Span) -> Result<()> {
+        // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
+        // call that writes it. The place in the bucket was claimed and is the library's from now on.
+        let result =
+            unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, ptr::null_mut()) };
+        self.give(index, result);
+        self.reducer.check(result, "bucket_reducer_mark_ready")
+    }
+
+    /// Says that this rank has no gradient for a parameter: it contributes zeros. The result stands in the parameter's
+    /// [`view`](BucketReducer::view) after `finish`.
+    pub fn mark_unused(&self, index: usize) -> Result<()> {
+        self.reducer.param(index)?.claim(index)?;
+        // SAFETY: the library checks handle and index; the place in the bucket was claimed.
+        let result = unsafe { sys::dsc_bucket_reducer_mark_unused(self.reducer.raw(), index) };
+        self.give(index, result);
+        self.reducer.check(result, "bucket_reducer_mark_unused")
+    }
+
+    fn give(&self, index: usize, result: sys::dsc_result_t) {
+        self.reducer.params[index].give(if result < 0 { FREE } else { MARKED });
+    }
+
+    /// Gives the place of a parameter's gradient in its bucket: a gradient that is computed there is never copied.
+    pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
+        let param = self.reducer.param(index)?;
+        param.expect_type::<T>(index)?;
+        param.claim(index)?;
+        Ok(View { iteration: self, index, place: param.start(), len: param.count })
+    }
+
+    /// Waits for all buckets and writes the results into the gradients that were marked ready. Collective.
+    ///
+    /// When parameters were not marked they are named, no gradient is written, and the iteration is over.
+    pub fn finish(mut self) -> Result<()> {
+        self.finished = true;
+        self.reducer.finish()
+    }
+
+    /// Checks that a gradient looks like its parameter.
+    fn fit(&self, index: usize, gradient: Span) -> Result<Span> {
+        let param = self.reducer.param(index)?;
+        if (gradient.count, gradient.dtype) == (param.count, param.dtype) {
+            return Ok(gradient);
+        }
+        let (got, expected) = (gradient.dtype, param.dtype);
+        let sizes = format!("{} elements of {:?}; expected {} of {:?}", gradient.count, got, param.count, expected);
+        Err(Error::invalid(format!("the gradient of parameter {} has {}", index, sizes)))
+    }
+}
+
+impl Drop for Iteration<'_, '_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.reducer.abandon();
+        }
+    }
+}
+
+/// A parameter's gradient in its bucket, used as a slice; from [`Iteration::grad_view`].
+///
+/// It is the only way there while it lives, and must be marked to count.
+#[must_use = "a gradient counts when it is marked ready"]
+pub struct View<'i, 'r, 'g, T: Element> {
+    iteration: &'i Iteration<'r, 'g>,
+    index: usize,
+    place: *mut T,
+    len: usize,
+}
+
+// SAFETY: it is the only access to its elements, as a mutable slice would be, and any thread may mark.
+unsafe impl<T: Element> Send for View<'_, '_, '_, T> {}
+// SAFETY: as above; through a shared reference the elements are only read.
+unsafe impl<T: Element> Sync for View<'_, '_, '_, T> {}
+
+impl<T: Element> View<'_, '_, '_, T> {
+    /// Marks the gradient as ready. The result stands in [`BucketReducer::view`] after `finish`.
+    pub fn mark_ready(self) -> Result<()> {
+        let (iteration, index) = (self.iteration, self.index);
+        drop(self);
+        iteration.mark_accumulated(index)
+    }
+}
+
+impl<T: Element> Deref for View<'_, '_, '_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the place has len elements, is aligned for them, and was claimed by this view alone.
+        unsafe { slice::from_raw_parts(self.place, self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for View<'_, '_, '_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in deref(), and self is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.place, self.len) }
+    }
+}
+
+impl<T: Element> Drop for View<'_, '_, '_, T> {
+    fn drop(&mut self) {
+        self.iteration.reducer.params[self.index].give(FREE);
+    }
+}

@@ -1,0 +1,79 @@
+//! The communication half of distributed training: start-up, groups, collectives, gradient buckets.
+//!
+//! A safe layer over libdsc's C interface. Every rank is a process (or a thread) that runs the same program:
+//!
+//! ```
+//! fn main() -> dsc::Result<()> {
+//!     let world = dsc::init()?; // finds the other ranks, or is a world of one
+//!     let mut x = vec![world.rank() as f32; 4];
+//!     world.all_reduce(&mut x, dsc::Op::Sum)?;
+//!     println!("rank {} of {}: {:?}", world.rank(), world.size(), x);
+//!     world.finalize()
+//! }
+//! ```
+//!
+//! # Buffers
+//!
+//! Operations take whatever is [`Data`]: numbers, arrays, slices, `Vec`s, [`SharedBuffer`]s of an [`Element`] type, and
+//! [`Raw`] bytes of types that Rust lacks. Blocking operations are methods of [`Comm`]. Operations that run beside
+//! the program are described by a [`request`] and started in one of two ways:
+//!
+//! - [`Comm::scope`] takes borrowed buffers. Like [`std::thread::scope`], it waits for all its operations before it
+//!   returns; the handles only ask and wait earlier.
+//! - [`Comm::start`] takes owned buffers, which [`Work::wait`] gives back.
+//!
+//! In neither way can safe code touch or free a buffer that the library still writes, whatever happens to the handles:
+//! a guard whose drop waits would not do, for safe code may forget it.
+//!
+//! # Errors
+//!
+//! Every call returns a [`Result`]; an [`Error`] says what happened, and where it is known which rank is at fault.
+//! Nothing panics but a bug, and no drop ever does.
+//!
+//! # Threads
+//!
+//! What the library allows to one thread at a time is reached through [`Comm`], which is not `Sync`, or needs
+//! `&mut self`; the rest through `Sync` types.
+#![deny(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod collectives;
+mod comm;
+mod convert;
+mod data;
+mod error;
+mod group;
+mod handles;
+mod init;
+mod iteration;
+pub mod log;
+mod memory;
+mod numbers;
+mod operation;
+mod plan;
+mod reducer;
+pub mod request;
+mod scope;
+mod started;
+mod stats;
+mod tensor;
+mod version;
+mod watch;
+mod work;
+
+pub use comm::Comm;
+pub use data::{Data, DataMut, Element, Raw, RawElement};
+pub use error::{Error, Result};
+pub use group::GroupOptions;
+pub use init::{init, is_initialized, sources, world, InitOptions};
+pub use iteration::{Iteration, View};
+pub use memory::SharedBuffer;
+pub use numbers::{Average, Backend, Dtype, ErrorCode, Op};
+pub use plan::{shard_indices, BucketPlan, BucketPlanner};
+pub use reducer::{BucketReducer, ReducerOptions};
+pub use scope::{Borrowed, Scope, ScopedWork};
+pub use stats::OpStats;
+pub use tensor::Tensor;
+pub use version::{feature, version};
+pub use watch::Watch;
+pub use work::{Owned, Work};

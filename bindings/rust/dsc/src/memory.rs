@@ -1,0 +1,87 @@
+//! Memory that all ranks of a host reach.
+
+use std::fmt;
+use std::mem::size_of;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::Element;
+use crate::error::{Error, Result};
+use crate::numbers::ErrorCode;
+
+/// Elements in memory that operations move without copying; used as a slice.
+///
+/// Only operations of this rank touch it, so it is as safe as a `Vec`. It outlives its communicator if need be, and is
+/// freed when dropped; other ranks keep theirs.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let mut x = world.shared_buffer::<f32>(1 << 20)?; // zeroed
+/// x.fill(1.0);
+/// world.all_reduce(&mut x, dsc::Op::Sum)?;
+/// assert_eq!(x[0], world.size() as f32);
+/// world.finalize()
+/// # }
+/// ```
+pub struct SharedBuffer<T: Element> {
+    memory: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: it owns its memory as a Vec does, and any thread may free it.
+unsafe impl<T: Element> Send for SharedBuffer<T> {}
+// SAFETY: as above; through a shared reference it is only read.
+unsafe impl<T: Element> Sync for SharedBuffer<T> {}
+
+impl Comm {
+    /// Allocates so many elements, zeroed, that operations of this communicator, and of all groups made from it, move
+    /// without copying. Collective, with equal bytes on all ranks.
+    #[doc(alias = "dsc_mem_alloc")]
+    pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::new(ErrorCode::Overflow, format!("{} elements do not fit into memory", len)))?;
+        let mut memory = ptr::null_mut();
+        // SAFETY: memory outlives the call.
+        let result = unsafe { sys::dsc_mem_alloc(self.raw(), bytes.max(1), sys::DSC_MEMORY_HOST, &mut memory) };
+        self.check(result, "mem_alloc")?;
+        match NonNull::new(memory.cast()) {
+            Some(memory) => Ok(SharedBuffer { memory, len }),
+            None => Err(Error::new(ErrorCode::Internal, "the library gave no memory and no error".into())),
+        }
+    }
+}
+
+impl<T: Element> Deref for SharedBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the memory has len elements, aligned to a page and zeroed at first; every bit pattern is a value.
+        unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for SharedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in deref(), and self is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Element> Drop for SharedBuffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: those borrow or own the buffer.
+        unsafe { sys::dsc_mem_free(self.memory.as_ptr().cast()) };
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for SharedBuffer<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, out)
+    }
+}

@@ -1,0 +1,205 @@
+//! The C interface's enumerations as Rust enums that keep numbers they do not know.
+
+/// Declares such an enum: `Variant = C_CONSTANT` and the way from and to numbers.
+macro_rules! numbers {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $constant:ident,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+            /// A number that this version of the crate has no name for.
+            Unknown(i32),
+        }
+
+        impl $name {
+            /// The value with this number in the C interface.
+            pub fn from_number(number: i32) -> Self {
+                match number {
+                    $(sys::$constant => Self::$variant,)+
+                    other => Self::Unknown(other),
+                }
+            }
+
+            /// The number in the C interface.
+            pub fn number(self) -> i32 {
+                match self {
+                    $(Self::$variant => sys::$constant,)+
+                    Self::Unknown(number) => number,
+                }
+            }
+        }
+    };
+}
+
+use dsc_sys as sys;
+
+numbers! {
+    /// What kind of failure an [`Error`](crate::Error) is; see docs/errors.md of libdsc for each.
+    ErrorCode {
+        /// An argument is wrong; nothing happened.
+        InvalidArg = DSC_ERR_INVALID_ARG,
+        /// The object behind a handle is gone, for example a communicator whose world has ended.
+        BadHandle = DSC_ERR_BAD_HANDLE,
+        /// The call does not fit the object's state.
+        State = DSC_ERR_STATE,
+        /// Called in a child made by `fork()`.
+        Forked = DSC_ERR_FORKED,
+        /// Another thread is inside a call on this communicator.
+        Busy = DSC_ERR_BUSY,
+        /// Called from inside a callback that may not call.
+        Reentrant = DSC_ERR_REENTRANT,
+        /// Out of memory.
+        NoMem = DSC_ERR_NOMEM,
+        /// Shared memory could not be reserved.
+        NoSpace = DSC_ERR_NOSPACE,
+        /// A system call failed.
+        System = DSC_ERR_SYSTEM,
+        /// The deadline passed.
+        Timeout = DSC_ERR_TIMEOUT,
+        /// A rank's process ended without leaving.
+        PeerDead = DSC_ERR_PEER_DEAD,
+        /// A rank's process no longer runs.
+        PeerStalled = DSC_ERR_PEER_STALLED,
+        /// A rank left the group or exited in an orderly way.
+        PeerLeft = DSC_ERR_PEER_LEFT,
+        /// Ranks called different operations, or with different arguments.
+        Mismatch = DSC_ERR_MISMATCH,
+        /// The communicator failed earlier.
+        Revoked = DSC_ERR_REVOKED,
+        /// Authentication failed.
+        Auth = DSC_ERR_AUTH,
+        /// The other side does not speak this protocol.
+        Protocol = DSC_ERR_PROTOCOL,
+        /// Versions that do not work together.
+        Version = DSC_ERR_VERSION,
+        /// Settings are impossible or differ between ranks.
+        Config = DSC_ERR_CONFIG,
+        /// The meeting name is held by another job.
+        AddrInUse = DSC_ERR_ADDR_IN_USE,
+        /// A library, driver or symbol is missing.
+        NoBackend = DSC_ERR_NO_BACKEND,
+        /// A backend failed.
+        Backend = DSC_ERR_BACKEND,
+        /// A backend does not come back.
+        BackendStuck = DSC_ERR_BACKEND_STUCK,
+        /// Valid, but not offered by this version.
+        Unsupported = DSC_ERR_UNSUPPORTED,
+        /// A size does not fit.
+        Overflow = DSC_ERR_OVERFLOW,
+        /// A callback failed.
+        Callback = DSC_ERR_CALLBACK,
+        /// A NaN or an infinity was found.
+        NonFinite = DSC_ERR_NONFINITE,
+        /// A bug in the library.
+        Internal = DSC_ERR_INTERNAL,
+    }
+}
+
+numbers! {
+    /// Element type of a buffer.
+    Dtype {
+        /// `i8`
+        I8 = DSC_DTYPE_I8,
+        /// `u8`
+        U8 = DSC_DTYPE_U8,
+        /// `i32`
+        I32 = DSC_DTYPE_I32,
+        /// `u32`
+        U32 = DSC_DTYPE_U32,
+        /// `i64`
+        I64 = DSC_DTYPE_I64,
+        /// `u64`
+        U64 = DSC_DTYPE_U64,
+        /// IEEE binary16
+        F16 = DSC_DTYPE_F16,
+        /// `f32`
+        F32 = DSC_DTYPE_F32,
+        /// `f64`
+        F64 = DSC_DTYPE_F64,
+        /// bfloat16
+        Bf16 = DSC_DTYPE_BF16,
+        /// 8-bit float with 4 exponent bits
+        F8E4M3 = DSC_DTYPE_F8E4M3,
+        /// 8-bit float with 5 exponent bits
+        F8E5M2 = DSC_DTYPE_F8E5M2,
+        /// One byte, 0 or 1
+        Bool = DSC_DTYPE_BOOL,
+    }
+}
+
+numbers! {
+    /// How operations combine elements.
+    Op {
+        /// The sum, in rank order.
+        Sum = DSC_OP_SUM,
+        /// The product, in rank order.
+        Prod = DSC_OP_PROD,
+        /// The maximum; a NaN wins.
+        Max = DSC_OP_MAX,
+        /// The minimum; a NaN wins.
+        Min = DSC_OP_MIN,
+        /// The sum, divided once by the group's size; floating-point types only.
+        Avg = DSC_OP_AVG,
+        /// Bitwise and.
+        BitAnd = DSC_OP_BAND,
+        /// Bitwise or.
+        BitOr = DSC_OP_BOR,
+        /// Bitwise exclusive or.
+        BitXor = DSC_OP_BXOR,
+    }
+}
+
+numbers! {
+    /// What moves the data.
+    Backend {
+        /// The best that is available.
+        Auto = DSC_BACKEND_AUTO,
+        /// Shared memory on one host.
+        Host = DSC_BACKEND_HOST,
+        /// NVIDIA GPUs.
+        Nccl = DSC_BACKEND_NCCL,
+        /// Several hosts without GPUs.
+        Gloo = DSC_BACKEND_GLOO,
+    }
+}
+
+numbers! {
+    /// How a [`BucketReducer`](crate::BucketReducer) averages gradients.
+    Average {
+        /// Each input times 1/n as it is read, summed in rank order, rounded once.
+        Pre = DSC_AVERAGE_PRE,
+        /// The sum, then one true division, rounded once.
+        Post = DSC_AVERAGE_POST,
+        /// The plain sum.
+        None = DSC_AVERAGE_NONE,
+        /// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, one in its view divided by n.
+        Pytorch = DSC_AVERAGE_PYTORCH,
+    }
+}
+
+numbers! {
+    /// How urgent a log record is.
+    Level {
+        /// Nothing.
+        Off = DSC_LOG_OFF,
+        /// Something failed.
+        Error = DSC_LOG_ERROR,
+        /// Something looks wrong and goes on.
+        Warn = DSC_LOG_WARN,
+        /// What was decided and why.
+        Info = DSC_LOG_INFO,
+        /// Every step.
+        Debug = DSC_LOG_DEBUG,
+    }
+}
+
+impl Dtype {
+    /// The bytes of one element; 0 for an unknown type.
+    pub fn bytes(self) -> usize {
+        let mut bytes = 0;
+        // SAFETY: any number is a valid argument, and bytes outlives the call.
+        unsafe { sys::dsc_dtype_bytes(self.number(), &mut bytes) };
+        bytes
+    }
+}

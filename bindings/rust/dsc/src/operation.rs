@@ -1,0 +1,119 @@
+//! One place where all operations enter the library: lengths are checked, then the C function is called.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::number;
+use crate::data::Span;
+use crate::error::{Error, Result};
+use crate::numbers::Op;
+
+/// What to do, without the buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    AllReduce(Op),
+    Broadcast { root: usize },
+    AllGather,
+    AllGatherInPlace,
+    ReduceScatter(Op),
+    ReduceScatterInPlace(Op),
+    Barrier,
+    Send { peer: usize },
+    Recv { peer: usize },
+}
+
+impl Operation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::AllReduce(_) => "all_reduce",
+            Operation::Broadcast { .. } => "broadcast",
+            Operation::AllGather | Operation::AllGatherInPlace => "all_gather",
+            Operation::ReduceScatter(_) | Operation::ReduceScatterInPlace(_) => "reduce_scatter",
+            Operation::Barrier => "barrier",
+            Operation::Send { .. } => "send",
+            Operation::Recv { .. } => "recv",
+        }
+    }
+
+    /// Replaces the buffers of an operation in place by those that the C interface wants, and checks lengths.
+    fn fit(self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
+        let (size, rank) = (comm.size(), comm.rank());
+        let (send, recv) = match self {
+            Operation::AllGatherInPlace => (self.own_part(recv, size, rank)?, recv),
+            Operation::ReduceScatterInPlace(_) => (send, self.own_part(send, size, rank)?),
+            _ => (send, recv),
+        };
+        match self {
+            Operation::AllReduce(_) | Operation::Broadcast { .. } => self.expect(recv, "recv", send, "send", 1)?,
+            Operation::AllGather => self.expect(recv, "recv", send, "send", size)?,
+            Operation::ReduceScatter(_) => self.expect(send, "send", recv, "recv", size)?,
+            _ => {}
+        }
+        Ok((send, recv))
+    }
+
+    /// The part of a buffer of size equal parts that belongs to this rank.
+    fn own_part(self, whole: Span, size: usize, rank: usize) -> Result<Span> {
+        if whole.count % size != 0 {
+            let text = format!("{} elements cannot be divided among {} ranks", whole.count, size);
+            return Err(Error::invalid(format!("{}: {}", self.name(), text)));
+        }
+        let count = whole.count / size;
+        Ok(whole.part(rank * count, count))
+    }
+
+    /// The larger buffer must have so many times the elements of the other one, of the same type.
+    fn expect(self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
+        if large.dtype != small.dtype {
+            let types = format!("{:?}; {} is of {:?}", large.dtype, small_name, small.dtype);
+            return Err(Error::invalid(format!("{}: {} is of {}", self.name(), large_name, types)));
+        }
+        let expected = small.count.checked_mul(times);
+        if expected == Some(large.count) {
+            return Ok(());
+        }
+        let each = if times > 1 { format!(", for {} ranks", times) } else { String::new() };
+        let sizes = format!("{} elements{}; {} has {}", small.count, each, large_name, large.count);
+        Err(Error::invalid(format!("{}: {} has {}", self.name(), small_name, sizes)))
+    }
+}
+
+/// Starts an operation; without a place for a work object it also waits for its end.
+///
+/// # Safety
+///
+/// The buffers must be valid, recv for writing, and reached through nothing else until the operation is complete.
+pub(crate) unsafe fn launch(
+    comm: &Comm,
+    operation: Operation,
+    send: Span,
+    recv: Span,
+    work: *mut *mut sys::dsc_work_t,
+) -> Result<()> {
+    let (send, recv) = operation.fit(comm, send, recv).map_err(|error| error.in_op(operation.name()))?;
+    let (c, stream) = (comm.raw(), ptr::null_mut());
+    let (from, to, dtype) = (send.ptr, recv.ptr, recv.dtype.number());
+    // SAFETY: the caller answers for the buffers; fit() has checked that they are as long as the counts say.
+    let result = unsafe {
+        match operation {
+            Operation::AllReduce(op) => sys::dsc_all_reduce(c, from, to, recv.count, dtype, op.number(), stream, work),
+            Operation::Broadcast { root } => {
+                sys::dsc_broadcast(c, from, to, recv.count, dtype, number("root", root)?, stream, work)
+            }
+            Operation::AllGather | Operation::AllGatherInPlace => {
+                sys::dsc_all_gather(c, from, to, send.count, dtype, stream, work)
+            }
+            Operation::ReduceScatter(op) | Operation::ReduceScatterInPlace(op) => {
+                sys::dsc_reduce_scatter(c, from, to, recv.count, dtype, op.number(), stream, work)
+            }
+            Operation::Barrier => sys::dsc_barrier(c, stream, work),
+            Operation::Send { peer } => {
+                sys::dsc_send(c, from, send.count, send.dtype.number(), number("peer", peer)?, stream, work)
+            }
+            Operation::Recv { peer } => sys::dsc_recv(c, to, recv.count, dtype, number("peer", peer)?, stream, work),
+        }
+    };
+    comm.check(result, operation.name())
+}

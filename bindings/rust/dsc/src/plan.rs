@@ -1,0 +1,170 @@
+//! Pure planning: which tensor goes into which bucket, and which sample to which rank.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::error::{check, Error, Result};
+use crate::numbers::Dtype;
+
+/// Groups tensors into buckets of about equal bytes, by the rules of PyTorch's bucket assignment; no memory is touched.
+///
+/// ```
+/// use dsc::{BucketPlanner, Dtype};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let plan = BucketPlanner::new(&[100, 10, 50, 5], &[Dtype::F32; 4]).limits(&[200]).plan()?;
+/// assert_eq!(plan.buckets, [vec![0], vec![1, 2], vec![3]]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct BucketPlanner {
+    counts: Vec<usize>,
+    dtypes: Vec<i32>,
+    devices: Option<Vec<i32>>,
+    expect_sparse: Option<Vec<u8>>,
+    order: Option<Vec<usize>>,
+    limits: Vec<usize>,
+}
+
+/// What a [`BucketPlanner`] has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BucketPlan {
+    /// Tensor indices, bucket after bucket.
+    pub buckets: Vec<Vec<usize>>,
+    /// The limit in bytes that each bucket was filled by.
+    pub limits: Vec<usize>,
+}
+
+impl BucketPlanner {
+    /// Tensors with their elements and types, and the one limit of 25 MiB.
+    pub fn new(counts: &[usize], dtypes: &[Dtype]) -> Self {
+        BucketPlanner {
+            counts: counts.to_vec(),
+            dtypes: dtypes.iter().map(|dtype| dtype.number()).collect(),
+            devices: None,
+            expect_sparse: None,
+            order: None,
+            limits: vec![25 << 20],
+        }
+    }
+
+    /// A bucket is closed when it holds `limits[0]` bytes, the next of its kind at `limits[1]`, and so on; the last
+    /// limit stays.
+    #[must_use]
+    pub fn limits(mut self, bytes: &[usize]) -> Self {
+        self.limits = bytes.to_vec();
+        self
+    }
+
+    /// Where each tensor is, any numbers; only equal ones share a bucket.
+    #[must_use]
+    pub fn devices(mut self, devices: &[i32]) -> Self {
+        self.devices = Some(devices.to_vec());
+        self
+    }
+
+    /// True for tensors that need a bucket of their own, by tensor index.
+    #[must_use]
+    pub fn expect_sparse(mut self, sparse: &[bool]) -> Self {
+        self.expect_sparse = Some(sparse.iter().map(|sparse| u8::from(*sparse)).collect());
+        self
+    }
+
+    /// The tensor index at each position, when the tensors are not taken in order.
+    #[must_use]
+    pub fn order(mut self, order: &[usize]) -> Self {
+        self.order = Some(order.to_vec());
+        self
+    }
+
+    /// Makes the plan.
+    #[doc(alias = "dsc_bucket_plan")]
+    pub fn plan(&self) -> Result<BucketPlan> {
+        let n = self.counts.len();
+        self.check_lengths(n)?;
+        let (mut indices, mut starts, mut limits, mut n_buckets) = (vec![0; n], vec![0; n + 1], vec![0; n], 0);
+        // SAFETY: the lists of tensors have n entries each, and those to be filled have the room that they need.
+        check(unsafe {
+            sys::dsc_bucket_plan(
+                self.counts.as_ptr(),
+                self.dtypes.as_ptr(),
+                first(&self.devices),
+                first(&self.expect_sparse),
+                first(&self.order),
+                n,
+                self.limits.as_ptr(),
+                self.limits.len(),
+                indices.as_mut_ptr(),
+                starts.as_mut_ptr(),
+                limits.as_mut_ptr(),
+                &mut n_buckets,
+            )
+        })?;
+        limits.truncate(n_buckets);
+        Ok(BucketPlan { buckets: bucket_lists(&indices, &starts, n_buckets), limits })
+    }
+
+    fn check_lengths(&self, n: usize) -> Result<()> {
+        let lists = [
+            ("dtypes", Some(self.dtypes.len())),
+            ("devices", self.devices.as_ref().map(Vec::len)),
+            ("expect_sparse", self.expect_sparse.as_ref().map(Vec::len)),
+            ("order", self.order.as_ref().map(Vec::len)),
+        ];
+        for (name, len) in lists {
+            if len.map_or(false, |len| len != n) {
+                let text = format!("{} has {} entries; expected {}, one per tensor", name, len.unwrap_or(0), n);
+                return Err(Error::invalid(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first<T>(list: &Option<Vec<T>>) -> *const T {
+    list.as_ref().map_or(ptr::null(), |list| list.as_ptr())
+}
+
+/// Turns the form of the C interface into lists.
+pub(crate) fn bucket_lists(indices: &[usize], starts: &[usize], n_buckets: usize) -> Vec<Vec<usize>> {
+    (0..n_buckets).map(|bucket| indices[starts[bucket]..starts[bucket + 1]].to_vec()).collect()
+}
+
+/// The samples of one shard: position p of the sequence belongs to shard p modulo `shards`.
+///
+/// So the same positions of all shards are consecutive samples, and a global batch does not depend on the number of
+/// shards. With a seed, for example run seed plus epoch, the sequence is shuffled, the same way on every machine.
+/// `drop_last` leaves out samples that do not fill all shards; otherwise the start is repeated.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// assert_eq!(dsc::shard_indices(10, 4, 1, None, true)?, [1, 5]);
+/// assert_eq!(dsc::shard_indices(10, 4, 1, None, false)?, [1, 5, 9]);
+/// assert_eq!(dsc::shard_indices(10, 4, 1, Some(7), true)?.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "dsc_shard_indices")]
+pub fn shard_indices(
+    count: usize,
+    shards: usize,
+    shard: usize,
+    seed: Option<u64>,
+    drop_last: bool,
+) -> Result<Vec<usize>> {
+    let read = |indices: *mut usize, capacity: usize, found: &mut usize| {
+        let (shuffle, seed) = (i32::from(seed.is_some()), seed.unwrap_or(0));
+        // SAFETY: indices has capacity entries, and found outlives the call.
+        check(unsafe {
+            sys::dsc_shard_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
+        })
+    };
+    let mut found = 0;
+    read(ptr::null_mut(), 0, &mut found)?;
+    let mut indices = vec![0; found];
+    read(indices.as_mut_ptr(), found, &mut found)?;
+    Ok(indices)
+}

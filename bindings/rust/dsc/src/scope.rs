@@ -1,0 +1,161 @@
+//! Operations that run beside the program on borrowed buffers.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::unix::io::BorrowedFd;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::comm::Comm;
+use crate::data::{Data, Raw, Sealed};
+use crate::error::Result;
+use crate::request::Request;
+use crate::started::{start, Held, Started};
+use crate::work::sealed_pair::SealedBuffers;
+
+/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing.
+pub trait Borrowed: SealedBuffers {}
+
+impl Borrowed for () {}
+impl<D: Data + ?Sized> Borrowed for &D {}
+impl<D: Data + ?Sized> Borrowed for &mut D {}
+impl<B: Borrowed + Data<Kind = u8>> Borrowed for Raw<B> {}
+impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
+
+impl Comm {
+    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns.
+    ///
+    /// The waiting is done here, not by the handles: like [`std::thread::scope`], it is sound whatever happens to
+    /// them, and buffers cannot be reached by safe code while the library writes, even if a handle is forgotten.
+    ///
+    /// When the closure panics the communicator is aborted on all ranks first, so that the waiting is short.
+    ///
+    /// ```
+    /// use dsc::{request, Op};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut weights = vec![2.0f64; 100];
+    /// let (left, right) = weights.split_at_mut(50);
+    /// let first = world.scope(|scope| -> dsc::Result<f64> {
+    ///     let left = scope.start(request::all_reduce(left, Op::Avg))?;
+    ///     scope.start(request::broadcast(right, 0))?;
+    ///     Ok(left.wait()?[0]) // a wait gives the buffer back inside the scope
+    /// })?;
+    /// assert_eq!((first, weights[99]), (2.0, 2.0)); // the end of the scope has waited for the rest
+    /// world.finalize()
+    /// # }
+    /// ```
+    ///
+    /// A buffer that does not outlive the scope is refused:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// world.scope(|scope| {
+    ///     let mut x = [0.0f32; 8];
+    ///     scope.start(dsc::request::all_reduce(&mut x, dsc::Op::Sum)).map(drop)
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// And so is touching one while the library may write it:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut x = [0.0f32; 8];
+    /// world.scope(|scope| {
+    ///     std::mem::forget(scope.start(dsc::request::all_reduce(&mut x, dsc::Op::Sum)));
+    ///     x[0] = 1.0;
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scope<'env, F, R>(&'env self, body: F) -> R
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    {
+        let scope = Scope { comm: self, started: RefCell::new(VecDeque::new()), scope: PhantomData, env: PhantomData };
+        let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
+        if result.is_err() {
+            let _ = self.abort(); // it may have failed already
+        }
+        for started in scope.started.take() {
+            started.settle();
+        }
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// What [`Comm::scope`] hands to its closure: the place where operations on borrowed buffers are started.
+///
+/// The lifetimes are invariant, as those of [`std::thread::Scope`], so that neither can be shortened.
+pub struct Scope<'scope, 'env: 'scope> {
+    comm: &'env Comm,
+    /// Those that may still run, oldest first.
+    started: RefCell<VecDeque<Arc<Started>>>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts an operation; its buffers are borrowed until the scope ends.
+    pub fn start<B: Borrowed + 'scope>(&'scope self, request: Request<B>) -> Result<ScopedWork<'scope, B>> {
+        self.forget_completed();
+        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope waits
+        // for the operation.
+        let (started, held) = unsafe { start(self.comm, request)? };
+        self.started.borrow_mut().push_back(started.clone());
+        Ok(ScopedWork { started, held, scope: PhantomData })
+    }
+
+    /// Keeps the list short when a scope starts many operations; most complete in their order.
+    fn forget_completed(&self) {
+        let mut started = self.started.borrow_mut();
+        while started.front().map_or(false, |oldest| matches!(oldest.test(), Ok(true))) {
+            started.pop_front();
+        }
+    }
+}
+
+/// An operation of a [`Scope`]. Dropping it is fine: the scope waits for the operation.
+///
+/// Any thread may ask and wait.
+pub struct ScopedWork<'scope, B: Borrowed> {
+    started: Arc<Started>,
+    held: Held<B>,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<B: Borrowed> ScopedWork<'_, B> {
+    /// Says whether the operation has completed, with success or not; never blocks.
+    pub fn test(&self) -> Result<bool> {
+        self.started.test()
+    }
+
+    /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        self.started.wait_for(timeout)
+    }
+
+    /// Waits until the operation has completed, and gives the buffers back for the rest of the scope.
+    pub fn wait(self) -> Result<B> {
+        self.started.wait()?;
+        Ok(self.held.into_inner())
+    }
+
+    /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.started.event_fd()
+    }
+}
+
+impl<B: Borrowed> fmt::Debug for ScopedWork<'_, B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ScopedWork").field("completed", &self.test()).finish()
+    }
+}

@@ -1,0 +1,125 @@
+//! An operation that the library is carrying out.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::unix::io::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::milliseconds;
+use crate::error::{check, Error, Result};
+use crate::handles::WorkHandle;
+use crate::numbers::ErrorCode;
+use crate::operation::launch;
+use crate::request::Request;
+use crate::watch::empty_info;
+
+const UNTIL_IT_ENDS: i32 = -1;
+
+/// The work object, and the name of its communicator for errors.
+pub(crate) struct Started {
+    handle: WorkHandle,
+    group: Arc<str>,
+    op: &'static str,
+}
+
+impl Started {
+    fn raw(&self) -> *mut sys::dsc_work_t {
+        self.handle.0.as_ptr()
+    }
+
+    /// Says whether nobody touches the buffers any more, with success or not.
+    pub(crate) fn test(&self) -> Result<bool> {
+        let mut completed = 0;
+        // SAFETY: the library checks the handle, and completed outlives the call.
+        check(unsafe { sys::dsc_work_test(self.raw(), &mut completed) })?;
+        Ok(completed != 0)
+    }
+
+    pub(crate) fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        Ok(self.synchronize(milliseconds(timeout))? == sys::DSC_OK)
+    }
+
+    pub(crate) fn wait(&self) -> Result<()> {
+        while self.synchronize(UNTIL_IT_ENDS)? != sys::DSC_OK {}
+        Ok(())
+    }
+
+    fn synchronize(&self, timeout_ms: i32) -> Result<sys::dsc_result_t> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_work_synchronize(self.raw(), timeout_ms) };
+        check(result).map_err(|error| self.failure().unwrap_or(error))?;
+        Ok(result)
+    }
+
+    /// How the operation failed, if it has ended and failed.
+    fn failure(&self) -> Option<Error> {
+        let mut info = empty_info();
+        // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
+        let result = unsafe { sys::dsc_work_error(self.raw(), &mut info) };
+        let known = result == sys::DSC_OK && info.code < 0;
+        known.then(|| Error::from_info(&info).in_op(self.op).in_group(&self.group))
+    }
+
+    /// Returns when nobody touches the buffers any more, whatever else goes wrong.
+    pub(crate) fn settle(&self) {
+        while let Err(error) = self.wait() {
+            // A child made by fork() is alone with its copies; the library forgets only what has ended.
+            if error.code == ErrorCode::Forked || self.test().unwrap_or(true) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        let mut descriptor = -1;
+        // SAFETY: the library checks the handle, and descriptor outlives the call.
+        check(unsafe { sys::dsc_work_eventfd(self.raw(), &mut descriptor) })?;
+        // SAFETY: it stays open until the work object is destroyed, which the borrow of self prevents.
+        Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+}
+
+/// Starts an operation and keeps its buffers.
+///
+/// # Safety
+///
+/// The memory of the buffers must stay where it is when they are moved. They must be kept, or their memory be left
+/// alone in another way, until the operation is complete.
+pub(crate) unsafe fn start<B>(comm: &Comm, request: Request<B>) -> Result<(Arc<Started>, Held<B>)> {
+    let Request { buffers, operation, spans } = request;
+    let mut held = Held(MaybeUninit::new(buffers));
+    // SAFETY: it was made with a value just now.
+    let (send, recv) = spans(unsafe { held.0.assume_init_mut() });
+    let mut work = ptr::null_mut();
+    // SAFETY: the caller keeps the buffers until the operation is complete.
+    unsafe { launch(comm, operation, send, recv, &mut work)? };
+    let handle = NonNull::new(work)
+        .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
+    let started = Started { handle: WorkHandle(handle), group: comm.shared.name.clone(), op: operation.name() };
+    Ok((Arc::new(started), held))
+}
+
+/// Buffers of a running operation. They may be moved, but nothing is said to the compiler about their memory, which
+/// others write: a plain `&mut` that is moved would claim it for itself.
+pub(crate) struct Held<B>(MaybeUninit<B>);
+
+impl<B> Held<B> {
+    pub(crate) fn into_inner(self) -> B {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it holds a value until it is dropped, and it is read once: this is never dropped.
+        unsafe { ptr::read(this.0.as_ptr()) }
+    }
+}
+
+impl<B> Drop for Held<B> {
+    fn drop(&mut self) {
+        // SAFETY: it holds a value until here.
+        unsafe { self.0.assume_init_drop() }
+    }
+}

@@ -1,0 +1,53 @@
+//! Running totals of operations.
+
+use std::time::Duration;
+
+use dsc_sys as sys;
+
+use crate::error::{check, text, Result};
+
+/// Running totals of one operation at one size class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpStats {
+    /// Name of the operation, such as "all_reduce".
+    pub op: String,
+    /// Smallest power of two not below the bytes of a call; 0 for calls without data.
+    pub bytes_class: u64,
+    /// Completed calls.
+    pub count: u64,
+    /// Sum of the calls' bytes: those of the larger of the two buffers.
+    pub bytes: u64,
+    /// Time until the other ranks had arrived.
+    pub waiting: Duration,
+    /// Time from then until completion.
+    pub moving: Duration,
+}
+
+/// Reads totals with a function that fills an array of some capacity and says how many there are.
+pub(crate) fn read_stats(
+    mut read: impl FnMut(*mut sys::dsc_op_stats_t, usize, &mut usize) -> sys::dsc_result_t,
+) -> Result<Vec<OpStats>> {
+    let mut count = 0;
+    check(read(std::ptr::null_mut(), 0, &mut count))?;
+    // SAFETY: the struct holds numbers only, for which zeros are valid.
+    let mut empty: sys::dsc_op_stats_t = unsafe { std::mem::zeroed() };
+    empty.struct_size = std::mem::size_of::<sys::dsc_op_stats_t>();
+    let mut records = vec![empty; count.max(1)];
+    check(read(records.as_mut_ptr(), records.len(), &mut count))?;
+    records.truncate(count);
+    Ok(records.iter().map(OpStats::from_record).collect())
+}
+
+impl OpStats {
+    fn from_record(record: &sys::dsc_op_stats_t) -> Self {
+        OpStats {
+            op: text(&record.operation),
+            bytes_class: record.bytes_class,
+            count: record.count,
+            bytes: record.bytes,
+            waiting: Duration::from_nanos(record.waiting_ns),
+            moving: Duration::from_nanos(record.moving_ns),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Lists of tensors, and what several calls do with them.
+
+use std::ffi::CString;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{c_string, number};
+use crate::data::{DataMut, Span};
+use crate::error::Result;
+use crate::init::pointer;
+use crate::numbers::Dtype;
+
+const HOST: i32 = -1;
+
+/// One tensor of a list: its memory, and how it is described in comparisons and messages.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let (mut weight, mut bias) = (vec![0.5f32; 12], vec![0.0f32; 3]);
+/// let mut params = [
+///     dsc::Tensor::new(&mut weight).name("layer.weight").shape(&[4, 3]),
+///     dsc::Tensor::new(&mut bias).name("layer.bias"),
+/// ];
+/// world.verify_params(&params)?;
+/// world.broadcast_coalesced(&mut params, 0, 0)?;
+/// world.finalize()
+/// # }
+/// ```
+pub struct Tensor<'a> {
+    pub(crate) span: Span,
+    shape: Option<Vec<usize>>,
+    name: Option<String>,
+    memory: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Tensor<'a> {
+    /// A tensor with its elements.
+    pub fn new<D: DataMut + ?Sized>(data: &'a mut D) -> Self {
+        Tensor { span: data.span_mut(), shape: None, name: None, memory: PhantomData }
+    }
+
+    /// A description without memory, where none is read or written.
+    pub fn described(dtype: Dtype, count: usize) -> Self {
+        let span = Span { ptr: ptr::null_mut(), count, dtype };
+        Tensor { span, shape: None, name: None, memory: PhantomData }
+    }
+
+    /// The sizes of its dimensions, compared between ranks.
+    #[must_use]
+    pub fn shape(mut self, shape: &[usize]) -> Self {
+        self.shape = Some(shape.to_vec());
+        self
+    }
+
+    /// For messages; "parameter INDEX" by default.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+}
+
+/// A list in the form of the C interface, with the texts and shapes that it points to.
+pub(crate) struct RawTensors {
+    pub(crate) list: Vec<sys::dsc_tensor_t>,
+    _names: Vec<Option<CString>>,
+    _shapes: Vec<Option<Vec<i64>>>,
+}
+
+impl RawTensors {
+    pub(crate) fn new(tensors: &[Tensor<'_>]) -> Result<Self> {
+        let (mut list, mut names, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
+        for tensor in tensors {
+            let name = tensor.name.as_deref().map(|name| c_string("the name of a tensor", name)).transpose()?;
+            let shape: Option<Vec<i64>> =
+                tensor.shape.as_ref().map(|shape| shape.iter().map(|size| *size as i64).collect());
+            list.push(sys::dsc_tensor_t {
+                struct_size: size_of::<sys::dsc_tensor_t>(),
+                data: tensor.span.ptr,
+                count: tensor.span.count,
+                shape: shape.as_ref().map_or(ptr::null(), |shape| shape.as_ptr()),
+                name: pointer(&name),
+                dtype: tensor.span.dtype.number(),
+                ndim: number("the number of dimensions", shape.as_ref().map_or(0, Vec::len))?,
+                device: HOST,
+                expect_sparse: 0,
+            });
+            names.push(name); // moving it does not move its text
+            shapes.push(shape);
+        }
+        Ok(RawTensors { list, _names: names, _shapes: shapes })
+    }
+}
+
+impl Comm {
+    /// Checks that all ranks have the same parameters: number, types, counts and shapes. Collective.
+    ///
+    /// A difference is [`Mismatch`](crate::ErrorCode::Mismatch), naming the ranks, the parameter and both
+    /// descriptions, on all ranks; the communicator keeps working.
+    pub fn verify_params(&self, params: &[Tensor<'_>]) -> Result<()> {
+        let raw = RawTensors::new(params)?;
+        // SAFETY: the list and what it points to outlive the call; the data is not used.
+        let result = unsafe { sys::dsc_verify_params(self.raw(), raw.list.as_ptr(), raw.list.len()) };
+        self.check(result, "verify_params")
+    }
+
+    /// Copies the root's tensors to all ranks, packed into buffers of so many bytes (0: 250 MiB). Collective.
+    pub fn broadcast_coalesced(&self, tensors: &mut [Tensor<'_>], root: usize, buffer_bytes: usize) -> Result<()> {
+        let raw = RawTensors::new(tensors)?;
+        let root = number("root", root)?;
+        // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
+        let result =
+            unsafe { sys::dsc_broadcast_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), root, buffer_bytes) };
+        self.check(result, "broadcast_coalesced")
+    }
+}

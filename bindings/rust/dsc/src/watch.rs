@@ -1,0 +1,74 @@
+//! What any thread may do with a communicator, also while another one is inside an operation on it.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use dsc_sys as sys;
+
+use crate::comm::Shared;
+use crate::convert::milliseconds;
+use crate::error::{check, Error, Result};
+
+/// A communicator as threads see it that do not communicate: from [`Comm::watch`](crate::Comm::watch).
+///
+/// It does not keep the communicator alive; once that is gone, nothing happens any more.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let watch = world.watch();
+/// std::thread::spawn(move || watch.abort()).join().unwrap()?; // as a signal handler's thread would
+/// let error = world.barrier().unwrap_err();
+/// assert_eq!(error.code, dsc::ErrorCode::Revoked);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Watch {
+    comm: Weak<Shared>,
+}
+
+impl Watch {
+    pub(crate) fn new(comm: Weak<Shared>) -> Self {
+        Watch { comm }
+    }
+
+    /// Revokes the communicator on all ranks: pending and later operations fail with
+    /// [`ErrorCode::Revoked`](crate::ErrorCode::Revoked).
+    pub fn abort(&self) -> Result<()> {
+        match self.comm.upgrade() {
+            // SAFETY: the library checks the handle; any thread may call it at any time.
+            Some(comm) => check(unsafe { sys::dsc_comm_abort(comm.handle.raw()) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the deadline of the operations that start from now on; give all ranks the same.
+    pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
+        match self.comm.upgrade() {
+            // SAFETY: as in abort().
+            Some(comm) => check(unsafe { sys::dsc_comm_set_timeout(comm.handle.raw(), milliseconds(timeout)) }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first failure of the communicator, or a stalled rank that is being waited for.
+    pub fn failure(&self) -> Result<Option<Error>> {
+        let comm = match self.comm.upgrade() {
+            Some(comm) => comm,
+            None => return Ok(None),
+        };
+        let mut info = empty_info();
+        // SAFETY: as in abort(); info has the size that it says, and outlives the call.
+        check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
+        Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
+    }
+}
+
+/// A record of a failure to be filled by the library.
+pub(crate) fn empty_info() -> sys::dsc_error_info_t {
+    // SAFETY: the struct holds numbers only, for which zeros are valid.
+    let mut info: sys::dsc_error_info_t = unsafe { std::mem::zeroed() };
+    info.struct_size = std::mem::size_of::<sys::dsc_error_info_t>();
+    info
+}

@@ -1,0 +1,131 @@
+//! Operations that run beside the program and own their buffers.
+
+use std::any::Any;
+use std::fmt;
+use std::os::unix::io::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::comm::Comm;
+use crate::data::{Data, Element, Raw, Sealed};
+use crate::error::Result;
+use crate::memory::SharedBuffer;
+use crate::request::Request;
+use crate::started::{start, Held, Started};
+
+/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], a [`Raw`] of them, a pair of them, or nothing.
+///
+/// Their memory stays where it is when they are moved, and belongs to nobody else.
+pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
+
+pub(crate) mod sealed_pair {
+    /// Keeps the lists of buffers closed.
+    pub trait SealedBuffers {}
+    impl SealedBuffers for () {}
+    impl<B: super::Sealed> SealedBuffers for B {}
+    impl<S: super::Sealed, R: super::Sealed> SealedBuffers for (S, R) {}
+}
+
+impl Owned for () {}
+impl<T: Element> Owned for Vec<T> {}
+impl<T: Element> Owned for SharedBuffer<T> {}
+impl<B: Owned + Data<Kind = u8>> Owned for Raw<B> {}
+impl<S: Owned + Sealed, R: Owned + Sealed> Owned for (S, R) {}
+
+impl Comm {
+    /// Starts an operation that owns its buffers until [`Work::wait`] gives them back.
+    ///
+    /// ```
+    /// use dsc::{request, Op};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let work = world.start(request::all_reduce(vec![1.0f32; 1000], Op::Sum))?;
+    /// let harmonic: f64 = (1..1000).map(|i| 1.0 / f64::from(i)).sum(); // meanwhile
+    /// let sums = work.wait()?;
+    /// assert_eq!(sums[999], world.size() as f32);
+    /// # assert!(harmonic > 7.0);
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn start<B: Owned>(&self, request: Request<B>) -> Result<Work<B>> {
+        reap();
+        // SAFETY: owned buffers stay in place when they are moved. A Work keeps them until the operation is complete,
+        // or leaves them to LEFT; one that is forgotten never frees them.
+        let (started, held) = unsafe { start(self, request)? };
+        Ok(Work { started, held: Some(held) })
+    }
+}
+
+/// An operation that runs beside the program and owns its buffers; see [`Comm::start`].
+///
+/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of
+/// a `Work` are moved into it, so that safe code cannot reach them while the library writes. A `Work` that is
+/// dropped before its end lets the operation finish and frees the buffers afterwards; one that is forgotten leaks
+/// them.
+///
+/// Any thread may ask and wait; `Work` is [`Send`] and [`Sync`].
+#[must_use = "the buffers come back by wait()"]
+pub struct Work<B: Owned> {
+    started: Arc<Started>,
+    /// Taken by wait() only.
+    held: Option<Held<B>>,
+}
+
+impl<B: Owned> Work<B> {
+    /// Says whether the operation has completed, with success or not; never blocks.
+    pub fn test(&self) -> Result<bool> {
+        self.started.test()
+    }
+
+    /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        self.started.wait_for(timeout)
+    }
+
+    /// Waits until the operation has completed, and gives the buffers back. After a failure they are freed, for their
+    /// contents are unspecified.
+    pub fn wait(mut self) -> Result<B> {
+        self.started.wait()?;
+        match self.held.take() {
+            Some(held) => Ok(held.into_inner()),
+            None => unreachable!("only wait() takes the buffers, and it takes the work too"),
+        }
+    }
+
+    /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
+    pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.started.event_fd()
+    }
+}
+
+impl<B: Owned> fmt::Debug for Work<B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Work").field("completed", &self.test()).finish()
+    }
+}
+
+/// Buffers of operations that were dropped while they ran.
+static LEFT: Mutex<Vec<(Arc<Started>, Box<dyn Any + Send>)>> = Mutex::new(Vec::new());
+
+impl<B: Owned> Drop for Work<B> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            if !matches!(self.started.test(), Ok(true)) {
+                let left = (self.started.clone(), Box::new(held) as Box<dyn Any + Send>);
+                LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+            }
+        }
+        reap();
+    }
+}
+
+/// Frees what dropped operations left behind that have completed since.
+fn reap() {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let (completed, running) = left.drain(..).partition(|(started, _)| matches!(started.test(), Ok(true)));
+    *left = running;
+    drop(left);
+    let completed: Vec<(Arc<Started>, Box<dyn Any + Send>)> = completed;
+    drop(completed);
+}
