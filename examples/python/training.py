@@ -13,6 +13,11 @@ WANTED_ACCURACY = 0.95
 ALLOWED_DIFFERENCE = 1e-9
 
 
+def wrong(expected, text):
+    """The complaint of an argparse type."""
+    return argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+
+
 def whole_number(lowest):
     """Returns an argparse type: an integer that is lowest or more."""
 
@@ -22,7 +27,7 @@ def whole_number(lowest):
         except ValueError:
             number = lowest - 1
         if number < lowest:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest}, got {text!r}")
+            raise wrong(f"a whole number from {lowest}", text)
         return number
 
     return parse
@@ -35,7 +40,7 @@ def learning_rate(text):
     except ValueError:
         rate = 0.0
     if not 0.0 < rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+        raise wrong("a number above 0", text)
     return rate
 
 

@@ -1,0 +1,50 @@
+"""The digits network cut into stages: numpy alone, nothing in this file knows of other processes."""
+
+import itertools
+
+import numpy as np
+
+import digits
+
+
+def cut(sizes, stages):
+    """Divides the layers among stages so that the largest stage has least to do: returns [(first, end), ...]."""
+    work = [inputs * outputs for inputs, outputs in zip(sizes, sizes[1:])]
+    ways = itertools.combinations(range(1, len(work)), stages - 1)
+    bounds = ([*zip((0, *cuts), (*cuts, len(work)))] for cuts in ways)
+    return min(bounds, key=lambda parts: max(sum(work[first:end]) for first, end in parts))
+
+
+class Stage:
+    """The layers first to end - 1 of digits.Network, with the same first values."""
+
+    def __init__(self, sizes, seed, first, end):
+        self.params = digits.Network(sizes, seed).params[2 * first : 2 * end]
+        self.is_first, self.is_last = first == 0, end == len(sizes) - 1
+
+    def forward(self, x):
+        """Returns the outputs, and what backward() needs: the inputs of every layer."""
+        sources = []
+        for index in range(0, len(self.params), 2):
+            sources.append(x)
+            x = x @ self.params[index] + self.params[index + 1]
+            if not self.is_last or index + 2 < len(self.params):
+                x = np.tanh(x)
+        return x, sources
+
+    def backward(self, sources, outputs, grad, take):
+        """Calls take(index, gradient) for every parameter, last first; returns the gradient of the inputs.
+
+        grad is the gradient of the outputs. The first stage has nobody to give one to and returns None.
+        """
+        if not self.is_last:
+            grad = grad * (1.0 - outputs * outputs)
+        for layer in reversed(range(len(sources))):
+            take(2 * layer + 1, grad.sum(axis=0))
+            take(2 * layer, sources[layer].T @ grad)
+            if layer == 0 and self.is_first:
+                return None
+            grad = grad @ self.params[2 * layer].T
+            if layer > 0:
+                grad *= 1.0 - sources[layer] * sources[layer]
+        return grad
