@@ -1,7 +1,6 @@
 #include "base/handle_table.hpp"
 
 #include <array>
-#include <deque>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -15,6 +14,7 @@ struct Slot {
   uint32_t index = 0;
   HandleKind kind{};
   std::shared_ptr<void> object;
+  Slot* next_free = nullptr;
 };
 
 namespace {
@@ -41,10 +41,10 @@ class Table {
     MutexLock lock(mutex_);
     // First in, first out, and not before a few others: an id that was just released stays recognisably
     // stale.
-    if (free_.size() >= kChunkSlots || size_ == kChunkSlots * kChunks) {
-      if (free_.empty()) fail(DSC_ERR_NOMEM, "all %zu handles are in use", size_);
-      Slot& slot = *free_.front();
-      free_.pop_front();
+    if (free_count_ >= kChunkSlots || size_ == kChunkSlots * kChunks) {
+      if (free_count_ == 0) fail(DSC_ERR_NOMEM, "all %zu handles are in use", size_);
+      Slot& slot = *std::exchange(first_free_, first_free_->next_free);
+      --free_count_;
       return slot;
     }
     if (size_ % kChunkSlots == 0)
@@ -55,9 +55,12 @@ class Table {
     return slot;
   }
 
-  void release(Slot& slot) {
+  void release(Slot& slot) noexcept {
     MutexLock lock(mutex_);
-    free_.push_back(&slot);
+    slot.next_free = nullptr;
+    (free_count_ == 0 ? first_free_ : last_free_->next_free) = &slot;
+    last_free_ = &slot;
+    ++free_count_;
   }
 
   Slot* find(uint32_t index) const noexcept {
@@ -68,7 +71,9 @@ class Table {
  private:
   Mutex mutex_;
   std::array<std::atomic<Slot*>, kChunks> chunks_{};
-  std::deque<Slot*> free_ DSC_GUARDED_BY(mutex_);
+  Slot* first_free_ DSC_GUARDED_BY(mutex_) = nullptr;
+  Slot* last_free_ DSC_GUARDED_BY(mutex_) = nullptr;
+  size_t free_count_ DSC_GUARDED_BY(mutex_) = 0;
   size_t size_ DSC_GUARDED_BY(mutex_) = 0;
 };
 
