@@ -23,7 +23,7 @@ fn main() -> dsc::Result<()> {
     }
 
     let mut params = COUNTS.map(|count| vec![0.0f32; count]);
-    let mut tensors: Vec<Tensor> = params.iter_mut().map(|param| Tensor::new(param)).collect();
+    let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
     let options = ReducerOptions::new()
         .bucket_bytes(200)
         .first_bucket_bytes(200);

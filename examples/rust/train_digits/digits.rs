@@ -120,10 +120,10 @@ impl Network {
     /// Fills the values of the layers after the first from those of the first.
     fn forward(&mut self, images: &[[f64; PIXELS]]) {
         self.values = vec![images.concat()];
-        for layer in 0..LAYERS {
+        for (layer, inputs) in WIDTHS[..LAYERS].iter().enumerate() {
             let (weight, bias) = (&self.params[2 * layer], &self.params[2 * layer + 1]);
             let mut outputs = Vec::with_capacity(images.len() * bias.len());
-            for row in self.values[layer].chunks(WIDTHS[layer]) {
+            for row in self.values[layer].chunks(*inputs) {
                 let mut out = bias.clone();
                 for (value, weights) in row.iter().zip(weight.chunks(bias.len())) {
                     add_scaled(&mut out, *value, weights);

@@ -39,11 +39,7 @@ impl<'a> Trainer<'a> {
         test: &'a Images,
     ) -> dsc::Result<Self> {
         let mut network = Network::new(options.seed + world.rank() as u64);
-        let mut tensors: Vec<Tensor> = network
-            .params
-            .iter_mut()
-            .map(|param| Tensor::new(param))
-            .collect();
+        let mut tensors: Vec<Tensor> = network.params.iter_mut().map(Tensor::new).collect();
         let bucket_bytes = options.bucket_kib << 10;
         let settings = ReducerOptions::new()
             .bucket_bytes(bucket_bytes)

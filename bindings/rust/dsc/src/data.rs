@@ -10,7 +10,7 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 
     /// The place of a buffer, as the C interface wants it.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     pub struct Span {
         pub ptr: *mut std::ffi::c_void,
         pub count: usize,
@@ -38,7 +38,7 @@ impl Span {
 }
 
 /// A number that operations understand: every bit pattern is a value, and there is no padding.
-pub trait Element: Copy + Send + Sync + 'static + Sealed {
+pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
     /// Its type in the C interface.
     const DTYPE: Dtype;
 }

@@ -30,9 +30,9 @@ pub struct Error {
     /// All ranks at fault; at most 64 are told.
     pub ranks: Vec<usize>,
     /// Name of the communicator.
-    pub group: Option<String>,
+    pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
-    pub op: Option<String>,
+    pub op: Option<Box<str>>,
     /// Number of the operation in its communicator, from 1.
     pub sequence: Option<u64>,
 }
@@ -62,18 +62,18 @@ impl Error {
             rank: usize::try_from(info.rank).ok(),
             ranks: info.ranks[..known].iter().filter_map(|rank| usize::try_from(*rank).ok()).collect(),
             group: None,
-            op: Some(text(&info.operation)).filter(|op| !op.is_empty()),
+            op: Some(text(&info.operation)).filter(|op| !op.is_empty()).map(String::into_boxed_str),
             sequence: Some(info.sequence).filter(|sequence| *sequence > 0),
         }
     }
 
     pub(crate) fn in_group(mut self, name: &str) -> Self {
-        self.group = Some(name.to_owned());
+        self.group = Some(name.into());
         self
     }
 
     pub(crate) fn in_op(mut self, name: &str) -> Self {
-        self.op = self.op.or_else(|| Some(name.to_owned()));
+        self.op = self.op.or_else(|| Some(name.into()));
         self
     }
 }

@@ -1,5 +1,6 @@
 //! One iteration of a reducer: gradients are marked ready, then the results are waited for.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
@@ -18,8 +19,8 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 ///
 /// ```compile_fail
 /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
-/// let iteration = reducer.begin()?;
 /// let mut grad = vec![1.0f32; 10];
+/// let iteration = reducer.begin()?;
 /// iteration.mark_ready(0, &mut grad)?;
 /// grad[0] = 2.0; // it belongs to the iteration until finish()
 /// iteration.finish()
@@ -120,6 +121,12 @@ impl<'r, 'g> Iteration<'r, 'g> {
     }
 }
 
+impl fmt::Debug for Iteration<'_, '_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Iteration of {:?}", self.reducer)
+    }
+}
+
 impl Drop for Iteration<'_, '_> {
     fn drop(&mut self) {
         if !self.finished {
@@ -172,5 +179,11 @@ impl<T: Element> DerefMut for View<'_, '_, '_, T> {
 impl<T: Element> Drop for View<'_, '_, '_, T> {
     fn drop(&mut self) {
         self.iteration.reducer.params[self.index].give(FREE);
+    }
+}
+
+impl<T: Element + fmt::Debug> fmt::Debug for View<'_, '_, '_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, out)
     }
 }

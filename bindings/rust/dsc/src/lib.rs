@@ -34,7 +34,7 @@
 //!
 //! What the library allows to one thread at a time is reached through [`Comm`], which is not `Sync`, or needs
 //! `&mut self`; the rest through `Sync` types.
-#![deny(missing_docs)]
+#![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod collectives;

@@ -135,7 +135,7 @@ unsafe impl Sync for Param {}
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
 /// let mut params = [vec![0.0f32; 100], vec![0.0f32; 10]];
-/// let mut tensors: Vec<dsc::Tensor> = params.iter_mut().map(|param| dsc::Tensor::new(param)).collect();
+/// let mut tensors: Vec<dsc::Tensor> = params.iter_mut().map(dsc::Tensor::new).collect();
 /// let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
 ///
 /// let mut grads = [vec![1.0f32; 100], vec![2.0f32; 10]];

@@ -7,6 +7,8 @@
 //! [`Comm::start`]: crate::Comm::start
 //! [`Comm`]: crate::Comm
 
+use std::fmt;
+
 use crate::data::{Data, DataMut, Span};
 use crate::numbers::Op;
 use crate::operation::Operation;
@@ -18,6 +20,12 @@ pub struct Request<B> {
     pub(crate) operation: Operation,
     /// Where to send from and to receive into.
     pub(crate) spans: fn(&mut B) -> (Span, Span),
+}
+
+impl<B> fmt::Debug for Request<B> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Request({:?})", self.operation)
+    }
 }
 
 fn in_place<B: DataMut>(buffers: B, operation: Operation) -> Request<B> {

@@ -122,6 +122,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Scope({:?})", self.comm)
+    }
+}
+
 /// An operation of a [`Scope`]. Dropping it is fine: the scope waits for the operation.
 ///
 /// Any thread may ask and wait.

@@ -1,6 +1,7 @@
 //! Lists of tensors, and what several calls do with them.
 
 use std::ffi::CString;
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ptr;
@@ -62,6 +63,13 @@ impl<'a> Tensor<'a> {
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
         self
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("without a name");
+        write!(out, "Tensor({}, {} of {:?}, shape {:?})", name, self.span.count, self.span.dtype, self.shape)
     }
 }
 

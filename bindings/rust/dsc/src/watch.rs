@@ -1,5 +1,6 @@
 //! What any thread may do with a communicator, also while another one is inside an operation on it.
 
+use std::fmt;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -62,6 +63,15 @@ impl Watch {
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
         Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.comm.upgrade() {
+            Some(comm) => write!(out, "Watch({:?})", comm.name),
+            None => out.write_str("Watch(of a communicator that is gone)"),
+        }
     }
 }
 

@@ -105,14 +105,16 @@ impl<B: Owned> fmt::Debug for Work<B> {
     }
 }
 
-/// Buffers of operations that were dropped while they ran.
-static LEFT: Mutex<Vec<(Arc<Started>, Box<dyn Any + Send>)>> = Mutex::new(Vec::new());
+/// An operation that was dropped while it ran, with its buffers.
+type Left = (Arc<Started>, Box<dyn Any + Send>);
+
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
 
 impl<B: Owned> Drop for Work<B> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             if !matches!(self.started.test(), Ok(true)) {
-                let left = (self.started.clone(), Box::new(held) as Box<dyn Any + Send>);
+                let left: Left = (self.started.clone(), Box::new(held));
                 LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(left);
             }
         }
@@ -123,9 +125,9 @@ impl<B: Owned> Drop for Work<B> {
 /// Frees what dropped operations left behind that have completed since.
 fn reap() {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    let (completed, running) = left.drain(..).partition(|(started, _)| matches!(started.test(), Ok(true)));
+    let all = left.drain(..);
+    let (completed, running): (Vec<Left>, Vec<Left>) = all.partition(|(work, _)| matches!(work.test(), Ok(true)));
     *left = running;
-    drop(left);
-    let completed: Vec<(Arc<Started>, Box<dyn Any + Send>)> = completed;
+    drop(left); // before the buffers, whose drop takes its time
     drop(completed);
 }

@@ -1,0 +1,80 @@
+//! What ranks hear when something goes wrong.
+
+use std::thread;
+use std::time::Duration;
+
+use dsc::{request, ErrorCode, Op};
+
+use crate::ranks;
+
+#[test]
+fn ranks_that_disagree_hear_who_does() {
+    let messages = ranks(3, |world| {
+        let mut x = vec![0f32; if world.rank() == 1 { 5 } else { 4 }];
+        let error = world.all_reduce(&mut x, Op::Sum).unwrap_err();
+        assert_eq!((error.code, error.op.as_deref()), (ErrorCode::Mismatch, Some("all_reduce")));
+        assert!(error.to_string().starts_with("DSC_ERR_MISMATCH: "), "{}", error);
+        assert_eq!(world.barrier().unwrap_err().code, ErrorCode::Revoked);
+        error.message
+    });
+    assert!(messages.iter().all(|message| message.contains('4') && message.contains('5')), "{:?}", messages);
+}
+
+#[test]
+fn a_rank_that_leaves_is_named() {
+    ranks(2, |world| {
+        if world.rank() == 1 {
+            return; // drops the world: local, and without waiting
+        }
+        let error = world.barrier().unwrap_err();
+        assert_eq!((error.code, error.rank), (ErrorCode::PeerLeft, Some(1)));
+    });
+}
+
+#[test]
+fn a_time_out_names_the_missing_rank() {
+    ranks(2, |world| {
+        if world.rank() == 0 {
+            world.set_timeout(Duration::from_millis(50)).unwrap();
+            let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
+            assert_eq!((error.code, error.ranks), (ErrorCode::Timeout, vec![1]));
+        } else {
+            while world.failure().unwrap().is_none() {
+                thread::yield_now();
+            }
+            assert!(world.barrier().is_err());
+        }
+    });
+}
+
+#[test]
+fn another_thread_can_end_a_blocked_call() {
+    ranks(2, |world| {
+        if world.rank() == 0 {
+            let watch = world.watch();
+            let ending = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                watch.abort().unwrap();
+                watch
+            });
+            assert_eq!(world.barrier().unwrap_err().code, ErrorCode::Revoked);
+            let watch = ending.join().unwrap();
+            assert_eq!(watch.failure().unwrap().unwrap().code, ErrorCode::Revoked);
+            drop(world);
+            watch.abort().unwrap(); // nothing is left to end
+            assert_eq!(watch.failure().unwrap(), None);
+        } else {
+            assert_eq!(world.recv(&mut 0u8, 0).unwrap_err().code, ErrorCode::Revoked);
+        }
+    });
+}
+
+#[test]
+fn a_work_outlives_its_communicator() {
+    ranks(2, |world| {
+        let work = world.start(request::recv(vec![0u8; 8], 1 - world.rank())).unwrap();
+        drop(world);
+        let error = work.wait().unwrap_err();
+        assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::PeerLeft), "{}", error);
+    });
+}

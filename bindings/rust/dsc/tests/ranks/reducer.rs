@@ -1,0 +1,168 @@
+//! Gradient buckets.
+
+use std::mem;
+use std::thread;
+
+use dsc::{Average, BucketReducer, Comm, Dtype, ErrorCode, ReducerOptions, Tensor};
+
+use crate::ranks;
+
+const COUNTS: [usize; 3] = [6, 4, 2];
+
+/// A reducer of three parameters, one bucket each.
+fn reducer(world: &Comm, options: ReducerOptions) -> BucketReducer {
+    let mut params = COUNTS.map(|count| vec![world.rank() as f32; count]);
+    let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
+    let made = BucketReducer::new(world, &mut tensors, &options.bucket_bytes(1).first_bucket_bytes(1)).unwrap();
+    assert_eq!(params.map(|param| param[0]), [0.0; 3]); // rank 0's
+    made
+}
+
+fn gradients(world: &Comm) -> [Vec<f32>; 3] {
+    COUNTS.map(|count| vec![(world.rank() * count) as f32; count])
+}
+
+#[test]
+fn gradients_are_averaged_in_place() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new());
+        assert_eq!(reducer.buckets().unwrap(), [[2], [1], [0]]);
+        for _ in 0..2 {
+            let mut grads = gradients(&world);
+            let iteration = reducer.begin().unwrap();
+            for (index, grad) in grads.iter_mut().enumerate().rev() {
+                iteration.mark_ready(index, grad).unwrap();
+            }
+            iteration.finish().unwrap();
+            assert_eq!(grads, COUNTS.map(|count| vec![count as f32 / 2.0; count]));
+            assert_eq!(reducer.view::<f32>(1).unwrap(), [2.0; 4]);
+        }
+        assert!(reducer.stats().unwrap().iter().any(|totals| totals.op == "all_reduce" && totals.count > 0));
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn threads_mark_at_once() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new().average(Average::None));
+        let mut grads = gradients(&world);
+        let iteration = reducer.begin().unwrap();
+        thread::scope(|scope| {
+            for (index, grad) in grads.iter_mut().enumerate() {
+                let iteration = &iteration;
+                scope.spawn(move || iteration.mark_ready(index, grad).unwrap());
+            }
+        });
+        iteration.finish().unwrap();
+        assert_eq!(grads, COUNTS.map(|count| vec![count as f32; count]));
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn views_accumulation_and_absence() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new().average(Average::None));
+        let iteration = reducer.begin().unwrap();
+        let mut view = iteration.grad_view::<f32>(0).unwrap();
+        view.fill(1.0);
+        let busy = iteration.mark_unused(0).unwrap_err(); // the view is out
+        assert_eq!((busy.code, busy.message.contains("parameter 0 is in use")), (ErrorCode::State, true));
+        view.mark_ready().unwrap();
+        assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("was marked already"));
+        iteration.accumulate(1, &[1.0f32; 4]).unwrap();
+        iteration.accumulate(1, &[2.0f32; 4]).unwrap();
+        iteration.mark_accumulated(1).unwrap();
+        iteration.mark_unused(2).unwrap();
+        iteration.finish().unwrap();
+        assert_eq!(reducer.view::<f32>(0).unwrap(), [2.0; 6]);
+        assert_eq!(reducer.view::<f32>(1).unwrap(), [6.0; 4]);
+        assert_eq!(reducer.view::<f32>(2).unwrap(), [0.0; 2]);
+        assert_eq!(reducer.view::<f64>(2).unwrap_err().code, ErrorCode::InvalidArg);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn wrong_gradients_are_refused() {
+    ranks(1, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new());
+        let (mut short, mut other, mut good) = ([0f32; 5], [0f64; 6], [1f32; 6]);
+        let iteration = reducer.begin().unwrap();
+        let error = iteration.mark_ready(0, &mut short).unwrap_err();
+        assert_eq!(error.message, "the gradient of parameter 0 has 5 elements of F32; expected 6 of F32");
+        let error = iteration.mark_ready(0, &mut other).unwrap_err();
+        assert_eq!(error.message, "the gradient of parameter 0 has 6 elements of F64; expected 6 of F32");
+        let error = iteration.mark_unused(3).unwrap_err();
+        assert_eq!(error.message, "there is no parameter 3; this reducer has 3");
+        iteration.mark_ready(0, &mut good).unwrap();
+        mem::forget(iteration.grad_view::<f32>(1).unwrap()); // a view that is forgotten counts as no gradient
+        let error = iteration.finish().unwrap_err();
+        assert_eq!(error.code, ErrorCode::State);
+        assert!(error.message.contains("parameter 1") && error.message.contains("parameter 2"), "{}", error);
+        assert_eq!(reducer.view::<f32>(0).unwrap_err().code, ErrorCode::State);
+        let iteration = reducer.begin().unwrap(); // the next iteration starts afresh
+        for index in 0..3 {
+            iteration.mark_unused(index).unwrap();
+        }
+        iteration.finish().unwrap();
+    });
+}
+
+#[test]
+fn a_dropped_iteration_ends_the_reducer_everywhere() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new());
+        let mut grads = gradients(&world);
+        let iteration = reducer.begin().unwrap();
+        world.barrier().unwrap();
+        if world.rank() == 0 {
+            iteration.mark_ready(2, &mut grads[2]).unwrap();
+            drop(iteration);
+            let error = reducer.begin().unwrap_err();
+            assert!(error.message.contains("an iteration was dropped before finish()"), "{}", error);
+        } else {
+            for (index, grad) in grads.iter_mut().enumerate().rev() {
+                if iteration.mark_ready(index, grad).is_err() {
+                    break; // the other rank may be faster
+                }
+            }
+            assert!(iteration.finish().is_err());
+        }
+        world.barrier().unwrap(); // the world is not concerned
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn explicit_buckets_and_one_bucket() {
+    ranks(2, |world| {
+        let made = reducer(&world, ReducerOptions::new().buckets(&[vec![1], vec![0, 2]]));
+        assert_eq!(made.buckets().unwrap(), [vec![1], vec![0, 2]]);
+        let made = reducer(&world, ReducerOptions::new().single_first_bucket(true));
+        assert_eq!(made.buckets().unwrap().len(), 1);
+        let mut params = [vec![world.rank() as f64]];
+        let mut tensors: Vec<Tensor> = params.iter_mut().map(Tensor::new).collect();
+        BucketReducer::new(&world, &mut tensors, &ReducerOptions::new().sync(false)).unwrap();
+        assert_eq!(params[0], [world.rank() as f64]); // kept
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn parameters_are_compared_and_copied() {
+    ranks(2, |world| {
+        let count = 3 + world.rank();
+        let tensors =
+            [Tensor::described(Dtype::F32, 7), Tensor::described(Dtype::F64, count).name("head").shape(&[count])];
+        let error = world.verify_params(&tensors).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Mismatch);
+        assert!(error.message.contains("head"), "{}", error);
+        world.verify_params(&tensors[..1]).unwrap(); // the communicator keeps working
+        let (mut a, mut b) = (vec![world.rank() as f32; 9], [world.rank() as i64; 2]);
+        world.broadcast_coalesced(&mut [Tensor::new(&mut a), Tensor::new(&mut b)], 1, 0).unwrap();
+        assert_eq!((a, b), (vec![1.0; 9], [1; 2]));
+        world.finalize().unwrap();
+    });
+}
