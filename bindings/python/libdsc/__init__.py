@@ -46,6 +46,7 @@ from libdsc.errors import (
     VersionError,
 )
 from libdsc._log import read_log, set_log
+from libdsc._pipe import PipeInstruction, PipeSchedule, PipeStep
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
@@ -84,6 +85,9 @@ __all__ = [
     "PeerError",
     "PeerLeftError",
     "PeerStalledError",
+    "PipeInstruction",
+    "PipeSchedule",
+    "PipeStep",
     "ProtocolError",
     "ReentrantError",
     "Result",
