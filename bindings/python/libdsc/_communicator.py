@@ -10,10 +10,11 @@ from ctypes import byref, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
-from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
+from libdsc import _buffers, _dtypes, _interrupt, _pipe_run, _raw, errors
 from libdsc._library import check, last_message, lib
 from libdsc._raw import MemoryKind, Result
 from libdsc._memory import array_over, numpy_module
+from libdsc._pipe import PipeSchedule
 from libdsc._work import Work, error_of
 
 # Failures that the communicator itself remembers with the ranks at fault.
@@ -24,6 +25,7 @@ REMEMBERED = {
     Result.ERR_PEER_LEFT,
     Result.ERR_MISMATCH,
     Result.ERR_REVOKED,
+    Result.ERR_CALLBACK,
 }
 
 _OPS = {op.name.lower(): int(op) for op in _raw.Op}
@@ -243,6 +245,64 @@ class Communicator:
         work = self.recv(x, peer, True, dtype)
         assert work is not None
         return work
+
+    # ---- pipeline ----------------------------------------------------------------------------------------------
+
+    def pipe_run(
+        self,
+        schedule: PipeSchedule,
+        *,
+        forward: _pipe_run.Forward,
+        backward: Optional[_pipe_run.Backward] = None,
+        load_micro_batch: Optional[_pipe_run.Callback] = None,
+        reduce_tied_grads: Optional[_pipe_run.Callback] = None,
+        reduce_grads: Optional[_pipe_run.Callback] = None,
+        optimizer_step: Optional[_pipe_run.Callback] = None,
+        backward_input: Optional[_pipe_run.Backward] = None,
+        backward_weight: Optional[_pipe_run.Backward] = None,
+        inputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
+        outputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
+    ) -> float:
+        """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
+
+        The callbacks compute, the library sends and receives between them. Each gets the instruction as iterating
+        over the schedule gives it. Those that get arrays get lists of numpy arrays over the library's own memory,
+        one per tensor: what stands in them stays from a micro-batch's forward pass to the end of its backward
+        pass, and is overwritten then. Copy what is needed longer. The memory itself lives as long as the
+        schedule, unless a run with other shapes or another communicator replaces it.
+
+        An exception in a callback ends the run on all ranks and is raised here; the other ranks get
+        CallbackError, and the communicator is revoked. So does Ctrl-C.
+
+        Args:
+            schedule: the schedule of this stage.
+            forward: forward(instruction, inputs, outputs) writes outputs; on the last stage it returns the loss of
+                the micro-batch (in an inference schedule it may return None, which counts as 0).
+            backward: backward(instruction, inputs, outputs, output_grads, input_grads) reads output_grads and
+                writes input_grads. A gradient of integers is None.
+            load_micro_batch: f(instruction) gets inputs on the first stage and labels on the last.
+            reduce_tied_grads: f(instruction) adds up gradients of weights that stages share.
+            reduce_grads: f(instruction) reduces gradients over data-parallel ranks.
+            optimizer_step: f(instruction) updates the weights.
+            backward_input: as backward; the half that writes input_grads.
+            backward_weight: as backward; the half that computes gradients of weights.
+            inputs: (shape, dtype) of each tensor that the previous stage sends; none on the first stage.
+            outputs: the same for the next stage; none on the last stage.
+
+        Returns:
+            The mean loss of all micro-batches, on all ranks.
+        """
+        functions = {
+            "load_micro_batch": load_micro_batch,
+            "forward": forward,
+            "backward": backward,
+            "backward_input": backward_input,
+            "backward_weight": backward_weight,
+            "reduce_tied_grads": reduce_tied_grads,
+            "reduce_grads": reduce_grads,
+            "optimizer_step": optimizer_step,
+        }
+        return _pipe_run.run(self, schedule, functions, inputs, outputs)
 
     # ---- groups and memory -------------------------------------------------------------------------------------
 

@@ -1,0 +1,272 @@
+"""Communicator.pipe_run(): pipelines of several ranks, each a process made by spawn()."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from test_ranks import SECONDS, ranks
+
+import libdsc as dsc
+
+MICRO_BATCHES = 4
+NUMBER = [((3,), "float64")]
+
+
+class Stage:
+    """y = 2 x in every element; the loss is the last stage's first y."""
+
+    def __init__(self, comm, schedule="1f1b", micro_batches=MICRO_BATCHES):
+        self.comm, self.micro_batches = comm, micro_batches
+        self.schedule = dsc.PipeSchedule(
+            schedule, stages=comm.size, stage=comm.rank, micro_batches=micro_batches
+        )
+        self.loaded, self.grads, self.seen = {}, [], []
+        self.ends = {"inputs": NUMBER if comm.rank else [], "outputs": NUMBER if comm.rank < comm.size - 1 else []}
+
+    def load_micro_batch(self, instruction):
+        self.loaded[instruction.micro_batch] = np.full(3, instruction.micro_batch + 1.0)
+
+    def forward(self, instruction, inputs, outputs):
+        self.seen.append(instruction)
+        y = 2 * (inputs[0] if inputs else self.loaded[instruction.micro_batch])
+        if not outputs:
+            return y[0]
+        outputs[0][:] = y
+        return None
+
+    def backward(self, instruction, inputs, outputs, output_grads, input_grads):
+        grad = output_grads[0] if output_grads else np.full(3, 1 / self.micro_batches)
+        x = inputs[0] if inputs else self.loaded[instruction.micro_batch]
+        self.grads.append(float((x * grad)[2]))
+        if input_grads:
+            input_grads[0][:] = 2 * grad
+
+    def other(self, instruction):
+        self.seen.append(instruction)
+
+    def run(self, **changed):
+        callbacks = {name: getattr(self, name) for name in ("load_micro_batch", "forward", "backward")}
+        callbacks |= {name: self.other for name in ("reduce_tied_grads", "reduce_grads", "optimizer_step")}
+        return self.comm.pipe_run(self.schedule, **(callbacks | self.ends | changed))
+
+
+def trains_twice(world, schedule):
+    stage = Stage(world, schedule)
+    losses = [stage.run(), stage.run()]
+    expected = [i for i in stage.schedule if i.op in ("forward", "reduce_tied_grads", "reduce_grads", "optimizer_step")]
+    return losses, sum(stage.grads), stage.seen == 2 * expected
+
+
+@pytest.mark.parametrize("schedule", ["deepspeed_train", "gpipe", "1f1b"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_losses_and_gradients(n, schedule):
+    mean = 2**n * (1 + 2 + 3 + 4) / 4
+    assert ranks(n, trains_twice, schedule) == [([mean, mean], 2 * mean / 2, True)] * n
+
+
+def reuses_arrays(world):
+    stage, arrays = Stage(world), []
+
+    def forward(instruction, inputs, outputs):
+        arrays.append((instruction.buffer, *(inputs or outputs)))
+        return Stage.forward(stage, instruction, inputs, outputs)
+
+    stage.run(forward=forward)
+    stage.run(forward=forward)
+    by_buffer = {}
+    for buffer, array in arrays:
+        by_buffer.setdefault(buffer, set()).add(id(array))
+    kept, expected = arrays[0][1], arrays[0][1].copy()
+    del stage, forward
+    gc.collect()
+    return all(len(found) == 1 for found in by_buffer.values()), (kept == expected).all()
+
+
+def test_arrays_are_made_once_and_outlive_the_schedule():
+    assert ranks(2, reuses_arrays) == [(True, True)] * 2
+
+
+def sends_two_tensors(world):
+    ends = [((2, 3), "float32"), (4, "int32")]
+    found = []
+
+    def forward(instruction, inputs, outputs):
+        for array in outputs:
+            array[...] = 7 + instruction.micro_batch
+        found.extend((a.shape, a.dtype.name, float(a.min()), float(a.max())) for a in inputs)
+        return 0
+
+    def backward(instruction, inputs, outputs, output_grads, input_grads):
+        for array, grads in ((outputs, output_grads), (inputs, input_grads)):
+            assert [g is None for g in grads] == [a.dtype == np.int32 for a in array]
+        if input_grads:
+            input_grads[0][...] = 0.5
+        else:
+            found.append((output_grads[0].shape, output_grads[0].dtype.name, float(output_grads[0].min())))
+
+    stage = Stage(world, micro_batches=1)
+    shapes = {"inputs": ends if world.rank else [], "outputs": [] if world.rank else ends}
+    stage.run(forward=forward, backward=backward, **shapes)
+    return found
+
+
+def test_tensors_of_several_types():
+    first, last = ranks(2, sends_two_tensors)
+    assert first == [((2, 3), "float32", 0.5)]
+    assert last == [((2, 3), "float32", 7, 7), ((4,), "int32", 7, 7)]
+
+
+def only_forward(world):
+    stage = Stage(world, "deepspeed_inference")
+
+    def forward(instruction, inputs, outputs):
+        result = stage.forward(instruction, inputs, outputs)
+        return result if world.rank < world.size - 1 else None
+
+    silent = world.pipe_run(stage.schedule, forward=forward, load_micro_batch=stage.load_micro_batch, **stage.ends)
+    mean = world.pipe_run(stage.schedule, forward=stage.forward, load_micro_batch=stage.load_micro_batch, **stage.ends)
+    return silent, mean
+
+
+def test_inference():
+    assert ranks(2, only_forward) == [(0.0, 10.0)] * 2
+
+
+class OwnError(Exception):
+    """Not an exception of the package."""
+
+
+def fails(rank, failing, name):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+    stage = Stage(world)
+
+    def callback(instruction, *arrays):
+        if rank == failing and instruction.micro_batch in (2, None):
+            raise OwnError("broken")
+        return getattr(stage, name)(instruction, *arrays)
+
+    try:
+        stage.run(**{name: callback})
+    except OwnError as error:
+        return "own", str(error)
+    except dsc.CallbackError as error:
+        with pytest.raises((dsc.CallbackError, dsc.RevokedError)):
+            world.barrier()
+        return "other", error.rank, error.op, error.message
+    raise AssertionError("the run succeeded")
+
+
+@pytest.mark.parametrize("name, failing", [("forward", 1), ("backward", 2), ("load_micro_batch", 0)])
+def test_an_exception_ends_the_run_everywhere(name, failing):
+    found = dsc.spawn(fails, 3, (failing, name), timeout=SECONDS)
+    assert found[failing] == ("own", "broken")
+    for rank in {0, 1, 2} - {failing}:
+        assert found[rank][:3] == ("other", failing, "pipe_run")
+        assert f"the callback for {name} of micro-batch 2" in found[rank][3]
+
+
+def misuses(world):
+    stage, messages = Stage(world), []
+    wrong_shape = {"outputs": [((4,), "float64")]} if world.rank == 0 else {}
+    for kind, changed in [(dsc.InvalidArgError, {"reduce_grads": None}), (dsc.MismatchError, wrong_shape)]:
+        with pytest.raises(kind) as caught:
+            stage.run(**changed)
+        messages.append(str(caught.value))
+    with pytest.raises(TypeError, match="forward is a int; expected a function"):
+        stage.run(forward=3)
+    with pytest.raises(TypeError, match=r"inputs\[0\] is 5; expected \(shape, dtype\)"):
+        stage.run(inputs=[5])
+    with pytest.raises(TypeError, match=r"inputs\[0\] has element type complex64"):
+        stage.run(inputs=[((3,), "complex64")])
+    with pytest.raises(TypeError, match="schedule is a str; expected a PipeSchedule"):
+        world.pipe_run("1f1b", forward=stage.forward)
+    assert stage.run() == 10.0
+    stage.schedule.close()
+    with pytest.raises(dsc.BadHandleError):
+        stage.run()
+    return messages
+
+
+def test_misuse_is_explained_on_all_ranks_and_harmless():
+    first, second = ranks(2, misuses)
+    assert first == second
+    assert "no callback for reduce_grads" in first[0] and "[4]" in first[1] and "[3]" in first[1]
+
+
+def forgets_the_loss(rank):
+    stage = Stage(dsc.init_distributed(timeout=30))
+    expected = TypeError if rank == 1 else dsc.CallbackError
+    with pytest.raises(expected) as caught:
+        stage.run(forward=lambda instruction, inputs, outputs: None)
+    return str(caught.value)
+
+
+def test_a_forgotten_loss():
+    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; on the last stage")
+
+
+def is_interrupted(rank, where):
+    """Rank 1 interrupts rank 0, which waits for gradients, or each rank itself in a callback."""
+    world = dsc.init_distributed(timeout=30)
+    stage, pids = Stage(world), np.array([0])
+    pids[0] = os.getpid()
+    world.broadcast(pids)
+
+    def forward(instruction, inputs, outputs):
+        if where == "waiting" and rank == 1:
+            time.sleep(0.3)
+            os.kill(int(pids[0]), signal.SIGINT)
+            time.sleep(0.3)
+        if where == "callback" and rank == 0 and instruction.micro_batch == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return stage.forward(instruction, inputs, outputs)
+
+    try:
+        stage.run(forward=forward)
+    except BaseException as error:
+        assert signal.set_wakeup_fd(-1) == -1
+        return type(error).__name__
+    return "nothing"
+
+
+@pytest.mark.parametrize("where", ["waiting", "callback"])
+def test_ctrl_c(where):
+    found = dsc.spawn(is_interrupted, 2, (where,), timeout=SECONDS)
+    assert found[0] == "KeyboardInterrupt" and found[1] in ("CallbackError", "RevokedError")
+
+
+def calls_the_library(world):
+    """2 x 2 ranks: a group of twins is used inside a callback of the pipeline's run."""
+    pipeline, twins = world.split(world.rank // 2), world.split(world.rank % 2)
+    stage, total = Stage(pipeline), np.array([world.rank + 1.0])
+
+    def reduce_grads(instruction):
+        twins.all_reduce(total)
+
+    loss = stage.run(reduce_grads=reduce_grads)
+    assert signal.set_wakeup_fd(-1) == -1
+    return loss, total[0]
+
+
+def test_callbacks_may_use_other_groups():
+    assert ranks(4, calls_the_library) == [(10.0, 4.0), (10.0, 6.0)] * 2
+
+
+def test_ranks_as_threads_of_one_process():
+    results = {}
+
+    def body(rank):
+        world = dsc.init_distributed(rank=rank, world_size=2, rank_per_thread=True, job_id=f"pipe-{os.getpid()}")
+        results[rank] = Stage(world).run()
+        dsc.finalize()
+
+    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == {0: 10.0, 1: 10.0}
