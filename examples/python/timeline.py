@@ -97,13 +97,12 @@ def tick_ms(span_ms, wanted):
 
 
 def axis(columns, column_ms):
-    """The line of times below the rows."""
-    line = " " * (columns + 12)
-    step = tick_ms(columns * column_ms, 5)
-    for tick in range(int(columns * column_ms / step) + 1):
-        at = round(tick * step / column_ms)
-        line = line[:at] + f"|{tick * step:g}".ljust(8) + line[at + 8 :]
-    return line.rstrip() + " ms"
+    """The line of times below the rows; the unit stands at the last one."""
+    step, line, tick = tick_ms(columns * column_ms, 5), "", 0
+    while (at := round(tick * step / column_ms)) + len(f"|{tick * step:g} ms") <= columns:
+        line = line.ljust(at) + f"|{tick * step:g}"
+        tick += 1
+    return line + " ms"
 
 
 def labels(groups):
