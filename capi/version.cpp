@@ -12,7 +12,7 @@ struct Feature {
 };
 
 constexpr Feature kFeatures[] = {{"host", 1}, {"nccl", 0}, {"cuda", 0},
-                                 {"pmix", 0}, {"gloo", 0}, {"pipeline", 0}};
+                                 {"pmix", 0}, {"gloo", 0}, {"pipeline", 1}};
 
 }  // namespace
 
