@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -237,6 +238,32 @@ def is_interrupted(rank, where):
 def test_ctrl_c(where):
     found = dsc.spawn(is_interrupted, 2, (where,), timeout=SECONDS)
     assert found[0] == "KeyboardInterrupt" and found[1] in ("CallbackError", "RevokedError")
+
+
+def is_interrupted_often(rank):
+    """Ctrl-C at times that often fall between the library and the first line of a callback."""
+    world = dsc.init_distributed(timeout=30)
+    unraisable = []
+    sys.unraisablehook = unraisable.append
+    for attempt in range(20):
+        group = world.split(0)
+        stage = Stage(group, micro_batches=500)
+        timer = threading.Timer(0.01 + attempt / 1000, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                stage.seen.clear()
+                stage.run()
+        timer.join()
+        seen = [instruction.micro_batch for instruction in stage.seen]
+        assert seen[:500] == list(range(min(500, len(seen)))), "a callback was left out"
+        group.close()
+    assert sys.unraisablehook == unraisable.append
+    return unraisable
+
+
+def test_no_ctrl_c_is_lost():
+    assert dsc.spawn(is_interrupted_often, 1, timeout=SECONDS) == [[]]
 
 
 def calls_the_library(world):

@@ -23,11 +23,15 @@ from libdsc._library import last_message
 SLICE_MS = 100
 AFTER_ABORT_S = 5.0
 AFTER_PEERS_ABORT_S = 0.1
+SETTLE_S = 1.0
+
+_SETTLE = 0  # in the pipe, and the number of no signal
 
 _stop: Optional[Callable[[], None]] = None  # ends the call that the main thread is in
 _interrupts = 0  # during that call
 _previous = -1  # the descriptor that somebody else, such as asyncio, wants the numbers on
 _write_end = -1  # of the pipe; -1: not made yet
+_settled = threading.Event()
 _main_thread = threading.main_thread().ident
 
 
@@ -54,11 +58,21 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
         return function(*arguments)  # type: ignore[no-any-return]
     except BaseException:
         stop()
+        _stop = outer
+        settle()
         raise
     finally:
         _stop = outer
         if outer is None:
             signal.set_wakeup_fd(_previous)
+
+
+def settle() -> None:
+    """Lets the reader see what came during a call that raised, so that it does not end the next call too."""
+    if on_main_thread() and _write_end >= 0:
+        _settled.clear()
+        os.write(_write_end, bytes([_SETTLE]))
+        _settled.wait(SETTLE_S)
 
 
 def _start() -> None:
@@ -75,9 +89,11 @@ def _watch(read_end: int) -> None:
     while True:
         numbers = os.read(read_end, 64)
         if _previous >= 0:
-            _forward(numbers, _previous)
+            _forward(numbers.replace(bytes([_SETTLE]), b""), _previous)
         if signal.SIGINT in numbers:
             _interrupt()
+        if _SETTLE in numbers:
+            _settled.set()
 
 
 def _forward(numbers: bytes, descriptor: int) -> None:
@@ -95,16 +111,8 @@ def _interrupt() -> None:
         stop()
 
 
-def interrupted() -> bool:
-    """Says whether a Ctrl-C that has to raise came during the latest call.
-
-    It may have been raised where a callback begins, before anything there could catch it, and be lost.
-    """
-    return on_main_thread() and _interrupts > 0 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 def let_own_signal_come() -> None:
-    """Waits a moment after another rank's abort: a Ctrl-C reaches all ranks, but not at the same instant."""
+    """Waits a moment after another rank's end: a Ctrl-C reaches all ranks, but not at the same instant."""
     if on_main_thread():
         time.sleep(AFTER_PEERS_ABORT_S)  # ended by KeyboardInterrupt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from ctypes import byref, c_double, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
@@ -95,37 +96,54 @@ class Buffers:
 class Callbacks:
     """The functions of one run as C calls them; the first exception ends the run and is kept."""
 
-    def __init__(self, buffers: Buffers, trains: bool) -> None:
+    def __init__(self, comm: Communicator, buffers: Buffers, functions: dict[str, Any]) -> None:
         self.raised: Optional[BaseException] = None
-        self._trains = trains
-        self._buffers = buffers
-
-    def table(self, functions: dict[str, Any]) -> _raw.PipeCallbacks:
-        """Returns what C calls, from functions by name; None leaves an entry empty."""
-        table = _raw.PipeCallbacks(struct_size=ctypes.sizeof(_raw.PipeCallbacks))
-        ways = {"forward": self.forward} | dict.fromkeys(BACKWARD, self.backward)
+        self.table = _raw.PipeCallbacks(struct_size=ctypes.sizeof(_raw.PipeCallbacks))
+        self._comm, self._buffers = comm, buffers
+        self._trains = any(functions[name] is not None for name in BACKWARD)
+        self._entries: list[Any] = []
+        self._hook = sys.unraisablehook
+        ways = {"forward": self._forward} | dict.fromkeys(BACKWARD, self._backward)
         for name, function in functions.items():
-            if function is None:
-                continue
-            if not callable(function):
+            if callable(function):
+                setattr(self.table, name, self._entry(function, ways.get(name, self._plain)))
+            elif function is not None:
                 raise TypeError(f"{name} is a {type(function).__name__}; expected a function")
-            setattr(table, name, self._entry(function, ways.get(name, self.plain)))
-        return table
+
+    def __enter__(self) -> Callbacks:
+        if _interrupt.on_main_thread():
+            sys.unraisablehook = self._lost
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if _interrupt.on_main_thread():
+            sys.unraisablehook = self._hook
+        del self.table, self._entries[:]  # they lead back here
+
+    def _lost(self, unraisable: Any) -> None:
+        """Takes what a signal handler raised where a callback begins, before anything there could catch it."""
+        if not any(unraisable.object is entry for entry in self._entries):
+            self._hook(unraisable)
+            return
+        self.raised = unraisable.exc_value or unraisable.exc_type()
+        self._comm._stop()
 
     def _entry(self, function: Any, way: Any) -> Any:
         """Returns a C function that calls way(function, call)."""
 
         def called(_context: Any, call: Any) -> int:
             try:
-                way(function, call.contents)
-                return 0
+                if self.raised is None:
+                    way(function, call.contents)
+                    return 0
             except BaseException as error:  # nothing may leave through C
                 self.raised = error
-                return FAILED
+            return FAILED
 
+        self._entries.append(called)
         return _raw.PipeCallback(called)
 
-    def forward(self, function: Forward, call: Any) -> None:
+    def _forward(self, function: Forward, call: Any) -> None:
         """Calls forward, and passes on the loss where there is a place for it."""
         instruction = instruction_of(call.instruction.contents)
         inputs, outputs, _, _ = self._buffers.of(instruction, call)
@@ -135,12 +153,12 @@ class Callbacks:
                 raise TypeError("forward returned None; on the last stage it returns the micro-batch's loss")
             call.loss[0] = float(loss)
 
-    def backward(self, function: Backward, call: Any) -> None:
+    def _backward(self, function: Backward, call: Any) -> None:
         """Calls backward or one of its halves."""
         instruction = instruction_of(call.instruction.contents)
         function(instruction, *self._buffers.of(instruction, call))
 
-    def plain(self, function: Callback, call: Any) -> None:
+    def _plain(self, function: Callback, call: Any) -> None:
         """Calls a function that gets no arrays."""
         function(instruction_of(call.instruction.contents))
 
@@ -155,20 +173,20 @@ def run(comm: Communicator, schedule: PipeSchedule, functions: dict[str, Any], i
     options.inputs, options.n_inputs = taken.array, taken.length
     options.outputs, options.n_outputs = given.array, given.length
 
-    trains = any(functions[name] is not None for name in BACKWARD)
-    callbacks = Callbacks(_buffers_of(comm, schedule, taken, given), trains)
-    table, mean_loss = callbacks.table(functions), c_double()
-    arguments = (schedule._handle, comm._handle, byref(table), byref(options), byref(mean_loss))
-    code = _interrupt.call(comm._stop, lib.dsc_pipe_run, *arguments)
-    text = last_message() if code < 0 else ""
+    mean_loss = c_double()
+    with Callbacks(comm, _buffers_of(comm, schedule, taken, given), functions) as callbacks:
+        arguments = (schedule._handle, comm._handle, byref(callbacks.table), byref(options), byref(mean_loss))
+        code = _interrupt.call(comm._stop, lib.dsc_pipe_run, *arguments)
+        text = last_message() if code < 0 else ""
     raised, callbacks.raised = callbacks.raised, None
     if raised is not None:
+        _interrupt.settle()
         try:
             raise raised
         finally:
             del raised  # whose traceback leads here
-    if _interrupt.interrupted():
-        raise KeyboardInterrupt
+    if code == _raw.Result.ERR_CALLBACK:
+        _interrupt.let_own_signal_come()
     if code < 0:
         comm._fail(code, text, "pipe_run")
     return mean_loss.value
