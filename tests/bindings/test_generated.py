@@ -1,18 +1,16 @@
 """The generated files follow from the headers, and agree with what the real compiler makes of them."""
 
 import ctypes
-import json
-import os
 import subprocess
 import sys
 
 import pytest
+from compiled import API, measure
 from conftest import ROOT
 
 from libdsc import _dtypes, _raw
 from libdsc._library import lib
 
-API = json.loads((ROOT / "bindings" / "api.json").read_text())
 GENERATE = ROOT / "bindings" / "generate.py"
 
 
@@ -46,24 +44,7 @@ def test_check_finds_a_stale_file(tmp_path):
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """Sizes, offsets and values, as a program made by the real compiler prints them."""
-    lines = ["#include <dsc/dsc.h>", "#include <stdio.h>", "int main(void) {"]
-    for struct in API["structs"]:
-        name = struct["name"]
-        lines.append(f'  printf("{name} %zu\\n", sizeof({name}));')
-        for field in struct["fields"]:
-            lines.append(f'  printf("{name}.{field["name"]} %zu\\n", offsetof({name}, {field["name"]}));')
-            lines.append(f'  printf("{name}.{field["name"]}# %zu\\n", sizeof((({name}*)0)->{field["name"]}));')
-    for value in [value for enum in API["enums"] for value in enum["values"]] + API["constants"]:
-        lines.append(f'  printf("{value["name"]} %lld\\n", (long long){value["name"]});')
-    folder = tmp_path_factory.mktemp("compiled")
-    (folder / "print.c").write_text("\n".join(lines + ["  return 0;", "}", ""]))
-    program = folder / "print"
-    include = f"-I{ROOT / 'capi' / 'include'}"
-    compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, include, str(folder / "print.c"), "-o", str(program)], check=True)
-    output = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
-    return {name: int(value) for name, value in (line.split() for line in output.splitlines())}
+    return measure(tmp_path_factory.mktemp("compiled"))
 
 
 def test_structs_are_as_compiled(compiled):

@@ -2,19 +2,29 @@
 """Files have at most 600 lines and functions at most 70, in every language of the project."""
 
 import ast
+import os
+import re
 import sys
 
 import source
 
 FILE_LINES = 600
 FUNCTION_LINES = 70
-CODE = ("*.c", "*.h", "*.cpp", "*.hpp", "*.cu", "*.py", "*.sh", "*meson.build", "dev", ".ci/*")
+CODE = ("*.c", "*.h", "*.cpp", "*.hpp", "*.cu", "*.py", "*.rs", "*.sh", "*meson.build", "dev", ".ci/*")
 
 
 def python_functions(text: str):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield source.Function(node.name, node.lineno, node.end_lineno or node.lineno, "")
+
+
+def rust_functions(text: str):
+    """rustfmt puts the closing brace of a function below its first letter."""
+    head = r"(?:pub(?:\([a-z]+\))? )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)(?:[^;{]|; ?\w+\])*\{"
+    for found in re.finditer(rf"^( *){head}(?:.|\n)*?\n\1\}}$", text, re.MULTILINE):
+        first = text.count("\n", 0, found.start()) + 1
+        yield source.Function(found[2], first, first + found[0].count("\n"), "")
 
 
 def too_large(path: str) -> list[str]:
@@ -25,8 +35,8 @@ def too_large(path: str) -> list[str]:
     lines = text.count("\n")
     if lines > FILE_LINES:
         found.append(f"{path}: {lines} lines, at most {FILE_LINES}")
-    functions = python_functions if path.endswith(".py") else source.functions
-    for function in functions(text) if path.endswith((".c", ".h", ".cpp", ".hpp", ".cu", ".py")) else ():
+    functions = {".py": python_functions, ".rs": rust_functions}.get(os.path.splitext(path)[1], source.functions)
+    for function in functions(text) if path.endswith((".c", ".h", ".cpp", ".hpp", ".cu", ".py", ".rs")) else ():
         if function.lines > FUNCTION_LINES:
             found.append(f"{path}:{function.first_line}: {function.name} has {function.lines} lines, at most {FUNCTION_LINES}")
     return found

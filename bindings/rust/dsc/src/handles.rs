@@ -19,6 +19,9 @@ pub(crate) struct WorkHandle(pub(crate) NonNull<sys::dsc_work_t>);
 /// A reducer; destroyed when dropped.
 pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
 
+/// A pipeline schedule; destroyed when dropped.
+pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
+
 // SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
 // rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY.
 unsafe impl Send for CommHandle {}
@@ -33,6 +36,12 @@ unsafe impl Sync for WorkHandle {}
 unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
+
+// SAFETY: next, reset and run take one thread at a time and are reached through `&mut PipeSchedule` only; everything
+// else may be called from any thread.
+unsafe impl Send for ScheduleHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ScheduleHandle {}
 
 impl CommHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
@@ -69,5 +78,12 @@ impl Drop for ReducerHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_bucket_reducer_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for ScheduleHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_pipe_schedule_destroy(self.0.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! The communication half of distributed training: start-up, groups, collectives, gradient buckets.
+//! The communication half of distributed training: start-up, groups, collectives, gradient buckets, pipelines.
 //!
 //! A safe layer over libdsc's C interface. Every rank is a process (or a thread) that runs the same program:
 //!
@@ -50,6 +50,8 @@ pub mod log;
 mod memory;
 mod numbers;
 mod operation;
+mod pipe;
+mod pipe_run;
 mod plan;
 mod reducer;
 pub mod request;
@@ -68,7 +70,9 @@ pub use group::GroupOptions;
 pub use init::{init, is_initialized, sources, world, InitOptions};
 pub use iteration::{Iteration, View};
 pub use memory::SharedBuffer;
-pub use numbers::{Average, Backend, Dtype, ErrorCode, Op};
+pub use numbers::{Average, Backend, Dtype, ErrorCode, Op, PipeOp};
+pub use pipe::{PipeInstruction, PipeSchedule, PipeStep};
+pub use pipe_run::{PipeCall, PipeCallbacks, PipeResult, PipeShapes, PipeTensors};
 pub use plan::{shard_indices, BucketPlan, BucketPlanner};
 pub use reducer::{BucketReducer, ReducerOptions};
 pub use scope::{Borrowed, Scope, ScopedWork};

@@ -179,6 +179,38 @@ numbers! {
 }
 
 numbers! {
+    /// What an instruction of a pipeline schedule asks for.
+    PipeOp {
+        /// Load inputs (first stage) or labels (last stage).
+        LoadMicroBatch = DSC_PIPE_LOAD_MICRO_BATCH,
+        /// Forward pass of one micro-batch.
+        Forward = DSC_PIPE_FORWARD,
+        /// Backward pass of one micro-batch.
+        Backward = DSC_PIPE_BACKWARD,
+        /// The part of a backward pass that gives gradients of the inputs.
+        BackwardInput = DSC_PIPE_BACKWARD_INPUT,
+        /// The part of a backward pass that gives gradients of the weights.
+        BackwardWeight = DSC_PIPE_BACKWARD_WEIGHT,
+        /// Send the outputs to the next stage.
+        SendActivation = DSC_PIPE_SEND_ACTIVATION,
+        /// Receive the inputs from the previous stage.
+        RecvActivation = DSC_PIPE_RECV_ACTIVATION,
+        /// Send the gradients of the inputs to the previous stage.
+        SendGrad = DSC_PIPE_SEND_GRAD,
+        /// Receive the gradients of the outputs from the next stage.
+        RecvGrad = DSC_PIPE_RECV_GRAD,
+        /// Sum the gradients of weights that several stages share.
+        ReduceTiedGrads = DSC_PIPE_REDUCE_TIED_GRADS,
+        /// Reduce gradients over the data-parallel ranks.
+        ReduceGrads = DSC_PIPE_REDUCE_GRADS,
+        /// Update the weights.
+        OptimizerStep = DSC_PIPE_OPTIMIZER_STEP,
+        /// A forward and a backward pass at once.
+        Overlap = DSC_PIPE_OVERLAP,
+    }
+}
+
+numbers! {
     /// How urgent a log record is.
     Level {
         /// Nothing.

@@ -3,6 +3,7 @@
 mod collectives;
 mod failures;
 mod groups;
+mod pipe;
 mod reducer;
 mod scope;
 mod work;

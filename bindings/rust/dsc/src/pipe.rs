@@ -1,0 +1,171 @@
+//! Pipeline schedules: which stage computes, sends and receives what, in which order.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::mem::{size_of, MaybeUninit};
+use std::ptr::{self, NonNull};
+
+use dsc_sys as sys;
+
+use crate::convert::{c_string, number};
+use crate::error::{check, Error, Result};
+use crate::handles::ScheduleHandle;
+use crate::numbers::{ErrorCode, PipeOp};
+
+/// One instruction of a [`PipeSchedule`]. Fields that have no meaning for its op are `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PipeInstruction {
+    /// 0 to [`steps`](PipeSchedule::steps) - 1, never falling.
+    pub step: usize,
+    /// What to do.
+    pub op: PipeOp,
+    /// The micro-batch.
+    pub micro_batch: Option<usize>,
+    /// Part of the model on this stage.
+    pub chunk: Option<usize>,
+    /// Place that holds the micro-batch here, 0 to [`buffers`](PipeSchedule::buffers) - 1.
+    pub buffer: Option<usize>,
+    /// Stage at the other end of a send or receive.
+    pub peer: Option<usize>,
+}
+
+impl PipeInstruction {
+    pub(crate) fn from_raw(raw: &sys::dsc_pipe_instruction_t) -> Self {
+        let known = |field: i32| usize::try_from(field).ok();
+        PipeInstruction {
+            step: usize::try_from(raw.step).unwrap_or(0),
+            op: PipeOp::from_number(raw.op),
+            micro_batch: known(raw.micro_batch),
+            chunk: known(raw.chunk),
+            buffer: known(raw.buffer),
+            peer: known(raw.peer),
+        }
+    }
+}
+
+/// What a step of a [`PipeSchedule`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PipeStep {
+    /// The micro-batch; `None` when this stage computes nothing in this step.
+    pub micro_batch: Option<usize>,
+    /// A forward pass; otherwise a backward pass.
+    pub is_forward: bool,
+}
+
+/// The instructions of one stage for one batch: an iterator that can be [`reset`](PipeSchedule::reset).
+///
+/// It needs no communicator; [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out.
+///
+/// ```
+/// use dsc::{PipeOp, PipeSchedule};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let mut schedule = PipeSchedule::new("1f1b", 2, 0, 4)?; // stage 0 of 2, 4 micro-batches
+/// let instructions = schedule.by_ref().collect::<dsc::Result<Vec<_>>>()?;
+/// assert_eq!((instructions[0].op, instructions[0].micro_batch), (PipeOp::LoadMicroBatch, Some(0)));
+/// let passes = instructions.iter().filter(|instruction| instruction.op == PipeOp::Forward).count();
+/// assert_eq!((passes, schedule.buffers()?), (4, 2));
+/// # Ok(())
+/// # }
+/// ```
+pub struct PipeSchedule {
+    handle: ScheduleHandle,
+}
+
+impl PipeSchedule {
+    /// Makes the schedule of one stage: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe" or "1f1b".
+    pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
+        Self::with_chunks(name, stages, stage, micro_batches, 1)
+    }
+
+    /// As [`new`](PipeSchedule::new), with several parts of the model on every stage.
+    pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
+        let name = c_string("the name of a schedule", name)?;
+        let mut options = MaybeUninit::uninit();
+        // SAFETY: the call fills the whole struct, whose size it is told.
+        let mut options: sys::dsc_pipe_schedule_options_t = unsafe {
+            let bytes = size_of::<sys::dsc_pipe_schedule_options_t>();
+            check(sys::dsc_pipe_schedule_options_init(options.as_mut_ptr(), bytes))?;
+            options.assume_init()
+        };
+        options.name = name.as_ptr();
+        options.stages = number("stages", stages)?;
+        options.stage = number("stage", stage)?;
+        options.micro_batches = number("micro_batches", micro_batches)?;
+        options.chunks = number("chunks", chunks)?;
+        let mut schedule = ptr::null_mut();
+        // SAFETY: the options and the name outlive the call, as schedule does.
+        check(unsafe { sys::dsc_pipe_schedule_create(&options, &mut schedule) })?;
+        let handle = NonNull::new(schedule)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no schedule and no error".into()))?;
+        Ok(PipeSchedule { handle: ScheduleHandle(handle) })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::dsc_pipe_schedule_t {
+        self.handle.0.as_ptr()
+    }
+
+    /// Goes back to the first instruction.
+    pub fn reset(&mut self) -> Result<()> {
+        // SAFETY: the library checks the handle.
+        check(unsafe { sys::dsc_pipe_schedule_reset(self.raw()) })
+    }
+
+    /// The number of steps.
+    pub fn steps(&self) -> Result<usize> {
+        let mut steps = 0;
+        // SAFETY: the library checks the handle, and steps outlives the call.
+        check(unsafe { sys::dsc_pipe_schedule_steps(self.raw(), &mut steps) })?;
+        Ok(usize::try_from(steps).unwrap_or(0))
+    }
+
+    /// What a step computes.
+    pub fn step(&self, step: usize) -> Result<PipeStep> {
+        let step = i64::try_from(step).unwrap_or(i64::MAX);
+        let (mut micro_batch, mut is_forward) = (0, 0);
+        // SAFETY: the library checks handle and step, and both outlive the call.
+        check(unsafe { sys::dsc_pipe_schedule_step(self.raw(), step, &mut micro_batch, &mut is_forward) })?;
+        Ok(PipeStep { micro_batch: usize::try_from(micro_batch).ok(), is_forward: is_forward != 0 })
+    }
+
+    /// The number of micro-batches that this stage must be able to hold at once.
+    pub fn buffers(&self) -> Result<usize> {
+        let mut buffers = 0;
+        // SAFETY: the library checks the handle, and buffers outlives the call.
+        check(unsafe { sys::dsc_pipe_schedule_buffers(self.raw(), &mut buffers) })?;
+        Ok(usize::try_from(buffers).unwrap_or(0))
+    }
+}
+
+impl Iterator for PipeSchedule {
+    type Item = Result<PipeInstruction>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // SAFETY: the struct holds numbers only, for which zeros are valid.
+        let mut raw: sys::dsc_pipe_instruction_t = unsafe { std::mem::zeroed() };
+        raw.struct_size = size_of::<sys::dsc_pipe_instruction_t>();
+        // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
+        let result = unsafe { sys::dsc_pipe_schedule_next(self.raw(), &mut raw) };
+        if result == sys::DSC_DONE {
+            return None;
+        }
+        Some(check(result).map(|()| PipeInstruction::from_raw(&raw)))
+    }
+}
+
+impl fmt::Debug for PipeSchedule {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PipeSchedule").field("steps", &self.steps()).finish()
+    }
+}
+
+impl fmt::Display for PipeOp {
+    /// The name in the C interface, such as "send_activation".
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: any number is a valid argument; the result is a static string.
+        let name = unsafe { CStr::from_ptr(sys::dsc_pipe_op_name(self.number())) };
+        out.write_str(&name.to_string_lossy())
+    }
+}

@@ -1,0 +1,334 @@
+//! Carrying out a pipeline schedule: callbacks compute, and the library sends and receives between them.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::{size_of, MaybeUninit};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::ptr::NonNull;
+use std::slice;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::Element;
+use crate::error::{check, Error, Result};
+use crate::numbers::{ErrorCode, PipeOp};
+use crate::pipe::{PipeInstruction, PipeSchedule};
+use crate::tensor::{RawTensors, Tensor};
+
+/// What a callback returns; any error ends the run on all ranks, and its text becomes part of the run's error.
+pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// The ops that callbacks carry out.
+const COMPUTING: [PipeOp; 8] = [
+    PipeOp::LoadMicroBatch,
+    PipeOp::Forward,
+    PipeOp::Backward,
+    PipeOp::BackwardInput,
+    PipeOp::BackwardWeight,
+    PipeOp::ReduceTiedGrads,
+    PipeOp::ReduceGrads,
+    PipeOp::OptimizerStep,
+];
+
+type Callback<'f, S> = Box<dyn Fn(&mut S, &mut PipeCall<'_>) -> PipeResult + 'f>;
+
+/// Shapes of one micro-batch at the two ends of a stage, as [described](Tensor::described) tensors.
+#[derive(Debug, Default)]
+pub struct PipeShapes {
+    /// What the previous stage sends; empty on the first stage.
+    pub inputs: Vec<Tensor<'static>>,
+    /// What the next stage receives; empty on the last stage.
+    pub outputs: Vec<Tensor<'static>>,
+}
+
+/// What [`Comm::pipe_run`] calls, with a state of the caller's; those that a schedule does not need may be missing.
+pub struct PipeCallbacks<'f, S> {
+    table: Vec<(PipeOp, Callback<'f, S>)>,
+}
+
+impl<'f, S> PipeCallbacks<'f, S> {
+    /// An empty table.
+    pub fn new() -> Self {
+        PipeCallbacks { table: Vec::new() }
+    }
+
+    /// Says what to do for an op that computes: `LoadMicroBatch`, `Forward`, `Backward`, `BackwardInput`,
+    /// `BackwardWeight`, `ReduceTiedGrads`, `ReduceGrads` or `OptimizerStep`. The library sends and receives by itself.
+    #[must_use]
+    pub fn on(mut self, op: PipeOp, callback: impl Fn(&mut S, &mut PipeCall<'_>) -> PipeResult + 'f) -> Self {
+        self.table.retain(|(known, _)| *known != op);
+        self.table.push((op, Box::new(callback)));
+        self
+    }
+
+    fn find(&self, op: PipeOp) -> Option<&Callback<'f, S>> {
+        self.table.iter().find(|(known, _)| *known == op).map(|(_, callback)| callback)
+    }
+
+    /// Finds callbacks that would never be called.
+    fn check(&self) -> Result<()> {
+        match self.table.iter().find(|(op, _)| !COMPUTING.contains(op)) {
+            Some((op, _)) => {
+                Err(Error::invalid(format!("pipe_run: there is a callback for {}, which the library does", op)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The table of the C interface: one function for all ops that have a callback.
+    fn raw(&self, context: *mut c_void) -> sys::dsc_pipe_callbacks_t {
+        let entry = |op| self.find(op).and(Some(receive::<S> as unsafe extern "C" fn(_, _) -> _));
+        sys::dsc_pipe_callbacks_t {
+            struct_size: size_of::<sys::dsc_pipe_callbacks_t>(),
+            context,
+            load_micro_batch: entry(PipeOp::LoadMicroBatch),
+            forward: entry(PipeOp::Forward),
+            backward: entry(PipeOp::Backward),
+            backward_input: entry(PipeOp::BackwardInput),
+            backward_weight: entry(PipeOp::BackwardWeight),
+            reduce_tied_grads: entry(PipeOp::ReduceTiedGrads),
+            reduce_grads: entry(PipeOp::ReduceGrads),
+            optimizer_step: entry(PipeOp::OptimizerStep),
+        }
+    }
+}
+
+impl<S> Default for PipeCallbacks<'_, S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> fmt::Debug for PipeCallbacks<'_, S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.table.iter().map(|(op, _)| op)).finish()
+    }
+}
+
+/// Tensors of one end of a stage, in the library's memory.
+pub struct PipeTensors<'c> {
+    list: &'c [sys::dsc_tensor_t],
+    places: *const *mut c_void,
+    writable: bool,
+    memory: PhantomData<&'c mut ()>,
+}
+
+impl<'c> PipeTensors<'c> {
+    /// # Safety
+    ///
+    /// Places must be NULL, or have an entry for every tensor of the list, whose memory is the callback's for 'c.
+    unsafe fn new(list: &'c [sys::dsc_tensor_t], places: *const *mut c_void, writable: bool) -> Self {
+        let list = if places.is_null() { &[] } else { list };
+        PipeTensors { list, places, writable, memory: PhantomData }
+    }
+
+    /// The number of tensors; 0 where this end of the stage, or this callback, has none.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Says whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The elements of a tensor.
+    pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
+        let (place, count) = self.find::<T>(index)?;
+        // SAFETY: the library aligns the memory, which has so many elements and is the callback's.
+        Ok(unsafe { slice::from_raw_parts(place, count) })
+    }
+
+    /// The elements of a tensor, to be written.
+    pub fn get_mut<T: Element>(&mut self, index: usize) -> Result<&mut [T]> {
+        if !self.writable {
+            let text = "these tensors are only read in this callback: forward writes outputs, backward input_grads";
+            return Err(Error::new(ErrorCode::State, text.into()));
+        }
+        let (place, count) = self.find::<T>(index)?;
+        // SAFETY: as in get(), and self is borrowed mutably; no two tensors share memory.
+        Ok(unsafe { slice::from_raw_parts_mut(place, count) })
+    }
+
+    fn find<T: Element>(&self, index: usize) -> Result<(*mut T, usize)> {
+        let tensor = self.list.get(index).ok_or_else(|| {
+            Error::invalid(format!("there is no tensor {} here; there are {}", index, self.list.len()))
+        })?;
+        if tensor.dtype != T::DTYPE.number() {
+            let dtype = crate::Dtype::from_number(tensor.dtype);
+            return Err(Error::invalid(format!("tensor {} is of {:?}; asked for as {:?}", index, dtype, T::DTYPE)));
+        }
+        if tensor.count == 0 {
+            return Ok((NonNull::dangling().as_ptr(), 0));
+        }
+        // SAFETY: places has an entry for every tensor of the list.
+        let place = unsafe { *self.places.add(index) };
+        if place.is_null() {
+            return Err(Error::invalid(format!("tensor {} has no gradient: it is of an integer type", index)));
+        }
+        Ok((place.cast(), tensor.count))
+    }
+}
+
+impl fmt::Debug for PipeTensors<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "PipeTensors({}, writable: {})", self.list.len(), self.writable)
+    }
+}
+
+/// What a callback of [`Comm::pipe_run`] is given.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PipeCall<'c> {
+    /// What is asked for.
+    pub instruction: PipeInstruction,
+    /// Activations from the previous stage.
+    pub inputs: PipeTensors<'c>,
+    /// Activations for the next stage: written by forward.
+    pub outputs: PipeTensors<'c>,
+    /// Gradients of the outputs, in backward passes.
+    pub output_grads: PipeTensors<'c>,
+    /// Gradients of the inputs: written by backward passes.
+    pub input_grads: PipeTensors<'c>,
+    /// The micro-batch's loss: written by forward on the last stage.
+    pub loss: Option<&'c mut f64>,
+}
+
+/// What the library's context pointer leads to.
+struct Run<'a, 'f, S> {
+    callbacks: &'a PipeCallbacks<'f, S>,
+    state: &'a mut S,
+    inputs: &'a [sys::dsc_tensor_t],
+    outputs: &'a [sys::dsc_tensor_t],
+    panic: Option<Box<dyn Any + Send>>,
+    failure: Option<String>,
+}
+
+impl<S> Run<'_, '_, S> {
+    /// # Safety
+    ///
+    /// The call must be as the library describes it.
+    unsafe fn carry_out(&mut self, raw: &sys::dsc_pipe_call_t) -> PipeResult {
+        // SAFETY: the library gives an instruction with every call.
+        let instruction = PipeInstruction::from_raw(unsafe { &*raw.instruction });
+        let op = instruction.op;
+        let backward = matches!(op, PipeOp::Backward | PipeOp::BackwardInput | PipeOp::BackwardWeight);
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        let none: &[sys::dsc_tensor_t] = &[];
+        let (grads_out, grads_in) = if backward { (outputs, inputs) } else { (none, none) };
+        // SAFETY: arrays that are not NULL have one pointer per tensor of the run's shapes; loss is NULL or a number.
+        let mut call = unsafe {
+            PipeCall {
+                instruction,
+                inputs: PipeTensors::new(inputs, raw.inputs, false),
+                outputs: PipeTensors::new(outputs, raw.outputs, op == PipeOp::Forward),
+                output_grads: PipeTensors::new(grads_out, raw.output_grads, false),
+                input_grads: PipeTensors::new(grads_in, raw.input_grads, op != PipeOp::BackwardWeight),
+                loss: raw.loss.as_mut(),
+            }
+        };
+        match self.callbacks.find(op) {
+            Some(callback) => callback(self.state, &mut call),
+            None => Err(format!("there is no callback for {}", op).into()),
+        }
+    }
+}
+
+/// What the library calls: 0 to go on, 1 to end the run.
+unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe_call_t) -> i32 {
+    // SAFETY: the context is the Run that pipe_run made, which outlives the run and is used by this thread alone.
+    let run = unsafe { &mut *context.cast::<Run<'_, '_, S>>() };
+    // SAFETY: the library gives a call that is valid until this function returns.
+    let caught = catch_unwind(AssertUnwindSafe(|| unsafe { run.carry_out(&*call) }.map_err(|cause| cause.to_string())));
+    match caught {
+        Ok(Ok(())) => return 0,
+        Ok(Err(cause)) => run.failure = Some(cause),
+        Err(panic) => run.panic = Some(panic),
+    }
+    1
+}
+
+impl Comm {
+    /// Runs a schedule from its first to its last instruction: calls the callbacks with a state, and sends and receives
+    /// activations and gradients between them. Rank s is stage s. Collective. Returns the mean loss, on all ranks.
+    ///
+    /// Before the first callback all ranks compare schedules and shapes; what does not fit, or a callback that is
+    /// missing, is an error and nothing has happened. A failure after that revokes this communicator: every rank
+    /// returns the first cause. A panic in a callback does so too, and goes on here afterwards.
+    ///
+    /// Callbacks run on this thread. They may use other communicators, but not this one.
+    ///
+    /// ```
+    /// use dsc::{PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule, PipeShapes};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut schedule = PipeSchedule::new("gpipe", world.size(), world.rank(), 4)?;
+    /// let nothing = |_: &mut Vec<f64>, _: &mut PipeCall| Ok(());
+    /// let callbacks = PipeCallbacks::new()
+    ///     .on(PipeOp::LoadMicroBatch, |xs: &mut Vec<f64>, call| {
+    ///         xs.push(call.instruction.micro_batch.unwrap_or(0) as f64);
+    ///         Ok(())
+    ///     })
+    ///     .on(PipeOp::Forward, |xs, call| {
+    ///         if let Some(loss) = &mut call.loss {
+    ///             **loss = xs[call.instruction.micro_batch.unwrap_or(0)];
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .on(PipeOp::Backward, nothing)
+    ///     .on(PipeOp::ReduceTiedGrads, nothing)
+    ///     .on(PipeOp::ReduceGrads, nothing)
+    ///     .on(PipeOp::OptimizerStep, nothing);
+    /// let mean_loss = world.pipe_run(&mut schedule, &mut Vec::new(), &callbacks, &PipeShapes::default())?;
+    /// assert_eq!(mean_loss, 1.5);
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn pipe_run<S>(
+        &self,
+        schedule: &mut PipeSchedule,
+        state: &mut S,
+        callbacks: &PipeCallbacks<'_, S>,
+        shapes: &PipeShapes,
+    ) -> Result<f64> {
+        callbacks.check()?;
+        let (inputs, outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
+        let options = raw_options(&inputs, &outputs)?;
+        let (inputs, outputs) = (&inputs.list[..], &outputs.list[..]);
+        let mut run = Run { callbacks, state, inputs, outputs, panic: None, failure: None };
+        let context: *mut Run<'_, '_, S> = &mut run;
+        let table = callbacks.raw(context.cast());
+        let mut mean_loss = 0.0;
+        // SAFETY: the table, what its context leads to, the options and the shapes outlive the call, which keeps nothing;
+        // the context is used by the callbacks only while the call runs.
+        let result = unsafe { sys::dsc_pipe_run(schedule.raw(), self.raw(), &table, &options, &mut mean_loss) };
+        if let Some(panic) = run.panic {
+            resume_unwind(panic);
+        }
+        self.check(result, "pipe_run").map_err(|error| match run.failure {
+            Some(cause) => Error { message: format!("{}: {}", error.message, cause), ..error },
+            None => error,
+        })?;
+        Ok(mean_loss)
+    }
+}
+
+fn raw_options(inputs: &RawTensors, outputs: &RawTensors) -> Result<sys::dsc_pipe_run_options_t> {
+    let mut raw = MaybeUninit::uninit();
+    // SAFETY: the call fills the whole struct, whose size it is told.
+    let mut raw: sys::dsc_pipe_run_options_t = unsafe {
+        check(sys::dsc_pipe_run_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_pipe_run_options_t>()))?;
+        raw.assume_init()
+    };
+    if !inputs.list.is_empty() {
+        (raw.inputs, raw.n_inputs) = (inputs.list.as_ptr(), inputs.list.len());
+    }
+    if !outputs.list.is_empty() {
+        (raw.outputs, raw.n_outputs) = (outputs.list.as_ptr(), outputs.list.len());
+    }
+    Ok(raw)
+}

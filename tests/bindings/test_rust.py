@@ -1,0 +1,161 @@
+"""The raw Rust layer agrees with the compiled headers, and the crate keeps to the headers' rules about threads."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from compiled import API, constants, measure, numbers
+from conftest import ROOT
+
+WORKSPACE = ROOT / "bindings" / "rust"
+FFI = WORKSPACE / "dsc-sys" / "src" / "ffi.rs"
+SOURCES = {path.stem: path.read_text() for path in sorted((WORKSPACE / "dsc" / "src").glob("*.rs"))}
+LIBRARY = os.environ.get("DSC_LIB_DIR", "")
+
+
+def rust_program():
+    """The twin of compiled.c_program()."""
+    lines = ["#![allow(dead_code, non_camel_case_types)]", f'#[path = "{FFI}"]', "mod ffi;", "use std::mem::*;"]
+    lines += ["fn size<T>(_: *const T) -> usize { size_of::<T>() }", "fn main() {"]
+    for struct in API["structs"]:
+        name = struct["name"]
+        lines.append(f'  println!("{name} {{}}", size_of::<ffi::{name}>());')
+        lines.append(f"  let place = MaybeUninit::<ffi::{name}>::uninit();")
+        for field in struct["fields"]:
+            lines.append(f"  let at = unsafe {{ std::ptr::addr_of!((*place.as_ptr()).{field['name']}) }};")
+            lines.append(f'  println!("{name}.{field["name"]} {{}}", at as usize - place.as_ptr() as usize);')
+            lines.append(f'  println!("{name}.{field["name"]}# {{}}", size(at));')
+    lines += [f'  println!("{name} {{}}", ffi::{name});' for name, _ in constants() if not name.endswith("_FORCE32")]
+    return "\n".join(lines + ["}", ""])
+
+
+def test_layout_and_values_are_as_compiled(tmp_path):
+    (tmp_path / "print.rs").write_text(rust_program())
+    program = tmp_path / "print_rust"
+    compile_command = ["rustc", "--edition", "2021", str(tmp_path / "print.rs"), "-o", str(program)]
+    subprocess.run(compile_command, check=True, env={**os.environ, "RUSTFLAGS": ""})
+    expected = {name: value for name, value in measure(tmp_path).items() if not name.endswith("_FORCE32")}
+    assert numbers(program) == expected
+    assert len(expected) > 100
+
+
+def test_every_function_is_declared():
+    text = FFI.read_text()
+    for function in API["functions"]:
+        found = re.search(rf"pub fn {function['name']}\((.*?)\)(?: -> ([^;]+))?;", text, re.DOTALL)
+        assert found, function["name"]
+        names = re.findall(r"(\w+): ", found[1])
+        assert names == [argument["name"] for argument in function["arguments"]]
+
+
+# ---- threads ----------------------------------------------------------------------------------------------------------
+
+# handle -> (the type in handles.rs that wraps it, the public type that makes its calls)
+WRAPPERS = {
+    "dsc_comm_t": ("CommHandle", "Comm"),
+    "dsc_work_t": ("WorkHandle", "Work"),
+    "dsc_bucket_reducer_t": ("ReducerHandle", "BucketReducer"),
+    "dsc_pipe_schedule_t": ("ScheduleHandle", "PipeSchedule"),
+}
+
+
+def restricted(handle):
+    """Functions on this handle that take one thread at a time."""
+    on_it = [f for f in API["functions"] if f["arguments"] and f["arguments"][0]["type"] == f"{handle}*"]
+    assert on_it, handle
+    return {f["name"] for f in on_it if not f["threads"].startswith("any")}
+
+
+def rust_functions():
+    """(file, signature, body) of every function of the crate."""
+    for file, text in SOURCES.items():
+        head = r"(?:pub(?:\(crate\))? )?(?:unsafe )?fn (?:[^;{]|; ?\w+\])*\{\n"
+        for found in re.finditer(rf"^( *){head}(?:.|\n)*?^\1\}}", text, re.MULTILINE):
+            signature, _, body = found[0].partition("{\n")
+            yield file, " ".join(signature.split()), body
+
+
+def test_every_rule_is_machine_readable():
+    for function in API["functions"]:
+        assert re.match(r"any\b|one (thread )?at a time per \w+", function["threads"]), function["name"]
+    for handle in API["handles"]:
+        one_thread = bool(restricted(handle["name"]))
+        assert handle["thread_safety"].startswith("one thread at a time" if one_thread else "any thread"), handle
+
+
+def test_every_handle_has_a_wrapper_that_may_be_sent():
+    assert set(WRAPPERS) == {handle["name"] for handle in API["handles"]}
+    for handle, (wrapper, _) in WRAPPERS.items():
+        assert f"struct {wrapper}(pub(crate) NonNull<sys::{handle}>);" in SOURCES["handles"]
+        assert f"unsafe impl Send for {wrapper} {{}}" in SOURCES["handles"]
+
+
+def test_only_known_types_are_declared_send_or_sync():
+    declared = r"unsafe impl(?:<.*?>)? (?:Send|Sync) for (\w+)"
+    found = {name for text in SOURCES.values() for name in re.findall(declared, text)}
+    assert found == {wrapper for wrapper, _ in WRAPPERS.values()} | {"SharedBuffer", "Param", "View"}
+
+
+def keeps_to_one_thread(handle, file, signature):
+    """Communicators are reached through Comm, which is not Sync; other handles through an exclusive reference."""
+    if handle == "dsc_comm_t":
+        return "impl Comm {" in SOURCES[file] or re.search(r"&Comm\b", signature)
+    public = WRAPPERS[handle][1]
+    return re.search(rf"\((&mut self|mut self|self)\b|: &mut {public}\b|\(&'\w+ mut self", signature)
+
+
+def test_one_thread_at_a_time_is_kept():
+    assert "one_thread_at_a_time: PhantomData<Cell<()>>" in SOURCES["comm"]
+    checked = set()
+    for file, signature, body in rust_functions():
+        for handle in WRAPPERS:
+            for name in set(re.findall(r"sys::(dsc_\w+)\(", body)) & restricted(handle):
+                assert keeps_to_one_thread(handle, file, signature), (file, signature, name)
+                checked.add(name)
+    assert checked == set().union(*map(restricted, WRAPPERS)), "a restricted function is not offered"
+
+
+def test_what_any_thread_may_do_needs_no_exclusive_reference():
+    for file, signature, body in rust_functions():
+        for name in re.findall(r"sys::(dsc_\w+)\(", body):
+            rule = next(f["threads"] for f in API["functions"] if f["name"] == name)
+            if rule.startswith("any") and not name.endswith(("_destroy", "_free", "_finalize")):
+                assert not re.search(r"\(&(?:'\w+ )?mut self", signature), (file, signature, name)
+
+
+# ---- finding the library ------------------------------------------------------------------------------------------------
+
+
+def build(tmp_path, **environment):
+    env = {name: value for name, value in os.environ.items() if name not in ("DSC_LIB_DIR", "PKG_CONFIG_PATH")}
+    env |= {"CARGO_TARGET_DIR": str(tmp_path / "target"), **environment}
+    command = ["cargo", "build", "--offline", "--locked", "--quiet", "-p", "dsc-sys"]
+    return subprocess.run(command, cwd=WORKSPACE, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "environment, said",
+    [
+        ({"DSC_LIB_DIR": "/nowhere"}, "DSC_LIB_DIR is /nowhere, where there is no libdsc.so"),
+        ({"PKG_CONFIG": "false"}, "DSC_LIB_DIR is not set, and false says:"),
+        ({"PKG_CONFIG": "/no/pkg-config"}, "DSC_LIB_DIR is not set, and /no/pkg-config cannot be run:"),
+    ],
+)
+def test_a_missing_library_is_explained(tmp_path, environment, said):
+    done = build(tmp_path, **environment)
+    assert done.returncode != 0
+    assert f"dsc-sys: libdsc was not found: {said}" in done.stderr
+    assert "either set DSC_LIB_DIR" in done.stderr and "or let `pkg-config --libs libdsc` find it" in done.stderr
+
+
+def test_pkg_config_finds_the_library(tmp_path):
+    if not shutil.which("pkg-config"):
+        pytest.skip("there is no pkg-config")
+    text = f"Name: libdsc\nDescription: libdsc\nVersion: 0.1.0\nLibs: -L{LIBRARY} -ldsc\n"
+    (tmp_path / "libdsc.pc").write_text(text)
+    done = build(tmp_path, PKG_CONFIG_PATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = [path.read_text() for path in (tmp_path / "target").rglob("build/dsc-sys-*/output")]
+    assert len(found) == 1 and f"cargo:rustc-link-search=native={LIBRARY}\n" in found[0]

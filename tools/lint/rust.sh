@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The layout of Rust files is rustfmt's, and clippy has nothing to say, where these two are installed.
+set -uo pipefail
+manifest=bindings/rust/Cargo.toml
+failed=0
+if cargo fmt --version >/dev/null 2>&1; then
+  cargo fmt --manifest-path "$manifest" --all --check || failed=1
+fi
+if cargo clippy --version >/dev/null 2>&1 && [[ -e build/capi/libdsc.so ]]; then
+  export DSC_LIB_DIR=$PWD/build/capi CARGO_TARGET_DIR=$PWD/build/cargo
+  cargo clippy --quiet --offline --locked --manifest-path "$manifest" --workspace --all-targets -- -D warnings || failed=1
+fi
+exit $failed
