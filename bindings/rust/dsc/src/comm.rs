@@ -20,7 +20,7 @@ use crate::watch::Watch;
 
 /// A group of ranks, and the operations on it.
 ///
-/// The world comes from [`init`](crate::init), smaller groups from [`split`](Comm::split) and
+/// The world comes from [`init`](crate::init()), smaller groups from [`split`](Comm::split) and
 /// [`create_group`](Comm::create_group). All ranks call a communicator's collective operations in the same order.
 ///
 /// # Threads
