@@ -94,6 +94,6 @@ def schedule_problem(options):
         return f"--schedule data_parallel is for one stage per replica; --layout {options.layout} has {stages}"
     try:
         dsc.PipeSchedule(options.schedule, stages=stages, stage=0, micro_batches=options.micro_batches)
-    except dsc.InvalidArgError as error:
+    except (dsc.InvalidArgError, dsc.UnsupportedError) as error:
         return f"--schedule {options.schedule}: {error}"
     return None
