@@ -33,7 +33,8 @@ impl<B: Owned + Data<Kind = u8>> Owned for Raw<B> {}
 impl<S: Owned + Sealed, R: Owned + Sealed> Owned for (S, R) {}
 
 impl Comm {
-    /// Starts an operation that owns its buffers until [`Work::wait`] gives them back.
+    /// Starts an operation that owns its buffers until [`Work::wait`] gives them back. Buffers of an operation that
+    /// cannot be started are dropped.
     ///
     /// ```
     /// use dsc::{request, Op};
