@@ -1,4 +1,4 @@
-"""The communication half of distributed training: start-up, collectives, gradient buckets.
+"""The communication half of distributed training: start-up, collectives, gradient buckets, pipelines.
 
     import libdsc as dsc
 
