@@ -66,7 +66,8 @@ int main(void) {
 
   /* Along the column. */
   CHECK(dsc_all_reduce(replicas, &x, &x, 1, DSC_DTYPE_F64, DSC_OP_AVG, NULL, NULL));
-  EXPECT(x == 10.0 * stage + (size / STAGES + 1) / 2.0);
+  const int32_t n_replicas = size / STAGES;
+  EXPECT(x == 10.0 * stage + (n_replicas + 1) / 2.0);
   printf("rank %d: average over the replicas of stage %d is %g\n", rank, stage, x);
 
   CHECK(dsc_comm_destroy(pipeline));
