@@ -166,6 +166,7 @@ void HostComm::abort() noexcept {
 }
 
 void HostComm::revoke(const Failure& cause) noexcept {
+  told_.store(true);  // the caller knows why
   group_->revoke(cause);
   MutexLock lock(channels_mutex_);
   for (const auto& known : channels_)

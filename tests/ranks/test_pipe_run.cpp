@@ -410,7 +410,8 @@ int fault_body(rank_t* self) {
   CHECK(self, info.revoked == 1);
   CHECK(self, info.code == fault.expected);
   CHECK(self, info.rank == fault.rank);
-  CHECK(self, stage.run() < 0);  // at once
+  CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));
   CHECK_OK(self, dsc_comm_destroy(comm));
   int32_t one = 1, sum = 0;  // the world has nothing to do with it
   CHECK_OK(self, dsc_all_reduce(self->world, &one, &sum, 1, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, nullptr));
