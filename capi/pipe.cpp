@@ -1,5 +1,6 @@
 #include "dsc/pipe.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/guard.hpp"
@@ -71,8 +72,8 @@ dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule, dsc_pipe_inst
     const size_t size = instruction_size(instruction);
     dsc::Instruction next;
     if (!inside->instructions().next(next)) return DSC_DONE;
-    *instruction = dsc::public_instruction(
-        next, size);  // of the first release's size; a caller's longer struct keeps its tail
+    const dsc_pipe_instruction_t made = dsc::public_instruction(next, size);
+    std::memcpy(instruction, &made, std::min(size, sizeof made));  // a caller's longer struct keeps its tail
     return DSC_OK;
   });
 }

@@ -1,5 +1,7 @@
 #include "dsc/pipe_run.h"
 
+#include <memory>
+
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
@@ -69,6 +71,18 @@ dsc_pipe_run_options_t default_options() {
   return options;
 }
 
+dsc_pipe_callbacks_t default_callbacks() {
+  dsc_pipe_callbacks_t callbacks{};
+  callbacks.struct_size = sizeof callbacks;
+  return callbacks;
+}
+
+std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* given) {
+  dsc::require(given, "callbacks");
+  return std::make_unique<Callbacks>(
+      dsc::read_sized(given, default_callbacks(), kFirstCallbacksSize, "callbacks"));
+}
+
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
   const auto options = dsc::read_sized(given, default_options(), kFirstOptionsSize, "options");
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
@@ -76,6 +90,12 @@ dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
 }
 
 }  // namespace
+
+dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(callbacks, struct_size, default_callbacks(), kFirstCallbacksSize, "callbacks");
+  });
+}
 
 dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
@@ -89,9 +109,9 @@ dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,
   return dsc::guard(__func__, [&] {
     const dsc::PipeScheduleCall inside(schedule);
     const dsc::CommCall pipeline(comm);
-    dsc::require(callbacks, "callbacks");
-    Callbacks table(dsc::read_sized(callbacks, dsc_pipe_callbacks_t{}, kFirstCallbacksSize, "callbacks"));
-    const double mean = inside->runner().run(*pipeline, table, read_shapes(options));
+    const double mean = inside->runner().run(*pipeline, [&] {
+      return dsc::PipeRequest{read_callbacks(callbacks), read_shapes(options)};
+    });
     if (mean_loss) *mean_loss = mean;
   });
 }

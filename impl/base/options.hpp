@@ -17,8 +17,8 @@ T read_sized(const T* given, T defaults, size_t first_size, const char* what) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof size);
   if (size < first_size)
-    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected at least %zu: fill it with its init function",
-         what, size, first_size);
+    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected at least %zu: was it initialised?", what,
+         size, first_size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)

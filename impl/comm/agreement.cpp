@@ -25,9 +25,9 @@ std::string joined(std::span<const std::string> lines) {
 
 }  // namespace
 
-void gather_verified(Comm& comm, uint64_t tag, const void* mine, void* all, size_t bytes) {
+void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes) {
   Call call;
-  call.kind = OpKind::kVerify;
+  call.kind = kind;
   call.dtype = DSC_DTYPE_U8;
   call.send = mine;
   call.recv = all;
@@ -41,7 +41,7 @@ namespace {
 std::vector<Digest> gather_digests(Comm& comm, uint64_t tag, const std::string& text) {
   const Digest mine{fnv1a(text), text.size()};
   std::vector<Digest> digests(static_cast<size_t>(comm.size()));
-  gather_verified(comm, tag, &mine, digests.data(), sizeof mine);
+  gather_bytes(comm, OpKind::kVerify, tag, &mine, digests.data(), sizeof mine);
   return digests;
 }
 
@@ -50,7 +50,7 @@ std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text
   const size_t longest = std::ranges::max(digests, {}, &Digest::bytes).bytes;
   text.resize(longest);
   std::string all(longest * digests.size(), '\0');
-  gather_verified(comm, tag, text.data(), all.data(), longest);
+  gather_bytes(comm, OpKind::kVerify, tag, text.data(), all.data(), longest);
   std::vector<std::string> texts;
   for (size_t rank = 0; rank < digests.size(); ++rank)
     texts.push_back(all.substr(rank * longest, digests[rank].bytes));

@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Collective: an all-gather of `bytes` bytes per rank; tag keeps different questions apart.
-void gather_verified(Comm& comm, uint64_t tag, const void* mine, void* all, size_t bytes);
+// Collective: an all-gather of `bytes` bytes per rank; kind and tag keep different questions apart.
+void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes);
 
 struct Disagreement {
   size_t line;             // first line that differs from rank 0's on some rank

@@ -53,7 +53,7 @@ class HostWork final : public Work {
 
 class Lane {
  public:
-  explicit Lane(HostComm& comm) noexcept : comm_(comm) {}
+  explicit Lane(HostComm& comm) : comm_(comm) {}
 
   // Runs an operation on the calling thread, after those that are queued.
   Failure run(const Call& call);

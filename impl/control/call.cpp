@@ -41,6 +41,8 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "reducer_finish";
     case OpKind::kReady:
       return "ready";
+    case OpKind::kPipeRun:
+      return "pipe_run";
   }
   return "unknown operation";
 }

@@ -21,7 +21,8 @@ enum class OpKind : uint8_t {
   kMemAlloc,       // all-gather of sizes and outcomes
   kVerify,         // all-gather of descriptions
   kReducerFinish,  // barrier of ranks whose iteration is incomplete: never matches a bucket's all-reduce
-  kReady           // barrier of ranks that have made a group or memory, before they use it
+  kReady,          // barrier of the ranks of a world that have mapped it, before they use it
+  kPipeRun         // all-gather of what stages are about to run
 };
 
 const char* op_kind_name(OpKind kind) noexcept;

@@ -104,8 +104,7 @@ void World::probe_processes() const {
   for (const auto& peer : peers_) {
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
-      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died during start-up", peer->ranks.front(),
-           peer->pid);
+      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", peer->ranks.front(), peer->pid);
   }
 }
 
@@ -162,8 +161,17 @@ void World::withdraw(ItemKind kind, uint64_t id) noexcept {
 
 UniqueFd World::fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
                       const std::function<void()>& check) const {
-  return dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, key(world_rank, kind, id), deadline,
-                    check);
+  UniqueFd item;
+  capture(
+      [&] {
+        item = dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, key(world_rank, kind, id),
+                          deadline, check);
+      },
+      [&](dsc_result_t code, const char* text) {
+        if (code == DSC_ERR_PEER_LEFT) probe_processes();  // it may have left because of one that died
+        throw Error(code, text);
+      });
+  return item;
 }
 
 void World::enroll(const std::shared_ptr<Group>& group) {

@@ -16,6 +16,7 @@ Pattern pattern_of(OpKind kind) noexcept {
     case OpKind::kCreateGroup:
     case OpKind::kMemAlloc:
     case OpKind::kVerify:
+    case OpKind::kPipeRun:
       return Pattern::kAllGather;
     case OpKind::kReduceScatter:
       return Pattern::kReduceScatter;

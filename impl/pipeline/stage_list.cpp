@@ -9,7 +9,10 @@ StageList::StageList(const Placement& placement, int32_t stage, int32_t micro_ba
       stage_(stage),
       micro_batches_(micro_batches),
       computes_(computes),
-      places_(static_cast<size_t>(placement.chunks()) * static_cast<size_t>(micro_batches)) {}
+      places_(static_cast<size_t>(placement.chunks()) * static_cast<size_t>(micro_batches)) {
+  list_.reserve(static_cast<size_t>(computes) * 3 +
+                3);  // a receive and a send for each, and the end of the batch
+}
 
 StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
   return places_[static_cast<size_t>(chunk) * static_cast<size_t>(micro_batches_) +

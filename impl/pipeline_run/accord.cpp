@@ -14,15 +14,15 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kTag = 0x65706970;  // "pipe": keeps these apart from other all-gathers of descriptions
-
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;
   uint64_t outputs;
   uint64_t bytes;
+  uint64_t held_bytes;
+  uint64_t channel;
   int32_t code;
-  int32_t fresh;
+  int32_t reserved;
 };
 
 struct Words {
@@ -35,7 +35,7 @@ struct Words {
 template <typename T>
 std::vector<T> gather(Comm& comm, const T& mine) {
   std::vector<T> all(static_cast<size_t>(comm.size()));
-  gather_verified(comm, kTag, &mine, all.data(), sizeof mine);
+  gather_bytes(comm, OpKind::kPipeRun, 0, &mine, all.data(), sizeof mine);
   return all;
 }
 
@@ -76,8 +76,14 @@ bool fits(const std::vector<Summary>& all) {
 }  // namespace
 
 PipeAccord agree(Comm& comm, const PipeIntent& intent) {
-  const Summary mine{fnv1a(intent.schedule), fnv1a(intent.inputs), fnv1a(intent.outputs),
-                     intent.bytes,           intent.code,          intent.fresh};
+  const Summary mine{.schedule = fnv1a(intent.schedule),
+                     .inputs = fnv1a(intent.inputs),
+                     .outputs = fnv1a(intent.outputs),
+                     .bytes = intent.bytes,
+                     .held_bytes = intent.held_bytes,
+                     .channel = intent.channel,
+                     .code = intent.code,
+                     .reserved = 0};
   const std::vector<Summary> all = gather(comm, mine);
   if (!fits(all)) {
     Words words{};
@@ -90,7 +96,8 @@ PipeAccord agree(Comm& comm, const PipeIntent& intent) {
   PipeAccord accord{0, false};
   for (const Summary& one : all) {
     accord.bytes = std::max<size_t>(accord.bytes, one.bytes);
-    accord.fresh = accord.fresh || one.fresh != 0;
+    accord.fresh =
+        accord.fresh || one.channel == 0 || one.channel != all[0].channel || one.bytes > one.held_bytes;
   }
   return accord;
 }

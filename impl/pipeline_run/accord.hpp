@@ -15,13 +15,14 @@ struct PipeIntent {
   std::string schedule;  // must be equal on all ranks
   std::string inputs;    // must equal the outputs of the rank before, where that rank sends
   std::string outputs;
-  size_t bytes = 0;   // of memory for activations and gradients
-  bool fresh = true;  // this rank has no channels and memory for this yet
+  size_t bytes = 0;       // of memory for activations and gradients
+  size_t held_bytes = 0;  // of it that this rank has from an earlier run
+  uint64_t channel = 0;   // id of the channel that this rank has from an earlier run; 0: none
 };
 
 struct PipeAccord {
   size_t bytes;  // the most that a rank needs
-  bool fresh;    // some rank has nothing yet
+  bool fresh;    // channels and memory are to be made: some rank has none, or they are not of one run
 };
 
 // Collective. Throws the same error on all ranks.

@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "pipeline_run/accord.hpp"
 
 namespace dsc {
 namespace {
@@ -13,8 +12,8 @@ constexpr PipeOp kAllOps[] = {
 };
 
 std::string describe(const ScheduleSpec& spec) {
-  return spec.name + " with " + std::to_string(spec.stages) + " stages, " +
-         std::to_string(spec.micro_batches) + " micro-batches and " + std::to_string(spec.chunks) + " chunks";
+  return spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
+         std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks) + ")";
 }
 
 void check_stage(const ScheduleSpec& spec, const Comm& comm) {
@@ -68,37 +67,41 @@ void PipeRunner::release() noexcept {
   comm_serial_ = 0;
 }
 
-StageLayout PipeRunner::lay_out(const Comm& comm, const PipeActions& actions, const PipeShapes& shapes) {
+StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_stage(schedule_.spec(), comm);
   if (!needs_) needs_.emplace(schedule_);
-  check_actions(*needs_, actions);
-  return {shapes, *needs_, schedule_.spec(), schedule_.buffers()};
+  check_actions(*needs_, *request.actions);
+  return {request.shapes, *needs_, schedule_.spec(), schedule_.buffers()};
 }
 
-void PipeRunner::prepare(Comm& comm, const PipeActions& actions, const PipeShapes& shapes) {
-  StageLayout layout;
+// What is wrong on this rank becomes part of the intent.
+PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeRequest()>& read,
+                                 PipeRequest& request, StageLayout& layout) {
   PipeIntent intent;
-  capture([&] { layout = lay_out(comm, actions, shapes); },
-          [&](dsc_result_t code, const char* text) {
-            intent.code = code;
-            intent.text = text;
-          });
-  intent.schedule = describe(schedule_.spec());
-  intent.inputs = describe(shapes.inputs);
-  intent.outputs = describe(shapes.outputs);
-  intent.bytes = layout.bytes();
-  intent.fresh = comm_serial_ != comm.serial || layout.bytes() > memory_bytes_;
-  const PipeAccord accord = agree(comm, intent);
-  if (accord.fresh) provide(comm, accord.bytes);
-  layout.place(memory_);
-  layout_ = std::move(layout);
+  const auto fill = [&] {
+    intent.schedule = describe(schedule_.spec());
+    request = read();
+    intent.inputs = describe(request.shapes.inputs);
+    intent.outputs = describe(request.shapes.outputs);
+    layout = lay_out(comm, request);
+    intent.bytes = layout.bytes();
+    if (comm_serial_ == comm.serial) {
+      intent.held_bytes = memory_bytes_;
+      intent.channel = activations_->id();
+    }
+  };
+  capture(fill, [&](dsc_result_t code, const char* text) {
+    intent.code = code;
+    intent.text = text;
+  });
+  return intent;
 }
 
 // All ranks make channels and memory anew as soon as one of them has to.
 void PipeRunner::provide(Comm& comm, size_t bytes) {
   release();
-  activations_ = comm.make_channel("activations");
-  gradients_ = comm.make_channel("gradients");
+  activations_ = comm.make_channel("activations of " + comm.name());
+  gradients_ = comm.make_channel("gradients of " + comm.name());
   if (bytes > 0) memory_ = static_cast<std::byte*>(comm.allocate_memory(bytes));
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
@@ -140,30 +143,20 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
 }
 
 // Something failed here: nobody may wait for this rank, whatever he waits for.
-void PipeRunner::end_everywhere(Comm& comm) noexcept {
+void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept {
   Failure cause;
-  cause.code = DSC_ERR_REVOKED;
+  cause.code = code;
   const auto find = [&] {
     for (const Comm* place : {static_cast<const Comm*>(&comm), static_cast<const Comm*>(activations_.get()),
                               static_cast<const Comm*>(gradients_.get())})
-      if (cause = place->failure(); cause.revoked) return;
-    cause = failure_here(comm, DSC_ERR_REVOKED, "the run was left before its end");
+      if (place && (cause = place->failure()).revoked) return;
+    cause = failure_here(comm, code, text);
   };
   capture(find, [](dsc_result_t, const char*) {});
   comm.revoke(cause);
 }
 
-double PipeRunner::run(Comm& comm, PipeActions& actions, const PipeShapes& shapes) {
-  prepare(comm, actions, shapes);
-  // Also when the thread is cancelled inside a callback.
-  struct EndUnlessDone {
-    PipeRunner& runner;
-    Comm& comm;
-    bool done = false;
-    ~EndUnlessDone() {
-      if (!done) runner.end_everywhere(comm);
-    }
-  } end{*this, comm};
+double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
   for (const auto& channel : {activations_, gradients_}) channel->set_timeout_ms(comm.timeout_ms());
   Losses losses;
   Instruction instruction;
@@ -174,8 +167,36 @@ double PipeRunner::run(Comm& comm, PipeActions& actions, const PipeShapes& shape
     else
       call_back(comm, actions, instruction, losses);
   }
-  const double mean = mean_of_all(comm, losses.sum, losses.count);
-  end.done = true;
+  return mean_of_all(comm, losses.sum, losses.count);
+}
+
+double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
+  PipeRequest request;
+  StageLayout layout;
+  const PipeAccord accord = agree(comm, intent_of(comm, read, request, layout));
+  struct EndIfCancelled {
+    PipeRunner& runner;
+    Comm& comm;
+    bool over = false;
+    ~EndIfCancelled() {
+      if (!over) runner.end_everywhere(comm, DSC_ERR_REVOKED, "its thread was cancelled in a callback");
+    }
+  } cancelled{*this, comm};
+  double mean = 0;
+  const auto body = [&] {
+    if (accord.fresh) provide(comm, accord.bytes);
+    layout.place(memory_);
+    layout_ = std::move(layout);
+    mean = carry_out(comm, *request.actions);
+  };
+  capture(body, [&](dsc_result_t code, const char* text) {
+    cancelled.over = true;
+    end_everywhere(comm, code, text);
+    const Failure first = comm.failure();  // somebody may have been faster
+    if (first.revoked && first.code != code) throw Error(first.code, first.text.c_str());
+    throw Error(code, text);
+  });
+  cancelled.over = true;
   return mean;
 }
 

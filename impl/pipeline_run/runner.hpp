@@ -2,15 +2,23 @@
 // schedule.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "comm/comm.hpp"
+#include "pipeline_run/accord.hpp"
 #include "pipeline_run/actions.hpp"
 #include "pipeline_run/needs.hpp"
 #include "pipeline_run/stage_layout.hpp"
 
 namespace dsc {
+
+// What a caller asks for.
+struct PipeRequest {
+  std::unique_ptr<PipeActions> actions;
+  PipeShapes shapes;
+};
 
 // Keeps what one run leaves for the next one of the same schedule: channels and memory.
 class PipeRunner {
@@ -20,8 +28,9 @@ class PipeRunner {
   PipeRunner(const PipeRunner&) = delete;
   PipeRunner& operator=(const PipeRunner&) = delete;
 
-  // Collective. The mean loss of all forward passes that made one; 0 if none did.
-  double run(Comm& comm, PipeActions& actions, const PipeShapes& shapes);
+  // Collective. The mean loss of all forward passes that made one; 0 if none did. What `read` throws is told
+  // to all ranks.
+  double run(Comm& comm, const std::function<PipeRequest()>& read);
 
  private:
   struct Losses {
@@ -29,12 +38,14 @@ class PipeRunner {
     double count = 0;
   };
 
-  void prepare(Comm& comm, const PipeActions& actions, const PipeShapes& shapes);
-  StageLayout lay_out(const Comm& comm, const PipeActions& actions, const PipeShapes& shapes);
+  StageLayout lay_out(const Comm& comm, const PipeRequest& request);
+  PipeIntent intent_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
+                       StageLayout& layout);
   void provide(Comm& comm, size_t bytes);
+  double carry_out(Comm& comm, PipeActions& actions);
   void exchange(const Instruction& instruction);
   void call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses);
-  void end_everywhere(Comm& comm) noexcept;
+  void end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept;
   void release() noexcept;
 
   Schedule& schedule_;

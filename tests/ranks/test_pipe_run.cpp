@@ -1,6 +1,7 @@
 // A pipeline with known numbers through dsc_pipe_run: stage s gives x * (s + 2) + s. Every callback checks
 // what it was handed, also that its buffers have stayed as they were since the forward pass.
-#include <atomic>
+#include <pthread.h>
+
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -25,7 +26,16 @@ struct Layout {
 };
 
 // What goes wrong, on which stage.
-enum class Trouble { kNone, kReturns, kThrows, kReenters, kSleeps };
+enum class Trouble {
+  kNone,
+  kReturns,
+  kThrows,
+  kReenters,
+  kSleeps,
+  kCancels,
+  kDestroysSchedule,
+  kDestroysComm
+};
 
 class Stage {
  public:
@@ -53,6 +63,7 @@ class Stage {
   int64_t label_shape[1] = {kLabelWidth};
   Trouble trouble = Trouble::kNone;
   int trouble_rank = -1;
+  int troubles = 0;  // that were made
   std::string problem;
 
  private:
@@ -139,6 +150,7 @@ int Stage::load(const dsc_pipe_call_t& call) {
 
 int Stage::make_trouble() {
   if (self_->rank != trouble_rank) return 0;
+  ++troubles;
   switch (trouble) {
     case Trouble::kReturns:
       return 7;
@@ -161,6 +173,14 @@ int Stage::make_trouble() {
         if (info.revoked) return 0;  // the others have given up on this rank
       }
       return wrong("seconds of sleep", 5, 0);
+    case Trouble::kCancels:
+      pthread_cancel(pthread_self());
+      pthread_testcancel();
+      return wrong("a cancelled thread", 1, 0);
+    case Trouble::kDestroysSchedule:
+      return dsc_pipe_schedule_destroy(schedule);
+    case Trouble::kDestroysComm:
+      return dsc_comm_destroy(comm_);
     default:
       return 0;
   }
@@ -325,6 +345,11 @@ const Case kRefused[] = {
        if (rank == 1) stage.tensors[0].dtype = 77;
      },
      DSC_ERR_INVALID_ARG, "dtype 77 is no element type"},
+    {"a table that nobody filled",
+     [](Stage& stage, int rank) {
+       if (rank == 1) stage.callbacks.struct_size = 0;
+     },
+     DSC_ERR_INVALID_ARG, "rank 1: callbacks->struct_size is 0, expected at least 80"},
 };
 
 int refused_body(rank_t* self) {
@@ -362,8 +387,8 @@ int disagree_body(rank_t* self) {
     Stage stage(self, comm, self->rank == 2 ? odd : Layout{"1f1b", 4});
     PASS_ON(stage.prepare());
     CHECK_RESULT(self, DSC_ERR_MISMATCH, stage.run());
-    const std::string text = std::string("rank 2 runs ") + odd.name + " with 4 stages, " +
-                             std::to_string(odd.micro_batches) + " micro-batches";
+    const std::string text = std::string("rank 2 runs ") + odd.name + " (stages 4, micro-batches " +
+                             std::to_string(odd.micro_batches) + ", chunks 1)";
     if (!std::strstr(dsc_last_error_message(), text.c_str())) FAIL(self, "%s", dsc_last_error_message());
   }
   Stage stage(self, comm, {"1f1b", 4});
@@ -394,7 +419,6 @@ int fault_body(rank_t* self) {
   const Fault& fault = *static_cast<const Fault*>(self->arg);
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
-  if (fault.trouble == Trouble::kSleeps) CHECK_OK(self, dsc_comm_set_timeout(comm, 300));
   Stage stage(self, comm, {fault.schedule, 4});
   PASS_ON(stage.prepare());
   stage.trouble = fault.trouble;
@@ -434,13 +458,16 @@ void faults_reach_everybody(void**) {
 int sleep_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
-  CHECK_OK(self, dsc_comm_set_timeout(comm, 300));
   Stage stage(self, comm, {"1f1b", 4});
   PASS_ON(stage.prepare());
+  CHECK_OK(self, stage.run());  // what follows makes no channels and no memory any more
   stage.trouble = Trouble::kSleeps;
   stage.trouble_rank = 1;
+  CHECK_OK(self, dsc_comm_set_timeout(comm, 300));
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, stage.run());
   if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+  CHECK(self, std::strstr(dsc_last_error_message(), "rank 1 ") || stage.troubles == 1);
+  CHECK(self, (stage.troubles == 1) == (self->rank == 1));
   CHECK_OK(self, dsc_comm_destroy(comm));
   return 0;
 }
@@ -490,6 +517,128 @@ int moved_body(rank_t* self) {
 
 void a_schedule_moves_on(void**) { assert_int_equal(run_ranks(3, moved_body, nullptr), 0); }
 
+// Both are the same on all ranks, so the stages agree; but their channels are not one another's.
+int crossed_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  {
+    Stage one(self, comm, {"1f1b", 4}), other(self, comm, {"1f1b", 4});
+    PASS_ON(one.prepare());
+    PASS_ON(other.prepare());
+    CHECK_OK(self, one.run());
+    CHECK_OK(self, other.run());
+    CHECK_OK(self, self->rank == 1 ? one.run() : other.run());
+    CHECK_OK(self, self->rank == 1 ? other.run() : one.run());
+    CHECK_OK(self, other.run());
+    PASS_ON(one.check_counts(2));
+    PASS_ON(other.check_counts(3));
+  }
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void equal_schedules_may_be_crossed(void**) { assert_int_equal(run_ranks(3, crossed_body, nullptr), 0); }
+
+// A schedule outlives the world that it ran in.
+int worlds_body(rank_t* self) {
+  Stage stage(self, self->world, {"gpipe", 3});
+  PASS_ON(stage.prepare());
+  for (int world = 1; world <= 3; ++world) {
+    if (world > 1) CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
+    dsc_comm_t* comm = nullptr;
+    PASS_ON(split_off(self, &comm));
+    CHECK_OK(self, dsc_pipe_run(stage.schedule, comm, &stage.callbacks, &stage.options, nullptr));
+    if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+    PASS_ON(stage.check_counts(world));
+    CHECK_OK(self, dsc_finalize());
+  }
+  return 0;
+}
+
+int first_of_worlds_body(rank_t* self) {
+  CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
+  return worlds_body(self);
+}
+
+void a_schedule_outlives_worlds(void**) {
+  assert_int_equal(run_without_world(3, first_of_worlds_body, nullptr), 0);
+}
+
+// Rank 1's own handle goes while it runs: the run ends well, and the handle is stale.
+int destroyed_schedule_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  {
+    Stage stage(self, comm, {"1f1b", 4});
+    PASS_ON(stage.prepare());
+    stage.trouble = Trouble::kDestroysSchedule;
+    stage.trouble_rank = 1;
+    CHECK_OK(self, stage.run());
+    if (self->rank == 1) {
+      CHECK_RESULT(self, DSC_ERR_BAD_HANDLE, stage.run());
+      stage.schedule = nullptr;
+    }
+  }
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_schedule_may_be_destroyed_while_it_runs(void**) {
+  assert_int_equal(run_ranks(3, destroyed_schedule_body, nullptr), 0);
+}
+
+int destroyed_comm_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  stage.trouble = Trouble::kDestroysComm;
+  stage.trouble_rank = 1;
+  CHECK(self, stage.run() < 0);
+  if (self->rank != 1) CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_communicator_destroyed_while_it_runs_ends_the_run(void**) {
+  const int64_t start = now_ms();
+  assert_int_equal(run_ranks(3, destroyed_comm_body, nullptr), 0);
+  assert_true(now_ms() - start < 20'000);  // nobody waits for the time-out of 300 s
+}
+
+// The thread of rank 1 is cancelled inside a callback: the others are told, and its handles are free again.
+void* run_to_be_cancelled(void* stage) {
+  static_cast<Stage*>(stage)->run();
+  return nullptr;
+}
+
+int cancelled_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  if (self->rank == 1) {
+    stage.trouble = Trouble::kCancels;
+    stage.trouble_rank = 1;
+    pthread_t thread;
+    void* ended = nullptr;
+    CHECK(self, pthread_create(&thread, nullptr, run_to_be_cancelled, &stage) == 0);
+    CHECK(self, pthread_join(thread, &ended) == 0);
+    CHECK(self, ended == PTHREAD_CANCELED);
+    dsc_pipe_instruction_t next{};
+    next.struct_size = sizeof next;
+    CHECK_OK(self, dsc_pipe_schedule_next(stage.schedule, &next));
+  } else {
+    CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
+    if (!std::strstr(dsc_last_error_message(), "rank 1: its thread was cancelled in a callback"))
+      FAIL(self, "%s", dsc_last_error_message());
+  }
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_cancelled_thread_ends_the_run(void**) { assert_int_equal(run_ranks(3, cancelled_body, nullptr), 0); }
+
 }  // namespace
 
 int main() {
@@ -501,6 +650,11 @@ int main() {
       cmocka_unit_test(a_stage_that_hangs_is_a_time_out),
       cmocka_unit_test(a_callback_cannot_reenter),
       cmocka_unit_test(a_schedule_moves_on),
+      cmocka_unit_test(equal_schedules_may_be_crossed),
+      cmocka_unit_test(a_schedule_outlives_worlds),
+      cmocka_unit_test(a_schedule_may_be_destroyed_while_it_runs),
+      cmocka_unit_test(a_communicator_destroyed_while_it_runs_ends_the_run),
+      cmocka_unit_test(a_cancelled_thread_ends_the_run),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

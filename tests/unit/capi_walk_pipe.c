@@ -128,6 +128,16 @@ static void destroy(void) {
   WALK(DSC_OK, dsc_pipe_schedule_destroy(NULL));
 }
 
+static void callbacks_init(void) {
+  dsc_pipe_callbacks_t callbacks;
+  memset(&callbacks, 0x77, sizeof callbacks);
+  WALK_INVALID(dsc_pipe_callbacks_init(NULL, sizeof callbacks));
+  WALK_INVALID(dsc_pipe_callbacks_init(&callbacks, sizeof callbacks - 1));
+  WALK(DSC_OK, dsc_pipe_callbacks_init(&callbacks, sizeof callbacks));
+  EXPECT(callbacks.struct_size == sizeof callbacks && callbacks.context == NULL);
+  EXPECT(callbacks.load_micro_batch == NULL && callbacks.optimizer_step == NULL);
+}
+
 static void run_options_init(void) {
   dsc_pipe_run_options_t options;
   memset(&options, 0x77, sizeof options);
@@ -192,6 +202,7 @@ const walk_step_t walk_pipe[] = {
     {"dsc_pipe_schedule_steps", steps},
     {"dsc_pipe_schedule_step", step},
     {"dsc_pipe_schedule_buffers", buffers},
+    {"dsc_pipe_callbacks_init", callbacks_init},
     {"dsc_pipe_run_options_init", run_options_init},
     {"dsc_pipe_run", run},
     {"dsc_pipe_schedule_destroy", destroy},

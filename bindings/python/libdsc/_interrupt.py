@@ -32,6 +32,7 @@ _interrupts = 0  # during that call
 _previous = -1  # the descriptor that somebody else, such as asyncio, wants the numbers on
 _write_end = -1  # of the pipe; -1: not made yet
 _settled = threading.Event()
+_unsettled = False  # the call before was left by an exception, and the reader may not have seen yet why
 _main_thread = threading.main_thread().ident
 
 
@@ -45,17 +46,20 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
 
     A callback of one call may make another; Ctrl-C then ends the inner one, whose exception ends the outer one.
     """
-    global _stop, _interrupts, _previous
+    global _stop, _interrupts, _previous, _unsettled
     if not on_main_thread():
         return function(*arguments)  # type: ignore[no-any-return]
     if _write_end < 0:
         _start()
     outer = _stop
     if outer is None:
+        if _unsettled:
+            settle()
+        _unsettled = True
         _previous, _interrupts = signal.set_wakeup_fd(_write_end), 0
     _stop = stop
     try:
-        return function(*arguments)  # type: ignore[no-any-return]
+        result = function(*arguments)
     except BaseException:
         stop()
         _stop = outer
@@ -64,7 +68,10 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
     finally:
         _stop = outer
         if outer is None:
-            signal.set_wakeup_fd(_previous)
+            signal.set_wakeup_fd(_previous)  # which may raise what a signal wants, outside of the clause above
+    if outer is None:
+        _unsettled = False
+    return result  # type: ignore[no-any-return]
 
 
 def settle() -> None:

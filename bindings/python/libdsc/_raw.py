@@ -386,7 +386,8 @@ PipeCallback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(
 
 
 class PipeCallbacks(ctypes.Structure):
-    """What a run calls; those that its schedule does not need may be NULL."""
+    """What a run calls; those that its schedule does not need may be NULL. Fill with
+    dsc_pipe_callbacks_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     context: int | None  # handed to every callback
@@ -823,6 +824,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_callbacks_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeCallbacks), ctypes.c_size_t
         ],
     ),
     "dsc_pipe_run_options_init": (

@@ -39,7 +39,8 @@ typedef struct dsc_pipe_call {
  */
 typedef int32_t (*dsc_pipe_callback_t)(void* context, const dsc_pipe_call_t* call);
 
-/** @brief What a run calls; those that its schedule does not need may be NULL. */
+/** @brief What a run calls; those that its schedule does not need may be NULL. Fill with
+ * dsc_pipe_callbacks_init(). */
 typedef struct dsc_pipe_callbacks {
   size_t struct_size;                   /**< size of this struct as the caller compiled it */
   void* context;                        /**< handed to every callback */
@@ -63,6 +64,17 @@ typedef struct dsc_pipe_run_options {
 } dsc_pipe_run_options_t;
 
 /**
+ * @brief Fills a table of callbacks with NULL.
+ * @param[out] callbacks the struct to fill
+ * @param[in] struct_size sizeof(dsc_pipe_callbacks_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, size_t struct_size);
+
+/**
  * @brief Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage has.
  * @param[out] options the struct to fill
  * @param[in] struct_size sizeof(dsc_pipe_run_options_t) as the caller compiled it
@@ -77,13 +89,16 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * @brief Runs a schedule from its first to its last instruction: calls the callbacks, and sends and receives
  * activations and gradients between them.
  *
- * Rank s of comm is stage s. Activations and gradients travel on a channel each, made by the first run of a
- * schedule on a communicator together with the buffers, in shared memory; later runs with the same shapes use
- * them again. All tensors of one end of a stage are one message.
+ * Rank s of comm is stage s. Activations and gradients travel on a channel each: groups of comm's ranks, made
+ * together with the buffers, in shared memory, by the first run of a schedule on a communicator. Later runs
+ * of that schedule on that communicator use them again; on another one, or with larger tensors, they are made
+ * anew. Every rank allocates as many bytes as the rank that needs most. All tensors of one end of a stage are
+ * one message.
  *
- * Before the first callback all ranks compare schedules and shapes; what does not fit is the same error on
- * all ranks, and nothing has happened. A failure after that (a callback, a message, a rank that dies) revokes
- * comm: every rank returns the first cause.
+ * Before the first callback all ranks compare schedules and shapes, as they are described: a tensor without a
+ * shape differs from one with a shape. What does not fit, or is wrong on one rank, is the same error on all
+ * ranks; nothing has happened then, and comm keeps working. A failure after that (a callback, a message,
+ * memory, a rank that dies) revokes comm, and every rank returns the first cause.
  *
  * @param[in] schedule the stage's schedule; its position becomes the end
  * @param[in] comm communicator of the pipeline's stages
@@ -96,8 +111,9 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * and schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
- * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and
- * the failures of an operation
+ * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and
+ * DSC_ERR_SYSTEM when channels or memory cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank
+ * alone; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,

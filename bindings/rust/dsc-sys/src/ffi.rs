@@ -247,7 +247,8 @@ pub struct dsc_bucket_reducer_t {
 
 /// A schedule of one stage.
 ///
-/// Thread-safety: one thread at a time; different schedules are independent.
+/// Thread-safety: one thread at a time for next, reset and run; any thread for the rest. Different
+/// schedules are independent.
 #[repr(C)]
 pub struct dsc_pipe_schedule_t {
     _opaque: [u8; 0],
@@ -476,7 +477,8 @@ pub struct dsc_pipe_call_t {
     pub loss: *mut f64,
 }
 
-/// What a run calls; those that its schedule does not need may be NULL.
+/// What a run calls; those that its schedule does not need may be NULL. Fill with
+/// dsc_pipe_callbacks_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_callbacks_t {
@@ -1218,8 +1220,9 @@ extern "C" {
     ///   chunk
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: options are copied. Threads: any. Memory: a few
-    /// words for the first three; one entry per instruction for the last two.
+    /// Collective: no. Blocking: no. Ownership: options are copied. Threads: any. Cost: none for
+    /// the first three. For the last two time grows with stages times micro_batches (about 0.1
+    /// microseconds each, so up to seconds), and memory with the instructions of this stage.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which lists the known ones);
     /// DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW when
@@ -1531,6 +1534,19 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
+    /// Fills a table of callbacks with NULL.
+    ///
+    /// - `callbacks` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_callbacks_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_callbacks_init(
+        callbacks: *mut dsc_pipe_callbacks_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
     /// Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage
     /// has.
     ///
@@ -1562,7 +1578,9 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
     /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages
     /// disagree about the schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation. Since 0.1.
+    /// DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM when channels or memory cannot be made;
+    /// DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank alone; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_pipe_run(
         schedule: *mut dsc_pipe_schedule_t,
         comm: *mut dsc_comm_t,
