@@ -73,7 +73,10 @@ dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule, dsc_pipe_inst
     dsc::Instruction next;
     if (!inside->instructions().next(next)) return DSC_DONE;
     const dsc_pipe_instruction_t made = dsc::public_instruction(next, size);
-    std::memcpy(instruction, &made, std::min(size, sizeof made));  // a caller's longer struct keeps its tail
+    if (size == sizeof made)
+      *instruction = made;
+    else
+      std::memcpy(instruction, &made, std::min(size, sizeof made));  // a longer struct keeps its tail
     return DSC_OK;
   });
 }
