@@ -1,0 +1,96 @@
+// One rank of a pipeline with known numbers: stage s gives x * (s + 2) + s. Every callback checks what it was
+// handed, also that its buffers have stayed as they were since the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+
+extern "C" {
+#include "cmocka_c.h"
+#include "ranks.h"
+}
+
+namespace pipe {
+
+constexpr int kWidth = 5;       // of the f64 tensor that flows through the stages
+constexpr int kLabelWidth = 3;  // of the i32 tensor beside it, which has no gradient
+
+struct Layout {
+  const char* name;
+  int32_t micro_batches;
+};
+
+// What goes wrong, on which stage.
+enum class Trouble {
+  kNone,
+  kReturns,
+  kThrows,
+  kReenters,
+  kSleeps,
+  kCancels,
+  kDestroysSchedule,
+  kDestroysComm
+};
+
+class Stage {
+ public:
+  Stage(rank_t* self, dsc_comm_t* comm, const Layout& layout) : self_(self), comm_(comm), layout_(layout) {}
+  ~Stage() { dsc_pipe_schedule_destroy(schedule); }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  int prepare();
+  dsc_result_t run(double* mean = nullptr);
+
+  bool trains() const { return std::strcmp(layout_.name, "deepspeed_inference") != 0; }
+  bool alone() const { return std::strcmp(layout_.name, "data_parallel") == 0; }
+  bool first() const { return alone() || self_->rank == 0; }
+  bool last() const { return alone() || self_->rank == self_->size - 1; }
+  double expected_mean() const;
+  int check_counts(int runs) const;
+
+  dsc_pipe_schedule_t* schedule = nullptr;
+  dsc_pipe_schedule_options_t schedule_options{};
+  dsc_pipe_callbacks_t callbacks{};
+  dsc_pipe_run_options_t options{};
+  dsc_tensor_t tensors[2]{};
+  int64_t shape[2] = {1, kWidth};
+  int64_t label_shape[1] = {kLabelWidth};
+  Trouble trouble = Trouble::kNone;
+  int trouble_rank = -1;
+  int troubles = 0;  // that were made
+  std::string problem;
+
+ private:
+  template <int (Stage::*method)(const dsc_pipe_call_t&)>
+  static int32_t enter(void* context, const dsc_pipe_call_t* call) {
+    return (static_cast<Stage*>(context)->*method)(*call);
+  }
+  int load(const dsc_pipe_call_t& call);
+  int forward(const dsc_pipe_call_t& call);
+  int backward(const dsc_pipe_call_t& call);
+  int close_step(const dsc_pipe_call_t& call);
+  int reduce(const dsc_pipe_call_t& call);
+  int wrong(const char* what, double came, double expected);
+  int make_trouble();
+
+  double scale(int stage) const { return stage + 2; }
+  double input(int stage, int micro_batch, int i) const;
+  double output(int stage, int micro_batch, int i) const {
+    return input(stage, micro_batch, i) * scale(stage) + stage;
+  }
+  double gradient(int stage, int i) const;  // of the output
+
+  rank_t* self_;
+  dsc_comm_t* comm_;
+  Layout layout_;
+  std::map<int, int> calls_;   // by op
+  std::map<int, bool> alive_;  // micro-batches between forward and backward
+};
+
+// A communicator of its own beside the world, which callbacks use.
+int split_off(rank_t* self, dsc_comm_t** comm);
+
+}  // namespace pipe

@@ -1,0 +1,162 @@
+// dsc_pipe_run: what goes wrong on one rank during a run is told to all.
+#include <pthread.h>
+#include <cstdio>
+#include <cstring>
+
+#include "pipe_stage.hpp"
+
+namespace {
+
+using namespace pipe;
+
+// ---- what goes wrong during the run
+// ---------------------------------------------------------------------------
+
+struct Fault {
+  const char* schedule;
+  Trouble trouble;
+  int rank;
+  dsc_result_t expected;
+  const char* text;
+};
+
+int fault_body(rank_t* self) {
+  const Fault& fault = *static_cast<const Fault*>(self->arg);
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {fault.schedule, 4});
+  PASS_ON(stage.prepare());
+  stage.trouble = fault.trouble;
+  stage.trouble_rank = fault.rank;
+  const dsc_result_t result = stage.run();
+  if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+  CHECK_RESULT(self, fault.expected, result);
+  if (!std::strstr(dsc_last_error_message(), fault.text))
+    FAIL(self, "the message is \"%s\", expected \"%s\" in it", dsc_last_error_message(), fault.text);
+  dsc_error_info_t info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(self, dsc_comm_error(comm, &info));
+  CHECK(self, info.revoked == 1);
+  CHECK(self, info.code == fault.expected);
+  CHECK(self, info.rank == fault.rank);
+  CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  int32_t one = 1, sum = 0;  // the world has nothing to do with it
+  CHECK_OK(self, dsc_all_reduce(self->world, &one, &sum, 1, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, nullptr));
+  CHECK(self, sum == self->size);
+  return 0;
+}
+
+void faults_reach_everybody(void**) {
+  for (const char* schedule : {"1f1b", "gpipe", "deepspeed_train", "deepspeed_inference"})
+    for (int rank = 0; rank < 4; ++rank) {
+      char who[80];
+      std::snprintf(who, sizeof who, "rank %d: the callback for forward of micro-batch 1", rank);
+      const Fault faults[] = {{schedule, Trouble::kReturns, rank, DSC_ERR_CALLBACK, who},
+                              {schedule, Trouble::kThrows, rank, DSC_ERR_CALLBACK, "threw: out of paint"}};
+      for (const Fault& fault : faults)
+        if (run_ranks(4, fault_body, &fault) != 0) fail_msg("%s, rank %d", schedule, rank);
+    }
+}
+
+int sleep_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  CHECK_OK(self, stage.run());  // what follows makes no channels and no memory any more
+  stage.trouble = Trouble::kSleeps;
+  stage.trouble_rank = 1;
+  CHECK_OK(self, dsc_comm_set_timeout(comm, 300));
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, stage.run());
+  if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+  CHECK(self, (stage.troubles == 1) == (self->rank == 1));
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_stage_that_hangs_is_a_time_out(void**) { assert_int_equal(run_ranks(4, sleep_body, nullptr), 0); }
+
+int reenter_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  {
+    Stage stage(self, comm, {"1f1b", 4});
+    PASS_ON(stage.prepare());
+    stage.trouble = Trouble::kReenters;
+    stage.trouble_rank = 2;
+    const dsc_result_t result = stage.run();
+    if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+    CHECK_OK(self, result);
+  }
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_callback_cannot_reenter(void**) { assert_int_equal(run_ranks(4, reenter_body, nullptr), 0); }
+
+int destroyed_comm_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  stage.trouble = Trouble::kDestroysComm;
+  stage.trouble_rank = 1;
+  CHECK(self, stage.run() < 0);
+  if (self->rank != 1) CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_communicator_destroyed_while_it_runs_ends_the_run(void**) {
+  const int64_t start = now_ms();
+  assert_int_equal(run_ranks(3, destroyed_comm_body, nullptr), 0);
+  assert_true(now_ms() - start < 20'000);  // nobody waits for the time-out of 300 s
+}
+
+// The thread of rank 1 is cancelled inside a callback: the others are told, and its handles are free again.
+void* run_to_be_cancelled(void* stage) {
+  static_cast<Stage*>(stage)->run();
+  return nullptr;
+}
+
+int cancelled_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  if (self->rank == 1) {
+    stage.trouble = Trouble::kCancels;
+    stage.trouble_rank = 1;
+    pthread_t thread;
+    void* ended = nullptr;
+    CHECK(self, pthread_create(&thread, nullptr, run_to_be_cancelled, &stage) == 0);
+    CHECK(self, pthread_join(thread, &ended) == 0);
+    CHECK(self, ended == PTHREAD_CANCELED);
+    dsc_pipe_instruction_t next{};
+    next.struct_size = sizeof next;
+    CHECK_OK(self, dsc_pipe_schedule_next(stage.schedule, &next));
+  } else {
+    CHECK_RESULT(self, DSC_ERR_REVOKED, stage.run());
+    if (!std::strstr(dsc_last_error_message(), "rank 1: its thread was cancelled in a callback"))
+      FAIL(self, "%s", dsc_last_error_message());
+  }
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(comm, nullptr, nullptr));
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void a_cancelled_thread_ends_the_run(void**) { assert_int_equal(run_ranks(3, cancelled_body, nullptr), 0); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(faults_reach_everybody),
+      cmocka_unit_test(a_stage_that_hangs_is_a_time_out),
+      cmocka_unit_test(a_callback_cannot_reenter),
+      cmocka_unit_test(a_communicator_destroyed_while_it_runs_ends_the_run),
+      cmocka_unit_test(a_cancelled_thread_ends_the_run),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
