@@ -148,6 +148,8 @@ class Callbacks:
         instruction = instruction_of(call.instruction.contents)
         inputs, outputs, _, _ = self._buffers.of(instruction, call)
         loss = function(instruction, inputs, outputs)
+        if outputs and loss is not None:
+            raise TypeError(f"forward returned a {type(loss).__name__}; on this stage it writes: outputs[0][...] = y")
         if call.loss and (self._trains or loss is not None):
             if loss is None:
                 raise TypeError("forward returned None; on the last stage it returns the micro-batch's loss")

@@ -229,7 +229,7 @@ impl Comm {
 /// Says whether a failure of this kind revokes the communicator.
 fn remembered(code: ErrorCode) -> bool {
     use ErrorCode::*;
-    matches!(code, Timeout | PeerDead | PeerStalled | PeerLeft | Mismatch | Revoked)
+    matches!(code, Timeout | PeerDead | PeerStalled | PeerLeft | Mismatch | Revoked | Callback)
 }
 
 impl fmt::Debug for Comm {
