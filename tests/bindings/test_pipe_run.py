@@ -297,3 +297,19 @@ def test_ranks_as_threads_of_one_process():
     for thread in threads:
         thread.join(30)
     assert results == {0: 10.0, 1: 10.0}
+
+
+def returns_instead_of_writing(world):
+    stage = Stage(world)
+
+    def forward(instruction, inputs, outputs):
+        return np.ones(3) if outputs else 1.0
+
+    with pytest.raises(TypeError if world.rank == 0 else dsc.CallbackError) as raised:
+        stage.run(forward=forward)
+    return str(raised.value)
+
+
+def test_a_result_that_is_returned_instead_of_written():
+    text = ranks(2, returns_instead_of_writing)[0]
+    assert text == "forward returned a ndarray; on this stage it writes: outputs[0][...] = y"

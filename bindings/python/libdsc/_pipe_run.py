@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import numbers
 import sys
 from ctypes import byref, c_double, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
@@ -148,7 +149,7 @@ class Callbacks:
         instruction = instruction_of(call.instruction.contents)
         inputs, outputs, _, _ = self._buffers.of(instruction, call)
         loss = function(instruction, inputs, outputs)
-        if outputs and loss is not None:
+        if outputs and loss is not None and not isinstance(loss, numbers.Number):
             raise TypeError(f"forward returned a {type(loss).__name__}; on this stage it writes: outputs[0][...] = y")
         if call.loss and (self._trains or loss is not None):
             if loss is None:
