@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dtype/reduce.hpp"
+
 namespace dsc {
 
 struct KernelArgs {
@@ -20,12 +22,15 @@ struct KernelArgs {
 };
 
 using Kernel = void (*)(const KernelArgs&);
+// Adds the non-finite elements of one array to the report, as those of `source`.
+using ScanKernel = void (*)(const void* array, size_t count, int source, NonFinite& report);
 using CastKernel = void (*)(void* dst, const void* src, size_t count);
 
 // The best kernel for this processor; null when there is none for the type.
 Kernel float_kernel(int32_t dtype);
 Kernel half_kernel(int32_t dtype);
 Kernel integer_kernel(int32_t dtype);
+ScanKernel scan_kernel(int32_t dtype);
 CastKernel cast_kernel(int32_t dst_dtype, int32_t src_dtype);
 
 }  // namespace dsc

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "dtype/fp_mode.hpp"
 #include "dtype/kernels.hpp"
+#include "dtype/user_op.hpp"
 
 namespace dsc {
 namespace {
@@ -51,6 +52,7 @@ void require_float(const char* what, int32_t dtype) {
 }
 
 void check(const ReduceSpec& spec, int src_count) {
+  if (spec.user != nullptr) return check_user_op(spec, src_count);
   if (const char* reason = op_unsupported_reason(spec.op, spec.dtype))
     fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(spec.op), dtype_name(spec.dtype), reason);
   if (src_count < 1) fail(DSC_ERR_INTERNAL, "reduce expects at least 1 source, got %d", src_count);
@@ -58,11 +60,28 @@ void check(const ReduceSpec& spec, int src_count) {
   if (spec.prescale != 1.0) require_float("a scale", spec.dtype);
 }
 
+void scan(int32_t dtype, const void* const* srcs, int src_count, size_t count, NonFinite& report) {
+  const ScanKernel kernel = scan_kernel(dtype);
+  if (kernel == nullptr) return;
+  for (int s = 0; s < src_count; ++s) kernel(srcs[s], count, s, report);
+}
+
 }  // namespace
 
+void NonFinite::add(const NonFinite& part, size_t start) {
+  count += part.count;
+  if (part.source < 0) return;
+  const size_t at = start + part.index;
+  if (source >= 0 && (source < part.source || (source == part.source && index <= at))) return;
+  source = part.source;
+  index = at;
+}
+
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
-            size_t count) {
+            size_t count, NonFinite* report) {
   check(spec, src_count);
+  if (report != nullptr) scan(spec.dtype, srcs, src_count, count, *report);
+  if (spec.user != nullptr) return reduce_by_user(spec, srcs, src_count, dsts, dst_count, count);
   KernelArgs args{srcs, src_count, dsts, dst_count, count, spec.op};
   args.prescale = spec.prescale;
   args.non_temporal = spec.non_temporal;

@@ -24,18 +24,32 @@
 
 namespace dsc {
 
+struct UserOp;  // dtype/user_op.hpp
+
 struct ReduceSpec {
   int32_t dtype;
   int32_t op;
-  int32_t divisor = 1;        // for AVG: number of ranks; one true division after the sum
-  double prescale = 1.0;      // each input is multiplied by this as it is read; floats only
-  bool non_temporal = false;  // store past the caches; worth it beyond the last-level cache only
+  int32_t divisor = 1;           // for AVG: number of ranks; one true division after the sum
+  double prescale = 1.0;         // each input is multiplied by this as it is read; floats only
+  bool non_temporal = false;     // store past the caches; worth it beyond the last-level cache only
+  const UserOp* user = nullptr;  // when set it replaces op, on any type; no divisor, no prescale
+};
+
+// Inputs that are NaN or infinite. The first one is that of the lowest source, then of the lowest index.
+struct NonFinite {
+  uint64_t count = 0;
+  int source = -1;  // -1: none
+  size_t index = 0;
+
+  // Adds what was found in the part of the arrays that starts at element `start`.
+  void add(const NonFinite& part, size_t start);
 };
 
 // dsts[d][i] = op over all s, in order, of srcs[s][i], for every d. Sources are read once, without a
-// temporary. Throws UNSUPPORTED when the op does not exist for the type.
+// temporary. With a report, adds the non-finite elements of all sources to it; integers and bool have none.
+// Throws UNSUPPORTED when the op does not exist for the type, CALLBACK when a user operation fails.
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
-            size_t count);
+            size_t count, NonFinite* report = nullptr);
 
 // dst = src * factor, dst = src / divisor (true division): the number is rounded to the accumulation type
 // (f64 for f64, else f32), the result once. Floats only.

@@ -155,4 +155,33 @@ inline Function reduce_for(int32_t dtype) {
   return kFunctions[dtype];
 }
 
+// One element as a number, exactly.
+template <typename T>
+double value(const void* array, size_t i) {
+  return static_cast<double>(to_accumulator(read<T>(array, i)));
+}
+
+template <typename T>
+void set(void* array, size_t i, float number) {
+  const T element = from_accumulator<T>(number);
+  std::memcpy(static_cast<char*>(array) + i * sizeof(T), &element, sizeof(T));
+}
+
+using Value = double (*)(const void*, size_t);
+using Set = void (*)(void*, size_t, float);
+
+inline Value value_for(int32_t dtype) {
+  return dtype == DSC_DTYPE_F32   ? value<float>
+         : dtype == DSC_DTYPE_F64 ? value<double>
+         : dtype == DSC_DTYPE_F16 ? value<F16>
+                                  : value<Bf16>;
+}
+
+inline Set set_for(int32_t dtype) {
+  return dtype == DSC_DTYPE_F32   ? set<float>
+         : dtype == DSC_DTYPE_F64 ? set<double>
+         : dtype == DSC_DTYPE_F16 ? set<F16>
+                                  : set<Bf16>;
+}
+
 }  // namespace reference

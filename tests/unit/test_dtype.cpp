@@ -18,7 +18,7 @@
 #include "dtype/kernels.hpp"
 #include "dtype/reduce.hpp"
 #include "dtype_reference.hpp"
-#include "hwy/targets.h"
+#include "dtype_support.hpp"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -33,88 +33,16 @@ namespace {
 using reference::Bf16;
 using reference::F16;
 using reference::Reduction;
+using support::Arrays;
+using support::kMaxCount;
+using support::kMaxSources;
+using support::on_every_target;
 
 constexpr std::array kReducible = {DSC_DTYPE_I8,  DSC_DTYPE_U8,  DSC_DTYPE_I32, DSC_DTYPE_U32,
                                    DSC_DTYPE_I64, DSC_DTYPE_U64, DSC_DTYPE_F16, DSC_DTYPE_F32,
                                    DSC_DTYPE_F64, DSC_DTYPE_BF16};
 constexpr std::array kFloats = {DSC_DTYPE_F16, DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16};
-constexpr int kMaxSources = 5;
-constexpr size_t kMaxCount = 1000;
-
 std::string csv_path;
-
-// Runs `body` with every compiled instruction set that this processor has.
-template <typename Body>
-void on_every_target(Body body) {
-  const int64_t supported = hwy::SupportedTargets();
-  for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_NEON, HWY_SCALAR}) {
-    if (target != HWY_SCALAR && (supported & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    body(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-}
-
-// Numbers that go wrong first, among ordinary ones and random bits.
-template <typename T>
-T element(std::mt19937_64& random) {
-  const uint64_t bits = random();
-  T value;
-  std::memcpy(&value, &bits, sizeof value);
-  if constexpr (std::is_floating_point_v<T>) {
-    using Limits = std::numeric_limits<T>;
-    const T special[] = {0,
-                         -T{0},
-                         1,
-                         -1,
-                         Limits::infinity(),
-                         -Limits::infinity(),
-                         Limits::quiet_NaN(),
-                         -Limits::quiet_NaN(),
-                         Limits::signaling_NaN(),
-                         Limits::denorm_min(),
-                         -Limits::denorm_min(),
-                         Limits::min(),
-                         -3 * Limits::denorm_min(),
-                         Limits::max(),
-                         Limits::lowest()};
-    const uint64_t choice = random() % 64;
-    if (choice < std::size(special)) return special[choice];
-    if (choice < 48) return static_cast<T>(static_cast<int64_t>(bits) >> 40) / 1024;
-  } else if constexpr (std::is_class_v<T>) {
-    if (random() % 2 == 0) return T::from(static_cast<float>(static_cast<int64_t>(bits) >> 48) / 256);
-  }
-  return value;
-}
-
-template <typename T>
-void fill_as(uint8_t* bytes, std::mt19937_64& random) {
-  for (size_t i = 0; i < kMaxCount; ++i) {
-    const T value = element<T>(random);
-    std::memcpy(bytes + i * sizeof(T), &value, sizeof(T));
-  }
-}
-
-void fill(int32_t dtype, uint8_t* bytes, std::mt19937_64& random) {
-  if (dtype == DSC_DTYPE_F32) return fill_as<float>(bytes, random);
-  if (dtype == DSC_DTYPE_F64) return fill_as<double>(bytes, random);
-  if (dtype == DSC_DTYPE_F16) return fill_as<F16>(bytes, random);
-  if (dtype == DSC_DTYPE_BF16) return fill_as<Bf16>(bytes, random);
-  std::generate_n(bytes, kMaxCount * dsc::dtype_bytes(dtype), [&] { return static_cast<uint8_t>(random()); });
-}
-
-struct Arrays {
-  static constexpr size_t kMargin = 128;
-  std::vector<std::vector<uint8_t>> data;
-
-  Arrays(int32_t dtype, int count, unsigned seed) {
-    std::mt19937_64 random(seed);
-    for (int i = 0; i < count; ++i) {
-      data.emplace_back(kMaxCount * 8 + 2 * kMargin, uint8_t{0xa5});
-      fill(dtype, data.back().data() + kMargin, random);
-    }
-  }
-};
 
 struct Shape {
   int src_count;

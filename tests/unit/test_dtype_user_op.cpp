@@ -1,0 +1,183 @@
+// Reduce operations of the caller's: what the function sees, what becomes of its failures.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <algorithm>
+#include <cfenv>
+#include <cstring>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "dtype/user_op.hpp"
+#include "dtype_reference.hpp"
+#include "dtype_support.hpp"
+
+extern "C" {
+#include <cmocka.h>  // last: it defines fail() as a macro
+}
+
+namespace {
+
+struct Seen {
+  size_t calls = 0;
+  size_t elements = 0;
+  bool aligned = true;
+  int32_t returns = 0;
+};
+
+// inout = inout * 3 + in, byte by byte: neither commutative nor associative.
+int32_t chain(const void* in, void* inout, size_t count, int32_t dtype, void* context) {
+  auto& seen = *static_cast<Seen*>(context);
+  const size_t bytes = dsc::dtype_bytes(dtype);
+  ++seen.calls;
+  seen.elements += count;
+  for (const auto address : {reinterpret_cast<uintptr_t>(in), reinterpret_cast<uintptr_t>(inout)})
+    seen.aligned = seen.aligned && address % bytes == 0;
+  for (size_t i = 0; i < count * bytes; ++i) {
+    auto& byte = static_cast<uint8_t*>(inout)[i];
+    byte = static_cast<uint8_t>(byte * 3 + static_cast<const uint8_t*>(in)[i]);
+  }
+  return seen.returns;
+}
+
+std::vector<uint8_t> chained(const std::vector<std::vector<uint8_t>>& srcs) {
+  std::vector<uint8_t> result(srcs[0]);
+  for (size_t s = 1; s < srcs.size(); ++s)
+    for (size_t i = 0; i < result.size(); ++i) result[i] = static_cast<uint8_t>(result[i] * 3 + srcs[s][i]);
+  return result;
+}
+
+// All destinations, the second of which is a source when `in_place`, from sources that lie `skew` bytes from
+// an aligned address.
+void check_chain(int32_t dtype, size_t src_count, size_t count, size_t skew, bool in_place,
+                 bool non_temporal) {
+  const size_t bytes = count * dsc::dtype_bytes(dtype);
+  std::mt19937 random(7);
+  std::vector<std::vector<uint8_t>> values(src_count, std::vector<uint8_t>(bytes)), buffers;
+  std::vector<const void*> srcs;
+  for (auto& value : values) {
+    std::generate(value.begin(), value.end(), [&] { return static_cast<uint8_t>(random()); });
+    auto& buffer = buffers.emplace_back(bytes + 64, uint8_t{0xa5});
+    srcs.push_back(std::copy(value.begin(), value.end(), buffer.data() + 16 + skew) - bytes);
+  }
+  std::vector<uint8_t> first(bytes + 16, 0xa5), second(bytes + 16, 0xa5);
+  uint8_t* const last = buffers.back().data() + 16 + skew;
+  uint8_t* const dsts[] = {first.data() + 5, in_place ? last : second.data() + 8};
+  void* const targets[] = {dsts[0], dsts[1]};
+
+  Seen seen;
+  const dsc::UserOp op{chain, &seen, 7, false};
+  dsc::ReduceSpec spec{dtype, 0};
+  spec.user = &op;
+  spec.non_temporal = non_temporal;
+  dsc::reduce(spec, srcs.data(), static_cast<int>(src_count), targets, 2, count);
+  const auto expected = chained(values);
+  for (const uint8_t* dst : dsts)
+    if (!std::equal(expected.begin(), expected.end(), dst) || dst[bytes] != 0xa5 || dst[-1] != 0xa5)
+      fail_msg("%s, %zu sources of %zu at %zu", dsc::dtype_name(dtype), src_count, count, skew);
+  assert_true(seen.aligned);
+  assert_int_equal(seen.elements, count * (src_count - 1));
+}
+
+void combines_in_order_in_tiles(void**) {
+  for (int32_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
+    for (const size_t src_count : {1, 2, 5})
+      for (const size_t count : {0, 1, 7, 200, 4096, 40000})
+        for (const size_t skew : {0, 1, 3, 16})
+          for (const bool in_place : {false, true})
+            check_chain(dtype, src_count, count, skew, in_place, skew == 3);
+}
+
+struct Call {
+  dsc::UserOp op{chain, &seen, 7, false};
+  Seen seen;
+  dsc::ReduceSpec spec{DSC_DTYPE_F32, 0};
+
+  std::string failure(dsc_result_t expected) {
+    const float values[] = {1, 2};
+    float result = 0;
+    const void* srcs[] = {&values[0], &values[1]};
+    void* dst = &result;
+    spec.user = &op;
+    try {
+      dsc::reduce(spec, srcs, 2, &dst, 1, 1);
+    } catch (const dsc::Error& error) {
+      assert_int_equal(error.code(), expected);
+      assert_false(dsc::in_callback());
+      assert_true(result == 0);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+void reports_what_the_function_returned(void**) {
+  Call call;
+  call.seen.returns = 3;
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 returned 3");
+  call.seen.returns = -1;
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 returned -1");
+  assert_int_equal(call.seen.calls, 2);
+}
+
+int32_t throws(const void*, void*, size_t, int32_t, void*) { throw std::runtime_error("no bananas"); }
+int32_t throws_a_number(const void*, void*, size_t, int32_t, void*) { throw 5; }
+
+void reports_what_the_function_threw(void**) {
+  Call call;
+  call.op.function = throws;
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(), "user operation 7 threw: no bananas");
+  call.op.function = throws_a_number;
+  assert_string_equal(call.failure(DSC_ERR_CALLBACK).c_str(),
+                      "user operation 7 threw: an exception of an unknown type");
+}
+
+void refuses_scales_and_unknown_types(void**) {
+  Call call;
+  call.spec.prescale = 0.5;
+  assert_non_null(std::strstr(call.failure(DSC_ERR_UNSUPPORTED).c_str(), "takes no scale"));
+  call.spec = {DSC_DTYPE_F32, 0, 2};
+  assert_non_null(std::strstr(call.failure(DSC_ERR_UNSUPPORTED).c_str(), "takes no scale"));
+  call.spec = {14, 0};
+  assert_string_equal(call.failure(DSC_ERR_UNSUPPORTED).c_str(), "14 is not an element type");
+  assert_int_equal(call.seen.calls, 0);
+}
+
+// Calls of the library are refused inside it, and it computes in the mode of all kernels.
+int32_t looks_around(const void*, void*, size_t, int32_t, void* context) {
+  auto& seen = *static_cast<Seen*>(context);
+  volatile float one = 1;
+  const bool to_nearest = one + 1e-20f == 1;
+  if (dsc::check_entry("test") == DSC_ERR_REENTRANT && to_nearest) ++seen.calls;
+  return 0;
+}
+
+void runs_as_a_callback_in_the_usual_mode(void**) {
+  Call call;
+  call.op.function = looks_around;
+  std::fesetround(FE_UPWARD);
+  call.failure(DSC_OK);
+  const int after = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  assert_int_equal(after, FE_UPWARD);
+  assert_int_equal(call.seen.calls, 1);
+  assert_int_equal(dsc::check_entry("test"), DSC_OK);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(combines_in_order_in_tiles),
+      cmocka_unit_test(reports_what_the_function_returned),
+      cmocka_unit_test(reports_what_the_function_threw),
+      cmocka_unit_test(refuses_scales_and_unknown_types),
+      cmocka_unit_test(runs_as_a_callback_in_the_usual_mode),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
