@@ -1,5 +1,6 @@
 // The floor under every all-reduce: each rank reads and writes its own buffer once, in place, and talks to
-// nobody. Plain and non-temporal stores are both timed; the faster one counts.
+// nobody. Plain and non-temporal stores are both timed; the faster one counts. An all-reduce needs every
+// rank's data, so this one is over when all ranks are done too: with more ranks than cores they take turns.
 #include "floor_kernel.hpp"
 #include "harness.hpp"
 
@@ -10,6 +11,7 @@ class FloorEngine : public bench::Engine {
   int rank() const override { return rank_; }
   std::vector<std::string> variants(bench::Op) const override { return {"plain", "non-temporal"}; }
   void call(const bench::Call& c) override { bench::scale_in_place(c.out, c.count, factor, c.variant == 1); }
+  bool ends_together() const override { return true; }
   float expected(const bench::Call& c, size_t i) const override {
     bench::Call root = c;
     root.op = bench::Op::broadcast;  // the fill of rank 0

@@ -4,11 +4,15 @@
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_bcube.h>
 #include <gloo/allreduce_halving_doubling.h>
+#include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <cstdlib>
@@ -20,6 +24,8 @@
 namespace {
 
 using Algorithm = gloo::AllreduceOptions::Algorithm;
+
+constexpr void (*sum)(void*, const void*, const void*, size_t) = &gloo::sum<float>;
 
 class GlooEngine : public bench::Engine {
  public:
@@ -63,6 +69,14 @@ class GlooEngine : public bench::Engine {
         return broadcast(c);
       case bench::Op::all_gather:
         return all_gather(c);
+      case bench::Op::all_to_all:
+        return all_to_all(c);
+      case bench::Op::reduce:
+        return reduce(c);
+      case bench::Op::gather:
+        return gather(c);
+      case bench::Op::scatter:
+        return scatter(c);
       case bench::Op::barrier:
         return barrier();
       case bench::Op::send_recv:
@@ -80,16 +94,49 @@ class GlooEngine : public bench::Engine {
     gloo::AllreduceOptions options(context_);
     options.setAlgorithm(c.variant == 0 ? Algorithm::BCUBE : Algorithm::RING);
     options.setOutput(c.out, c.count);
-    options.setReduceFunction(
-        static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
+    options.setReduceFunction(sum);
     gloo::allreduce(options);
   }
 
   void broadcast(const bench::Call& c) {
     gloo::BroadcastOptions options(context_);
     options.setOutput(c.out, c.count);
-    options.setRoot(0);
+    options.setRoot(bench::root);
     gloo::broadcast(options);
+  }
+
+  void reduce(const bench::Call& c) {
+    gloo::ReduceOptions options(context_);
+    options.setOutput(c.in, c.count);  // in place; room for work where it is not the root
+    options.setRoot(bench::root);
+    options.setReduceFunction(sum);
+    gloo::reduce(options);
+  }
+
+  void gather(const bench::Call& c) {
+    gloo::GatherOptions options(context_);
+    options.setInput(c.in, c.count);
+    if (c.out) options.setOutput(c.out, c.count * static_cast<size_t>(c.ranks));
+    options.setRoot(bench::root);
+    gloo::gather(options);
+  }
+
+  void scatter(const bench::Call& c) {
+    gloo::ScatterOptions options(context_);
+    std::vector<float*> parts;
+    for (int part = 0; c.in && part < c.ranks; ++part)
+      parts.push_back(c.in + static_cast<size_t>(part) * c.count);
+    if (c.in) options.setInputs(parts, c.count);
+    options.setOutput(c.out, c.count);
+    options.setRoot(bench::root);
+    gloo::scatter(options);
+  }
+
+  void all_to_all(const bench::Call& c) {
+    gloo::AlltoallOptions options(context_);
+    options.setInput(c.in, c.count * static_cast<size_t>(c.ranks));
+    options.setOutput(c.out, c.count * static_cast<size_t>(c.ranks));
+    gloo::alltoall(options);
   }
 
   void all_gather(const bench::Call& c) {

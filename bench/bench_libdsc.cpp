@@ -51,6 +51,8 @@ class LibdscEngine : public bench::Engine {
         return ok(dsc_barrier(world_, nullptr, nullptr));
       case bench::Op::send_recv:
         return round_trip(c);
+      default:
+        throw std::invalid_argument("the driver of libdsc does not offer this operation");
     }
   }
 

@@ -27,11 +27,20 @@ class MpiEngine : public bench::Engine {
       case bench::Op::all_reduce:
         return ok(MPI_Allreduce(MPI_IN_PLACE, c.out, count, MPI_FLOAT, MPI_SUM, world));
       case bench::Op::broadcast:
-        return ok(MPI_Bcast(c.out, count, MPI_FLOAT, 0, world));
+        return ok(MPI_Bcast(c.out, count, MPI_FLOAT, bench::root, world));
       case bench::Op::all_gather:
         return ok(MPI_Allgather(c.in, count, MPI_FLOAT, c.out, count, MPI_FLOAT, world));
       case bench::Op::reduce_scatter:
         return ok(MPI_Reduce_scatter_block(c.in, c.out, count, MPI_FLOAT, MPI_SUM, world));
+      case bench::Op::all_to_all:
+        return ok(MPI_Alltoall(c.in, count, MPI_FLOAT, c.out, count, MPI_FLOAT, world));
+      case bench::Op::reduce:
+        return ok(
+            MPI_Reduce(c.out ? MPI_IN_PLACE : c.in, c.out, count, MPI_FLOAT, MPI_SUM, bench::root, world));
+      case bench::Op::gather:
+        return ok(MPI_Gather(c.in, count, MPI_FLOAT, c.out, count, MPI_FLOAT, bench::root, world));
+      case bench::Op::scatter:
+        return ok(MPI_Scatter(c.in, count, MPI_FLOAT, c.out, count, MPI_FLOAT, bench::root, world));
       case bench::Op::barrier:
         return ok(MPI_Barrier(world));
       case bench::Op::send_recv:

@@ -30,8 +30,8 @@ def allocate(count):
 @Prepare
 def prepare(op, in_address, out_address, count):
     global operation
-    source, target = tensors[in_address], tensors[out_address]
-    parts = list(target.split(count))
+    source, target = tensors.get(in_address), tensors.get(out_address)  # None where this rank has no such buffer
+    source_parts, target_parts = (None if one is None else list(one.split(count)) for one in (source, target))
     peer = dist.get_rank() ^ 1
 
     def round_trip():
@@ -45,7 +45,11 @@ def prepare(op, in_address, out_address, count):
     operation = {
         b"all_reduce": lambda: dist.all_reduce(target),
         b"broadcast": lambda: dist.broadcast(target, 0),
-        b"all_gather": lambda: dist.all_gather(parts, source),
+        b"all_gather": lambda: dist.all_gather(target_parts, source),
+        b"all_to_all": lambda: dist.all_to_all_single(target, source),
+        b"reduce": lambda: dist.reduce(source, 0),
+        b"gather": lambda: dist.gather(source, target_parts, 0),
+        b"scatter": lambda: dist.scatter(target, source_parts, 0),
         b"barrier": dist.barrier,
         b"send_recv": round_trip,
     }[op]

@@ -17,7 +17,19 @@ from pathlib import Path
 TIMEOUT_S = 120  # of one measurement
 PR_SET_PDEATHSIG = 1
 libc = ctypes.CDLL(None)
-ALL_OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send_recv")
+ALL_OPS = (
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+    "send_recv",
+)
+OUR_OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send_recv")
 WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
 
 
@@ -52,8 +64,8 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Engine("floor", "bench_floor", ops=("all_reduce",)),
-        Engine("libdsc", "bench_libdsc"),
-        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS if op != "barrier")),
+        Engine("libdsc", "bench_libdsc", ops=OUR_OPS),
+        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in OUR_OPS if op != "barrier")),
         Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
         Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
         Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev"),

@@ -20,18 +20,9 @@
 namespace bench {
 namespace {
 
-constexpr int period = 7;  // small whole numbers: every sum is exact in f32, in any order
 constexpr int warm_ups = 3;
 constexpr int fewest_repetitions = 12;
 constexpr double budget_us = 2e6;  // of timed calls, per variant; an engine this slow is repeated less often
-
-struct OpName {
-  const char* name;
-  Op op;
-};
-constexpr OpName op_names[] = {{"all_reduce", Op::all_reduce}, {"broadcast", Op::broadcast},
-                               {"all_gather", Op::all_gather}, {"reduce_scatter", Op::reduce_scatter},
-                               {"barrier", Op::barrier},       {"send_recv", Op::send_recv}};
 
 int repetitions(size_t bytes, bool quick) {
   if (bytes <= (16u << 10)) return quick ? 50 : 1500;
@@ -45,40 +36,27 @@ double now_us() {
   return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
 }
 
-float fill_value(int rank, size_t i) { return static_cast<float>(i % period) + static_cast<float>(rank); }
-
-// Copies a small tile again and again: a plain loop with i % 7 would take longer than what is measured.
-void fill(float* buffer, size_t count, int rank) {
-  float tile[period * 256];
-  for (size_t i = 0; i < std::size(tile); ++i) tile[i] = fill_value(rank, i);
-  for (size_t i = 0; i < count; i += std::size(tile))
-    std::memcpy(buffer + i, tile, std::min(std::size(tile), count - i) * sizeof(float));
-}
-
-// The buffers of one job, of the size that the operation needs on this rank.
+// The buffers of one job on this rank. All ranks allocate as much as the root: some engines allocate
+// together.
 class Buffers {
  public:
-  Buffers(Engine& engine, const Job& job) : engine_(engine) {
-    const size_t elements = std::max<size_t>(1, job.bytes / sizeof(float));
-    const size_t ranks = static_cast<size_t>(job.ranks);
-    const size_t part = std::max<size_t>(1, elements / ranks);
-    const bool gather = job.op == Op::all_gather, scatter = job.op == Op::reduce_scatter;
-    count = gather || scatter ? part : elements;
-    in_count = scatter ? part * ranks : count;
-    out_count = gather ? part * ranks : count;
-    in = allocate(in_count);
-    const bool in_place = job.op == Op::all_reduce || job.op == Op::broadcast || job.op == Op::barrier;
-    out = in_place ? in : allocate(out_count);
+  Buffers(Engine& engine, const Job& job)
+      : shape(job.op, job.bytes, engine.rank(), job.ranks), engine_(engine) {
+    const Shape largest(job.op, job.bytes, root, job.ranks);
+    in_ = allocate(largest.in);
+    if (!shape.in_place) out_ = allocate(largest.out);
   }
   ~Buffers() {
-    if (out != in) engine_.release(out);
-    engine_.release(in);
+    if (out_) engine_.release(out_);
+    engine_.release(in_);
   }
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  size_t count, in_count, out_count;
-  float *in, *out;
+  float* in() const { return shape.in == 0 ? nullptr : in_; }
+  float* out() const { return shape.out == 0 ? nullptr : shape.in_place ? in_ : out_; }
+
+  const Shape shape;
 
  private:
   float* allocate(size_t elements) {
@@ -87,6 +65,8 @@ class Buffers {
     return buffer;
   }
   Engine& engine_;
+  float* in_ = nullptr;
+  float* out_ = nullptr;
 };
 
 void check(const Engine& engine, const Call& call, size_t out_count) {
@@ -110,13 +90,13 @@ double median(std::vector<double>& times) {
 
 // One repetition: refill, start together, time the call, and let everyone finish before the next refill.
 double time_once(Engine& engine, Meeting& meeting, const Buffers& buffers, const Call& call) {
-  fill(buffers.in, buffers.in_count, call.rank);
+  fill(call.in, buffers.shape.in, call.rank);
   meeting.wait();
   const double start = now_us();
   engine.call(call);
-  const double elapsed = now_us() - start;
+  const double returned = now_us();
   meeting.wait();
-  return elapsed;
+  return (engine.ends_together() ? now_us() : returned) - start;
 }
 
 void print_result(Meeting& meeting, const Job& job, const std::vector<std::string>& variants,
@@ -152,36 +132,9 @@ float* Engine::allocate(size_t count) {
 
 void Engine::release(float* buffer) { std::free(buffer); }
 
-float Engine::expected(const Call& call, size_t i) const {
-  const auto sum = [&](size_t index) {
-    return static_cast<float>(call.ranks) * fill_value(0, index) +
-           static_cast<float>(call.ranks * (call.ranks - 1) / 2);
-  };
-  const auto rank = static_cast<size_t>(call.rank);
-  switch (call.op) {
-    case Op::all_reduce:
-      return sum(i);
-    case Op::broadcast:
-      return fill_value(0, i);
-    case Op::all_gather:
-      return fill_value(static_cast<int>(i / call.count), i % call.count);
-    case Op::reduce_scatter:
-      return sum(rank * call.count + i);
-    case Op::send_recv:
-      return fill_value(call.rank & ~1, i);
-    case Op::barrier:
-      break;
-  }
-  return 0;
-}
-
 Job parse_job(int argc, char** argv) {
   if (argc != 7) throw std::invalid_argument("expected ENGINE OP BYTES RANKS MEETING_FILE full|quick");
-  const auto* known = std::find_if(std::begin(op_names), std::end(op_names), [&](const OpName& entry) {
-    return std::strcmp(entry.name, argv[2]) == 0;
-  });
-  if (known == std::end(op_names)) throw std::invalid_argument(std::string("unknown operation ") + argv[2]);
-  Job job{argv[1], argv[2], known->op, std::stoul(argv[3]), std::stoi(argv[4]), argv[5], false};
+  Job job{argv[1], argv[2], parse_op(argv[2]), std::stoul(argv[3]), std::stoi(argv[4]), argv[5], false};
   job.quick = std::strcmp(argv[6], "quick") == 0;
   if (job.op == Op::send_recv && job.ranks % 2) throw std::invalid_argument("send_recv needs pairs of ranks");
   return job;
@@ -197,7 +150,7 @@ void measure(Engine& engine, const Job& job) {
   Meeting meeting(job.meeting_path, job.ranks);
   const Buffers buffers(engine, job);
   const std::vector<std::string> variants = engine.variants(job.op);
-  Call call{job.op, 0, engine.rank(), job.ranks, buffers.in, buffers.out, buffers.count};
+  Call call{job.op, 0, engine.rank(), job.ranks, buffers.in(), buffers.out(), buffers.shape.count};
   if (call.rank == 0) meeting.set_last_repetition(repetitions(job.bytes, job.quick) - 1);
   engine.prepare(call);
 
@@ -211,7 +164,7 @@ void measure(Engine& engine, const Job& job) {
       const double elapsed = time_once(engine, meeting, buffers, call);
       spent_us += elapsed;
       if (repetition >= 0) times[static_cast<size_t>(call.variant)].push_back(elapsed);
-      if (repetition == 0) check(engine, call, buffers.out_count);
+      if (repetition == 0) check(engine, call, buffers.shape.out);
     }
   }
   const size_t repeated = times[0].size();

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace bench {
+#include "pattern.hpp"
 
-enum class Op { all_reduce, broadcast, all_gather, reduce_scatter, barrier, send_recv };
+namespace bench {
 
 // One process measures one engine, one operation and one size, then ends.
 struct Job {
@@ -22,14 +22,13 @@ struct Job {
   bool quick;
 };
 
-// What a driver is asked to do. in == out for all_reduce and broadcast; count is per rank for all_gather and
-// reduce_scatter, whose larger buffer holds ranks x count elements.
+// What a driver is asked to do, see Shape.
 struct Call {
   Op op;
   int variant;
   int rank;
   int ranks;
-  float* in;
+  float* in;  // null where Shape has none
   float* out;
   size_t count;
 };
@@ -50,8 +49,12 @@ class Engine {
   virtual void prepare(const Call&) {}
   // The timed part. Throws when the operation fails.
   virtual void call(const Call& call) = 0;
+  // Whether a call counts as over when all ranks have returned from theirs.
+  virtual bool ends_together() const { return false; }
   // What out[i] must be after call().
-  virtual float expected(const Call& call, size_t i) const;
+  virtual float expected(const Call& call, size_t i) const {
+    return bench::expected(call.op, call.rank, call.ranks, call.count, i);
+  }
 };
 
 // Reads ENGINE OP BYTES RANKS MEETING_FILE full|quick. Throws std::invalid_argument.

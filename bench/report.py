@@ -19,6 +19,7 @@ import machine
 from engines import ALL_OPS, ENGINES, PEERS, Failure, Runner
 
 OURS = ("libdsc", "libdsc_zero_copy")
+MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over the sizes from here on
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
 QUICK_SIZES = [1 << 10, 1 << 20]
 UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MIB": 1 << 20}
@@ -202,24 +203,34 @@ def print_tables(op: str, ranks: int, rounds: int, table: dict[int, dict[str, fl
     print_table(engines, {size: {name: short(us) for name, us in row.items()} for size, row in table.items()})
     for ours in OURS:
         others = [name for name in engines if name not in OURS]
-        if ours not in engines or not others:
+        rows = {size: ratios(row, ours, others) for size, row in table.items() if ours in row}
+        if not rows or not others:
             continue
         print(f"\n{op}, {ranks} ranks: time of the others divided by the time of {ours}")
-        print_table(
-            others,
-            {
-                size: {name: f"{row[name] / row[ours]:.2f}x" for name in others if name in row}
-                for size, row in table.items()
-                if ours in row
-            },
-        )
+        print_table(others, {size: {name: f"{ratio:.2f}x" for name, ratio in row.items()} for size, row in rows.items()})
+        means = geometric_means([row for size, row in rows.items() if size >= MEAN_FROM])
+        if means:
+            print_row(f"{human(MEAN_FROM)}+", others, {name: f"{mean:.2f}x" for name, mean in means.items()})
+
+
+def ratios(row: dict[str, float], ours: str, others: list[str]) -> dict[str, float]:
+    return {name: row[name] / row[ours] for name in others if name in row}
+
+
+def geometric_means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of the engines that were measured at every size."""
+    common = set.intersection(*(set(row) for row in rows)) if len(rows) > 1 else set()
+    return {name: statistics.geometric_mean(row[name] for row in rows) for name in common}
 
 
 def print_table(columns: list[str], cells: dict[int, dict[str, str]]) -> None:
-    widths = [max(9, len(name)) for name in columns]
-    print(f"{'bytes':>8}", *(f"{name:>{width}}" for name, width in zip(columns, widths)))
+    print_row("bytes", columns, {name: name for name in columns})
     for size, row in cells.items():
-        print(f"{human(size):>8}", *(f"{row.get(name, '-'):>{width}}" for name, width in zip(columns, widths)))
+        print_row(human(size), columns, row)
+
+
+def print_row(head: str, columns: list[str], cells: dict[str, str]) -> None:
+    print(f"{head:>8}", *(f"{cells.get(name, '-'):>{max(9, len(name))}}" for name in columns))
 
 
 def human(size: int) -> str:

@@ -1,0 +1,87 @@
+#include "pattern.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <stdexcept>
+
+namespace bench {
+namespace {
+
+constexpr int period = 7;
+
+struct OpName {
+  const char* name;
+  Op op;
+};
+constexpr OpName op_names[] = {{"all_reduce", Op::all_reduce}, {"broadcast", Op::broadcast},
+                               {"all_gather", Op::all_gather}, {"reduce_scatter", Op::reduce_scatter},
+                               {"all_to_all", Op::all_to_all}, {"reduce", Op::reduce},
+                               {"gather", Op::gather},         {"scatter", Op::scatter},
+                               {"barrier", Op::barrier},       {"send_recv", Op::send_recv}};
+
+bool has_parts(Op op) {
+  return op == Op::all_gather || op == Op::reduce_scatter || op == Op::all_to_all || op == Op::gather ||
+         op == Op::scatter;
+}
+
+}  // namespace
+
+Op parse_op(const std::string& name) {
+  for (const OpName& known : op_names)
+    if (name == known.name) return known.op;
+  throw std::invalid_argument("unknown operation " + name);
+}
+
+Shape::Shape(Op op, size_t bytes, int rank, int ranks)
+    : in_place(op == Op::all_reduce || op == Op::reduce || op == Op::broadcast || op == Op::barrier) {
+  const size_t parts = has_parts(op) ? static_cast<size_t>(ranks) : 1;
+  count = std::max<size_t>(1, bytes / sizeof(float) / parts);
+  const size_t all = count * parts;
+  const bool is_root = rank == root;
+  in = op == Op::all_gather || op == Op::gather ? count : op == Op::scatter && !is_root ? 0 : all;
+  out = op == Op::reduce_scatter || op == Op::scatter        ? count
+        : (op == Op::reduce || op == Op::gather) && !is_root ? 0
+                                                             : all;
+}
+
+float fill_value(int rank, size_t i) { return static_cast<float>(i % period) + static_cast<float>(rank); }
+
+// Copies a small tile again and again: a plain loop with i % 7 would take longer than what is measured.
+void fill(float* buffer, size_t count, int rank) {
+  float tile[period * 256];
+  for (size_t i = 0; i < std::size(tile); ++i) tile[i] = fill_value(rank, i);
+  for (size_t i = 0; i < count; i += std::size(tile))
+    std::memcpy(buffer + i, tile, std::min(std::size(tile), count - i) * sizeof(float));
+}
+
+float expected(Op op, int rank, int ranks, size_t count, size_t i) {
+  const auto sum = [ranks](size_t index) {
+    return static_cast<float>(ranks) * fill_value(0, index) + static_cast<float>(ranks * (ranks - 1) / 2);
+  };
+  const size_t mine = static_cast<size_t>(rank) * count;  // where this rank's part starts
+  const int from = static_cast<int>(i / count);           // whose part element i is in
+  switch (op) {
+    case Op::all_reduce:
+    case Op::reduce:
+      return sum(i);
+    case Op::reduce_scatter:
+      return sum(mine + i);
+    case Op::broadcast:
+      return fill_value(root, i);
+    case Op::scatter:
+      return fill_value(root, mine + i);
+    case Op::all_gather:
+    case Op::gather:
+      return fill_value(from, i % count);
+    case Op::all_to_all:
+      return fill_value(from, mine + i % count);
+    case Op::send_recv:
+      return fill_value(rank & ~1, i);
+    case Op::barrier:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace bench
