@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "base/error.hpp"
+#include "control/call.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -48,13 +51,25 @@ inline void check_buffer(const char* name, const void* data, size_t bytes) {
   if (!data && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected %zu bytes", name, bytes);
 }
 
-// Buffers that are not in place must not overlap.
+// Buffers that are not in place must not overlap; in_place is null where there is no such form.
 inline void check_overlap(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes,
                           const char* in_place) {
   const auto* s = static_cast<const std::byte*>(send);
   const auto* r = static_cast<const std::byte*>(recv);
   if (send_bytes > 0 && recv_bytes > 0 && s < r + recv_bytes && r < s + send_bytes)
-    fail(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers, or in place: %s", in_place);
+    fail(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers%s%s",
+         in_place ? ", or in place: " : "", in_place ? in_place : "");
+}
+
+// A caller's list of one count per rank.
+inline std::shared_ptr<const BlockList> read_counts(const char* name, const size_t* counts, int size,
+                                                    int32_t dtype) {
+  require(counts, name);
+  size_t total = 0;
+  for (int rank = 0; rank < size; ++rank)
+    if (__builtin_add_overflow(total, counts[rank], &total) || total > SIZE_MAX / 2 / dtype_bytes(dtype))
+      fail(DSC_ERR_OVERFLOW, "%s: the elements up to number %d do not fit the address space", name, rank);
+  return std::make_shared<const BlockList>(std::vector<size_t>(counts, counts + size));
 }
 
 }  // namespace dsc

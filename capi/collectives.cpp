@@ -1,5 +1,8 @@
 #include "dsc/collectives.h"
 
+#include <cstdio>
+#include <string>
+
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
@@ -30,6 +33,23 @@ Call make_call(OpKind kind, const void* send, void* recv, size_t count, dsc_dtyp
 
 void clear(dsc_work_t** work) {
   if (work) *work = nullptr;
+}
+
+// A rank's own block may be where it belongs in the buffer of all blocks; any other overlap is an error.
+void check_in_place(const void* block, size_t block_bytes, const void* all, size_t all_bytes, size_t offset,
+                    const char* in_place) {
+  if (block_bytes > 0 && block != static_cast<const std::byte*>(all) + offset)
+    dsc::check_overlap(block, block_bytes, all, all_bytes, in_place);
+}
+
+// All ranks must have given the same counts: they are part of the fingerprint, and shown when it differs.
+void agree_on_counts(Call& call, const dsc::BlockList& blocks) {
+  call.count = blocks.total();
+  call.tag = dsc::hash_of(blocks);
+  std::string list = "counts";
+  for (const size_t length : blocks.lengths) list += " " + std::to_string(length);
+  std::snprintf(call.note, sizeof call.note, "%s%s", list.substr(0, sizeof call.note - 4).c_str(),
+                list.size() > sizeof call.note - 4 ? "..." : "");
 }
 
 }  // namespace
@@ -81,8 +101,8 @@ dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* recv, size
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
     dsc::check_buffer("send", send, part);
     dsc::check_buffer("recv", recv, all);
-    if (part > 0 && send != static_cast<std::byte*>(recv) + static_cast<size_t>(inside->rank()) * part)
-      dsc::check_overlap(send, part, recv, all, "send == recv + rank x count");
+    check_in_place(send, part, recv, all, static_cast<size_t>(inside->rank()) * part,
+                   "send == recv + rank x count");
     dsc::check_stream(stream);
     execute(*inside, make_call(OpKind::kAllGather, send, recv, count, dtype), work);
   });
@@ -98,12 +118,176 @@ dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void* recv, 
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
     dsc::check_buffer("send", send, all);
     dsc::check_buffer("recv", recv, part);
-    if (part > 0 && recv != static_cast<const std::byte*>(send) + static_cast<size_t>(inside->rank()) * part)
-      dsc::check_overlap(send, all, recv, part, "recv == send + rank x count");
+    check_in_place(recv, part, send, all, static_cast<size_t>(inside->rank()) * part,
+                   "recv == send + rank x count");
     dsc::check_stream(stream);
     Call call = make_call(OpKind::kReduceScatter, send, recv, count, dtype);
     call.op = op;
     execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
+                        dsc_op_t op, int32_t root, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_reduction(op, dtype);
+    dsc::check_rank("root", root, inside->size());
+    const size_t bytes = dsc::checked_bytes(count, dtype, 1);
+    const bool is_root = inside->rank() == root;
+    dsc::check_buffer("send", send, bytes);
+    if (is_root) {
+      dsc::check_buffer("recv", recv, bytes);
+      if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
+    }
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kReduce, send, is_root ? recv : nullptr, count, dtype);
+    call.op = op;
+    call.root = root;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
+                        int32_t root, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_dtype(dtype);
+    dsc::check_rank("root", root, inside->size());
+    const size_t part = dsc::checked_bytes(count, dtype, 1);
+    const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
+    const bool is_root = inside->rank() == root;
+    dsc::check_buffer("send", send, part);
+    if (is_root) {
+      dsc::check_buffer("recv", recv, all);
+      check_in_place(send, part, recv, all, static_cast<size_t>(root) * part, "send == recv + root x count");
+    }
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kGather, send, is_root ? recv : nullptr, count, dtype);
+    call.root = root;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
+                         int32_t root, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_dtype(dtype);
+    dsc::check_rank("root", root, inside->size());
+    const size_t part = dsc::checked_bytes(count, dtype, 1);
+    const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
+    const bool is_root = inside->rank() == root;
+    dsc::check_buffer("recv", recv, part);
+    if (is_root) {
+      dsc::check_buffer("send", send, all);
+      check_in_place(recv, part, send, all, static_cast<size_t>(root) * part, "recv == send + root x count");
+    }
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kScatter, is_root ? send : nullptr, recv, count, dtype);
+    call.root = root;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
+                            void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_dtype(dtype);
+    const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
+    dsc::check_buffer("send", send, all);
+    dsc::check_buffer("recv", recv, all);
+    if (send != recv) dsc::check_overlap(send, all, recv, all, "recv == send");
+    dsc::check_stream(stream);
+    execute(*inside, make_call(OpKind::kAllToAll, send, recv, count, dtype), work);
+  });
+}
+
+dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* recv, const size_t* counts,
+                              dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_dtype(dtype);
+    const auto blocks = dsc::read_counts("counts", counts, inside->size(), dtype);
+    const auto rank = static_cast<size_t>(inside->rank());
+    const size_t bytes = dsc::dtype_bytes(dtype);
+    const size_t part = blocks->lengths[rank] * bytes;
+    const size_t all = blocks->total() * bytes;
+    dsc::check_buffer("send", send, part);
+    dsc::check_buffer("recv", recv, all);
+    check_in_place(send, part, recv, all, blocks->starts[rank] * bytes,
+                   "send == recv + the counts of the ranks before");
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kAllGatherV, send, recv, 0, dtype);
+    agree_on_counts(call, *blocks);
+    call.recv_blocks = blocks;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv, const size_t* counts,
+                                  dsc_dtype_t dtype, dsc_op_t op, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_reduction(op, dtype);
+    const auto blocks = dsc::read_counts("counts", counts, inside->size(), dtype);
+    const auto rank = static_cast<size_t>(inside->rank());
+    const size_t bytes = dsc::dtype_bytes(dtype);
+    const size_t part = blocks->lengths[rank] * bytes;
+    const size_t all = blocks->total() * bytes;
+    dsc::check_buffer("send", send, all);
+    dsc::check_buffer("recv", recv, part);
+    check_in_place(recv, part, send, all, blocks->starts[rank] * bytes,
+                   "recv == send + the counts of the ranks before");
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kReduceScatterV, send, recv, 0, dtype);
+    call.op = op;
+    agree_on_counts(call, *blocks);
+    call.send_blocks = blocks;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* send_counts, void* recv,
+                              const size_t* recv_counts, dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    CommCall inside(comm);
+    dsc::check_dtype(dtype);
+    const auto sent = dsc::read_counts("send_counts", send_counts, inside->size(), dtype);
+    const auto received = dsc::read_counts("recv_counts", recv_counts, inside->size(), dtype);
+    const auto rank = static_cast<size_t>(inside->rank());
+    if (sent->lengths[rank] != received->lengths[rank])
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "send_counts[%zu] is %zu and recv_counts[%zu] is %zu; expected the same: it is this rank's "
+                "block for itself",
+                rank, sent->lengths[rank], rank, received->lengths[rank]);
+    const size_t bytes = dsc::dtype_bytes(dtype);
+    dsc::check_buffer("send", send, sent->total() * bytes);
+    dsc::check_buffer("recv", recv, received->total() * bytes);
+    dsc::check_overlap(send, sent->total() * bytes, recv, received->total() * bytes, nullptr);
+    dsc::check_stream(stream);
+    Call call = make_call(OpKind::kAllToAllV, send, recv, 0, dtype);
+    call.send_blocks = sent;
+    call.recv_blocks = received;
+    execute(*inside, call, work);
+  });
+}
+
+dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    CommCall inside(comm);
+    if (timeout_ms < 1) dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 1 or more", timeout_ms);
+    Call call = make_call(OpKind::kMonitoredBarrier, nullptr, nullptr, 0, 0);
+    call.timeout_ms = timeout_ms;
+    inside->run(call);
   });
 }
 

@@ -127,10 +127,11 @@ std::string HostComm::describe_failure(const Operation& operation, const Failure
 void HostComm::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
-  if (transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduceScatter) {
+  if (transfer.reduces()) {
     const void* source = call.send;
     void* target = call.recv;
-    if (source != target || call.prescale != 1) reduce(transfer.reduce, &source, 1, &target, 1, call.count);
+    if (source != target || call.prescale != 1)
+      reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest);
   } else if (transfer.pattern != Pattern::kNothing && call.send != call.recv) {
     copy(call.recv, call.send, transfer.send_bytes, false);
   }

@@ -55,7 +55,9 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   World& world() noexcept { return group_->world(); }
   Bell& bell() noexcept { return group_->world().process().bell(); }
   int spins() const noexcept { return group_->world().spins(); }
-  int64_t timeout_ns() const noexcept { return timeout_ms_.load(std::memory_order_relaxed) * kNsPerMs; }
+  int64_t timeout_ns(const Call& call) const noexcept {
+    return (call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed)) * kNsPerMs;
+  }
   std::shared_ptr<HostComm> share() { return shared_from_this(); }
 
   // Whether a new operation has no chance: this rank has been told of the failure, or has left.

@@ -115,7 +115,7 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
     comm_.end();
     return comm_.refusal(operation);
   }
-  operation.start(comm_.timeout_ns());
+  operation.start(comm_.timeout_ns(operation.call()));
   Backoff backoff(comm_.bell(), comm_.spins());
   Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
@@ -158,7 +158,7 @@ void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_mutex_.try_lock()) return;
   if (front() == work) {
     Operation& operation = *work->operation_;
-    operation.start(comm_.timeout_ns());
+    operation.start(comm_.timeout_ns(operation.call()));
     const Progress entered = contain(operation, [&] {
       operation.enter();
       return Progress::kMoved;
@@ -191,7 +191,7 @@ bool Lane::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;
   Operation& operation = *work->operation_;
-  if (operation.started_ticks() == 0) operation.start(comm_.timeout_ns());
+  if (operation.started_ticks() == 0) operation.start(comm_.timeout_ns(operation.call()));
   const Progress progress = step(operation);
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
   Failure failure = comm_.settle(operation, progress);

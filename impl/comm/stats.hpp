@@ -23,7 +23,7 @@ class StatsTable {
     std::atomic<uint64_t> moving_ns{0};
   };
   static constexpr size_t kClasses = 65;                                    // none, then powers of two
-  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kRecv) + 1;  // those that callers ask for
+  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);  // those that callers ask for
 
   using Row = std::array<Cell, kClasses>;
   std::array<Row, kKinds> rows_;

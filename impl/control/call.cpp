@@ -27,6 +27,22 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "send";
     case OpKind::kRecv:
       return "recv";
+    case OpKind::kReduce:
+      return "reduce";
+    case OpKind::kGather:
+      return "gather";
+    case OpKind::kScatter:
+      return "scatter";
+    case OpKind::kAllToAll:
+      return "all_to_all";
+    case OpKind::kAllGatherV:
+      return "all_gather_v";
+    case OpKind::kReduceScatterV:
+      return "reduce_scatter_v";
+    case OpKind::kAllToAllV:
+      return "all_to_all_v";
+    case OpKind::kMonitoredBarrier:
+      return "monitored_barrier";
     case OpKind::kFinalize:
       return "finalize";
     case OpKind::kSplit:
@@ -45,6 +61,12 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "pipe_run";
   }
   return "unknown operation";
+}
+
+BlockList::BlockList(std::vector<size_t> lengths_in) : lengths(std::move(lengths_in)) {
+  starts.reserve(lengths.size() + 1);
+  starts.push_back(0);
+  for (const size_t length : lengths) starts.push_back(starts.back() + length);
 }
 
 CallFields fields_of(const Call& call) noexcept {
@@ -81,6 +103,12 @@ uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) 
   return mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 8 | call.kind);
 }
 
+uint64_t hash_of(const BlockList& blocks) noexcept {
+  uint64_t hash = blocks.lengths.size();
+  for (const size_t length : blocks.lengths) hash = mix(hash, length);
+  return hash;
+}
+
 std::string describe(const CallFields& call, const char* note) {
   std::string inside;
   const auto add = [&inside](const std::string& word) { inside += (inside.empty() ? "" : ", ") + word; };
@@ -95,7 +123,7 @@ std::string describe(const CallFields& call, const char* note) {
   if (call.dtype != 0 &&
       call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {  // what others carry is not the user's
     add(dtype_name(call.dtype));
-    add(std::to_string(call.count));
+    if (call.kind != static_cast<uint8_t>(OpKind::kAllToAllV)) add(std::to_string(call.count));
   }
   if (call.prescale != 1) {
     char text[48];

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace dsc {
 
@@ -15,6 +17,14 @@ enum class OpKind : uint8_t {
   kBarrier,
   kSend,
   kRecv,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kAllGatherV,
+  kReduceScatterV,
+  kAllToAllV,
+  kMonitoredBarrier,
   kFinalize,       // barrier that ends a communicator
   kSplit,          // all-gather of colors and keys
   kCreateGroup,    // all-gather of rank lists' hashes
@@ -27,6 +37,17 @@ enum class OpKind : uint8_t {
 
 const char* op_kind_name(OpKind kind) noexcept;
 
+// Blocks of different lengths, packed one after another in the order of the members.
+struct BlockList {
+  explicit BlockList(std::vector<size_t> lengths);  // elements
+  size_t total() const noexcept { return starts.back(); }
+
+  std::vector<size_t> lengths;
+  std::vector<size_t> starts;  // one more than lengths
+};
+
+uint64_t hash_of(const BlockList& blocks) noexcept;
+
 struct Call {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
@@ -34,10 +55,13 @@ struct Call {
   int32_t root = -1;  // root, or the peer of a message; -1 where there is none
   const void* send = nullptr;
   void* recv = nullptr;
-  size_t count = 0;     // elements, per rank where the operation has parts
-  double prescale = 1;  // every input is multiplied by it as it is read
-  uint64_t tag = 0;     // further value that must agree; 0 where there is none
-  char note[40] = {};   // shown in the text of a mismatch, not compared
+  size_t count = 0;                              // elements, per rank where the operation has parts
+  double prescale = 1;                           // every input is multiplied by it as it is read
+  uint64_t tag = 0;                              // further value that must agree; 0 where there is none
+  int32_t timeout_ms = 0;                        // 0: the communicator's
+  std::shared_ptr<const BlockList> send_blocks;  // of operations whose blocks differ in length
+  std::shared_ptr<const BlockList> recv_blocks;
+  char note[40] = {};  // shown in the text of a mismatch, not compared
 };
 
 }  // namespace dsc

@@ -59,6 +59,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::byte* stage(int member, uint64_t tick) const noexcept {
     return base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride + sizeof(Slot);
   }
+  // Lengths of the blocks that a member sends to each, then of those that it expects from each.
+  uint64_t* lengths(int member, uint64_t tick) const noexcept {
+    return reinterpret_cast<uint64_t*>(base(member) + geometry_.lengths) +
+           (tick & 1) * 2 * static_cast<size_t>(size_);
+  }
   std::byte* result_stage(uint64_t tick) const noexcept {
     return base(0) + geometry_.result + (tick & 1) * geometry_.stage_bytes;
   }

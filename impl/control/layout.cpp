@@ -38,6 +38,7 @@ Geometry::Geometry(int size) : stage_bytes(stage_bytes_for(size)), chunk_bytes(c
   records = place(2 * sizeof(TickRecord));
   send_channels = place(members * sizeof(SendChannel));
   recv_channels = place(members * sizeof(RecvChannel));
+  lengths = place(4 * members * sizeof(uint64_t));
   slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;  // stages must not share cache sets
   slots = place(2 * slot_stride);
   chunks = place(members * 2 * chunk_bytes);

@@ -126,6 +126,7 @@ struct Geometry {
   size_t records;  // 2
   size_t slots;    // 2, each followed by its stage
   size_t slot_stride;
+  size_t lengths;        // 2 x 2 x size: of blocks sent and expected, where they differ
   size_t result;         // 2 stages, only with member 0
   size_t send_channels;  // size
   size_t recv_channels;  // size

@@ -52,15 +52,26 @@ void Collective::show_up() {
   slot.fingerprint = fingerprint(group_.id(), sequence_, slot.call);
   slot.send = slot.recv = {0, 0};
   if (call_.note[0] != 0 || slot.note[0] != 0) std::memcpy(slot.note, call_.note, sizeof slot.note);
-  const MemoryRegistry& memory = group_.world().memory();
-  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(transfer_)) {
-    if (transfer_.send_bytes > 0) slot.send = memory.find(transfer_.send, transfer_.send_bytes);
-    slot.recv = memory.find(transfer_.recv, transfer_.recv_bytes);
-  }
-  payload_shown_ = slot.send.segment == 0 && slot.recv.segment == 0;
+  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(transfer_)) expose_buffers(slot);
+  exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
+  payload_shown_ = !exposed_;
   slot.call.has_payload = payload_shown_ ? 1 : 0;
   if (payload_shown_) Staged::fill_first(transfer_, group_.geometry(), group_.next_stage());
+  if (!transfer_.knows_all()) {
+    uint64_t* lengths = group_.lengths(group_.rank(), group_.tick() + 1);
+    std::copy(call_.send_blocks->lengths.begin(), call_.send_blocks->lengths.end(), lengths);
+    std::copy(call_.recv_blocks->lengths.begin(), call_.recv_blocks->lengths.end(), lengths + transfer_.size);
+  }
   group_.arrive();
+}
+
+// A rank that only receives shows where: whoever holds that memory reaches the root's part of it as well.
+void Collective::expose_buffers(Slot& slot) {
+  const MemoryRegistry& memory = group_.world().memory();
+  if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
+    slot.send = memory.find(transfer_.send, transfer_.send_bytes);
+  if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_))
+    slot.recv = memory.find(transfer_.recv, transfer_.recv_bytes);
 }
 
 bool Collective::verify() {
@@ -68,7 +79,7 @@ bool Collective::verify() {
   bool equal = true;
   for (int member = 0; member < group_.size(); ++member)
     equal = equal && group_.slot(member, group_.tick()).fingerprint == mine;
-  if (equal) return true;
+  if (equal) return transfer_.knows_all() || verify_blocks();
   std::vector<std::string> calls;
   std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
   for (int member = 0; member < group_.size(); ++member) {
@@ -88,6 +99,37 @@ bool Collective::verify() {
     if (group_.slot(member, group_.tick()).fingerprint != most->first) others.push_back(member);
   revoke(DSC_ERR_MISMATCH, others, "ranks called different operations: " + describe_difference(calls));
   return false;
+}
+
+// What each sends must be what the other expects. Everybody looks at all pairs, so that all come to the same
+// end before anything is written. The lengths are copied first: a rank gone mad may change them.
+bool Collective::verify_blocks() {
+  const auto members = static_cast<size_t>(transfer_.size);
+  const auto own = static_cast<size_t>(transfer_.rank);
+  std::vector<uint64_t> lengths(2 * members * members);
+  for (size_t member = 0; member < members; ++member)
+    std::copy_n(group_.lengths(static_cast<int>(member), group_.tick()), 2 * members,
+                &lengths[member * 2 * members]);
+  size_t longest = 0;
+  std::vector<Transfer::Sender> senders(members, Transfer::Sender{0, 0});
+  for (size_t sender = 0; sender < members; ++sender)
+    for (size_t receiver = 0; receiver < members; ++receiver) {
+      const uint64_t sent = lengths[sender * 2 * members + receiver];
+      const uint64_t expected = lengths[receiver * 2 * members + members + sender];
+      if (sent != expected) {
+        std::vector<int32_t> ranks{static_cast<int32_t>(std::min(sender, receiver)),
+                                   static_cast<int32_t>(std::max(sender, receiver))};
+        revoke(DSC_ERR_MISMATCH, std::move(ranks),
+               "rank " + std::to_string(sender) + " sends " + std::to_string(sent) + " elements to rank " +
+                   std::to_string(receiver) + ", which expects " + std::to_string(expected));
+        return false;
+      }
+      longest = std::max<size_t>(longest, sent);
+      if (receiver == own) senders[sender].from = senders[sender].total;
+      senders[sender].total += sent;
+    }
+  transfer_.learn(std::move(senders), longest);
+  return true;
 }
 
 // False when a member gave up before all had arrived: then nobody moves anything.
@@ -114,11 +156,10 @@ Progress Collective::pending() {
 // Before all had arrived, the operation is stopped for everybody; once it runs, this rank stays until nobody
 // works on its memory.
 Progress Collective::leave() {
-  if (phase_ == Phase::kArriving && !payload_shown_ &&
+  if (phase_ == Phase::kArriving && exposed_ &&
       settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kAborted))
     return fail_with_cause();
-  const bool shared = phase_ != Phase::kQueued && !payload_shown_;
-  if (shared) {
+  if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);
     if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))

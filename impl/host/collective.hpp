@@ -27,7 +27,9 @@ class Collective final : public Operation {
   enum class Phase { kQueued, kArriving, kMoving, kLeaving };
 
   void show_up();
+  void expose_buffers(Slot& slot);
   bool verify();
+  bool verify_blocks();
   bool choose_path();
   Progress pending();
   Progress leave();
@@ -35,6 +37,7 @@ class Collective final : public Operation {
   Phase phase_ = Phase::kQueued;
   Transfer transfer_;
   bool payload_shown_ = false;
+  bool exposed_ = false;  // others may reach this rank's buffers
   std::variant<std::monostate, Staged, ZeroCopy> mover_;
   std::optional<Departure> departure_;
 };

@@ -19,31 +19,49 @@ constexpr size_t kLineElements = 64;
 
 size_t Staged::part_elements(const Transfer& transfer, const Geometry& geometry) noexcept {
   const size_t fit = geometry.stage_bytes / (transfer.element_bytes * transfer.parts);
-  return std::min(transfer.count, fit >= kLineElements ? fit / kLineElements * kLineElements : fit);
+  const size_t whole = fit >= kLineElements ? fit / kLineElements * kLineElements : fit;
+  // Where nobody knows the longest block before all have come, the part must not depend on it.
+  if (transfer.send_blocks && transfer.recv_blocks) return whole;
+  return std::min(transfer.longest, whole);
 }
 
 Staged::Staged(Group& group, const Transfer& transfer, bool shown)
     : group_(group),
       transfer_(transfer),
       part_(part_elements(transfer, group.geometry())),
-      claimed_(transfer.pattern == Pattern::kAllReduce && transfer.size > 2 &&
+      claimed_((transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce) &&
+               transfer.size > 2 &&
                transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size) > kDirectBytes),
       phase_(shown ? Phase::kMeet : Phase::kShow) {}
 
-void Staged::fill(const Transfer& transfer, std::byte* stage, size_t first, size_t elements, size_t stride) {
-  if (transfer.pattern == Pattern::kBroadcast && transfer.rank != transfer.root) return;
-  for (size_t part = 0; part < transfer.parts; ++part)
-    copy(stage + transfer.bytes_of(part * stride), transfer.send_at(part * transfer.count + first),
-         transfer.bytes_of(elements), false);
+// Elements of a block from `first` on that fit into one part.
+size_t Staged::share(size_t count, size_t first, size_t part) noexcept {
+  return first < count ? std::min(part, count - first) : 0;
+}
+
+void Staged::fill(const Transfer& transfer, std::byte* stage, size_t first, size_t part) {
+  if (!transfer.sends(transfer.rank)) return;
+  if (!transfer.is_divided()) {
+    const size_t elements = share(transfer.outgoing(0).count, first, part);
+    if (elements > 0) copy(stage, transfer.send_at(first), transfer.bytes_of(elements), false);
+    return;
+  }
+  for (int receiver = 0; receiver < transfer.size; ++receiver) {
+    if (receiver == transfer.rank) continue;  // read where it is
+    const Block block = transfer.outgoing(receiver);
+    const size_t elements = share(block.count, first, part);
+    if (elements > 0)
+      copy(stage + transfer.bytes_of(static_cast<size_t>(receiver) * part),
+           transfer.send_at(block.from + first), transfer.bytes_of(elements), false);
+  }
 }
 
 void Staged::fill_first(const Transfer& transfer, const Geometry& geometry, std::byte* stage) {
   if (transfer.pattern == Pattern::kNothing) return;
-  const size_t part = part_elements(transfer, geometry);
-  fill(transfer, stage, 0, part, part);
+  fill(transfer, stage, 0, part_elements(transfer, geometry));
 }
 
-size_t Staged::elements() const noexcept { return std::min(part_, transfer_.count - first_); }
+size_t Staged::elements() const noexcept { return share(transfer_.longest, first_, part_); }
 
 Progress Staged::step() {
   if (phase_ == Phase::kShow) {
@@ -57,7 +75,7 @@ Progress Staged::step() {
       work_on_chunks();
       // Shown before the wait for the others' chunks: by the time they are done, all have shown the next part
       // too.
-      if (first_ + elements() < transfer_.count) show(first_ + elements());
+      if (first_ + elements() < transfer_.longest) show(first_ + elements());
       phase_ = Phase::kAwaitChunks;
     } else {
       move_directly();
@@ -65,16 +83,18 @@ Progress Staged::step() {
     }
   }
   if (phase_ == Phase::kAwaitChunks) {
-    if (!chunks_complete(group_.record(tick_).done, tick_, chunks_)) return Progress::kPending;
-    copy(transfer_.recv_at(first_), group_.result_stage(tick_), transfer_.bytes_of(elements()), false);
+    if (transfer_.receives(transfer_.rank)) {
+      if (!chunks_complete(group_.record(tick_).done, tick_, chunks_)) return Progress::kPending;
+      copy(transfer_.recv_at(first_), group_.result_stage(tick_), transfer_.bytes_of(elements()), false);
+    }
     phase_ = Phase::kMeet;
   }
   first_ += elements();
-  return first_ < transfer_.count ? Progress::kMoved : Progress::kDone;
+  return first_ < transfer_.longest ? Progress::kMoved : Progress::kDone;
 }
 
 void Staged::show(size_t first) {
-  fill(transfer_, group_.next_stage(), first, std::min(part_, transfer_.count - first), part_);
+  fill(transfer_, group_.next_stage(), first, part_);
   group_.arrive();
 }
 
@@ -92,32 +112,26 @@ void Staged::reduce_stages(size_t stage_offset, size_t elements, void* target, c
 }
 
 void Staged::move_directly() {
-  const size_t length = elements();
-  switch (transfer_.pattern) {
-    case Pattern::kNothing:
-      return;
-    case Pattern::kAllReduce:
-      reduce_stages(0, length, transfer_.recv_at(first_), transfer_.send_at(first_));
-      return;
-    case Pattern::kReduceScatter:
-      reduce_stages(static_cast<size_t>(transfer_.rank) * part_, length, transfer_.recv_at(first_),
-                    transfer_.send_at(static_cast<size_t>(transfer_.rank) * transfer_.count + first_));
-      return;
-    case Pattern::kBroadcast:
-      if (transfer_.rank != transfer_.root)
-        copy(transfer_.recv_at(first_), group_.stage(transfer_.root, tick_), transfer_.bytes_of(length),
-             false);
-      else if (transfer_.recv != transfer_.send)
-        copy(transfer_.recv_at(first_), transfer_.send_at(first_), transfer_.bytes_of(length), false);
-      return;
-    case Pattern::kAllGather:
-      for (int member = 0; member < transfer_.size; ++member) {
-        std::byte* target = transfer_.recv_at(static_cast<size_t>(member) * transfer_.count + first_);
-        if (member == transfer_.rank && target == transfer_.send_at(first_)) continue;
-        copy(target, group_.stage(member, tick_), transfer_.bytes_of(length), false);
-      }
-      return;
+  if (!transfer_.receives(transfer_.rank)) return;
+  if (transfer_.reduces()) {
+    const Block own = transfer_.incoming(transfer_.rank);
+    const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * part_ : 0;
+    if (const size_t length = share(own.count, first_, part_); length > 0)
+      reduce_stages(offset, length, transfer_.recv_at(first_), transfer_.send_at(own.from + first_));
+    return;
   }
+  for (int sender = 0; sender < transfer_.size; ++sender)
+    if (transfer_.sends(sender)) copy_block(sender);
+}
+
+void Staged::copy_block(int sender) {
+  const Block block = transfer_.incoming(sender);
+  const size_t length = share(block.count, first_, part_);
+  if (length == 0) return;
+  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * part_ : 0;
+  const void* source = sender == transfer_.rank ? transfer_.send_at(block.from + first_)
+                                                : group_.stage(sender, tick_) + transfer_.bytes_of(offset);
+  copy(transfer_.recv_at(block.to + first_), source, transfer_.bytes_of(length), false);
 }
 
 void Staged::work_on_chunks() {

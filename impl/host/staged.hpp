@@ -21,16 +21,18 @@ class Staged {
   enum class Phase { kShow, kMeet, kAwaitChunks };
 
   static size_t part_elements(const Transfer& transfer, const Geometry& geometry) noexcept;
-  static void fill(const Transfer& transfer, std::byte* stage, size_t first, size_t elements, size_t stride);
+  static size_t share(size_t count, size_t first, size_t part) noexcept;
+  static void fill(const Transfer& transfer, std::byte* stage, size_t first, size_t part);
   size_t elements() const noexcept;
   void move_directly();
+  void copy_block(int sender);
   void reduce_stages(size_t stage_offset, size_t elements, void* target, const void* own) const;
   void work_on_chunks();
   void show(size_t first);
 
   Group& group_;
   const Transfer& transfer_;
-  const size_t part_;  // elements of a full part, per rank
+  const size_t part_;  // elements of a full part of a block
   size_t first_ = 0;   // element at which the current part starts
   bool claimed_;       // the ranks divide the reduction among themselves
   uint64_t tick_ = 0;  // at which the current part was met

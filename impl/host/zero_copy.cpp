@@ -25,7 +25,7 @@ size_t streaming_bytes() noexcept {
   return bytes;
 }
 
-bool uses_recv(Pattern pattern) noexcept { return pattern == Pattern::kAllReduce; }
+int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
 
 }  // namespace
 
@@ -51,72 +51,82 @@ bool settle_run_state(std::atomic<uint64_t>& word, uint64_t tick, RunState wante
 
 bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   if (!worthwhile(transfer)) return false;
-  const int first = transfer.pattern == Pattern::kBroadcast ? transfer.root : 0;
-  const uint64_t send_segment = group.slot(first, group.tick()).send.segment;
+  const uint64_t send_segment = group.slot(first_sender(transfer), group.tick()).send.segment;
   const uint64_t recv_segment = group.slot(0, group.tick()).recv.segment;
-  if (send_segment == 0 || (uses_recv(transfer.pattern) && recv_segment == 0)) return false;
+  if (send_segment == 0) return false;
   for (int member = 0; member < transfer.size; ++member) {
     const Slot& slot = group.slot(member, group.tick());
-    // A broadcast's receivers show where they receive: only whoever holds the segment can be sure to reach
-    // the root's.
-    const uint64_t shown = transfer.pattern == Pattern::kBroadcast && member != transfer.root
-                               ? slot.recv.segment
-                               : slot.send.segment;
+    // Only whoever holds the segment can be sure to reach the senders' parts of it.
+    const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
     if (shown != send_segment) return false;
-    if (uses_recv(transfer.pattern) && slot.recv.segment != recv_segment) return false;
+    if (transfer.pattern == Pattern::kAllReduce &&
+        (slot.recv.segment == 0 || slot.recv.segment != recv_segment))
+      return false;
   }
   return true;
 }
 
 ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer) : group_(group), transfer_(transfer) {
-  const MemoryRegistry& memory = group.world().memory();
-  const int first = transfer.pattern == Pattern::kBroadcast ? transfer.root : 0;
-  send_memory_ = memory.get(group.slot(first, group.tick()).send.segment);
-  if (uses_recv(transfer.pattern)) recv_memory_ = memory.get(group.slot(0, group.tick()).recv.segment);
-  if (!send_memory_ || (uses_recv(transfer.pattern) && !recv_memory_))
-    fail(DSC_ERR_STATE, "shared memory was freed while an operation used it");
-  const size_t send_bytes = transfer.bytes_of(transfer.count) * transfer.parts;
-  for (int member = 0; member < transfer.size; ++member) {
-    const Slot& slot = group.slot(member, group.tick());
-    const int world_rank = group.world_rank(member);
-    const bool sends = transfer.pattern != Pattern::kBroadcast || member == transfer.root;
-    const SharedPlace send = slot.send;  // copied once: a rank gone mad may change it
-    const SharedPlace recv = slot.recv;
-    if (sends && !send_memory_->holds(world_rank, send.offset, send_bytes))
-      fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group.describe_member(member).c_str());
-    sources_.push_back(sends ? send_memory_->base(world_rank) + send.offset : nullptr);
-    if (!recv_memory_) continue;
-    if (!recv_memory_->holds(world_rank, recv.offset, send_bytes))
-      fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group.describe_member(member).c_str());
-    targets_.push_back(recv_memory_->base(world_rank) + recv.offset);
-  }
-  const size_t members = static_cast<size_t>(transfer.size);
+  find_buffers();
+  const auto members = static_cast<size_t>(transfer.size);
   from_.resize(members);
-  to_.resize(members);
-  transfer_.reduce.non_temporal = transfer.bytes_of(transfer.count) * members >= streaming_bytes();
-  const size_t fair = transfer.bytes_of(transfer.count) / (reads_only() ? 1 : 2 * members);
+  transfer_.reduce.non_temporal = transfer.bytes_of(transfer.longest) * members >= streaming_bytes();
+  const size_t fair = transfer.bytes_of(transfer.longest) / (shared_out_ ? 2 * members : 1);
   const size_t elements = std::clamp(fair, kMinChunkBytes, kMaxChunkBytes) / transfer.element_bytes;
   chunk_ = std::max(kLineElements, elements / kLineElements * kLineElements);
-  chunk_ = std::max(chunk_, transfer.count / kMaxChunks + 1);
-  chunks_ = (transfer.count + chunk_ - 1) / chunk_;
+  if (!shared_out_) return;
+  chunk_ = std::max(chunk_, transfer.longest / kMaxChunks + 1);
+  chunks_ = (transfer.longest + chunk_ - 1) / chunk_;
+}
+
+// What the members have shown is copied once and then checked: a rank gone mad may change it.
+void ZeroCopy::find_buffers() {
+  const MemoryRegistry& memory = group_.world().memory();
+  const auto shown = [this](int member) -> const Slot& { return group_.slot(member, group_.tick()); };
+  const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
+    const int world_rank = group_.world_rank(member);
+    if (!allocation.holds(world_rank, place.offset, transfer_.bytes_of(elements)))
+      fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
+    return allocation.base(world_rank) + place.offset;
+  };
+  const uint64_t send_segment = shown(first_sender(transfer_)).send.segment;
+  send_memory_ = memory.get(send_segment);
+  if (transfer_.pattern == Pattern::kAllReduce) recv_memory_ = memory.get(shown(0).recv.segment);
+  // The root's target is reached by all if it lies in the memory that all have shown.
+  if (transfer_.pattern == Pattern::kReduce && shown(transfer_.root).recv.segment == send_segment)
+    recv_memory_ = send_memory_;
+  if (!send_memory_ || (transfer_.pattern == Pattern::kAllReduce && !recv_memory_))
+    fail(DSC_ERR_STATE, "shared memory was freed while an operation used it");
+  shared_out_ = recv_memory_ != nullptr;
+  for (int member = 0; member < transfer_.size; ++member) {
+    sources_.push_back(transfer_.sends(member) ? locate(*send_memory_, member, shown(member).send,
+                                                        transfer_.send_elements(member))
+                                               : nullptr);
+    if (shared_out_ && transfer_.receives(member))
+      targets_.push_back(locate(*recv_memory_, member, shown(member).recv, transfer_.count));
+  }
+  to_.resize(targets_.size());
 }
 
 Progress ZeroCopy::step() {
   if (phase_ == Phase::kWork) {
     const Progress progress = work();
     if (progress != Progress::kDone) return progress;
-    if (!reads_only()) {
-      phase_ = Phase::kAwaitChunks;
-    } else {
-      group_.arrive();  // this rank has read what it needs
-      if (transfer_.pattern == Pattern::kBroadcast && transfer_.rank != transfer_.root) return finish();
-      phase_ = Phase::kMeet;
-    }
+    phase_ = shared_out_ ? Phase::kAwaitChunks : Phase::kMeet;
+    if (!shared_out_) group_.arrive();  // this rank has read what it needs
   }
   const bool over = phase_ == Phase::kMeet
-                        ? group_.all_arrived()
+                        ? is_read()
                         : chunks_complete(group_.record(group_.tick()).done, group_.tick(), chunks_);
   return over ? finish() : Progress::kPending;
+}
+
+// Whether all who read this rank's buffer have done so.
+bool ZeroCopy::is_read() const noexcept {
+  if (!transfer_.sends(transfer_.rank)) return true;
+  for (int member = 0; member < transfer_.size; ++member)
+    if (transfer_.receives(member) && !group_.member_arrived(member)) return false;
+  return true;
 }
 
 // Another group's failure may have made this rank's memory private while others wrote what they took for it.
@@ -132,49 +142,48 @@ Progress ZeroCopy::finish() noexcept {
 
 // One chunk; done when none is left to take.
 Progress ZeroCopy::work() {
-  TickRecord& record = group_.record(group_.tick());
+  if (!transfer_.receives(transfer_.rank) && !shared_out_) return Progress::kDone;
   const OthersMemory others(group_);
   if (!others.entered()) return Progress::kFailed;
-  const uint64_t chunk = reads_only() ? (next_chunk_ < chunks_ ? next_chunk_++ : kNoChunk)
-                                      : claim_chunk(record.claim, group_.tick(), chunks_);
-  if (chunk == kNoChunk) return Progress::kDone;
+  return transfer_.reduces() ? reduce_piece() : copy_piece();
+}
+
+Progress ZeroCopy::copy_piece() {
+  for (; turn_ < transfer_.size; ++turn_, next_chunk_ = 0) {
+    const int sender = (transfer_.rank + turn_) % transfer_.size;
+    if (!transfer_.sends(sender)) continue;
+    const Block block = transfer_.incoming(sender);
+    const size_t at = static_cast<size_t>(next_chunk_) * chunk_;
+    if (at >= block.count) continue;
+    copy(transfer_.recv_at(block.to + at),
+         static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]) +
+             transfer_.bytes_of(block.from + at),
+         transfer_.bytes_of(std::min(chunk_, block.count - at)), transfer_.reduce.non_temporal);
+    ++next_chunk_;
+    return Progress::kMoved;
+  }
+  return Progress::kDone;
+}
+
+Progress ZeroCopy::reduce_piece() {
+  TickRecord& record = group_.record(group_.tick());
+  const size_t count = transfer_.incoming(transfer_.rank).count;
+  const uint64_t chunk = shared_out_ ? claim_chunk(record.claim, group_.tick(), chunks_) : next_chunk_++;
+  if (chunk == kNoChunk || chunk * chunk_ >= count) return Progress::kDone;
   const size_t first = chunk * chunk_;
-  work_on_chunk(first, std::min(chunk_, transfer_.count - first));
-  if (!reads_only() && complete_chunks(record.done, group_.tick(), 1, chunks_)) group_.ring_all();
+  reduce_elements(first, std::min(chunk_, count - first));
+  if (shared_out_ && complete_chunks(record.done, group_.tick(), 1, chunks_)) group_.ring_all();
   return Progress::kMoved;
 }
 
-void ZeroCopy::work_on_chunk(size_t first, size_t elements) {
-  const size_t members = static_cast<size_t>(transfer_.size);
-  const size_t offset = transfer_.bytes_of(first);
-  const bool streaming = transfer_.reduce.non_temporal;
-  const auto source = [&](size_t member) { return static_cast<const std::byte*>(sources_[member]) + offset; };
-  if (transfer_.pattern == Pattern::kBroadcast) {
-    const std::byte* from = source(static_cast<size_t>(transfer_.root));
-    if (from != transfer_.recv_at(first))
-      copy(transfer_.recv_at(first), from, transfer_.bytes_of(elements), streaming);
-    return;
-  }
-  if (transfer_.pattern == Pattern::kAllGather) {
-    for (size_t member = 0; member < members; ++member) {
-      std::byte* target = transfer_.recv_at(member * transfer_.count + first);
-      if (target != source(member)) copy(target, source(member), transfer_.bytes_of(elements), streaming);
-    }
-    return;
-  }
-  const size_t part = transfer_.pattern == Pattern::kReduceScatter
-                          ? static_cast<size_t>(transfer_.rank) * transfer_.count
-                          : 0;
-  for (size_t member = 0; member < members; ++member)
-    from_[member] = source(member) + transfer_.bytes_of(part);
-  if (transfer_.pattern == Pattern::kReduceScatter) {
-    void* target = transfer_.recv_at(first);
-    reduce(transfer_.reduce, from_.data(), transfer_.size, &target, 1, elements);
-    return;
-  }
-  for (size_t member = 0; member < members; ++member)
-    to_[member] = static_cast<std::byte*>(targets_[member]) + offset;
-  reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), transfer_.size, elements);
+void ZeroCopy::reduce_elements(size_t first, size_t elements) {
+  const size_t offset = transfer_.bytes_of(transfer_.incoming(transfer_.rank).from + first);
+  for (size_t member = 0; member < sources_.size(); ++member)
+    from_[member] = static_cast<const std::byte*>(sources_[member]) + offset;
+  for (size_t i = 0; i < targets_.size(); ++i)
+    to_[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
+  if (!shared_out_) to_.assign(1, transfer_.recv_at(first));
+  reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), static_cast<int>(to_.size()), elements);
 }
 
 bool Departure::others_work(bool& only_strangers) const noexcept {

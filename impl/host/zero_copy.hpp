@@ -36,9 +36,21 @@ class ZeroCopy {
  public:
   static constexpr size_t kMinBytes = size_t{8} << 10;  // below, a copy costs less than a second meeting
 
-  // Large enough to be worth a second meeting; equal on all ranks.
+  // Large enough to be worth a second meeting; equal on all ranks. Where that is not known yet: perhaps.
   static bool worthwhile(const Transfer& transfer) noexcept {
-    return transfer.bytes_of(transfer.count) * transfer.parts >= kMinBytes;
+    return !transfer.knows_all() || transfer.bytes_of(transfer.longest) * transfer.parts >= kMinBytes;
+  }
+
+  // In place, this rank writes what others have not read yet.
+  static bool overwrites_senders(const Transfer& transfer) noexcept {
+    return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
+  }
+
+  // Whether the place of the receive buffer counts: others write there, or it stands for the memory of a rank
+  // that sends nothing.
+  static bool shows_recv(const Transfer& transfer) noexcept {
+    return transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce ||
+           !transfer.sends(transfer.rank);
   }
 
   // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
@@ -51,10 +63,13 @@ class ZeroCopy {
  private:
   enum class Phase { kWork, kAwaitChunks, kMeet };
 
+  void find_buffers();
   Progress work();
-  void work_on_chunk(size_t first, size_t elements);
+  Progress copy_piece();
+  Progress reduce_piece();
+  void reduce_elements(size_t first, size_t elements);
   Progress finish() noexcept;
-  bool reads_only() const noexcept { return transfer_.pattern != Pattern::kAllReduce; }
+  bool is_read() const noexcept;
 
   Group& group_;
   Transfer transfer_;
@@ -62,9 +77,11 @@ class ZeroCopy {
   std::shared_ptr<Allocation> recv_memory_;
   std::vector<const void*> sources_;  // each member's send buffer
   std::vector<void*> targets_;        // each member's receive buffer
+  bool shared_out_ = false;           // the ranks divide the work among themselves
   size_t chunk_ = 0;                  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;
+  uint64_t next_chunk_ = 0;        // of a rank that works for itself
+  int turn_ = 0;                   // senders that were read
   std::vector<const void*> from_;  // of the current chunk
   std::vector<void*> to_;
   Phase phase_ = Phase::kWork;

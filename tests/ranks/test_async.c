@@ -112,7 +112,7 @@ static int detached_body(rank_t* self) {
   buffers_t buffers[PIECES];
   for (size_t i = 0; i < PIECES; ++i) {
     const arena_t part = arena_part(&arena, i, PIECES);
-    operations[i] = (operation_t){.kind = (kind_t)(i % 4),
+    operations[i] = (operation_t){.kind = (kind_t)(i % BARRIER),
                                   .dtype = DSC_DTYPE_F32,
                                   .op = DSC_OP_SUM,
                                   .count = 1000 + i * 100,
@@ -252,7 +252,7 @@ static void* lane_thread(void* opaque) {
   lane_t* lane = opaque;
   const uint64_t repeats = 200 / (test_scale() < 8 ? test_scale() : 8);
   for (uint64_t i = 0; i < repeats && lane->failed == 0; ++i) {
-    const operation_t operation = {.kind = (kind_t)(i % 5),
+    const operation_t operation = {.kind = (kind_t)(i % SEND),
                                    .dtype = DSC_DTYPE_F32,
                                    .op = DSC_OP_AVG,
                                    .count = i % 7 * 900,

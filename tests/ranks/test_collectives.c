@@ -31,8 +31,7 @@ static int check_sizes(const arena_t* arena, operation_t operation, size_t limit
 
 static int sizes_body(rank_t* self) {
   const kind_t kind = *(const kind_t*)self->arg;
-  const bool parts = kind == ALL_GATHER || kind == REDUCE_SCATTER;
-  const size_t limit = largest() / (parts ? (size_t)self->size : 1);
+  const size_t limit = largest() / (kind_has_parts(kind) ? (size_t)self->size : 1);
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, largest() + 64 * KIB));
   for (int layout = 0; layout < LAYOUTS; ++layout) {
@@ -71,6 +70,33 @@ static void reduce_scatter_sizes(void** state) {
   check_kind(REDUCE_SCATTER);
 }
 
+static void reduce_sizes(void** state) {
+  (void)state;
+  check_kind(REDUCE);
+}
+
+static void gather_sizes(void** state) {
+  (void)state;
+  check_kind(GATHER);
+}
+
+static void scatter_sizes(void** state) {
+  (void)state;
+  check_kind(SCATTER);
+}
+
+static void all_to_all_sizes(void** state) {
+  (void)state;
+  check_kind(ALL_TO_ALL);
+}
+
+static void sizes_with_lengths(void** state) {
+  (void)state;
+  check_kind(ALL_GATHER_V);
+  check_kind(REDUCE_SCATTER_V);
+  check_kind(ALL_TO_ALL_V);
+}
+
 /* A pair that is not offered is refused on every rank, and nothing happens. */
 static int check_refused(const arena_t* arena, const operation_t* operation) {
   const buffers_t buffers = prepare(arena, operation);
@@ -107,7 +133,7 @@ static int moves_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 32 * KIB * RANKS_MAX));
   operation_t operation = {.seed = 7};
-  static const kind_t kinds[] = {BROADCAST, ALL_GATHER, BARRIER};
+  static const kind_t kinds[] = {BROADCAST, ALL_GATHER, GATHER, SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, BARRIER};
   for (size_t i = 0; i < LENGTH(kinds); ++i)
     for (operation.root = 0; operation.root < self->size; ++operation.root)
       for (operation.dtype = DSC_DTYPE_I8; operation.dtype <= DSC_DTYPE_BOOL; ++operation.dtype) {
@@ -118,7 +144,7 @@ static int moves_body(rank_t* self) {
       }
   const buffers_t none = {NULL, NULL, 0, 0};
   operation = (operation_t){.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM};
-  for (operation.kind = ALL_REDUCE; operation.kind <= REDUCE_SCATTER; ++operation.kind)
+  for (operation.kind = ALL_REDUCE; operation.kind < BARRIER; ++operation.kind)
     CHECK_OK(self, call(self->world, &operation, &none, NULL));
   return arena_close(&arena);
 }
@@ -145,6 +171,25 @@ static void more_ranks_than_cores(void** state) {
   (void)state;
   assert_int_equal(run_ranks(8, many_ranks_body, NULL), 0);
   assert_int_equal(run_ranks(16, many_ranks_body, NULL), 0);
+}
+
+/* As many as a host has cores. */
+static int crowd_body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 64 * KIB));
+  operation_t operation = {.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 200, .root = 63};
+  for (operation.kind = ALL_REDUCE; operation.kind <= BARRIER; ++operation.kind) {
+    operation.layout = operation.kind % 2 == 0 ? PLAIN : SHARED;
+    ++operation.seed;
+    PASS_ON(check_operation(&arena, &operation));
+  }
+  return arena_close(&arena);
+}
+
+static void sixty_four_ranks(void** state) {
+  (void)state;
+  if (test_scale() > 2) return; /* thread by thread under a sanitizer takes minutes */
+  assert_int_equal(run_ranks(64, crowd_body, NULL), 0);
 }
 
 /* Past the last-level cache the stores stream: once each, plain and shared. */
@@ -179,9 +224,15 @@ int main(void) {
       cmocka_unit_test(broadcast_sizes),
       cmocka_unit_test(all_gather_sizes),
       cmocka_unit_test(reduce_scatter_sizes),
+      cmocka_unit_test(reduce_sizes),
+      cmocka_unit_test(gather_sizes),
+      cmocka_unit_test(scatter_sizes),
+      cmocka_unit_test(all_to_all_sizes),
+      cmocka_unit_test(sizes_with_lengths),
       cmocka_unit_test(pairs_of_type_and_operation),
       cmocka_unit_test(moves),
       cmocka_unit_test(more_ranks_than_cores),
+      cmocka_unit_test(sixty_four_ranks),
       cmocka_unit_test(streaming),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

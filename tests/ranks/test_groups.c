@@ -153,7 +153,7 @@ static int nested_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_rank(pair, &arena.rank));
   arena.size = 2;
   for (int layout = 0; layout < LAYOUTS; ++layout)
-    for (kind_t kind = ALL_REDUCE; kind <= REDUCE_SCATTER; ++kind) {
+    for (kind_t kind = ALL_REDUCE; kind < BARRIER; ++kind) {
       const operation_t operation = {.kind = kind,
                                      .dtype = DSC_DTYPE_F32,
                                      .op = DSC_OP_SUM,

@@ -25,7 +25,7 @@ static operation_t draw(uint64_t* random, int32_t group_size, int32_t group_rank
   it.dtype = dtypes[next_random(random) % 4];
   it.layout = (layout_t)(next_random(random) % LAYOUTS);
   it.seed = next_random(random) >> 8;
-  const size_t share = it.kind == ALL_GATHER || it.kind == REDUCE_SCATTER ? (size_t)group_size : 1;
+  const size_t share = kind_has_parts(it.kind) ? (size_t)group_size : 1;
   it.count = next_random(random) % (PART_BYTES / share / element_bytes(it.dtype));
   const int32_t from = (int32_t)(next_random(random) % (uint64_t)group_size);
   const int32_t to = (from + 1 + (int32_t)(next_random(random) % (uint64_t)(group_size - 1))) % group_size;

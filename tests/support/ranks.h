@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RANKS_MAX = 16 };
+enum { RANKS_MAX = 64 };
 
 typedef struct rank {
   int32_t rank;

@@ -8,9 +8,54 @@
 enum { GUARD = 64, SLACK = 64 * RANKS_MAX + 4 * GUARD, GUARD_BYTE = 0xa5, UNWRITTEN_BYTE = 0x5a };
 
 const char* kind_name(kind_t kind) {
-  static const char* const names[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter",
-                                      "barrier",    "send",      "recv"};
+  static const char* const names[] = {
+      "all_reduce", "broadcast",    "all_gather",       "reduce_scatter", "reduce",  "gather", "scatter",
+      "all_to_all", "all_gather_v", "reduce_scatter_v", "all_to_all_v",   "barrier", "send",   "recv"};
   return names[kind];
+}
+
+/* One send buffer is divided among all receivers. */
+static bool divides(kind_t kind) {
+  return kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V || kind == SCATTER || kind == ALL_TO_ALL ||
+         kind == ALL_TO_ALL_V;
+}
+
+/* One receive buffer collects from all senders. */
+static bool collects(kind_t kind) {
+  return kind == ALL_GATHER || kind == ALL_GATHER_V || kind == GATHER || kind == ALL_TO_ALL ||
+         kind == ALL_TO_ALL_V;
+}
+
+bool kind_has_parts(kind_t kind) { return divides(kind) || collects(kind); }
+
+/* Elements that go from one rank to another. */
+static size_t block_count(const operation_t* operation, int32_t from, int32_t to) {
+  const uint64_t seed = operation->seed;
+  switch (operation->kind) {
+    case ALL_GATHER_V:
+      return operation->count * ((seed + (uint64_t)from) % 4) / 3;
+    case REDUCE_SCATTER_V:
+      return operation->count * ((seed + (uint64_t)to) % 4) / 3;
+    case ALL_TO_ALL_V:
+      return operation->count * ((seed + (uint64_t)from * 2 + (uint64_t)to * 3) % 4) / 3;
+    default:
+      return operation->count;
+  }
+}
+
+/* Elements of a sender's buffer before the block for `to`, and of a receiver's before that of `from`. */
+static size_t block_start(const operation_t* operation, int32_t from, int32_t to) {
+  size_t start = 0;
+  if (divides(operation->kind))
+    for (int32_t r = 0; r < to; ++r) start += block_count(operation, from, r);
+  return start;
+}
+
+static size_t place_start(const operation_t* operation, int32_t from, int32_t to) {
+  size_t start = 0;
+  if (collects(operation->kind))
+    for (int32_t r = 0; r < from; ++r) start += block_count(operation, r, to);
+  return start;
 }
 
 int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes) {
@@ -64,16 +109,24 @@ static void place(const arena_t* arena, layout_t layout, char** send, char** rec
 }
 
 static bool in_place(const operation_t* operation) {
-  return operation->layout == PLAIN_IN_PLACE || operation->layout == SHARED_IN_PLACE;
+  return (operation->layout == PLAIN_IN_PLACE || operation->layout == SHARED_IN_PLACE) &&
+         operation->kind != ALL_TO_ALL_V;
 }
 
 static bool has_send(const arena_t* arena, const operation_t* operation) {
   if (operation->kind == BARRIER || operation->kind == RECV) return false;
-  return operation->kind != BROADCAST || arena->rank == operation->root;
+  return (operation->kind != BROADCAST && operation->kind != SCATTER) || arena->rank == operation->root;
 }
 
-static bool has_recv(const operation_t* operation) {
-  return operation->kind != BARRIER && operation->kind != SEND;
+static bool has_recv(const arena_t* arena, const operation_t* operation) {
+  if (operation->kind == BARRIER || operation->kind == SEND) return false;
+  return (operation->kind != REDUCE && operation->kind != GATHER) || arena->rank == operation->root;
+}
+
+/* The receive buffer is a part of the send buffer. */
+static bool is_inside(const operation_t* operation, const buffers_t* buffers) {
+  return in_place(operation) && buffers->send != NULL && buffers->recv != NULL && divides(operation->kind) &&
+         operation->kind != ALL_TO_ALL;
 }
 
 static void fill_buffer(char* buffer, size_t bytes) {
@@ -82,30 +135,57 @@ static void fill_buffer(char* buffer, size_t bytes) {
   memset(buffer + bytes, GUARD_BYTE, GUARD);
 }
 
+static size_t send_count(const arena_t* arena, const operation_t* operation) {
+  return divides(operation->kind) ? block_start(operation, arena->rank, arena->size)
+                                  : block_count(operation, arena->rank, arena->rank);
+}
+
+static size_t recv_count(const arena_t* arena, const operation_t* operation) {
+  return collects(operation->kind) ? place_start(operation, arena->size, arena->rank)
+                                   : block_count(operation, arena->rank, arena->rank);
+}
+
 buffers_t prepare(const arena_t* arena, const operation_t* operation) {
-  const size_t part = operation->count * element_bytes(operation->dtype);
-  const size_t all = part * (size_t)arena->size;
-  const size_t mine = part * (size_t)arena->rank;
+  const size_t bytes = element_bytes(operation->dtype);
   buffers_t buffers = {NULL, NULL, 0, 0};
   char *send, *recv;
   place(arena, operation->layout, &send, &recv);
-  if (has_recv(operation)) {
-    buffers.recv_bytes = operation->kind == ALL_GATHER ? all : part;
+  if (has_recv(arena, operation)) {
+    buffers.recv_bytes = recv_count(arena, operation) * bytes;
     buffers.recv = recv;
     fill_buffer(recv, buffers.recv_bytes);
   }
-  if (has_send(arena, operation)) {
-    buffers.send_bytes = operation->kind == REDUCE_SCATTER ? all : part;
-    buffers.send = send;
-    if (in_place(operation) && has_recv(operation))
-      buffers.send = operation->kind == ALL_GATHER ? recv + mine : recv;
-    if (buffers.send == send || operation->kind == REDUCE_SCATTER)
-      fill_buffer(buffers.send, buffers.send_bytes);
-    if (buffers.send == recv && operation->kind == REDUCE_SCATTER) buffers.recv = recv + mine;
-    fill_elements(buffers.send, 0, buffers.send_bytes / element_bytes(operation->dtype), operation->dtype,
-                  operation->seed + (uint64_t)arena->rank);
-  }
+  if (!has_send(arena, operation)) return buffers;
+  buffers.send_bytes = send_count(arena, operation) * bytes;
+  buffers.send = send;
+  if (in_place(operation) && buffers.recv != NULL)
+    buffers.send = collects(operation->kind) && !divides(operation->kind)
+                       ? recv + place_start(operation, arena->rank, arena->rank) * bytes
+                       : recv;
+  if (is_inside(operation, &buffers))
+    buffers.recv = recv + block_start(operation, arena->rank, arena->rank) * bytes;
+  if (buffers.send == send || is_inside(operation, &buffers)) fill_buffer(buffers.send, buffers.send_bytes);
+  fill_elements(buffers.send, 0, buffers.send_bytes / bytes, operation->dtype,
+                operation->seed + (uint64_t)arena->rank);
   return buffers;
+}
+
+static dsc_result_t call_v(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
+                           dsc_work_t** work) {
+  int32_t rank = 0, size = 0;
+  dsc_comm_rank(comm, &rank);
+  dsc_comm_size(comm, &size);
+  size_t sent[RANKS_MAX], received[RANKS_MAX]; /* gone when the call has returned */
+  for (int32_t r = 0; r < size; ++r) {
+    sent[r] = block_count(operation, rank, r);
+    received[r] = block_count(operation, r, rank);
+  }
+  if (operation->kind == ALL_GATHER_V)
+    return dsc_all_gather_v(comm, buffers->send, buffers->recv, received, operation->dtype, NULL, work);
+  if (operation->kind == REDUCE_SCATTER_V)
+    return dsc_reduce_scatter_v(comm, buffers->send, buffers->recv, sent, operation->dtype, operation->op,
+                                NULL, work);
+  return dsc_all_to_all_v(comm, buffers->send, sent, buffers->recv, received, operation->dtype, NULL, work);
 }
 
 dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
@@ -121,6 +201,19 @@ dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_
       return dsc_all_gather(comm, buffers->send, buffers->recv, count, dtype, NULL, work);
     case REDUCE_SCATTER:
       return dsc_reduce_scatter(comm, buffers->send, buffers->recv, count, dtype, operation->op, NULL, work);
+    case REDUCE:
+      return dsc_reduce(comm, buffers->send, buffers->recv, count, dtype, operation->op, operation->root,
+                        NULL, work);
+    case GATHER:
+      return dsc_gather(comm, buffers->send, buffers->recv, count, dtype, operation->root, NULL, work);
+    case SCATTER:
+      return dsc_scatter(comm, buffers->send, buffers->recv, count, dtype, operation->root, NULL, work);
+    case ALL_TO_ALL:
+      return dsc_all_to_all(comm, buffers->send, buffers->recv, count, dtype, NULL, work);
+    case ALL_GATHER_V:
+    case REDUCE_SCATTER_V:
+    case ALL_TO_ALL_V:
+      return call_v(comm, operation, buffers, work);
     case SEND:
       return dsc_send(comm, buffers->send, count, dtype, operation->root, NULL, work);
     case RECV:
@@ -131,27 +224,32 @@ dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_
 }
 
 static void expect_output(const arena_t* arena, const operation_t* operation, char* expected) {
-  const size_t count = operation->count;
   const size_t bytes = element_bytes(operation->dtype);
   const uint64_t seed = operation->seed;
+  const int32_t me = arena->rank;
   switch (operation->kind) {
     case ALL_REDUCE:
-      reduce_reference(expected, 0, count, operation->dtype, operation->op, seed, arena->size);
-      return;
+    case REDUCE:
     case REDUCE_SCATTER:
-      reduce_reference(expected, count * (size_t)arena->rank, count, operation->dtype, operation->op, seed,
-                       arena->size);
-      return;
-    case ALL_GATHER:
-      for (int32_t r = 0; r < arena->size; ++r)
-        fill_elements(expected + (size_t)r * count * bytes, 0, count, operation->dtype, seed + (uint64_t)r);
+    case REDUCE_SCATTER_V:
+      reduce_reference(expected, block_start(operation, me, me), block_count(operation, me, me),
+                       operation->dtype, operation->op, seed, arena->size);
       return;
     case BROADCAST:
+    case SCATTER:
     case RECV:
-      fill_elements(expected, 0, count, operation->dtype, seed + (uint64_t)operation->root);
+      fill_elements(expected, block_start(operation, operation->root, me),
+                    block_count(operation, operation->root, me), operation->dtype,
+                    seed + (uint64_t)operation->root);
+      return;
+    case BARRIER:
+    case SEND:
+    case KINDS:
       return;
     default:
-      return;
+      for (int32_t r = 0; r < arena->size; ++r)
+        fill_elements(expected + place_start(operation, r, me) * bytes, block_start(operation, r, me),
+                      block_count(operation, r, me), operation->dtype, seed + (uint64_t)r);
   }
 }
 
@@ -180,20 +278,20 @@ static int check_send(const arena_t* arena, const operation_t* operation, const 
   const size_t bytes = element_bytes(operation->dtype);
   fill_elements(expected, 0, buffers->send_bytes / bytes, operation->dtype,
                 operation->seed + (uint64_t)arena->rank);
-  if (!written || !in_place(operation) || operation->kind == SEND) {
+  if (!written || !in_place(operation) || buffers->recv == NULL) {
     return compare(arena, operation, "the input", buffers->send, expected, buffers->send_bytes);
   }
-  if (operation->kind != REDUCE_SCATTER) return 0;
+  if (!is_inside(operation, buffers)) return 0;
   memcpy(expected + (buffers->recv - buffers->send), buffers->recv, buffers->recv_bytes);
   return compare(arena, operation, "another part of the input", buffers->send, expected, buffers->send_bytes);
 }
 
 static int check_buffers(const arena_t* arena, const operation_t* operation, const buffers_t* buffers,
                          char* scratch, bool written) {
-  const bool inside = in_place(operation) && operation->kind == REDUCE_SCATTER;
+  const bool inside = is_inside(operation, buffers);
   if (buffers->recv != NULL && !inside)
     PASS_ON(check_guards(arena, operation, buffers->recv, buffers->recv_bytes));
-  if (buffers->send != NULL && (inside || !in_place(operation)))
+  if (buffers->send != NULL && (inside || !in_place(operation) || buffers->recv == NULL))
     PASS_ON(check_guards(arena, operation, buffers->send, buffers->send_bytes));
   return check_send(arena, operation, buffers, scratch, written);
 }
@@ -206,7 +304,7 @@ static char* allocate_scratch(const buffers_t* buffers) {
 
 int verify(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
   char* scratch = allocate_scratch(buffers);
-  expect_output(arena, operation, scratch);
+  if (buffers->recv != NULL) expect_output(arena, operation, scratch);
   int failed = compare(arena, operation, "the output", buffers->recv, scratch, buffers->recv_bytes);
   if (failed == 0) failed = check_buffers(arena, operation, buffers, scratch, true);
   free(scratch);

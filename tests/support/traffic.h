@@ -4,7 +4,23 @@
 
 #include "ranks.h"
 
-typedef enum { ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, BARRIER, SEND, RECV, KINDS } kind_t;
+typedef enum {
+  ALL_REDUCE,
+  BROADCAST,
+  ALL_GATHER,
+  REDUCE_SCATTER,
+  REDUCE,
+  GATHER,
+  SCATTER,
+  ALL_TO_ALL,
+  ALL_GATHER_V, /* with lengths between 0 and count */
+  REDUCE_SCATTER_V,
+  ALL_TO_ALL_V, /* never in place */
+  BARRIER,
+  SEND,
+  RECV,
+  KINDS
+} kind_t;
 
 /* Where the buffers lie. Shared: memory of dsc_mem_alloc(), of which a rank has two pieces. */
 typedef enum {
@@ -72,5 +88,7 @@ int verify_untouched(const arena_t* arena, const operation_t* operation, const b
 int check_operation(const arena_t* arena, const operation_t* operation);
 
 const char* kind_name(kind_t kind);
+/* Whether a buffer holds a part for every rank. */
+bool kind_has_parts(kind_t kind);
 
 #endif /* TESTS_SUPPORT_TRAFFIC_H */

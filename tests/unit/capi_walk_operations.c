@@ -95,6 +95,116 @@ static void barrier(void) {
   expect_no_effect();
 }
 
+static void reduce(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_reduce(bad, data, bytes, 4, F32, SUM, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, NULL, bytes, 4, F32, SUM, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, data, NULL, 4, F32, SUM, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, NULL, NULL, 4, F32, SUM, 1, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, data, bytes, 4, 14, SUM, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, data, bytes, 4, F32, 9, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce(W, data, bytes, 4, F32, SUM, 2, NULL, NULL));
+  WALK_INVALID(dsc_reduce(W, bytes + 15, bytes, 4, F32, SUM, 0, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_reduce(W, data, bytes, 4, DSC_DTYPE_I8, DSC_OP_AVG, 0, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_reduce(W, data, bytes, 4, F32, SUM, 0, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_reduce(W, data, bytes, huge * 4, F32, SUM, 0, NULL, &work));
+  expect_no_effect();
+}
+
+static void gather(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_gather(bad, data, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_gather(W, NULL, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_gather(W, data, NULL, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_gather(W, data, bytes, 4, 0, 0, NULL, &work));
+  WALK_INVALID(dsc_gather(W, data, bytes, 4, F32, -1, NULL, &work));
+  WALK_INVALID(dsc_gather(W, bytes + 16, bytes, 4, F32, 0, NULL, NULL)); /* the place of rank 1 */
+  WALK(DSC_ERR_UNSUPPORTED, dsc_gather(W, data, bytes, 4, F32, 0, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_gather(W, data, bytes, huge, F32, 0, NULL, &work));
+  expect_no_effect();
+}
+
+static void scatter(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_scatter(bad, data, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, NULL, bytes, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, data, NULL, 4, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, NULL, NULL, 4, F32, 1, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, data, bytes, 4, 14, 0, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, data, bytes, 4, F32, 2, NULL, &work));
+  WALK_INVALID(dsc_scatter(W, bytes, bytes + 16, 4, F32, 0, NULL, NULL)); /* the place of rank 1 */
+  WALK(DSC_ERR_UNSUPPORTED, dsc_scatter(W, data, bytes, 4, F32, 0, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_scatter(W, data, bytes, huge, F32, 0, NULL, &work));
+  expect_no_effect();
+}
+
+static void all_to_all(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_to_all(bad, data, bytes, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all(W, NULL, bytes, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all(W, data, NULL, 4, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all(W, data, bytes, 4, 0, NULL, &work));
+  WALK_INVALID(dsc_all_to_all(W, bytes, bytes + 16, 4, F32, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_to_all(W, data, bytes, 4, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_to_all(W, data, bytes, huge, F32, NULL, &work));
+  expect_no_effect();
+}
+
+static const size_t lengths[] = {4, 3};
+static const size_t too_long[] = {SIZE_MAX / 8, SIZE_MAX / 8};
+static const size_t wraps[] = {SIZE_MAX, 2};
+
+static void all_gather_v(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_gather_v(bad, data, bytes, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather_v(W, NULL, bytes, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather_v(W, data, NULL, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather_v(W, data, bytes, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_all_gather_v(W, data, bytes, lengths, 14, NULL, &work));
+  WALK_INVALID(dsc_all_gather_v(W, bytes + 4, bytes, lengths, F32, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_gather_v(W, data, bytes, lengths, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_gather_v(W, data, bytes, too_long, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_gather_v(W, data, bytes, wraps, DSC_DTYPE_U8, NULL, &work));
+  expect_no_effect();
+}
+
+static void reduce_scatter_v(void) {
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   dsc_reduce_scatter_v(bad, data, bytes, lengths, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter_v(W, NULL, bytes, lengths, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter_v(W, data, NULL, lengths, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter_v(W, data, bytes, NULL, F32, SUM, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter_v(W, data, bytes, lengths, F32, 0, NULL, &work));
+  WALK_INVALID(dsc_reduce_scatter_v(W, bytes, bytes + 4, lengths, F32, SUM, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_reduce_scatter_v(W, data, bytes, lengths, F32, SUM, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_reduce_scatter_v(W, data, bytes, too_long, F32, SUM, NULL, &work));
+  expect_no_effect();
+}
+
+static void all_to_all_v(void) {
+  static const size_t other[] = {5, 3};
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   dsc_all_to_all_v(bad, data, lengths, bytes, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, NULL, lengths, bytes, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, NULL, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, data, NULL, bytes, lengths, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, other, F32, NULL, &work)); /* to itself */
+  WALK_INVALID(dsc_all_to_all_v(W, data, lengths, bytes, lengths, 0, NULL, &work));
+  WALK_INVALID(dsc_all_to_all_v(W, bytes, lengths, bytes, lengths, F32, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_to_all_v(W, data, lengths, bytes, lengths, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_all_to_all_v(W, data, too_long, bytes, lengths, F32, NULL, &work));
+  expect_no_effect();
+}
+
+static void monitored_barrier(void) {
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_monitored_barrier(bad, 100));
+  WALK_INVALID(dsc_monitored_barrier(W, 0));
+  WALK_INVALID(dsc_monitored_barrier(W, -1));
+}
+
 static void send_message(void) {
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_send(bad, data, 4, F32, 1, NULL, &work));
@@ -196,12 +306,28 @@ static void mem_free(void) {
 }
 
 const walk_step_t walk_operations[] = {
-    {"dsc_all_reduce", all_reduce},     {"dsc_broadcast", broadcast},
-    {"dsc_all_gather", all_gather},     {"dsc_reduce_scatter", reduce_scatter},
-    {"dsc_barrier", barrier},           {"dsc_send", send_message},
-    {"dsc_recv", receive_message},      {"dsc_work_test", work_test},
-    {"dsc_work_wait", work_wait},       {"dsc_work_synchronize", work_synchronize},
-    {"dsc_work_error", work_error},     {"dsc_work_eventfd", work_eventfd},
-    {"dsc_work_destroy", work_destroy}, {"dsc_mem_alloc", mem_alloc},
-    {"dsc_mem_free", mem_free},         {NULL, NULL},
+    {"dsc_all_reduce", all_reduce},
+    {"dsc_broadcast", broadcast},
+    {"dsc_all_gather", all_gather},
+    {"dsc_reduce_scatter", reduce_scatter},
+    {"dsc_reduce", reduce},
+    {"dsc_gather", gather},
+    {"dsc_scatter", scatter},
+    {"dsc_all_to_all", all_to_all},
+    {"dsc_all_gather_v", all_gather_v},
+    {"dsc_reduce_scatter_v", reduce_scatter_v},
+    {"dsc_all_to_all_v", all_to_all_v},
+    {"dsc_monitored_barrier", monitored_barrier},
+    {"dsc_barrier", barrier},
+    {"dsc_send", send_message},
+    {"dsc_recv", receive_message},
+    {"dsc_work_test", work_test},
+    {"dsc_work_wait", work_wait},
+    {"dsc_work_synchronize", work_synchronize},
+    {"dsc_work_error", work_error},
+    {"dsc_work_eventfd", work_eventfd},
+    {"dsc_work_destroy", work_destroy},
+    {"dsc_mem_alloc", mem_alloc},
+    {"dsc_mem_free", mem_free},
+    {NULL, NULL},
 };

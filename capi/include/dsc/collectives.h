@@ -111,6 +111,142 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
                                         dsc_dtype_t dtype, dsc_op_t op, void* stream, dsc_work_t** work);
 
 /**
+ * @brief Combines count elements of all ranks; the root gets the result.
+ * @param[in] comm communicator
+ * @param[in] send count elements
+ * @param[out] recv count elements on the root; ignored elsewhere. In place on the root: recv == send
+ * @param[in] count elements, 0 or more
+ * @param[in] dtype element type
+ * @param[in] op how to combine, as in dsc_all_reduce()
+ * @param[in] root rank that gets the result
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t count,
+                                dsc_dtype_t dtype, dsc_op_t op, int32_t root, void* stream,
+                                dsc_work_t** work);
+
+/**
+ * @brief Gathers count elements of every rank, in rank order, on the root.
+ * @param[in] comm communicator
+ * @param[in] send count elements
+ * @param[out] recv size x count elements on the root; ignored elsewhere. In place on the root: send == recv +
+ * root x count
+ * @param[in] count elements per rank, 0 or more
+ * @param[in] dtype element type
+ * @param[in] root rank that gets them
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, size_t count,
+                                dsc_dtype_t dtype, int32_t root, void* stream, dsc_work_t** work);
+
+/**
+ * @brief Gives part r of the root's size x count elements to rank r.
+ * @param[in] comm communicator
+ * @param[in] send size x count elements on the root; ignored elsewhere
+ * @param[out] recv count elements. In place on the root: recv == send + root x count
+ * @param[in] count elements per rank, 0 or more
+ * @param[in] dtype element type
+ * @param[in] root rank whose elements are given away
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv, size_t count,
+                                 dsc_dtype_t dtype, int32_t root, void* stream, dsc_work_t** work);
+
+/**
+ * @brief Sends part r of every rank's elements to rank r, which gets them in rank order.
+ * @param[in] comm communicator
+ * @param[in] send size x count elements
+ * @param[out] recv size x count elements; in place: recv == send
+ * @param[in] count elements per pair of ranks, 0 or more
+ * @param[in] dtype element type
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* recv, size_t count,
+                                    dsc_dtype_t dtype, void* stream, dsc_work_t** work);
+
+/**
+ * @brief Gathers elements of every rank, in rank order, on all ranks; each rank may have another number of
+ * them.
+ * @param[in] comm communicator
+ * @param[in] send counts[rank] elements
+ * @param[out] recv the elements of all ranks one after another; in place: send is where they belong in recv
+ * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
+ * returns
+ * @param[in] dtype element type
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* recv, const size_t* counts,
+                                      dsc_dtype_t dtype, void* stream, dsc_work_t** work);
+
+/**
+ * @brief Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks before
+ * it.
+ * @param[in] comm communicator
+ * @param[in] send the sum of counts elements
+ * @param[out] recv counts[rank] elements; in place: recv is where they stand in send
+ * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
+ * returns
+ * @param[in] dtype element type
+ * @param[in] op how to combine, as in dsc_all_reduce()
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * In place, the other parts of send are left as they are.
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv,
+                                          const size_t* counts, dsc_dtype_t dtype, dsc_op_t op, void* stream,
+                                          dsc_work_t** work);
+
+/**
+ * @brief Sends a block of elements to every rank and gets one from every rank, each of a length of its own.
+ * @param[in] comm communicator
+ * @param[in] send the blocks for ranks 0, 1, ... one after another
+ * @param[in] send_counts size numbers of elements, 0 or more each. Read before the call returns
+ * @param[out] recv the blocks of ranks 0, 1, ... one after another; must not overlap send
+ * @param[in] recv_counts size numbers of elements: recv_counts[r] is what rank r gives as send_counts for
+ * this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
+ * @param[in] dtype element type
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocking
+ *
+ * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* send_counts,
+                                      void* recv, const size_t* recv_counts, dsc_dtype_t dtype, void* stream,
+                                      dsc_work_t** work);
+
+/**
  * @brief Waits until all ranks have called it.
  * @param[in] comm communicator
  * @param[in] stream NULL for the host
@@ -121,6 +257,20 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** work);
+
+/**
+ * @brief Waits until all ranks have called it, with a time-out of its own that names every rank that did not.
+ * @param[in] comm communicator
+ * @param[in] timeout_ms milliseconds, 1 or more; give all ranks the same
+ *
+ * For finding out who is missing, before a long phase or in a debugger. The text of DSC_ERR_TIMEOUT and
+ * dsc_comm_error() list the missing ranks and what each did last; the communicator is revoked, as with every
+ * time-out. Collective: yes. Blocking: until all came, at most timeout_ms. Threads, failures: see the head of
+ * this file.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms);
 
 /**
  * @brief Sends count elements to one rank. It completes when the receiver has them (rendezvous), whatever the

@@ -693,6 +693,203 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
+    /// Combines count elements of all ranks; the root gets the result.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): count elements on the root; ignored elsewhere. In place on the root: recv ==
+    ///   send
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine, as in dsc_all_reduce()
+    /// - `root` (in): rank that gets the result
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_reduce(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gathers count elements of every rank, in rank order, on the root.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): size x count elements on the root; ignored elsewhere. In place on the root:
+    ///   send == recv + root x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `root` (in): rank that gets them
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_gather(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gives part r of the root's size x count elements to rank r.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): size x count elements on the root; ignored elsewhere
+    /// - `recv` (out): count elements. In place on the root: recv == send + root x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `root` (in): rank whose elements are given away
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_scatter(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends part r of every rank's elements to rank r, which gets them in rank order.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): size x count elements
+    /// - `recv` (out): size x count elements; in place: recv == send
+    /// - `count` (in): elements per pair of ranks, 0 or more
+    /// - `dtype` (in): element type
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_to_all(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gathers elements of every rank, in rank order, on all ranks; each rank may have another
+    /// number of them.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): counts[rank] elements
+    /// - `recv` (out): the elements of all ranks one after another; in place: send is where they
+    ///   belong in recv
+    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
+    ///   before the call returns
+    /// - `dtype` (in): element type
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_gather_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks
+    /// before it.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): the sum of counts elements
+    /// - `recv` (out): counts[rank] elements; in place: recv is where they stand in send
+    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
+    ///   before the call returns
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine, as in dsc_all_reduce()
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_reduce_scatter_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends a block of elements to every rank and gets one from every rank, each of a length of
+    /// its own.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): the blocks for ranks 0, 1, ... one after another
+    /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
+    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
+    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] is what rank r gives as
+    ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
+    ///   returns
+    /// - `dtype` (in): element type
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocking
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_to_all_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        send_counts: *const usize,
+        recv: *mut c_void,
+        recv_counts: *const usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
     /// Waits until all ranks have called it.
     ///
     /// - `comm` (in): communicator
@@ -707,6 +904,21 @@ extern "C" {
         comm: *mut dsc_comm_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Waits until all ranks have called it, with a time-out of its own that names every rank that
+    /// did not.
+    ///
+    /// - `comm` (in): communicator
+    /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
+    ///
+    /// Collective: yes. Blocking: until all came, at most timeout_ms. Threads: one thread at a time
+    /// per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_monitored_barrier(
+        comm: *mut dsc_comm_t,
+        timeout_ms: i32,
     ) -> dsc_result_t;
 
     /// Sends count elements to one rank. It completes when the receiver has them (rendezvous),
