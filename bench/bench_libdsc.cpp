@@ -42,17 +42,23 @@ class LibdscEngine : public bench::Engine {
       case bench::Op::all_reduce:
         return ok(dsc_all_reduce(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, nullptr, nullptr));
       case bench::Op::broadcast:
-        return ok(dsc_broadcast(world_, c.in, c.out, c.count, f32, 0, nullptr, nullptr));
+        return ok(dsc_broadcast(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
       case bench::Op::all_gather:
         return ok(dsc_all_gather(world_, c.in, c.out, c.count, f32, nullptr, nullptr));
       case bench::Op::reduce_scatter:
         return ok(dsc_reduce_scatter(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, nullptr, nullptr));
+      case bench::Op::all_to_all:
+        return ok(dsc_all_to_all(world_, c.in, c.out, c.count, f32, nullptr, nullptr));
+      case bench::Op::reduce:
+        return ok(dsc_reduce(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, bench::root, nullptr, nullptr));
+      case bench::Op::gather:
+        return ok(dsc_gather(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
+      case bench::Op::scatter:
+        return ok(dsc_scatter(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
       case bench::Op::barrier:
         return ok(dsc_barrier(world_, nullptr, nullptr));
       case bench::Op::send_recv:
         return round_trip(c);
-      default:
-        throw std::invalid_argument("the driver of libdsc does not offer this operation");
     }
   }
 

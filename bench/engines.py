@@ -29,7 +29,6 @@ ALL_OPS = (
     "barrier",
     "send_recv",
 )
-OUR_OPS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send_recv")
 WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
 
 
@@ -64,8 +63,8 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Engine("floor", "bench_floor", ops=("all_reduce",)),
-        Engine("libdsc", "bench_libdsc", ops=OUR_OPS),
-        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in OUR_OPS if op != "barrier")),
+        Engine("libdsc", "bench_libdsc"),
+        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS if op != "barrier")),
         Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
         Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
         Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev"),
