@@ -231,6 +231,8 @@ void World::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
+  process_.bell()
+      .ring();      // a rank that leaves an operation may wait for this one to be gone, not for the cause
   begin_closing();  // what is left of this world will not live long; its name must not block the next one
 }
 

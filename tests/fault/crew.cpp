@@ -146,7 +146,7 @@ Crew::Crew(int size, const std::function<int(Rank&)>& body, int job) {
   for (int rank = 0; rank < size; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) run_rank(Rank(rank, size, *board_), body);
-    members_.push_back({pid, static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), -1});
+    members_.push_back({pid, static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), -1, 0});
   }
 }
 
@@ -190,6 +190,7 @@ bool Crew::await_end(int rank, int timeout_ms) {
   if (member.status != -1) return true;
   pollfd ended{member.pidfd, POLLIN, 0};
   if (poll(&ended, 1, timeout_ms < 0 ? 0 : timeout_ms) != 1) return false;
+  member.ended_us = now_us();
   int status = 0;
   if (waitpid(member.pid, &status, 0) != member.pid) return false;
   member.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -210,6 +211,22 @@ std::string Crew::describe() const {
                    static_cast<int>(pid(rank)), status(rank), report(rank).stage.load(),
                    static_cast<unsigned long long>(report(rank).operations.load()),
                    report(rank).note[0] ? ": " : "", report(rank).note);
+  return text;
+}
+
+std::string Crew::stacks() const {
+  std::string text;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (status(rank) != -1) continue;
+    const std::string command = format("timeout 20 gdb -p %d -batch -ex 'thread apply all bt 12' 2>/dev/null",
+                                       static_cast<int>(pid(rank)));
+    std::FILE* debugger = popen(command.c_str(), "r");
+    text += format("\n-- rank %d\n", rank);
+    char line[512];
+    while (debugger && std::fgets(line, sizeof line, debugger))
+      if (line[0] == '#' || line[0] == 'T') text += line;
+    if (debugger) pclose(debugger);
+  }
   return text;
 }
 

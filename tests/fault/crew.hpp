@@ -27,11 +27,12 @@ int slowdown();
 
 // What one call gave.
 struct Outcome {
-  int32_t result;   // 0 also while the call has not been made: see made
-  int32_t made;     // 1: the call returned
-  int32_t culprit;  // dsc_comm_error: the rank at fault, in the communicator of the call
-  int32_t code;     // dsc_comm_error: the first cause
-  int32_t revoked;  // dsc_comm_error
+  int32_t result;    // 0 also while the call has not been made: see made
+  int32_t made;      // 1: the call returned
+  int32_t culprit;   // dsc_comm_error: the rank at fault, in the communicator of the call
+  int32_t code;      // dsc_comm_error: the first cause
+  int32_t revoked;   // dsc_comm_error
+  int64_t begin_us;  // where the test cares
   int64_t end_us;
   char operation[32];
   char text[512];
@@ -105,16 +106,21 @@ class Crew {
   // Waits until the process ended and reaps it.
   bool await_end(int rank, int timeout_ms);
   bool await_end_of_all(int timeout_ms);
+  // When the process was seen to have ended: as soon as the kernel says so to who waits.
+  int64_t ended_us(int rank) const { return members_[static_cast<size_t>(rank)].ended_us; }
   // Exit status; 128 + signal; -1 while it runs.
   int status(int rank) const { return members_[static_cast<size_t>(rank)].status; }
   // Where everybody is, for a message.
   std::string describe() const;
+  // What every thread of the ranks that still run is doing, as far as a debugger can tell.
+  std::string stacks() const;
 
  private:
   struct Member {
     pid_t pid;
     int pidfd;
     int status;
+    int64_t ended_us;
   };
   Board* board_;
   std::vector<Member> members_;

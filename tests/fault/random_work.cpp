@@ -1,12 +1,19 @@
 #include "random_work.hpp"
 
 #include <bit>
+#include <cstddef>
+#include <cstring>
+
+extern "C" {
+#include "reference.h"
+}
 
 namespace fault {
 namespace {
 
 // The value of an element grows by this from one element to the next, so that a shift by any place shows.
 constexpr uint32_t kStride = 0xC2B2AE35u;
+constexpr size_t kMostTyped = 512;  // elements
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
   if (started != DSC_OK) return started;
@@ -44,13 +51,16 @@ void RandomWork::fill(uint32_t* target, size_t count, int parts) {
 }
 
 dsc_result_t RandomWork::step() {
-  const auto pick = [this](uint64_t choices) { return static_cast<int>(random_() % choices); };
   ++number_;
-  const Kind kind = static_cast<Kind>(pick(static_cast<uint64_t>(Kind::kCount)));
   reversed_ = pick(4) == 0;
   me_ = reversed_ ? rank_.size - 1 - rank_.rank : rank_.rank;
-  root_ = pick(static_cast<uint64_t>(rank_.size));
   async_ = pick(3) == 0;
+  return pick(4) == 0 ? step_typed()
+                      : step_patterns(static_cast<Kind>(pick(static_cast<uint64_t>(Kind::kCount))));
+}
+
+dsc_result_t RandomWork::step_patterns(Kind kind) {
+  root_ = pick(static_cast<uint64_t>(rank_.size));
   // As many small as large ones, and nothing at all now and then.
   const int magnitude = pick(static_cast<uint64_t>(std::bit_width(most_bytes_ / sizeof(uint32_t))));
   count_ = magnitude == 0 ? 0 : (size_t{1} << magnitude) - random_() % (size_t{1} << (magnitude - 1));
@@ -62,8 +72,36 @@ dsc_result_t RandomWork::step() {
   send_ = place(plain_send_, shared_send_, shared);
   recv_ = kind != Kind::kAllReduce || pick(2) == 0 ? place(plain_recv_, shared_recv_, shared) : send_;
   fill(send_, count_, kind == Kind::kReduceScatter ? rank_.size : 1);
+  began_us_ = now_us();
   const dsc_result_t result = run(kind);
   if (result == DSC_OK) check(kind);
+  return result;
+}
+
+// Every type with every operation that it has, compared with a serial reference.
+dsc_result_t RandomWork::step_typed() {
+  dsc_dtype_t dtype = 0;
+  dsc_op_t op = 0;
+  do {
+    dtype = DSC_DTYPE_I8 + pick(DSC_DTYPE_BOOL);
+    op = DSC_OP_SUM + pick(DSC_OP_BXOR);
+  } while (!op_is_offered(op, dtype));
+  const size_t count = random_() % kMostTyped;
+  const uint64_t seed = random_();
+  std::byte send[kMostTyped * 8];
+  std::byte recv[kMostTyped * 8];
+  std::byte expected[kMostTyped * 8];
+  fill_elements(send, 0, count, dtype, seed + static_cast<uint64_t>(me_));
+  dsc_work_t* work = nullptr;
+  began_us_ = now_us();
+  dsc_result_t result =
+      dsc_all_reduce(comm(), send, recv, count, dtype, op, nullptr, async_ ? &work : nullptr);
+  if (async_) result = wait_for(result, work);
+  if (result != DSC_OK) return result;
+  reduce_reference(expected, 0, count, dtype, op, seed, rank_.size);
+  if (std::memcmp(recv, expected, count * element_bytes(dtype)) != 0)
+    wrong_ = format("operation %u: all_reduce(%s, %s, %zu) is wrong", number_, dsc_op_name(op),
+                    dsc_dtype_name(dtype), count);
   return result;
 }
 

@@ -26,11 +26,17 @@ class RandomWork {
   dsc_comm_t* comm() const { return reversed_ ? reverse_ : rank_.world; }
   dsc_comm_t* other() const { return reversed_ ? rank_.world : reverse_; }
   bool reversed() const { return reversed_; }
+  // When the latest operation was called.
+  int64_t began_us() const { return began_us_; }
 
  private:
   enum class Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier, kRing, kCount };
 
+  // A small reduction of any type, or a larger operation on 32-bit patterns.
+  dsc_result_t step_typed();
+  dsc_result_t step_patterns(Kind kind);
   dsc_result_t run(Kind kind);
+  int pick(uint64_t choices) { return static_cast<int>(random_() % choices); }
   dsc_result_t run_ring();
   void check(Kind kind);
   uint32_t* place(std::vector<uint32_t>& plain, void* shared, bool use_shared);
@@ -56,6 +62,7 @@ class RandomWork {
   uint32_t* send_ = nullptr;
   uint32_t* recv_ = nullptr;
   bool async_ = false;
+  int64_t began_us_ = 0;
   std::string wrong_;
 };
 

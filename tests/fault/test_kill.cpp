@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 
 #include "crew.hpp"
 #include "random_work.hpp"
+#include "sweep.hpp"
 #include "traces.hpp"
 
 // Last, since it defines macros such as fail().
@@ -23,28 +25,36 @@ namespace {
 using namespace fault;
 
 constexpr int64_t kMostUs = 2'000'000;
-constexpr size_t kMostBytes = size_t{8} << 20;
 
 enum Step : size_t { kFirst, kNext, kOther, kFinalize };
 
 struct Trial {
   uint64_t seed;
+  size_t most_bytes;
   int size;
   int victim;
   int delay_us;
   bool live_child;
 };
 
-Trial make_trial(uint64_t seed, bool live_child) {
-  std::mt19937_64 random(seed * 0x9E3779B97F4A7C15u);
-  Trial trial{seed, 2 + static_cast<int>(random() % 3), 0, static_cast<int>(random() % 40'000), live_child};
-  trial.victim = static_cast<int>(random() % static_cast<uint64_t>(trial.size));
+Trial make_trial(std::mt19937_64 random, bool live_child) {
+  constexpr int kSizes[] = {2, 2, 3, 3, 4, 4, 4, 8};
+  const auto pick = [&random](uint64_t choices) { return static_cast<int>(random() % choices); };
+  Trial trial{random(), size_t{256} << 10, kSizes[pick(std::size(kSizes))], 0, pick(10'000), live_child};
+  if (pick(4) == 0) trial.most_bytes = size_t{2} << 20;
+  if (pick(20) == 0) trial.most_bytes = size_t{at_length() ? 64u : 16u} << 20;
+  trial.victim = pick(static_cast<uint64_t>(trial.size));
   return trial;
+}
+
+std::string describe(const Trial& trial) {
+  return format("%d ranks, up to %zu bytes, rank %d killed after %d us: ", trial.size, trial.most_bytes,
+                trial.victim, trial.delay_us);
 }
 
 int work_until_failure(Rank& rank, const Trial& trial) {
   if (!rank.join(rank.options())) return 2;
-  RandomWork work(rank, trial.seed, kMostBytes);
+  RandomWork work(rank, trial.seed, trial.most_bytes);
   if (!work.prepare()) return 3;
   if (trial.live_child && rank.rank == trial.victim) {
     const pid_t child = fork();
@@ -59,6 +69,7 @@ int work_until_failure(Rank& rank, const Trial& trial) {
     rank.report.operations.fetch_add(1);
   }
   rank.report.numbers[0] = work.reversed();
+  rank.report.outcomes[kFirst].begin_us = work.began_us();
   rank.record(kFirst, result, work.comm());
   rank.record(kNext, dsc_barrier(work.comm(), nullptr, nullptr), work.comm());
   rank.record(kOther, dsc_barrier(work.other(), nullptr, nullptr), work.other());
@@ -81,31 +92,40 @@ std::string judge(const Crew& crew, const Trial& trial, int rank) {
   const Outcome& other = crew.outcome(rank, kOther);
   if (first.result != DSC_ERR_PEER_DEAD || first.culprit != here || !first.revoked ||
       std::string(first.text).find(name) == std::string::npos)
-    return "the first failing call, " + describe(rank, first) + ", expected " + name;
+    return "the first failing call, " + fault::describe(rank, first) + ", expected " + name;
   if (next.result != DSC_ERR_REVOKED || next.culprit != here || next.code != DSC_ERR_PEER_DEAD)
-    return "the next call, " + describe(rank, next);
+    return "the next call, " + fault::describe(rank, next);
   if (other.result != DSC_ERR_PEER_DEAD || other.culprit != there)
-    return "the other communicator, " + describe(rank, other);
+    return "the other communicator, " + fault::describe(rank, other);
   if (crew.outcome(rank, kFinalize).result != DSC_OK)
-    return "finalize, " + describe(rank, crew.outcome(rank, kFinalize));
+    return "finalize, " + fault::describe(rank, crew.outcome(rank, kFinalize));
   return "";
 }
 
-// Kills the victim and judges the survivors. `last_us`: how long the last one took.
-std::string run_trial(const Trial& trial, int64_t& last_us) {
+// How long calls of the survivors went on after the kill, and how long the kernel took to end the process.
+std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Sweep& sweep) {
+  int64_t last_us = 0;
+  for (int rank = 0; rank < trial.size; ++rank) {
+    const Outcome& first = crew.outcome(rank, kFirst);
+    if (rank != trial.victim) last_us = std::max(last_us, first.end_us - std::max(killed_us, first.begin_us));
+  }
+  sweep.add("last survivor out", last_us);
+  sweep.add("the kernel's own end of the process", crew.ended_us(trial.victim) - killed_us);
+  return last_us > kMostUs * slowdown() ? format("the last survivor took %lld us", (long long)last_us) : "";
+}
+
+// Kills the victim and judges the survivors.
+std::string run_trial(const Trial& trial, Sweep& sweep) {
   Crew crew(trial.size, [&trial](Rank& rank) { return work_until_failure(rank, trial); });
   if (!crew.await_stage_of_all(1, 20'000 * slowdown())) return "the ranks did not start" + crew.describe();
   usleep(static_cast<useconds_t>(trial.delay_us));
   const int64_t killed_us = crew.signal(trial.victim, SIGKILL);
+  crew.await_end(trial.victim, 10'000 * slowdown());
   const bool ended = crew.await_end_of_all(10'000 * slowdown());
-  std::string problem = ended ? "" : "a rank hangs";
-  for (int rank = 0; rank < trial.size && problem.empty(); ++rank) {
-    if (rank == trial.victim) continue;
-    problem = judge(crew, trial, rank);
-    last_us = std::max(last_us, crew.outcome(rank, kFirst).end_us - killed_us);
-  }
-  if (problem.empty() && last_us > kMostUs * slowdown())
-    problem = format("the last survivor took %lld us", (long long)last_us);
+  std::string problem = ended ? "" : "a rank hangs" + crew.stacks();
+  for (int rank = 0; rank < trial.size && problem.empty(); ++rank)
+    if (rank != trial.victim) problem = judge(crew, trial, rank);
+  if (problem.empty()) problem = measure(crew, trial, killed_us, sweep);
   if (const pid_t child = static_cast<pid_t>(crew.report(trial.victim).numbers[1]); child > 0) {
     if (problem.empty() && kill(child, 0) != 0) problem = "the child of the victim does not live";
     kill(child, SIGKILL);
@@ -113,54 +133,44 @@ std::string run_trial(const Trial& trial, int64_t& last_us) {
   return problem.empty() ? problem : problem + crew.describe();
 }
 
-void kill_ranks(int kills, bool live_child) {
-  const uint64_t seed = static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000));
-  print_message("DSC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+void kill_ranks(Sweep& sweep, bool live_child) {
   const Traces traces;
-  std::vector<int64_t> times;
-  for (int i = 0; i < kills; ++i) {
-    const Trial trial = make_trial(seed + static_cast<uint64_t>(i), live_child);
-    int64_t last_us = 0;
-    const std::string problem = run_trial(trial, last_us);
+  while (sweep.next()) {
+    const Trial trial = make_trial(sweep.random(), live_child);
+    const std::string problem = run_trial(trial, sweep);
     if (!problem.empty())
-      fail_msg("seed %llu, %d ranks, rank %d killed after %d us: %s",
-               static_cast<unsigned long long>(trial.seed), trial.size, trial.victim, trial.delay_us,
-               problem.c_str());
-    times.push_back(last_us);
+      fail_msg("%s%s%s", sweep.replay().c_str(), describe(trial).c_str(), problem.c_str());
   }
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
-  std::sort(times.begin(), times.end());
-  print_message("%d kills, last survivor out: p50 %.2f ms, p99 %.2f ms, most %.2f ms\n", kills,
-                static_cast<double>(times[times.size() / 2]) / 1e3,
-                static_cast<double>(times[times.size() * 99 / 100]) / 1e3,
-                static_cast<double>(times.back()) / 1e3);
+  sweep.report();
 }
 
-int count_of(const char* variable, int count) {
-  return static_cast<int>(setting(variable, slowdown() == 1 ? count : std::max(5, count / 10)));
+void test_killed_rank_is_named(void**) {
+  Sweep sweep("kills", 1000, 20'000);
+  kill_ranks(sweep, false);
 }
-
-void test_killed_rank_is_named(void**) { kill_ranks(count_of("DSC_TEST_KILLS", 200), false); }
 
 void test_killed_rank_with_a_live_child_is_named(void**) {
-  kill_ranks(count_of("DSC_TEST_KILLS_WITH_CHILD", 20), true);
+  Sweep sweep("kills with a live child", 200, 2000);
+  kill_ranks(sweep, true);
 }
 
+// Every other time before the ranks are ready.
 void test_all_killed_at_once_leave_nothing(void**) {
   const Traces traces;
-  const int rounds = count_of("DSC_TEST_KILLS_OF_ALL", 50);
-  for (int round = 0; round < rounds; ++round) {
-    const Trial trial{static_cast<uint64_t>(round), 4, 0, 0, false};
+  Sweep sweep("kills of all ranks at once", 150, 1000);
+  while (sweep.next()) {
+    const Trial trial = make_trial(sweep.random(), false);
     Crew crew(trial.size, [&trial](Rank& rank) { return work_until_failure(rank, trial); });
-    // Every other time before they are ready.
-    if (round % 2 == 0) assert_true(crew.await_stage_of_all(1, 20'000 * slowdown()));
-    usleep(static_cast<useconds_t>(round % 10 * 1000));
+    if (sweep.trial() % 2 == 0) assert_true(crew.await_stage_of_all(1, 20'000 * slowdown()));
+    usleep(static_cast<useconds_t>(trial.delay_us));
     crew.signal_all(SIGKILL);
-    assert_true(crew.await_end_of_all(10'000 * slowdown()));
+    if (!crew.await_end_of_all(10'000 * slowdown())) fail_msg("%sa rank hangs", sweep.replay().c_str());
   }
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
+  sweep.report();
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+#include "sweep.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "crew.hpp"
+
+namespace fault {
+namespace {
+
+constexpr int64_t kSayEveryMs = 10'000;
+
+}  // namespace
+
+bool at_length() { return setting("DSC_FAULT_LONG", 0) != 0; }
+
+Sweep::Sweep(const char* what, int in_ci, int long_run)
+    : what_(what),
+      seed_(static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000))),
+      first_(static_cast<int>(setting("DSC_TEST_TRIAL", -1))),
+      said_ms_(now_ms()) {
+  const int usual = slowdown() == 1 ? by_length(in_ci, long_run) : std::max(1, in_ci / 10);
+  trials_ = static_cast<int>(first_ < 0 ? setting("DSC_TEST_TRIALS", usual) : setting("DSC_TEST_REPEAT", 1));
+  std::printf("%s: DSC_TEST_SEED=%llu\n", what_, static_cast<unsigned long long>(seed_));
+  std::fflush(stdout);
+}
+
+bool Sweep::next() {
+  ++done_;
+  trial_ = first_ < 0 ? done_ : first_;
+  if (at_length() && now_ms() - said_ms_ > kSayEveryMs) {
+    std::printf("%s: %d of %d\n", what_, done_, trials_);
+    std::fflush(stdout);
+    said_ms_ = now_ms();
+  }
+  return done_ < trials_;
+}
+
+std::mt19937_64 Sweep::random() const {
+  std::seed_seq numbers{static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32),
+                        static_cast<uint32_t>(trial_)};
+  return std::mt19937_64(numbers);
+}
+
+std::string Sweep::replay() const {
+  return format("DSC_TEST_SEED=%llu DSC_TEST_TRIAL=%d (DSC_TEST_REPEAT=100): ",
+                static_cast<unsigned long long>(seed_), trial_);
+}
+
+void Sweep::report() {
+  std::printf("%s: %d trials\n", what_, done_);
+  for (auto& [name, values] : series_) {
+    std::sort(values.begin(), values.end());
+    const size_t count = values.size();
+    std::printf("  %s: p50 %.2f ms, p99 %.2f ms, most %.2f ms\n", name.c_str(),
+                static_cast<double>(values[count / 2]) / 1e3,
+                static_cast<double>(values[count * 99 / 100]) / 1e3,
+                static_cast<double>(values.back()) / 1e3);
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace fault

@@ -1,0 +1,47 @@
+// Many trials of one kind, each from a seed of its own: how many, which one failed, what they took.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace fault {
+
+// Whether the full counts are wanted: ./dev test fault-long.
+bool at_length();
+inline int by_length(int in_ci, int long_run) { return at_length() ? long_run : in_ci; }
+
+// DSC_TEST_SEED repeats a sweep, DSC_TEST_TRIAL one trial of it, DSC_TEST_REPEAT that trial so many times,
+// and DSC_TEST_TRIALS makes another number of trials.
+class Sweep {
+ public:
+  Sweep(const char* what, int in_ci, int long_run);
+
+  // Goes to the next trial; false when all are done. A long sweep says now and then how far it is.
+  bool next();
+  int trial() const { return trial_; }
+  int done() const { return done_; }
+  // The numbers that this trial is made of.
+  std::mt19937_64 random() const;
+  // How to have this trial again.
+  std::string replay() const;
+
+  // A duration or another figure of the current trial.
+  void add(const char* series, int64_t us) { series_[series].push_back(us); }
+  // The middle, the 99th hundredth and the largest of each series.
+  void report();
+
+ private:
+  const char* const what_;
+  const uint64_t seed_;
+  int first_;
+  int trials_;
+  int trial_ = -1;
+  int done_ = -1;
+  int64_t said_ms_;
+  std::map<std::string, std::vector<int64_t>> series_;
+};
+
+}  // namespace fault
