@@ -41,20 +41,30 @@ Sample take_sample() noexcept {
   return best;
 }
 
-// Nanoseconds per tick, measured once per process; 0 where the counter is not used.
-double measure_ns_per_tick() noexcept {
-  if (!kernel_trusts_tsc()) return 0;
-  const Sample start = take_sample();
-  while (now_ns() - start.ns < 2 * kNsPerMs) {
-  }
-  const Sample end = take_sample();
+double rate_between(const Sample& start, const Sample& end) noexcept {
   return static_cast<double>(end.ns - start.ns) / static_cast<double>(end.tsc - start.tsc);
 }
 
-double ns_per_tick() noexcept {
-  static const double measured = measure_ns_per_tick();
+struct Calibration {
+  Sample start;
+  double ns_per_tick;  // 0 where the counter is not used
+};
+
+Calibration calibrate() noexcept {
+  if (!kernel_trusts_tsc()) return {};
+  const Sample start = take_sample();
+  while (now_ns() - start.ns < 2 * kNsPerMs) {
+  }
+  return {start, rate_between(start, take_sample())};
+}
+
+// Measured once per process.
+const Calibration& calibration() noexcept {
+  static const Calibration measured = calibrate();
   return measured;
 }
+
+double ns_per_tick() noexcept { return calibration().ns_per_tick; }
 
 }  // namespace
 
@@ -64,9 +74,16 @@ int64_t ticks_to_ns(int64_t ticks) noexcept {
   return ns_per_tick() > 0 ? static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick()) : ticks;
 }
 
+TickScale tick_scale() noexcept {
+  if (ns_per_tick() == 0) return {0, 0, 1};
+  const Sample now = take_sample();
+  return {static_cast<int64_t>(now.tsc), now.ns, rate_between(calibration().start, now)};
+}
+
 #else
 int64_t tick_now() noexcept { return now_ns(); }
 int64_t ticks_to_ns(int64_t ticks) noexcept { return ticks; }
+TickScale tick_scale() noexcept { return {0, 0, 1}; }
 #endif
 
 }  // namespace dsc

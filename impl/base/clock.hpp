@@ -39,4 +39,17 @@ struct Deadline {
 int64_t tick_now() noexcept;
 int64_t ticks_to_ns(int64_t ticks) noexcept;
 
+// Places ticks of the past on CLOCK_MONOTONIC. Its rate is that of the whole time since the process first
+// asked for ticks, so an old one is off by no more than the clocks were steered apart meanwhile.
+struct TickScale {
+  int64_t ticks;
+  int64_t ns;
+  double ns_per_tick;
+
+  int64_t ns_of(int64_t then) const noexcept {
+    return ns + static_cast<int64_t>(static_cast<double>(then - ticks) * ns_per_tick);
+  }
+};
+TickScale tick_scale() noexcept;
+
 }  // namespace dsc

@@ -25,6 +25,9 @@ class Error : public std::exception {
   char text_[kTextBytes];
 };
 
+// "DSC_ERR_TIMEOUT"
+const char* result_name(dsc_result_t result) noexcept;
+
 // Throws Error{code, formatted text}. The text says what was expected and what came; the boundary adds the
 // function.
 [[noreturn]] void fail(dsc_result_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));

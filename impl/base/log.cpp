@@ -12,10 +12,10 @@
 #include <deque>
 #include <string>
 
+#include "base/dispatch.hpp"
 #include "base/log_listeners.hpp"
 #include "base/mutex.hpp"
 #include "base/process_guard.hpp"
-#include "base/thread.hpp"
 
 namespace dsc {
 namespace {
@@ -74,11 +74,9 @@ class LogHub {
     if (level <= poll_level_) polled_.push(level, text);
     if (level > std::max(stderr_level_, callback_ ? callback_level_ : DSC_LOG_OFF)) return;
     delivered_.push(level, text);
-    if (!thread_started_) {
-      thread_started_ = true;
-      start_thread("dsc-log", [this] { deliver_for_ever(); }).detach();
-    }
-    changed_.notify_all();
+    if (!thread_started_) start_dispatch(Duty::kLog, deliver_all);
+    thread_started_ = true;
+    dispatch(Duty::kLog);
   }
 
   void set_callback(dsc_log_callback callback, void* ctx, int32_t level) {
@@ -113,22 +111,28 @@ class LogHub {
     level_ = std::max({stderr_level_, callback_ ? callback_level_ : DSC_LOG_OFF, poll_level_});
   }
 
-  void deliver_for_ever() {
-    for (;;) {
-      mutex_.lock();
-      while (delivered_.empty()) changed_.wait(mutex_);
-      const Record record = delivered_.pop();
-      const dsc_log_callback callback = record.level <= callback_level_ ? callback_ : nullptr;
-      void* const ctx = ctx_;
-      const bool to_stderr = record.level <= stderr_level_;
-      delivering_ = true;
+  // The duty of the dispatch thread.
+  static void deliver_all();
+
+  // False when there was nothing to deliver.
+  bool deliver_next() {
+    mutex_.lock();
+    if (delivered_.empty()) {
       mutex_.unlock();
-      deliver(record, callback, ctx, to_stderr);
-      mutex_.lock();
-      delivering_ = false;
-      changed_.notify_all();
-      mutex_.unlock();
+      return false;
     }
+    const Record record = delivered_.pop();
+    const dsc_log_callback callback = record.level <= callback_level_ ? callback_ : nullptr;
+    void* const ctx = ctx_;
+    const bool to_stderr = record.level <= stderr_level_;
+    delivering_ = true;
+    mutex_.unlock();
+    deliver(record, callback, ctx, to_stderr);
+    mutex_.lock();
+    delivering_ = false;
+    changed_.notify_all();
+    mutex_.unlock();
+    return true;
   }
 
   static void deliver(const Record& record, dsc_log_callback callback, void* ctx, bool to_stderr) {
@@ -157,6 +161,11 @@ class LogHub {
 LogHub& hub() {
   static LogHub* const instance = new LogHub;
   return *instance;
+}
+
+void LogHub::deliver_all() {
+  while (hub().deliver_next()) {
+  }
 }
 
 __attribute__((destructor)) void drain_log() {

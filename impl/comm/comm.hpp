@@ -79,6 +79,9 @@ class Comm {
   virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world
   virtual Failure failure() const = 0;             // any thread
   virtual std::vector<OpStats> stats() const = 0;  // any thread
+  virtual std::string trace(
+      const char* reason) const = 0;           // any thread: of all groups of its world on this rank
+  virtual std::string trace_path() const = 0;  // any thread: empty without a folder for traces
   virtual const WorldInfo& world_info() const noexcept;  // any thread
 
   // Set while a call is inside: one thread at a time per communicator.

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/process_guard.hpp"
+#include "control/trace.hpp"
 #include "dtype/reduce.hpp"
 #include "host/transfer.hpp"
 
@@ -97,16 +98,18 @@ Failure HostComm::refusal(const Operation& operation) const {
   return failure;
 }
 
-Failure HostComm::settle(const Operation& operation, Progress progress) noexcept {
+Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
   running_.fetch_sub(1);
+  const int64_t end = tick_now();
+  operation.end(end, progress == Progress::kDone ? DSC_OK : operation.failure().code);
   if (progress == Progress::kDone) {
-    const int64_t end = tick_now();
     const int64_t met = operation.met_ticks();
     stats_.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
                ticks_to_ns(end - met));
     return {};
   }
   told_.store(true);
+  group_->look_at_failure();
   Failure failure;
   failure.code = operation.failure().code;
   call_out([&] {
@@ -123,10 +126,28 @@ std::string HostComm::describe_failure(const Operation& operation, const Failure
   return where + failure.text;
 }
 
+Record HostComm::record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept {
+  RecordedCall recorded;
+  recorded.kind = call.kind;
+  recorded.dtype = call.dtype;
+  recorded.op = call.op;
+  recorded.root = call.root;
+  recorded.sequence = call.kind == OpKind::kReady ? 0 : ++local_operations_;
+  recorded.send_bytes = transfer.send_bytes;
+  recorded.recv_bytes = transfer.recv_bytes;
+  recorded.timeout_ms = timeout_ms(call);
+  Record record = group_->recorder().open(recorded, now);
+  record.start(now);
+  record.meet(now);
+  if (transfer.pattern != Pattern::kNothing) record.move_by(Algorithm::kLocal);
+  return record;
+}
+
 // A group of one: the arguments mean the same, and nobody is asked.
 void HostComm::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
+  Record record = record_locally(call, transfer, start);
   if (transfer.reduces()) {
     const void* source = call.send;
     void* target = call.recv;
@@ -135,7 +156,9 @@ void HostComm::run_locally(const Call& call) {
   } else if (transfer.pattern != Pattern::kNothing && call.send != call.recv) {
     copy(call.recv, call.send, transfer.send_bytes, false);
   }
-  stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(tick_now() - start));
+  const int64_t end = tick_now();
+  record.end(end, DSC_OK);
+  stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
 }
 
 bool HostComm::is_alone() const noexcept {
@@ -233,6 +256,16 @@ Failure HostComm::failure() const {
                 static_cast<double>(report.elapsed_ns) / kNsPerSecond);
   report.text = group_->describe_member(report.rank) + text;
   return report;
+}
+
+std::string HostComm::trace(const char* reason) const {
+  World& world = group_->world();
+  return trace_text(world, world.groups(), reason);
+}
+
+std::string HostComm::trace_path() const {
+  const World& world = group_->world();
+  return world.trace_folder().empty() ? "" : dsc::trace_path(world.trace_folder(), world.rank());
 }
 
 void release_memory(void* memory) {

@@ -47,6 +47,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   void end_world() noexcept override { world().end(); }
   Failure failure() const override;
   std::vector<OpStats> stats() const override { return stats_.read(); }
+  std::string trace(const char* reason) const override;
+  std::string trace_path() const override;
   const WorldInfo& world_info() const noexcept override { return *info_; }
   void set_world_info(std::shared_ptr<const WorldInfo> info) noexcept { info_ = std::move(info); }
 
@@ -55,8 +57,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   World& world() noexcept { return group_->world(); }
   Bell& bell() noexcept { return group_->world().process().bell(); }
   int spins() const noexcept { return group_->world().spins(); }
-  int64_t timeout_ns(const Call& call) const noexcept {
-    return (call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed)) * kNsPerMs;
+  int timeout_ms(const Call& call) const noexcept {
+    return call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed);
   }
   std::shared_ptr<HostComm> share() { return shared_from_this(); }
 
@@ -66,7 +68,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
   // Books an operation that is over and says how it ended.
-  Failure settle(const Operation& operation, Progress progress) noexcept;
+  Failure settle(Operation& operation, Progress progress) noexcept;
 
  private:
   void release_name() noexcept;
@@ -75,6 +77,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Lane& lane_for(const Call& call);
   std::string describe_failure(const Operation& operation, const Failure& failure) const;
   void run_locally(const Call& call);
+  Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
                                 const std::string& note);
   void agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag, const std::string& note);
@@ -98,6 +101,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::atomic<bool> finalized_{false};
   std::atomic<int> running_{0};  // operations that have started and not ended
   std::atomic<uint64_t> children_{0};
+  uint64_t local_operations_ = 0;  // of a group of one
   StatsTable stats_;
   std::shared_ptr<const WorldInfo> info_ = std::make_shared<WorldInfo>();
 };

@@ -115,7 +115,9 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
     comm_.end();
     return comm_.refusal(operation);
   }
-  operation.start(comm_.timeout_ns(operation.call()));
+  const int64_t now = tick_now();
+  operation.create(now, comm_.timeout_ms(operation.call()));
+  operation.start(now, comm_.timeout_ms(operation.call()));
   Backoff backoff(comm_.bell(), comm_.spins());
   Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
@@ -143,6 +145,7 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
       return work;
     }
     first = queue_.empty();
+    work->operation_->create(tick_now(), comm_.timeout_ms(call));
     queue_.push_back(work);
     queued_.store(queue_.size(), std::memory_order_release);
   }
@@ -158,7 +161,7 @@ void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_mutex_.try_lock()) return;
   if (front() == work) {
     Operation& operation = *work->operation_;
-    operation.start(comm_.timeout_ns(operation.call()));
+    operation.start(tick_now(), comm_.timeout_ms(operation.call()));
     const Progress entered = contain(operation, [&] {
       operation.enter();
       return Progress::kMoved;
@@ -191,7 +194,7 @@ bool Lane::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;
   Operation& operation = *work->operation_;
-  if (operation.started_ticks() == 0) operation.start(comm_.timeout_ns(operation.call()));
+  if (operation.started_ticks() == 0) operation.start(tick_now(), comm_.timeout_ms(operation.call()));
   const Progress progress = step(operation);
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
   Failure failure = comm_.settle(operation, progress);

@@ -1,5 +1,6 @@
 #include "comm/start_up.hpp"
 
+#include <charconv>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -11,6 +12,8 @@
 
 namespace dsc {
 namespace {
+
+constexpr size_t kMostTraceEntries = 1'000'000;  // 122 MiB per group
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
   if (value < least || value > most)
@@ -36,10 +39,25 @@ std::string config_text(const InitOptions& options) {
          ";rank_per_thread=" + std::to_string(options.rank_per_thread);
 }
 
+TraceSettings trace_settings(const Environment& environment) {
+  TraceSettings trace;
+  trace.folder = environment("DSC_TRACE_DIR").value_or("");
+  const auto given = environment("DSC_TRACE_BUFFER_SIZE");
+  if (!given) return trace;
+  const char* end = given->data() + given->size();
+  const auto [stop, error] = std::from_chars(given->data(), end, trace.entries);
+  if (error != std::errc{} || stop != end || trace.entries > kMostTraceEntries)
+    fail(DSC_ERR_CONFIG,
+         "DSC_TRACE_BUFFER_SIZE is '%.60s', expected a number of operations from 0 (off) to %zu",
+         given->c_str(), kMostTraceEntries);
+  return trace;
+}
+
 WorldSettings world_settings(const InitOptions& options, const Launch& launch, const Environment& environment,
                              uint32_t library_version, Deadline deadline) {
   WorldSettings settings;
   settings.stall_timeout_ms = options.stall_timeout_ms;
+  settings.trace = trace_settings(environment);
   MeetingSettings& meeting = settings.meeting;
   meeting.master_addr = launch.master_addr;
   meeting.master_port = launch.master_port;

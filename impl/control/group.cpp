@@ -45,7 +45,8 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
       name_(std::move(name)),
       world_ranks_(std::move(world_ranks)),
       size_(static_cast<int>(world_ranks_.size())),
-      geometry_(size_) {
+      geometry_(size_),
+      recorder_(world->trace_entries()) {
   const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
   rank_ = static_cast<int>(self - world_ranks_.begin());
 }
@@ -125,6 +126,15 @@ std::string Group::describe_member(int member) const {
 }
 
 void Group::revoke(const Failure& cause) noexcept {
+  write_failure(cause);
+  look_at_failure();
+}
+
+void Group::look_at_failure() noexcept {
+  if (revoked() && !failure_seen_.exchange(true)) world_->on_failure(*this);
+}
+
+void Group::write_failure(const Failure& cause) noexcept {
   MutexLock lock(failure_mutex_);
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;

@@ -11,6 +11,7 @@
 #include "control/call.hpp"
 #include "control/failure.hpp"
 #include "control/layout.hpp"
+#include "control/recorder.hpp"
 #include "control/world.hpp"
 
 namespace dsc {
@@ -96,6 +97,8 @@ class Group : public std::enable_shared_from_this<Group> {
   // Sets the first cause for all members, unless there is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
+  // Tells the world of a failure, the first time that it is seen on this rank.
+  void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state);
   // Members whose process does not run now; empty if all do.
@@ -105,12 +108,15 @@ class Group : public std::enable_shared_from_this<Group> {
   void leave() noexcept;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
+  Recorder& recorder() noexcept { return recorder_; }
+
   // "rank 3 (pid 4711)"
   std::string describe_member(int member) const;
 
  private:
   Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> world_ranks);
   void make_segment();
+  void write_failure(const Failure& cause) noexcept;
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
   FailureCell& failure_cell(int member) const noexcept {
@@ -134,6 +140,8 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t tick_ = 0;
   int arrived_upto_ = 0;  // members below have arrived at tick_
 
+  Recorder recorder_;
+  std::atomic<bool> failure_seen_{false};
   Mutex failure_mutex_;
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;
 };

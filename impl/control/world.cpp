@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "control/group.hpp"
+#include "control/trace_desk.hpp"
 
 namespace dsc {
 namespace {
@@ -62,12 +63,16 @@ std::shared_ptr<World> World::join(const WorldSettings& settings) {
   world->publish(ItemKind::kPidfd, 0, process.pidfd());
   world->fetch_pages(settings.meeting.deadline);
   world->watch();
+  if (!world->trace_.folder.empty()) TraceDesk::get().enroll(world);
+  world->enrolled_ = !world->trace_.folder.empty();
   return world;
 }
 
 World::World(const WorldSettings& settings, MeetingResult met)
     : rank_(settings.meeting.rank),
       stall_timeout_ms_(settings.stall_timeout_ms),
+      library_version_(settings.meeting.library_version),
+      trace_(settings.trace),
       process_(Process::get()),
       nonce_(met.nonce),
       members_(std::move(met.members)),
@@ -77,6 +82,7 @@ World::World(const WorldSettings& settings, MeetingResult met)
 }
 
 World::~World() {
+  if (enrolled_) TraceDesk::withdraw();
   close_name();
   process_.monitor().remove(*this, watched_fds_);
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
@@ -192,6 +198,16 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
+void World::on_failure(const Group& group) noexcept {
+  const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
+  if (!self) return;
+  call_out([&] {
+    const Failure cause = group.first_cause();
+    TraceDesk::get().post(self, "error: group \"" + group.name() + "\" failed: " +
+                                    (cause.operation.empty() ? "" : cause.operation + ": ") + cause.text);
+  });
+}
+
 void World::close_name() noexcept {
   UniqueFd listener;
   {
@@ -243,6 +259,9 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },
               [](dsc_result_t, const char*) {});  // the next beat again
+  // Of a failure elsewhere nobody hears here who makes no call.
+  if (enrolled_)
+    for (const auto& group : groups()) group->look_at_failure();
 }
 
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {

@@ -34,9 +34,15 @@ struct PeerProcess {
   int64_t last_change_ns = 0;              // monitor's thread only
 };
 
+struct TraceSettings {
+  size_t entries = 2000;  // operations that each group's recorder holds
+  std::string folder;     // of the files that are written by themselves; empty: none
+};
+
 struct WorldSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;
+  TraceSettings trace;
 };
 
 class World : public MonitorClient, public std::enable_shared_from_this<World> {
@@ -56,6 +62,9 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   int process_count() const noexcept { return static_cast<int>(peers_.size()); }
   int spins() const noexcept { return spins_; }
   MemoryRegistry& memory() const noexcept { return *memory_; }
+  uint32_t library_version() const noexcept { return library_version_; }
+  size_t trace_entries() const noexcept { return trace_.entries; }
+  const std::string& trace_folder() const noexcept { return trace_.folder; }
 
   // Descriptors of the ranks of this world.
   void publish(ItemKind kind, uint64_t id, int fd);
@@ -65,6 +74,10 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   // Groups are told when a process of theirs ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
+  std::vector<std::shared_ptr<Group>> groups();
+
+  // A group has failed: with a folder for traces, this rank's is written soon. Any thread.
+  void on_failure(const Group& group) noexcept;
 
   // The world is about to end: who comes to its name is asked to wait instead of being sent away.
   void begin_closing() noexcept { held_closing_.store(true); }
@@ -86,10 +99,12 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
   void on_end(PeerProcess& peer);
   void look_at(PeerProcess& peer, int64_t now, bool after_gap);
-  std::vector<std::shared_ptr<Group>> groups();
 
   const int rank_;
   const int32_t stall_timeout_ms_;
+  const uint32_t library_version_;
+  const TraceSettings trace_;
+  bool enrolled_ = false;
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;

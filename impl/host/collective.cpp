@@ -8,7 +8,7 @@ namespace dsc {
 
 Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexcept
     : Operation(group, call, sequence), transfer_(call, group.rank(), group.size()) {
-  bytes_ = std::max(transfer_.send_bytes, transfer_.recv_bytes);
+  set_bytes(transfer_.send_bytes, transfer_.recv_bytes);
 }
 
 void Collective::enter() {
@@ -139,12 +139,13 @@ bool Collective::choose_path() {
     if (!settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kRunning))
       return false;
     mover_.emplace<ZeroCopy>(group_, transfer_);
+    move_by(Algorithm::kZeroCopy);
     return true;
   }
   bool all_shown = true;
   for (int member = 0; member < group_.size(); ++member)
     all_shown = all_shown && group_.slot(member, group_.tick()).call.has_payload != 0;
-  mover_.emplace<Staged>(group_, transfer_, all_shown);
+  move_by(mover_.emplace<Staged>(group_, transfer_, all_shown).algorithm());
   return true;
 }
 

@@ -8,8 +8,8 @@
 
 namespace dsc {
 Message::Message(Group& group, const Call& call, uint64_t number) noexcept
-    : Operation(group, call, number), peer_(call.root) {
-  bytes_ = call.count * dtype_bytes(call.dtype);
+    : Operation(group, call, number), peer_(call.root), bytes_(call.count * dtype_bytes(call.dtype)) {
+  set_bytes(call.kind == OpKind::kSend ? bytes_ : 0, call.kind == OpKind::kSend ? 0 : bytes_);
   const size_t chunk_bytes = group.geometry().chunk_bytes;
   chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
 }
@@ -32,7 +32,10 @@ void Message::post(MessagePost& mine) noexcept {
 }
 
 bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
-  if (mine.fingerprint == theirs.fingerprint) return true;
+  if (mine.fingerprint == theirs.fingerprint) {
+    move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
+    return true;
+  }
   std::vector<int32_t> ranks{group_.rank(), peer_};
   std::sort(ranks.begin(), ranks.end());
   revoke(DSC_ERR_MISMATCH, ranks,

@@ -27,6 +27,7 @@ class Message : public Operation {
   Progress pending() noexcept { return group_.revoked() ? fail_with_cause() : Progress::kPending; }
 
   const int peer_;
+  const size_t bytes_;
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // chunks of all messages before this one
   uint64_t chunk_ = 0;  // next to move; of another size where the sender's buffer is read directly

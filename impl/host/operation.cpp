@@ -46,6 +46,25 @@ std::string Operation::describe_missing(const std::vector<int32_t>& ranks) const
   return text;
 }
 
+void Operation::create(int64_t ticks, int32_t timeout_ms) noexcept {
+  RecordedCall call;
+  call.kind = call_.kind;
+  call.dtype = call_.dtype;
+  call.op = call_.op;
+  call.root = call_.root;
+  call.sequence = call_.kind == OpKind::kReady ? 0 : sequence_;  // it comes before the numbers that users see
+  call.send_bytes = send_bytes_;
+  call.recv_bytes = recv_bytes_;
+  call.timeout_ms = timeout_ms;
+  record_ = group_.recorder().open(call, ticks);
+}
+
+void Operation::start(int64_t ticks, int32_t timeout_ms) noexcept {
+  timeout_ns_ = timeout_ms * kNsPerMs;
+  started_ticks_ = ticks;
+  record_.start(ticks);
+}
+
 void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
   Failure cause;
   cause.code = code;

@@ -1,6 +1,8 @@
 // One operation as a state machine that never blocks, so that one thread can drive many.
 #pragma once
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "control/failure.hpp"
@@ -29,11 +31,12 @@ class Operation {
   // The group has failed: ends this operation as soon as nobody touches its buffers any more.
   virtual Progress depart() = 0;
 
+  // The operation was called; from now on the recorder knows it.
+  void create(int64_t ticks, int32_t timeout_ms) noexcept;
   // The operation is the first of its queue: its time runs.
-  void start(int64_t timeout_ns) noexcept {
-    timeout_ns_ = timeout_ns;
-    started_ticks_ = tick_now();
-  }
+  void start(int64_t ticks, int32_t timeout_ms) noexcept;
+  // Nobody will touch it any more.
+  void end(int64_t ticks, dsc_result_t result) noexcept { record_.end(ticks, result); }
   // Called now and then while it is pending: reports who is late, fails it when its time is over or a member
   // has left.
   void look_at_clock() noexcept;
@@ -46,7 +49,7 @@ class Operation {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
   }
   int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived; 0: not yet
-  size_t bytes() const noexcept { return bytes_; }           // those of the larger buffer
+  size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
 
  protected:
   // Members that this operation waits for.
@@ -59,18 +62,28 @@ class Operation {
   // Fails the group because the code that drives this operation threw.
   friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
 
-  void met() noexcept { met_ticks_ = tick_now(); }
+  void met() noexcept {
+    met_ticks_ = tick_now();
+    record_.meet(met_ticks_);
+  }
+  void move_by(Algorithm algorithm) noexcept { record_.move_by(algorithm); }
+  void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // of this rank's buffers
+    send_bytes_ = send_bytes;
+    recv_bytes_ = recv_bytes;
+  }
 
   Group& group_;
   const Call call_;
   const uint64_t sequence_;
-  size_t bytes_ = 0;
 
  private:
   void inspect_clock();
   bool is_missing(int32_t rank) const;
   std::string describe_missing(const std::vector<int32_t>& ranks) const;
 
+  size_t send_bytes_ = 0;
+  size_t recv_bytes_ = 0;
+  Record record_;
   int64_t timeout_ns_ = 0;
   int64_t started_ticks_ = 0;
   int64_t met_ticks_ = 0;

@@ -16,6 +16,7 @@ class Staged {
   static void fill_first(const Transfer& transfer, const Geometry& geometry, std::byte* stage);
 
   Progress step();
+  Algorithm algorithm() const noexcept { return claimed_ ? Algorithm::kClaimed : Algorithm::kDirect; }
 
  private:
   enum class Phase { kShow, kMeet, kAwaitChunks };

@@ -15,7 +15,7 @@ typedef struct walk_step {
 
 /* One list per file, ended by NULL. */
 extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_reducer[],
-    walk_pipe[];
+    walk_pipe[], walk_trace[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {

@@ -177,6 +177,8 @@ class FakeComm final : public dsc::Comm {
     return shared_->failure;
   }
   std::vector<dsc::OpStats> stats() const override { return {}; }
+  std::string trace(const char*) const override { return "{}"; }
+  std::string trace_path() const override { return ""; }
 
  private:
   void revoke(dsc_result_t code, const std::string& text) noexcept {

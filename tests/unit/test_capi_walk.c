@@ -197,8 +197,8 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,       walk_init,    walk_comm,
-                                           walk_operations, walk_reducer, walk_pipe};
+static const walk_step_t* const lists[] = {walk_pure,    walk_init, walk_comm, walk_operations,
+                                           walk_reducer, walk_pipe, walk_trace};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -236,6 +236,11 @@ static void reducers(void** state) {
 static void pipeline_schedules(void** state) {
   (void)state;
   walk_all(walk_pipe);
+}
+
+static void traces(void** state) {
+  (void)state;
+  walk_all(walk_trace);
 }
 
 /* ---- the headers have no function that is not walked ---- */
@@ -298,6 +303,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(operations_and_work),
       cmocka_unit_test(reducers),
       cmocka_unit_test(pipeline_schedules),
+      cmocka_unit_test(traces),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

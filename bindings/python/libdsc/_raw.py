@@ -901,6 +901,23 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_double)
         ],
     ),
+    "dsc_trace_dump": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_trace_text": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_trace_dump_request": (
+        ctypes.c_int32,
+        [
+        ],
+    ),
     "dsc_version": (
         ctypes.c_int32,
         [

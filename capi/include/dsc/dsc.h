@@ -15,6 +15,7 @@
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
 #include <dsc/reducer.h>
+#include <dsc/trace.h>
 #include <dsc/types.h>
 #include <dsc/version.h>
 #include <dsc/work.h>

@@ -1801,6 +1801,51 @@ extern "C" {
         mean_loss: *mut f64,
     ) -> dsc_result_t;
 
+    /// Writes this rank's trace of all groups of the communicator's world to a file.
+    ///
+    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
+    /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
+    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_<rank>.json, with the rank in the world
+    ///
+    /// Collective: no. Blocking: for the file system only. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
+    /// world was made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_trace_dump(
+        comm: *mut dsc_comm_t,
+        path: *const c_char,
+    ) -> dsc_result_t;
+
+    /// Gives this rank's trace of all groups of the communicator's world as text.
+    ///
+    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
+    /// - `text` (out): receives the trace, ended by a zero, when it fits; otherwise it is left
+    ///   alone. May be NULL when capacity is 0
+    /// - `capacity` (in): size of text in bytes
+    /// - `bytes` (out): what the trace needs, with its zero: when it is more than capacity, call
+    ///   again with more room. The next trace may be longer
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_trace_text(
+        comm: *mut dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
+    /// handlers.
+    ///
+    /// Collective: no. Blocking: no. Threads: any, and signal handlers.
+    ///
+    /// Returns DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made
+    /// with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may
+    /// not be written in a signal handler. Since 0.1.
+    pub fn dsc_trace_dump_request() -> dsc_result_t;
+
     /// Gives the version of the library that is loaded (not of the header).
     ///
     /// - `major` (out): may be NULL

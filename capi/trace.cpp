@@ -1,0 +1,45 @@
+#include "dsc/trace.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/file.hpp"
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "control/trace_desk.hpp"
+
+namespace {
+
+std::string target_path(const dsc::Comm& comm, const char* path) {
+  if (path && *path == 0) dsc::fail(DSC_ERR_INVALID_ARG, "path is empty");
+  const std::string chosen = path ? path : comm.trace_path();
+  if (chosen.empty())
+    dsc::fail(DSC_ERR_INVALID_ARG, "path is NULL, and DSC_TRACE_DIR was not set when the world was made");
+  return chosen;
+}
+
+}  // namespace
+
+dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::replace_file(target_path(*pinned, path), pinned->trace("call"));
+  });
+}
+
+dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(bytes, "bytes");
+    if (capacity > 0) dsc::require(text, "text");
+    const std::string trace = pinned->trace("call");
+    *bytes = trace.size() + 1;
+    if (*bytes <= capacity) std::memcpy(text, trace.c_str(), *bytes);
+  });
+}
+
+// Nothing here may fail with a text: keeping one is not async-signal-safe.
+dsc_result_t dsc_trace_dump_request(void) {
+  return dsc::guard_pure(__func__, [] { return dsc::TraceDesk::request(); });
+}

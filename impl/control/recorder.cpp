@@ -1,0 +1,172 @@
+#include "control/recorder.hpp"
+
+#include <algorithm>
+
+namespace dsc {
+namespace {
+
+// Places that an operation tries before it goes without: those before are held by operations that still run.
+constexpr int kTries = 16;
+
+// Ids of entries that hold no operation.
+constexpr uint64_t kUnused = 0;
+constexpr uint64_t kChanging = ~uint64_t{0};
+
+constexpr auto kRead = std::memory_order_acquire;
+constexpr auto kWrite = std::memory_order_release;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+}  // namespace
+
+// Every field is an atomic of its own, so nobody reads half of one; a reader that finds the same id before
+// and after has read one operation. From `started` on the fields are written while it runs, in the order in
+// which they stand.
+struct alignas(128) Record::Entry {
+  std::atomic<uint64_t> id{0};
+  std::atomic<int64_t> created{0};
+  std::atomic<uint64_t> sequence{0};
+  std::atomic<uint64_t> send_bytes{0};
+  std::atomic<uint64_t> recv_bytes{0};
+  std::atomic<int32_t> dtype{0};
+  std::atomic<int32_t> op{0};
+  std::atomic<int32_t> root{0};
+  std::atomic<int32_t> timeout_ms{0};
+  std::atomic<OpKind> kind{OpKind::kNone};
+  std::atomic<int64_t> started{0};
+  std::atomic<int64_t> met{0};
+  std::atomic<Algorithm> algorithm{Algorithm::kNone};
+  std::atomic<dsc_result_t> result{DSC_OK};
+  std::atomic<int64_t> ended{0};
+};
+
+const char* algorithm_name(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::kNone:
+      return nullptr;
+    case Algorithm::kLocal:
+      return "local";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kClaimed:
+      return "claimed";
+    case Algorithm::kStaged:
+      return "staged";
+    case Algorithm::kZeroCopy:
+      return "zero_copy";
+  }
+  return nullptr;
+}
+
+Recorder::Recorder(size_t capacity)
+    : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<Entry[]>(capacity) : nullptr) {
+  static_assert(sizeof(Entry) == 128);
+}
+
+Recorder::~Recorder() = default;
+
+// Whoever exchanges the id of an entry that is free has it: another id in between means that it is not.
+Record::Entry* Recorder::claim(uint64_t& id) noexcept {
+  for (int tries = 0; tries < kTries; ++tries) {
+    const uint64_t position = next_.fetch_add(1, std::memory_order_relaxed);
+    Entry& entry = entries_[position % capacity_];
+    uint64_t held = entry.id.load(kRead);
+    const bool vacant = held == kUnused || (held != kChanging && entry.ended.load(kRead) != 0);
+    if (!vacant || !entry.id.compare_exchange_strong(held, kChanging, std::memory_order_acq_rel)) continue;
+    id = position + 1;
+    return &entry;
+  }
+  omitted_.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
+  if (capacity_ == 0) return {};
+  if (!is_message(call.kind)) latest_.enqueued.store(call.sequence, kWrite);
+  uint64_t id = 0;
+  Entry* const entry = claim(id);
+  if (!entry) return {};
+  entry->created.store(created, kWrite);
+  entry->sequence.store(call.sequence, kWrite);
+  entry->send_bytes.store(call.send_bytes, kWrite);
+  entry->recv_bytes.store(call.recv_bytes, kWrite);
+  entry->dtype.store(call.dtype, kWrite);
+  entry->op.store(call.op, kWrite);
+  entry->root.store(call.root, kWrite);
+  entry->timeout_ms.store(call.timeout_ms, kWrite);
+  entry->kind.store(call.kind, kWrite);
+  entry->started.store(0, kWrite);
+  entry->met.store(0, kWrite);
+  entry->algorithm.store(Algorithm::kNone, kWrite);
+  entry->result.store(DSC_OK, kWrite);
+  entry->ended.store(0, kWrite);
+  entry->id.store(id, kWrite);
+  return Record(*this, *entry);
+}
+
+void Record::start(int64_t ticks) noexcept {
+  if (!entry_) return;
+  entry_->started.store(ticks, kWrite);
+  if (!is_message(entry_->kind.load(kRelaxed)))
+    recorder_->latest_.started.store(entry_->sequence.load(kRelaxed), kWrite);
+}
+
+void Record::meet(int64_t ticks) noexcept {
+  if (entry_) entry_->met.store(ticks, kWrite);
+}
+
+void Record::move_by(Algorithm algorithm) noexcept {
+  if (entry_) entry_->algorithm.store(algorithm, kWrite);
+}
+
+void Record::end(int64_t ticks, dsc_result_t result) noexcept {
+  if (!entry_) return;
+  if (result == DSC_OK && !is_message(entry_->kind.load(kRelaxed)))
+    recorder_->latest_.completed.store(entry_->sequence.load(kRelaxed), kWrite);
+  entry_->result.store(result, kWrite);
+  entry_->ended.store(ticks, kWrite);
+  entry_ = nullptr;  // it may soon be another operation's
+}
+
+// What was written last is read first: an operation that has ended has all its times.
+bool Recorder::read_entry(const Entry& entry, RecordedOperation& operation) noexcept {
+  operation.id = entry.id.load(kRead);
+  if (operation.id == kUnused || operation.id == kChanging) return false;
+  operation.ended = entry.ended.load(kRead);
+  operation.result = entry.result.load(kRead);
+  operation.algorithm = entry.algorithm.load(kRead);
+  operation.met = entry.met.load(kRead);
+  operation.started = entry.started.load(kRead);
+  RecordedCall& call = operation.call;
+  call.kind = entry.kind.load(kRead);
+  call.timeout_ms = entry.timeout_ms.load(kRead);
+  call.root = entry.root.load(kRead);
+  call.op = entry.op.load(kRead);
+  call.dtype = entry.dtype.load(kRead);
+  call.recv_bytes = entry.recv_bytes.load(kRead);
+  call.send_bytes = entry.send_bytes.load(kRead);
+  call.sequence = entry.sequence.load(kRead);
+  operation.created = entry.created.load(kRead);
+  return entry.id.load(kRelaxed) == operation.id;
+}
+
+std::vector<RecordedOperation> Recorder::read() const {
+  std::vector<RecordedOperation> operations;
+  operations.reserve(capacity_);
+  for (size_t i = 0; i < capacity_; ++i)
+    if (RecordedOperation operation; read_entry(entries_[i], operation)) operations.push_back(operation);
+  std::sort(operations.begin(), operations.end(),
+            [](const RecordedOperation& a, const RecordedOperation& b) { return a.id < b.id; });
+  return operations;
+}
+
+RecordedProgress Recorder::progress() const noexcept {
+  RecordedProgress progress;
+  progress.completed = latest_.completed.load(kRead);
+  progress.started = latest_.started.load(kRead);
+  progress.enqueued = latest_.enqueued.load(kRead);
+  return progress;
+}
+
+}  // namespace dsc

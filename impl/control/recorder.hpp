@@ -1,0 +1,111 @@
+// The flight recorder of one group on one rank: its last operations, recorded always. Operations of several
+// lanes write at once, each its own entry, while any thread reads: without locks, and without allocating.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "control/call.hpp"
+#include "dsc/types.h"
+
+namespace dsc {
+
+// How the data of an operation moved.
+enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kClaimed, kStaged, kZeroCopy };
+
+const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was nothing to move, or not yet
+
+// What is known of an operation when it is called.
+struct RecordedCall {
+  OpKind kind = OpKind::kNone;
+  int32_t dtype = 0;
+  int32_t op = 0;
+  int32_t root = -1;  // or the peer of a message
+  uint64_t sequence = 0;
+  size_t send_bytes = 0;  // of this rank's buffers; 0 where it has none
+  size_t recv_bytes = 0;
+  int32_t timeout_ms = 0;
+};
+
+// An operation as read from the recorder. Times are ticks; 0: not yet.
+struct RecordedOperation {
+  RecordedCall call;
+  uint64_t id = 0;  // operations of the group are counted from 1
+  int64_t created = 0;
+  int64_t started = 0;
+  int64_t met = 0;
+  int64_t ended = 0;
+  Algorithm algorithm = Algorithm::kNone;
+  dsc_result_t result = DSC_OK;  // once it has ended
+};
+
+// Number of the last collective that came so far; 0: none.
+struct RecordedProgress {
+  uint64_t enqueued = 0;
+  uint64_t started = 0;
+  uint64_t completed = 0;
+};
+
+class Recorder;
+
+// The entry of an operation that runs, written by its lane alone. One without an entry records nothing.
+class Record {
+ public:
+  Record() noexcept = default;
+
+  void start(int64_t ticks) noexcept;
+  void meet(int64_t ticks) noexcept;
+  void move_by(Algorithm algorithm) noexcept;
+  void end(int64_t ticks, dsc_result_t result) noexcept;
+
+ private:
+  friend class Recorder;
+  struct Entry;
+  Record(Recorder& recorder, Entry& entry) noexcept : recorder_(&recorder), entry_(&entry) {}
+
+  Recorder* recorder_ = nullptr;
+  Entry* entry_ = nullptr;
+};
+
+class Recorder {
+ public:
+  // Room for so many operations; 0 records nothing.
+  explicit Recorder(size_t capacity);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Takes the place of the oldest operation that has ended. One that still runs is never given up: it may be
+  // what everybody waits for.
+  Record open(const RecordedCall& call, int64_t created) noexcept;
+
+  // The operations in the order of their ids. One that is being replaced at this moment is left out.
+  std::vector<RecordedOperation> read() const;
+  RecordedProgress progress() const noexcept;
+  // Operations for which there was no place, because so many were running.
+  uint64_t omitted() const noexcept { return omitted_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class Record;
+  using Entry = Record::Entry;
+
+  struct Latest {
+    std::atomic<uint64_t> enqueued{0};
+    std::atomic<uint64_t> started{0};
+    std::atomic<uint64_t> completed{0};
+  };
+
+  Entry* claim(uint64_t& id) noexcept;
+  static bool read_entry(const Entry& entry, RecordedOperation& operation) noexcept;
+
+  const size_t capacity_;
+  const std::unique_ptr<Entry[]> entries_;
+  std::atomic<uint64_t> next_{0};
+  std::atomic<uint64_t> omitted_{0};
+  Latest latest_;
+};
+
+}  // namespace dsc

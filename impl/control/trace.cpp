@@ -1,0 +1,232 @@
+#include "control/trace.hpp"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/json.hpp"
+#include "bootstrap/hash.hpp"
+#include "control/group.hpp"
+#include "control/recorder.hpp"
+#include "control/world.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+// Places ticks in the world's time.
+class Clock {
+ public:
+  Clock() {
+    timespec time{};
+    clock_gettime(CLOCK_REALTIME, &time);
+    unix_ns = time.tv_sec * kNsPerSecond + time.tv_nsec;
+    monotonic_ns = now_ns();
+  }
+  int64_t unix_ns_of(int64_t ticks) const noexcept { return scale_.ns_of(ticks) + unix_ns - monotonic_ns; }
+
+  int64_t unix_ns;
+  int64_t monotonic_ns;
+
+ private:
+  const TickScale scale_ = tick_scale();
+};
+
+struct Entry {
+  const Group* group;
+  RecordedOperation operation;
+};
+
+std::string hex64(uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string version_text(uint32_t version) {
+  return "libdsc " + std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff) + "." +
+         std::to_string(version & 0xff);
+}
+
+bool is_message(const RecordedCall& call) noexcept {
+  return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
+}
+
+// c10d writes the ranks as text.
+std::string rank_list_text(const Group& group) {
+  std::string text = "[";
+  for (const int32_t rank : group.world_ranks()) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
+  return text + "]";
+}
+
+void field(JsonWriter& json, const char* name, int64_t value) {
+  json.key(name);
+  json.integer(value);
+}
+
+void field(JsonWriter& json, const char* name, const std::string& value) {
+  json.key(name);
+  json.text(value);
+}
+
+void field_or_null(JsonWriter& json, const char* name, const char* value) {
+  json.key(name);
+  value ? json.text(value) : json.null();
+}
+
+void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value) {
+  json.key(name);
+  known ? json.integer(value) : json.null();
+}
+
+void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& groups) {
+  json.key("pg_config");
+  json.begin_object();
+  for (const auto& group : groups) {
+    json.key(std::to_string(group->id()));
+    json.begin_object();
+    field(json, "name", group->name());
+    field(json, "desc", group->name());
+    field(json, "ranks", rank_list_text(*group));
+    json.end_object();
+  }
+  json.end_object();
+  json.key("pg_status");
+  json.begin_object();
+  for (const auto& group : groups) {
+    const RecordedProgress progress = group->recorder().progress();
+    json.key(std::to_string(group->id()));
+    json.begin_object();
+    field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
+    field(json, "last_started_collective", static_cast<int64_t>(progress.started));
+    field(json, "last_completed_collective", static_cast<int64_t>(progress.completed));
+    field(json, "omitted", static_cast<int64_t>(group->recorder().omitted()));
+    json.end_object();
+  }
+  json.end_object();
+}
+
+// One tensor's sizes and types; none where this rank has no such buffer.
+void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, size_t bytes, OpKind never) {
+  const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
+  const bool has_one = call.dtype != 0 && (bytes > 0 || (empty && call.kind != never));
+  const size_t element = call.dtype != 0 ? dtype_bytes(call.dtype) : 1;
+  json.key(std::string(side) + "_sizes");
+  json.begin_array();
+  if (has_one) {
+    json.begin_array();
+    json.integer(static_cast<int64_t>(bytes / element));
+    json.end_array();
+  }
+  json.end_array();
+  json.key(std::string(side) + "_dtypes");
+  json.begin_array();
+  if (has_one) json.text(dtype_name(call.dtype));
+  json.end_array();
+}
+
+void write_times(JsonWriter& json, const RecordedOperation& operation, const Clock& clock) {
+  const auto time = [&](const char* name, int64_t ticks) {
+    field_or_null(json, name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
+  };
+  const bool completed = operation.ended != 0 && operation.result == DSC_OK;
+  const bool failed = operation.ended != 0 && operation.result != DSC_OK;
+  time("time_created_ns", operation.created);
+  time("time_discovered_started_ns", operation.started);
+  time("time_met_ns", operation.met);
+  time("time_discovered_completed_ns", completed ? operation.ended : 0);
+  time("time_failed_ns", failed ? operation.ended : 0);
+  json.key("duration_ms");
+  if (completed)
+    json.number(static_cast<double>(ticks_to_ns(operation.ended - operation.started)) / kNsPerMs, 6);
+  else
+    json.null();
+  field(json, "timeout_ms", operation.call.timeout_ms);
+  field(json, "state", completed ? "completed" : operation.started != 0 ? "started" : "scheduled");
+  json.key("retired");
+  json.boolean(operation.ended != 0);
+}
+
+void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const Clock& clock) {
+  const RecordedOperation& operation = entry.operation;
+  const RecordedCall& call = operation.call;
+  const bool message = is_message(call);
+  const auto sequence = static_cast<int64_t>(call.sequence);
+  json.begin_object();
+  field(json, "record_id", static_cast<int64_t>(record_id));
+  field(json, "pg_id", std::to_string(entry.group->id()));
+  json.key("process_group");
+  json.begin_array();
+  json.text(entry.group->name());
+  json.text(entry.group->name());
+  json.end_array();
+  field(json, "collective_seq_id", message ? 0 : sequence);
+  field(json, "p2p_seq_id", message ? sequence : 0);
+  field(json, "op_id", static_cast<int64_t>(operation.id));
+  json.key("is_p2p");
+  json.boolean(message);
+  field(json, "profiling_name", std::string("dsc:") + op_kind_name(call.kind));
+  write_buffer(json, "input", call, call.send_bytes, OpKind::kRecv);
+  write_buffer(json, "output", call, call.recv_bytes, OpKind::kSend);
+  write_times(json, operation, clock);
+  json.key("frames");
+  json.begin_array();
+  json.end_array();
+  field_or_null(json, "reduce_op", call.op != 0 ? op_name(call.op) : nullptr);
+  field_or_null(json, "root", !message && call.root >= 0, call.root);
+  field_or_null(json, "peer", message, call.root);
+  field(json, "bytes", static_cast<int64_t>(std::max(call.send_bytes, call.recv_bytes)));
+  field_or_null(json, "algorithm", algorithm_name(operation.algorithm));
+  field_or_null(json, "result", operation.ended != 0 ? result_name(operation.result) : nullptr);
+  json.end_object();
+}
+
+std::vector<Entry> read_entries(const std::vector<std::shared_ptr<Group>>& groups) {
+  std::vector<Entry> entries;
+  for (const auto& group : groups)
+    for (RecordedOperation& operation : group->recorder().read()) entries.push_back({group.get(), operation});
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return a.operation.created < b.operation.created; });
+  return entries;
+}
+
+}  // namespace
+
+std::string trace_text(const World& world, const std::vector<std::shared_ptr<Group>>& groups,
+                       const std::string& reason) {
+  const Member& self = world.members()[static_cast<size_t>(world.rank())];
+  const std::vector<Entry> entries = read_entries(groups);
+  const Clock clock;
+  JsonWriter json;
+  json.begin_object();
+  field(json, "version", "2.4");
+  field(json, "library", version_text(world.library_version()));
+  field(json, "rank", world.rank());
+  field(json, "world_size", world.size());
+  field(json, "pid", getpid());
+  field(json, "host", hex64(fnv1a(self.host)));
+  field(json, "job", hex(world.nonce()));
+  field(json, "reason", reason);
+  json.key("clock");
+  json.begin_object();
+  field(json, "dump_ns", clock.unix_ns);
+  field(json, "monotonic_ns", clock.monotonic_ns);
+  json.end_object();
+  write_groups(json, groups);
+  json.key("entries");
+  json.begin_array();
+  for (size_t i = 0; i < entries.size(); ++i) write_entry(json, entries[i], i, clock);
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+std::string trace_path(const std::string& folder, int rank) {
+  return folder + "/dsc_trace_rank_" + std::to_string(rank) + ".json";
+}
+
+}  // namespace dsc

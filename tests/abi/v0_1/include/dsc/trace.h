@@ -1,0 +1,68 @@
+/**
+ * @file trace.h
+ * @brief The flight recorder: what the last operations of every group were, and how far they came.
+ *
+ * Each group records its last 2,000 operations, always. DSC_TRACE_BUFFER_SIZE sets another number, 0 none. A
+ * trace is JSON with the field names of PyTorch's flight recorder; docs/tracing.md describes it.
+ *
+ * With the environment variable DSC_TRACE_DIR, set when the world is made, every rank writes its trace to
+ * DSC_TRACE_DIR/dsc_trace_rank_<rank>.json by itself when one of its groups fails, whether or not it makes
+ * any call then.
+ */
+#ifndef DSC_TRACE_H
+#define DSC_TRACE_H
+
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @brief Writes this rank's trace of all groups of the communicator's world to a file.
+ * @param[in] comm communicator; may have failed, and another thread may be inside a call on it
+ * @param[in] path the file, which is replaced as a whole; its folder is made where it is missing. NULL:
+ * DSC_TRACE_DIR/dsc_trace_rank_<rank>.json, with the rank in the world
+ *
+ * The file is readable by its owner only (0600). Collective: no. Blocking: for the file system only. Threads:
+ * any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the world was
+ * made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path);
+
+/**
+ * @brief Gives this rank's trace of all groups of the communicator's world as text.
+ * @param[in] comm communicator; may have failed, and another thread may be inside a call on it
+ * @param[out] text receives the trace, ended by a zero, when it fits; otherwise it is left alone. May be NULL
+ * when capacity is 0
+ * @param[in] capacity size of text in bytes
+ * @param[out] bytes what the trace needs, with its zero: when it is more than capacity, call again with more
+ * room. The next trace may be longer
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal handlers.
+ *
+ * A thread of the library writes them soon, whatever the other threads are stuck in. Async-signal-safe.
+ *
+ * Collective: no. Blocking: no. Threads: any, and signal handlers.
+ * @return DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made with
+ * DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may not be written in a
+ * signal handler
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_trace_dump_request(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_TRACE_H */
