@@ -109,7 +109,7 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
     return {};
   }
   told_.store(true);
-  group_->look_at_failure();
+  group_->tell_failure();
   Failure failure;
   failure.code = operation.failure().code;
   call_out([&] {
@@ -192,6 +192,7 @@ void HostComm::abort() noexcept {
 void HostComm::revoke(const Failure& cause) noexcept {
   told_.store(true);  // the caller knows why
   group_->revoke(cause);
+  group_->tell_failure();
   MutexLock lock(channels_mutex_);
   for (const auto& known : channels_)
     if (const auto channel = known.lock()) channel->revoke(cause);
@@ -209,6 +210,7 @@ void HostComm::leave() noexcept {
     cause.text =
         group_->describe_member(rank()) + " destroyed the communicator while operations were running";
     group_->revoke(cause);
+    group_->tell_failure();
   }
   group_->leave();
   MutexLock lock(channels_mutex_);

@@ -125,16 +125,16 @@ std::string Group::describe_member(int member) const {
   return text;
 }
 
-void Group::revoke(const Failure& cause) noexcept {
-  write_failure(cause);
-  look_at_failure();
+void Group::tell_failure() noexcept {
+  failure_told_.store(true);
+  world_->on_failure(*this);
 }
 
 void Group::look_at_failure() noexcept {
-  if (revoked() && !failure_seen_.exchange(true)) world_->on_failure(*this);
+  if (revoked() && !failure_told_.load()) tell_failure();
 }
 
-void Group::write_failure(const Failure& cause) noexcept {
+void Group::revoke(const Failure& cause) noexcept {
   MutexLock lock(failure_mutex_);
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;

@@ -97,7 +97,9 @@ class Group : public std::enable_shared_from_this<Group> {
   // Sets the first cause for all members, unless there is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
-  // Tells the world of a failure, the first time that it is seen on this rank.
+  // Tells the world of the failure: whenever this rank's part of it has come further.
+  void tell_failure() noexcept;
+  // Tells it for a rank that makes no call.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state);
@@ -116,7 +118,6 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> world_ranks);
   void make_segment();
-  void write_failure(const Failure& cause) noexcept;
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
   FailureCell& failure_cell(int member) const noexcept {
@@ -141,7 +142,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int arrived_upto_ = 0;  // members below have arrived at tick_
 
   Recorder recorder_;
-  std::atomic<bool> failure_seen_{false};
+  std::atomic<bool> failure_told_{false};
   Mutex failure_mutex_;
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;
 };
