@@ -22,13 +22,6 @@ inline void check_dtype(int32_t dtype) {
   if (!is_dtype(dtype)) fail(DSC_ERR_INVALID_ARG, "dtype is %d, expected 1 (i8) to 13 (bool)", dtype);
 }
 
-inline void check_reduction(int32_t op, int32_t dtype) {
-  check_dtype(dtype);
-  if (!is_op(op)) fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor)", op);
-  if (const char* reason = op_unsupported_reason(op, dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(op), dtype_name(dtype), reason);
-}
-
 inline void check_rank(const char* name, int32_t rank, int32_t size) {
   if (rank < 0 || rank >= size) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d", name, rank, size - 1);
 }

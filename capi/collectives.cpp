@@ -5,6 +5,7 @@
 
 #include "base/guard.hpp"
 #include "checks.hpp"
+#include "comm/reduce_ops.hpp"
 #include "comm_call.hpp"
 
 namespace {
@@ -28,6 +29,21 @@ Call make_call(OpKind kind, const void* send, void* recv, size_t count, dsc_dtyp
   call.recv = recv;
   call.count = count;
   call.dtype = dtype;
+  return call;
+}
+
+void set_buffers(Call& call, const void* send, void* recv, size_t count) {
+  call.send = send;
+  call.recv = recv;
+  call.count = count;
+}
+
+// The call of a reduction, before its buffers are known; throws when the operation does not fit the type.
+Call make_reduction(const dsc::Comm& comm, OpKind kind, dsc_op_t op, dsc_dtype_t dtype) {
+  dsc::check_dtype(dtype);
+  Call call = make_call(kind, nullptr, nullptr, 0, dtype);
+  dsc::set_reduction(call, op);
+  call.nonfinite = comm.nonfinite->check_for(dtype);
   return call;
 }
 
@@ -59,14 +75,13 @@ dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* recv, size
   return dsc::guard(__func__, [&] {
     clear(work);
     CommCall inside(comm);
-    dsc::check_reduction(op, dtype);
+    Call call = make_reduction(*inside, OpKind::kAllReduce, op, dtype);
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
     dsc::check_buffer("send", send, bytes);
     dsc::check_buffer("recv", recv, bytes);
     if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
     dsc::check_stream(stream);
-    Call call = make_call(OpKind::kAllReduce, send, recv, count, dtype);
-    call.op = op;
+    set_buffers(call, send, recv, count);
     execute(*inside, call, work);
   });
 }
@@ -113,7 +128,7 @@ dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void* recv, 
   return dsc::guard(__func__, [&] {
     clear(work);
     CommCall inside(comm);
-    dsc::check_reduction(op, dtype);
+    Call call = make_reduction(*inside, OpKind::kReduceScatter, op, dtype);
     const size_t part = dsc::checked_bytes(count, dtype, 1);
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
     dsc::check_buffer("send", send, all);
@@ -121,8 +136,7 @@ dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void* recv, 
     check_in_place(recv, part, send, all, static_cast<size_t>(inside->rank()) * part,
                    "recv == send + rank x count");
     dsc::check_stream(stream);
-    Call call = make_call(OpKind::kReduceScatter, send, recv, count, dtype);
-    call.op = op;
+    set_buffers(call, send, recv, count);
     execute(*inside, call, work);
   });
 }
@@ -132,7 +146,7 @@ dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t c
   return dsc::guard(__func__, [&] {
     clear(work);
     CommCall inside(comm);
-    dsc::check_reduction(op, dtype);
+    Call call = make_reduction(*inside, OpKind::kReduce, op, dtype);
     dsc::check_rank("root", root, inside->size());
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
     const bool is_root = inside->rank() == root;
@@ -142,8 +156,7 @@ dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t c
       if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
     }
     dsc::check_stream(stream);
-    Call call = make_call(OpKind::kReduce, send, is_root ? recv : nullptr, count, dtype);
-    call.op = op;
+    set_buffers(call, send, is_root ? recv : nullptr, count);
     call.root = root;
     execute(*inside, call, work);
   });
@@ -236,7 +249,7 @@ dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv
   return dsc::guard(__func__, [&] {
     clear(work);
     CommCall inside(comm);
-    dsc::check_reduction(op, dtype);
+    Call call = make_reduction(*inside, OpKind::kReduceScatterV, op, dtype);
     const auto blocks = dsc::read_counts("counts", counts, inside->size(), dtype);
     const auto rank = static_cast<size_t>(inside->rank());
     const size_t bytes = dsc::dtype_bytes(dtype);
@@ -247,8 +260,7 @@ dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv
     check_in_place(recv, part, send, all, blocks->starts[rank] * bytes,
                    "recv == send + the counts of the ranks before");
     dsc::check_stream(stream);
-    Call call = make_call(OpKind::kReduceScatterV, send, recv, 0, dtype);
-    call.op = op;
+    set_buffers(call, send, recv, 0);
     agree_on_counts(call, *blocks);
     call.send_blocks = blocks;
     execute(*inside, call, work);

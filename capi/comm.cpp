@@ -1,6 +1,7 @@
 #include "dsc/comm.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -15,6 +16,10 @@ namespace {
 
 constexpr size_t kFirstGroupOptionsSize = 24;
 static_assert(sizeof(dsc_group_options_t) == kFirstGroupOptionsSize,
+              "no padding, and nothing but appended fields");
+
+constexpr size_t kFirstNonFiniteSize = 80;
+static_assert(sizeof(dsc_nonfinite_info_t) == kFirstNonFiniteSize,
               "no padding, and nothing but appended fields");
 
 dsc_group_options_t default_group_options() {
@@ -195,6 +200,32 @@ dsc_result_t dsc_comm_destroy(dsc_comm_t* comm) {
 
 dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(dsc::pin_comm(comm)->failure(), info); });
+}
+
+dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
+      dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
+    pinned->nonfinite->set_check(static_cast<dsc::NonFiniteCheck>(check));
+  });
+}
+
+dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);
+    dsc_nonfinite_info_t filled{};
+    dsc::write_sized(info, filled, kFirstNonFiniteSize, "info");  // a wrong size clears nothing
+    const dsc::NonFiniteTotals totals = pinned->nonfinite->totals(clear == 1);
+    filled.elements = totals.elements;
+    filled.operations = totals.operations;
+    filled.sequence = totals.sequence;
+    filled.index = totals.index;
+    filled.rank = totals.rank;
+    std::snprintf(filled.operation, sizeof filled.operation, "%s", totals.operation.c_str());
+    dsc::write_sized(info, filled, kFirstNonFiniteSize, "info");
+  });
 }
 
 dsc_result_t dsc_comm_stats(dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count) {

@@ -1,6 +1,7 @@
 #include "dsc/error.h"
 
 #include "base/guard.hpp"
+#include "control/call.hpp"
 #include "dtype/dtype.hpp"
 
 const char* dsc_result_name(dsc_result_t result) { return dsc::result_name(result); }
@@ -20,4 +21,7 @@ dsc_result_t dsc_dtype_bytes(dsc_dtype_t dtype, size_t* bytes) {
   });
 }
 
-const char* dsc_op_name(dsc_op_t op) { return dsc::is_op(op) ? dsc::op_name(op) : "unknown"; }
+const char* dsc_op_name(dsc_op_t op) {
+  if (op >= dsc::kUserOp) return "custom";
+  return dsc::is_op(op) ? dsc::op_name(op) : "unknown";
+}

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/nonfinite.hpp"
 #include "comm/work.hpp"
 #include "control/call.hpp"
 #include "control/failure.hpp"
@@ -83,6 +84,9 @@ class Comm {
       const char* reason) const = 0;           // any thread: of all groups of its world on this rank
   virtual std::string trace_path() const = 0;  // any thread: empty without a folder for traces
   virtual const WorldInfo& world_info() const noexcept;  // any thread
+
+  // Never null. A group that works for another one may share its ledger.
+  std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
   // Set while a call is inside: one thread at a time per communicator.
   std::atomic<bool> in_call{false};

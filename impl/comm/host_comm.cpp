@@ -102,13 +102,15 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
   running_.fetch_sub(1);
   const int64_t end = tick_now();
   operation.end(end, progress == Progress::kDone ? DSC_OK : operation.failure().code);
+  if (operation.found().count > 0)
+    nonfinite->add(operation.call().kind, operation.sequence(), operation.found());
   if (progress == Progress::kDone) {
     const int64_t met = operation.met_ticks();
     stats_.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
                ticks_to_ns(end - met));
     return {};
   }
-  told_.store(true);
+  if (operation.failure().code != DSC_ERR_NONFINITE) told_.store(true);
   group_->tell_failure();
   Failure failure;
   failure.code = operation.failure().code;
@@ -143,22 +145,48 @@ Record HostComm::record_locally(const Call& call, const Transfer& transfer, int6
   return record;
 }
 
-// A group of one: the arguments mean the same, and nobody is asked.
-void HostComm::run_locally(const Call& call) {
+void HostComm::move_locally(const Call& call, const Transfer& transfer, Failure& failure) {
+  if (!transfer.reduces()) {
+    if (transfer.pattern != Pattern::kNothing && call.send != call.recv)
+      copy(call.recv, call.send, transfer.send_bytes, false);
+    return;
+  }
+  const void* source = call.send;
+  void* target = call.recv;
+  NonFinite found;
+  const bool checks = call.nonfinite != NonFiniteCheck::kOff;
+  if (source != target || call.prescale != 1 || checks)
+    reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);
+  if (found.count == 0) return;
+  nonfinite->add(call.kind, local_operations_, found);
+  if (call.nonfinite != NonFiniteCheck::kFail) return;
+  failure.code = DSC_ERR_NONFINITE;
+  failure.index = found.index;
+  failure.text = describe_found(found);
+}
+
+// A group of one: the arguments mean the same, and nobody is asked. As with more ranks, code of the caller's
+// that fails ends the communicator.
+Failure HostComm::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
   Record record = record_locally(call, transfer, start);
-  if (transfer.reduces()) {
-    const void* source = call.send;
-    void* target = call.recv;
-    if (source != target || call.prescale != 1)
-      reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest);
-  } else if (transfer.pattern != Pattern::kNothing && call.send != call.recv) {
-    copy(call.recv, call.send, transfer.send_bytes, false);
-  }
+  Failure failure;
+  capture([&] { move_locally(call, transfer, failure); },
+          [&](dsc_result_t code, const char* text) {
+            failure.code = code;
+            failure.text = text;
+          });
   const int64_t end = tick_now();
-  record.end(end, DSC_OK);
-  stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
+  record.end(end, failure.code);
+  if (failure.code == DSC_OK) {
+    stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
+    return failure;
+  }
+  failure.rank = 0;
+  failure.operation = op_kind_name(call.kind);
+  if (failure.code == DSC_ERR_CALLBACK) revoke(failure);
+  return failure;
 }
 
 bool HostComm::is_alone() const noexcept {
@@ -166,16 +194,14 @@ bool HostComm::is_alone() const noexcept {
 }
 
 void HostComm::run(const Call& call) {
-  if (is_alone()) return run_locally(call);
-  const Failure failure = lane_for(call).run(call);
+  const Failure failure = is_alone() ? run_locally(call) : lane_for(call).run(call);
   if (failure.code != DSC_OK) throw Error(failure.code, failure.text.c_str());
 }
 
 std::shared_ptr<Work> HostComm::start(const Call& call) {
   if (!is_alone()) return lane_for(call).start(call);
   const auto work = std::make_shared<HostWork>(share(), collectives_);
-  run_locally(call);
-  work->complete({});
+  work->complete(run_locally(call));
   return work;
 }
 

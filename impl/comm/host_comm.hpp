@@ -76,7 +76,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   bool is_alone() const noexcept;
   Lane& lane_for(const Call& call);
   std::string describe_failure(const Operation& operation, const Failure& failure) const;
-  void run_locally(const Call& call);
+  Failure run_locally(const Call& call);
+  void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
                                 const std::string& note);

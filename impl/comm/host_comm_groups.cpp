@@ -105,6 +105,7 @@ std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std:
   if (!group) return nullptr;
   auto child = std::make_shared<HostComm>(group, options.timeout_ms > 0 ? options.timeout_ms : timeout_ms());
   child->set_world_info(info_);
+  child->nonfinite->set_check(nonfinite->check());
   return child;
 }
 

@@ -73,11 +73,13 @@ CallFields fields_of(const Call& call) noexcept {
   CallFields fields{};
   fields.count = call.count;
   fields.tag = call.tag;
+  fields.op_id = call.op_id;
   fields.prescale = call.prescale;
   fields.dtype = call.dtype;
   fields.op = call.op;
   fields.root = call.root;
   fields.kind = static_cast<uint8_t>(call.kind);
+  fields.nonfinite = static_cast<uint8_t>(call.nonfinite);
   return fields;
 }
 
@@ -97,10 +99,12 @@ uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) 
   uint64_t hash = mix(group + 0x9e3779b97f4a7c15u, sequence);
   hash = mix(hash, call.count);
   hash = mix(hash, call.tag);
+  hash = mix(hash, call.op_id);
   hash = mix(hash, prescale);
   hash = mix(hash,
              static_cast<uint64_t>(static_cast<uint32_t>(call.dtype)) << 32 | static_cast<uint32_t>(call.op));
-  return mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 8 | call.kind);
+  return mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 16 |
+                       uint64_t{call.nonfinite} << 8 | call.kind);
 }
 
 uint64_t hash_of(const BlockList& blocks) noexcept {
@@ -112,7 +116,8 @@ uint64_t hash_of(const BlockList& blocks) noexcept {
 std::string describe(const CallFields& call, const char* note) {
   std::string inside;
   const auto add = [&inside](const std::string& word) { inside += (inside.empty() ? "" : ", ") + word; };
-  if (call.op != 0) add(op_name(call.op));
+  if (call.op != 0)
+    add(call.op == kUserOp ? "user operation " + std::to_string(call.op_id) : op_name(call.op));
   if (call.root >= 0) {
     const auto kind = static_cast<OpKind>(call.kind);
     add((kind == OpKind::kSend   ? "to "
@@ -130,6 +135,9 @@ std::string describe(const CallFields& call, const char* note) {
     std::snprintf(text, sizeof text, "inputs times %.17g", call.prescale);
     add(text);
   }
+  if (call.nonfinite != 0)
+    add(call.nonfinite == static_cast<uint8_t>(NonFiniteCheck::kCount) ? "non-finite inputs are counted"
+                                                                       : "non-finite inputs are errors");
   if (note && note[0] != 0) add(note);
   return std::string(op_kind_name(static_cast<OpKind>(call.kind))) + "(" + inside + ")";
 }

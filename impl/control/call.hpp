@@ -37,6 +37,13 @@ enum class OpKind : uint8_t {
 
 const char* op_kind_name(OpKind kind) noexcept;
 
+struct UserOp;
+
+inline constexpr int32_t kUserOp = 1000;  // code of the caller's
+
+// What happens when an input of a reduction is a NaN or infinite.
+enum class NonFiniteCheck : uint8_t { kOff = 0, kCount = 1, kFail = 2 };
+
 // Blocks of different lengths, packed one after another in the order of the members.
 struct BlockList {
   explicit BlockList(std::vector<size_t> lengths);  // elements
@@ -55,10 +62,13 @@ struct Call {
   int32_t root = -1;  // root, or the peer of a message; -1 where there is none
   const void* send = nullptr;
   void* recv = nullptr;
-  size_t count = 0;                              // elements, per rank where the operation has parts
-  double prescale = 1;                           // every input is multiplied by it as it is read
-  uint64_t tag = 0;                              // further value that must agree; 0 where there is none
-  int32_t timeout_ms = 0;                        // 0: the communicator's
+  size_t count = 0;        // elements, per rank where the operation has parts
+  double prescale = 1;     // every input is multiplied by it as it is read
+  uint64_t tag = 0;        // further value that must agree; 0 where there is none
+  int32_t timeout_ms = 0;  // 0: the communicator's
+  NonFiniteCheck nonfinite = NonFiniteCheck::kOff;
+  std::shared_ptr<const UserOp> user;            // with op kUserOp
+  uint64_t op_id = 0;                            // the caller's number of it
   std::shared_ptr<const BlockList> send_blocks;  // of operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
   char note[40] = {};  // shown in the text of a mismatch, not compared

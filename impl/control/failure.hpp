@@ -16,6 +16,7 @@ struct Failure {
   uint64_t group = 0;
   uint64_t sequence = 0;  // operation number in the group, from 1; 0: none
   int64_t elapsed_ns = 0;
+  uint64_t index = 0;  // element that is not finite, with NONFINITE
   bool revoked = false;
   std::string operation;
   std::string text;

@@ -33,13 +33,15 @@ struct alignas(kLine) ProcessPage {
 struct CallFields {
   uint64_t count;
   uint64_t tag;
+  uint64_t op_id;
   double prescale;
   int32_t dtype;
   int32_t op;
   int32_t root;
   uint8_t kind;
   uint8_t has_payload;  // the first part of the data stands in the stage already
-  uint8_t unused[2];
+  uint8_t nonfinite;
+  uint8_t unused;
 };
 
 // A buffer that others reach: a segment of the world's memory and a place in it. Segment 0: private memory.
@@ -57,6 +59,9 @@ struct alignas(kLine) Slot {
   alignas(kLine) SharedPlace recv;
   uint64_t sequence;
   char note[40];
+  uint64_t nonfinite_count;  // among the inputs that this rank has read
+  uint64_t nonfinite_index;
+  int64_t nonfinite_rank;
 };
 
 // Shared counters of one tick, written by all ranks; they lie with member 0. Each word carries the tick it

@@ -176,7 +176,7 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   json.key("frames");
   json.begin_array();
   json.end_array();
-  field_or_null(json, "reduce_op", call.op != 0 ? op_name(call.op) : nullptr);
+  field_or_null(json, "reduce_op", call.op == 0 ? nullptr : call.op == kUserOp ? "custom" : op_name(call.op));
   field_or_null(json, "root", !message && call.root >= 0, call.root);
   field_or_null(json, "peer", message, call.root);
   field(json, "bytes", static_cast<int64_t>(std::max(call.send_bytes, call.recv_bytes)));

@@ -32,17 +32,47 @@ Progress Collective::step() {
       if (!choose_path()) return leave();
       phase_ = Phase::kMoving;
       [[fallthrough]];
-    case Phase::kMoving: {
-      if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
-      const Progress progress = std::holds_alternative<Staged>(mover_) ? std::get<Staged>(mover_).step()
-                                                                       : std::get<ZeroCopy>(mover_).step();
-      if (progress == Progress::kFailed) return leave();
-      return progress == Progress::kPending ? pending() : progress;
-    }
+    case Phase::kMoving:
+      if (const Progress progress = move(); progress != Progress::kDone) return progress;
+      if (call_.nonfinite == NonFiniteCheck::kOff || transfer_.pattern == Pattern::kNothing)
+        return Progress::kDone;
+      show_found();
+      phase_ = Phase::kComparing;
+      [[fallthrough]];
+    case Phase::kComparing:
+      return group_.all_arrived() ? compare_found() : pending();
     case Phase::kLeaving:
       return leave();
   }
   return Progress::kFailed;
+}
+
+Progress Collective::move() {
+  if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
+  const Progress progress = std::holds_alternative<Staged>(mover_) ? std::get<Staged>(mover_).step()
+                                                                   : std::get<ZeroCopy>(mover_).step();
+  if (progress == Progress::kFailed) return leave();
+  return progress == Progress::kPending ? pending() : progress;
+}
+
+// Each rank has read a part of the inputs; one more meeting, and all know what all have found.
+void Collective::show_found() noexcept {
+  Slot& slot = group_.next_slot();
+  slot.nonfinite_count = found_.count;
+  slot.nonfinite_index = found_.index;
+  slot.nonfinite_rank = found_.source;
+  group_.arrive();
+}
+
+Progress Collective::compare_found() {
+  found_ = {};
+  for (int member = 0; member < group_.size(); ++member) {
+    const Slot& slot = group_.slot(member, group_.tick());
+    const NonFinite part{slot.nonfinite_count, static_cast<int>(slot.nonfinite_rank), slot.nonfinite_index};
+    found_.add(part, 0);
+  }
+  if (call_.nonfinite != NonFiniteCheck::kFail || found_.count == 0) return Progress::kDone;
+  return fail_nonfinite();
 }
 
 void Collective::show_up() {
@@ -135,17 +165,18 @@ bool Collective::verify_blocks() {
 // False when a member gave up before all had arrived: then nobody moves anything.
 bool Collective::choose_path() {
   if (transfer_.pattern == Pattern::kNothing) return true;
+  NonFinite* const found = call_.nonfinite != NonFiniteCheck::kOff ? &found_ : nullptr;
   if (ZeroCopy::possible(group_, transfer_)) {
     if (!settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kRunning))
       return false;
-    mover_.emplace<ZeroCopy>(group_, transfer_);
+    mover_.emplace<ZeroCopy>(group_, transfer_, found);
     move_by(Algorithm::kZeroCopy);
     return true;
   }
   bool all_shown = true;
   for (int member = 0; member < group_.size(); ++member)
     all_shown = all_shown && group_.slot(member, group_.tick()).call.has_payload != 0;
-  move_by(mover_.emplace<Staged>(group_, transfer_, all_shown).algorithm());
+  move_by(mover_.emplace<Staged>(group_, transfer_, all_shown, found).algorithm());
   return true;
 }
 

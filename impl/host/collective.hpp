@@ -24,13 +24,16 @@ class Collective final : public Operation {
   std::vector<int32_t> missing() const override;
 
  private:
-  enum class Phase { kQueued, kArriving, kMoving, kLeaving };
+  enum class Phase { kQueued, kArriving, kMoving, kComparing, kLeaving };
 
   void show_up();
   void expose_buffers(Slot& slot);
   bool verify();
   bool verify_blocks();
   bool choose_path();
+  Progress move();
+  void show_found() noexcept;
+  Progress compare_found();
   Progress pending();
   Progress leave();
 

@@ -26,6 +26,12 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+std::string describe_found(const NonFinite& found) {
+  return "the input of rank " + std::to_string(found.source) + " is a NaN or infinite at element " +
+         std::to_string(found.index) + "; " + std::to_string(found.count) +
+         (found.count == 1 ? " element of all inputs is" : " elements of all inputs are");
+}
+
 std::string describe_difference(const std::vector<std::string>& calls) {
   std::vector<std::string> kinds;
   for (const std::string& call : calls)
@@ -86,6 +92,21 @@ Progress Operation::fail_with_cause() noexcept {
     failure_.sequence = sequence_;
     failure_.operation = op_kind_name(call_.kind);
     failure_.elapsed_ns = elapsed_ns();
+  });
+  return Progress::kFailed;
+}
+
+Progress Operation::fail_nonfinite() noexcept {
+  failure_.code = DSC_ERR_NONFINITE;
+  failure_.rank = found_.source;
+  failure_.index = found_.index;
+  failure_.group = group_.id();
+  failure_.sequence = sequence_;
+  failure_.elapsed_ns = elapsed_ns();
+  call_out([&] {
+    failure_.ranks = {found_.source};
+    failure_.operation = op_kind_name(call_.kind);
+    failure_.text = describe_found(found_);
   });
   return Progress::kFailed;
 }

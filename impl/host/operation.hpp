@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "control/failure.hpp"
 #include "control/group.hpp"
+#include "dtype/reduce.hpp"
 
 namespace dsc {
 
@@ -50,6 +51,7 @@ class Operation {
   }
   int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived; 0: not yet
   size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
+  const NonFinite& found() const noexcept { return found_; }  // inputs of all ranks, if the call asked
 
  protected:
   // Members that this operation waits for.
@@ -59,6 +61,8 @@ class Operation {
   void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
   // Ends this operation with the group's first cause.
   Progress fail_with_cause() noexcept;
+  // Ends this operation alone: all ranks come to the same end, and the group goes on.
+  Progress fail_nonfinite() noexcept;
   // Fails the group because the code that drives this operation threw.
   friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
 
@@ -75,6 +79,7 @@ class Operation {
   Group& group_;
   const Call call_;
   const uint64_t sequence_;
+  NonFinite found_;
 
  private:
   void inspect_clock();
@@ -93,6 +98,8 @@ class Operation {
 
 // "rank 1: broadcast(root 0, f32, 1000), ranks 0, 2: all_reduce(sum, f32, 1000)"
 std::string describe_difference(const std::vector<std::string>& calls);
+// "the input of rank 2 is a NaN or infinite at element 17; 5 elements of all inputs are"
+std::string describe_found(const NonFinite& found);
 std::string list_ranks(const std::vector<int32_t>& ranks);
 
 }  // namespace dsc

@@ -25,13 +25,15 @@ size_t Staged::part_elements(const Transfer& transfer, const Geometry& geometry)
   return std::min(transfer.longest, whole);
 }
 
-Staged::Staged(Group& group, const Transfer& transfer, bool shown)
+Staged::Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found)
     : group_(group),
       transfer_(transfer),
       part_(part_elements(transfer, group.geometry())),
       claimed_((transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce) &&
                transfer.size > 2 &&
                transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size) > kDirectBytes),
+      // Where every rank reduces everything, one of them tells.
+      found_(claimed_ || transfer.pattern != Pattern::kAllReduce || transfer.rank == 0 ? found : nullptr),
       phase_(shown ? Phase::kMeet : Phase::kShow) {}
 
 // Elements of a block from `first` on that fit into one part.
@@ -98,7 +100,9 @@ void Staged::show(size_t first) {
   group_.arrive();
 }
 
-void Staged::reduce_stages(size_t stage_offset, size_t elements, void* target, const void* own) const {
+// `index` is where the elements stand in the send buffers.
+void Staged::reduce_stages(size_t stage_offset, size_t elements, size_t index, void* target,
+                           const void* own) const {
   constexpr int kInline = 16;
   std::array<const void*, kInline> few;
   std::vector<const void*> many;
@@ -108,7 +112,9 @@ void Staged::reduce_stages(size_t stage_offset, size_t elements, void* target, c
     sources[member] = group_.stage(member, tick_) + transfer_.bytes_of(stage_offset);
   // This rank's own part is read where it came from: it is as near, and its stage stays the others'.
   if (own) sources[transfer_.rank] = own;
-  reduce(transfer_.reduce, sources, transfer_.size, &target, 1, elements);
+  NonFinite found;
+  reduce(transfer_.reduce, sources, transfer_.size, &target, 1, elements, found_ ? &found : nullptr);
+  if (found_) found_->add(found, index);
 }
 
 void Staged::move_directly() {
@@ -117,7 +123,8 @@ void Staged::move_directly() {
     const Block own = transfer_.incoming(transfer_.rank);
     const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * part_ : 0;
     if (const size_t length = share(own.count, first_, part_); length > 0)
-      reduce_stages(offset, length, transfer_.recv_at(first_), transfer_.send_at(own.from + first_));
+      reduce_stages(offset, length, own.from + first_, transfer_.recv_at(first_),
+                    transfer_.send_at(own.from + first_));
     return;
   }
   for (int sender = 0; sender < transfer_.size; ++sender)
@@ -145,7 +152,7 @@ void Staged::work_on_chunks() {
     const uint64_t chunk = claim_chunk(record.claim, tick_, chunks_);
     if (chunk == kNoChunk) break;
     const size_t start = chunk * chunk_;
-    reduce_stages(start, std::min(chunk_, elements() - start),
+    reduce_stages(start, std::min(chunk_, elements() - start), first_ + start,
                   group_.result_stage(tick_) + transfer_.bytes_of(start), transfer_.send_at(first_ + start));
     ++finished;
   }

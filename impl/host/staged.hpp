@@ -10,7 +10,8 @@ namespace dsc {
 class Staged {
  public:
   // `shown`: the first part stands in the stage of the current tick on all members.
-  Staged(Group& group, const Transfer& transfer, bool shown);
+  // `found`, if not null, learns of the inputs that are not finite.
+  Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found);
 
   // Puts the first part of this rank's data into a stage.
   static void fill_first(const Transfer& transfer, const Geometry& geometry, std::byte* stage);
@@ -27,7 +28,7 @@ class Staged {
   size_t elements() const noexcept;
   void move_directly();
   void copy_block(int sender);
-  void reduce_stages(size_t stage_offset, size_t elements, void* target, const void* own) const;
+  void reduce_stages(size_t stage_offset, size_t elements, size_t index, void* target, const void* own) const;
   void work_on_chunks();
   void show(size_t first);
 
@@ -39,6 +40,7 @@ class Staged {
   uint64_t tick_ = 0;  // at which the current part was met
   size_t chunk_ = 0;   // elements of a claimed chunk
   uint64_t chunks_ = 0;
+  NonFinite* const found_;
   Phase phase_;
 };
 

@@ -70,7 +70,8 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       recv(static_cast<std::byte*>(call.recv)),
       send_blocks(call.send_blocks.get()),
       recv_blocks(call.recv_blocks.get()),
-      reduce{call.dtype, call.op, call.op == DSC_OP_AVG ? size_in : 1, call.prescale, false} {
+      reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
+             call.prescale, false,   call.user.get()} {
   if (pattern == Pattern::kNothing) return;
   if (sends(rank)) send_bytes = bytes_of(send_elements(rank));
   if (!receives(rank)) return;

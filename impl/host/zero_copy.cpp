@@ -66,7 +66,8 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   return true;
 }
 
-ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer) : group_(group), transfer_(transfer) {
+ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found)
+    : group_(group), transfer_(transfer), found_(found) {
   find_buffers();
   const auto members = static_cast<size_t>(transfer.size);
   from_.resize(members);
@@ -177,13 +178,17 @@ Progress ZeroCopy::reduce_piece() {
 }
 
 void ZeroCopy::reduce_elements(size_t first, size_t elements) {
-  const size_t offset = transfer_.bytes_of(transfer_.incoming(transfer_.rank).from + first);
+  const size_t index = transfer_.incoming(transfer_.rank).from + first;
+  const size_t offset = transfer_.bytes_of(index);
   for (size_t member = 0; member < sources_.size(); ++member)
     from_[member] = static_cast<const std::byte*>(sources_[member]) + offset;
   for (size_t i = 0; i < targets_.size(); ++i)
     to_[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
   if (!shared_out_) to_.assign(1, transfer_.recv_at(first));
-  reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), static_cast<int>(to_.size()), elements);
+  NonFinite found;
+  reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), static_cast<int>(to_.size()), elements,
+         found_ ? &found : nullptr);
+  if (found_) found_->add(found, index);
 }
 
 bool Departure::others_work(bool& only_strangers) const noexcept {

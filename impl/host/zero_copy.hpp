@@ -56,7 +56,8 @@ class ZeroCopy {
   // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  ZeroCopy(Group& group, const Transfer& transfer);
+  // `found`, if not null, learns of the inputs that are not finite.
+  ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found);
 
   Progress step();
 
@@ -73,6 +74,7 @@ class ZeroCopy {
 
   Group& group_;
   Transfer transfer_;
+  NonFinite* const found_;
   std::shared_ptr<Allocation> send_memory_;
   std::shared_ptr<Allocation> recv_memory_;
   std::vector<const void*> sources_;  // each member's send buffer

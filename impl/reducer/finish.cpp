@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 #include "reducer/settle.hpp"
 
@@ -58,9 +59,10 @@ void Reducer::finish() {
     }
     fail_incomplete(absent, launched, failure);
   }
-  end_complete();
+  const Failure nonfinite = end_complete();
   end_iteration();
   guard.done();
+  if (nonfinite.code != DSC_OK) fail(nonfinite.code, "%s", nonfinite.text.c_str());
 }
 
 // From here on marks are refused; those that run are waited for.
@@ -111,16 +113,43 @@ std::string Reducer::name_list(std::span<const size_t> indices) const {
   return text;
 }
 
-// Gradients are written when every bucket is known to be good: all of them or none.
-void Reducer::end_complete() {
+// Gradients are written when every bucket is known to be good: all of them or none. One that is not finite is
+// a failure of this iteration on all ranks, and returned; any other failure is thrown.
+Failure Reducer::end_complete() {
   // Those that run come first: their failures say more than the refusal of one that could not start.
   const size_t running = launched();
   const Deadline never = Deadline::never();  // every operation has a deadline of its own
-  for (size_t b = 0; b < running; ++b) buckets_[b].work->wait(never);
+  Failure nonfinite;
+  const auto wait = [&](size_t b) {
+    settle(*buckets_[b].work, never);
+    Failure failure = buckets_[b].work->failure();
+    if (failure.code == DSC_OK) return;
+    if (failure.code != DSC_ERR_NONFINITE) throw Error(failure.code, failure.text.c_str());
+    if (nonfinite.code != DSC_OK) return;
+    failure.text = describe_nonfinite(b, failure);
+    nonfinite = std::move(failure);
+  };
+  for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready();
-  for (size_t b = running; b < buckets_.size(); ++b) buckets_[b].work->wait(never);
+  for (size_t b = running; b < buckets_.size(); ++b) wait(b);
+  if (nonfinite.code != DSC_OK) return nonfinite;
   for (const Param& param : params_)
     if (param.result && param.bytes > 0) std::memcpy(param.result, param.view, param.bytes);
+  return {};
+}
+
+std::string Reducer::describe_nonfinite(size_t bucket, const Failure& failure) const {
+  const std::byte* const at = arena_.get() + layout_.buckets[bucket].offset +
+                              failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const Param& param = params_[i];
+    if (param.bucket != bucket || at < param.view || at >= param.view + param.bytes) continue;
+    return "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +
+           " is a NaN or infinite at element " +
+           std::to_string(static_cast<size_t>(at - param.view) / dtype_bytes(param.dtype)) +
+           "; no gradient was written";
+  }
+  return failure.text;
 }
 
 // Tells the other ranks, in the order of the buckets, that this rank goes no further than `launched`. If they

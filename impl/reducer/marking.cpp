@@ -145,7 +145,9 @@ void Reducer::become_ready(const Param& param) {
 void Reducer::launch_ready() {
   const MutexLock lock(launch_mutex_);
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
-    buckets_[launched_].work = group_->start(buckets_[launched_].call);
+    Bucket& bucket = buckets_[launched_];
+    bucket.call.nonfinite = group_->nonfinite->check_for(bucket.call.dtype);
+    bucket.work = group_->start(bucket.call);
     ++launched_;
   }
 }

@@ -92,6 +92,7 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   check_options(options, params);
   BucketLayout layout = make_bucket_layout(params, layout_options(options));
   const auto group = comm.split(0, comm.rank(), {"reducer", 0});
+  group->nonfinite = comm.nonfinite;
   auto reducer = std::make_shared<Reducer>(group, params, std::move(layout), options.average);
   if (options.sync == 1) broadcast_coalesced(*group, params, 0, 0);
   return reducer;

@@ -169,6 +169,25 @@ static void comm_stats(void) {
   EXPECT(count >= 1 && count < 99);
 }
 
+static void set_nonfinite_check(void) {
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_set_nonfinite_check(bad, DSC_NONFINITE_COUNT));
+  WALK_INVALID(dsc_comm_set_nonfinite_check(walk_world.world, -1));
+  WALK_INVALID(dsc_comm_set_nonfinite_check(walk_world.world, 3));
+  WALK(DSC_OK, dsc_comm_set_nonfinite_check(walk_world.world, DSC_NONFINITE_OFF));
+}
+
+static void nonfinite(void) {
+  dsc_nonfinite_info_t info;
+  memset(&info, 0x77, sizeof info);
+  info.struct_size = sizeof info;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_nonfinite(bad, &info, 0));
+  WALK_INVALID(dsc_comm_nonfinite(walk_world.world, NULL, 0));
+  WALK_INVALID(dsc_comm_nonfinite(walk_world.world, &info, 2));
+  EXPECT(info.operation[0] == 0x77);
+  WALK(DSC_OK, dsc_comm_nonfinite(walk_world.world, &info, 1));
+  EXPECT(info.elements == 0 && info.operations == 0 && info.rank == -1 && info.operation[0] == 0);
+}
+
 const walk_step_t walk_comm[] = {
     {"dsc_comm_rank", query_rank},
     {"dsc_comm_size", query_size},
@@ -187,6 +206,8 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_finalize", comm_finalize},
     {"dsc_comm_destroy", comm_destroy},
     {"dsc_comm_error", comm_error},
+    {"dsc_comm_set_nonfinite_check", set_nonfinite_check},
+    {"dsc_comm_nonfinite", nonfinite},
     {"dsc_comm_stats", comm_stats},
     {NULL, NULL},
 };

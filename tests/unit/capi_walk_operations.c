@@ -21,6 +21,7 @@ static void expect_no_effect(void) {
 #define W walk_world.world
 #define F32 DSC_DTYPE_F32
 #define SUM DSC_OP_SUM
+static const volatile double zero = 0;
 static const size_t huge = SIZE_MAX / 8;
 
 static void all_reduce(void) {
@@ -205,6 +206,44 @@ static void monitored_barrier(void) {
   WALK_INVALID(dsc_monitored_barrier(W, -1));
 }
 
+static int32_t keep(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+  return 0;
+}
+
+static void op_create_premul(void) {
+  dsc_op_t op = 99;
+  WALK_INVALID(dsc_op_create_premul(2.0, NULL));
+  WALK_INVALID(dsc_op_create_premul(0.0 / zero, &op));
+  EXPECT(op == 0);
+  WALK_INVALID(dsc_op_create_premul(1.0 / zero, &op));
+  WALK(DSC_OK, dsc_op_create_premul(2.0, &op));
+  EXPECT(op >= 1000);
+  start();
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_I32, op, NULL, &work));
+  expect_no_effect();
+  WALK(DSC_OK, dsc_op_destroy(op));
+  WALK_INVALID(dsc_all_reduce(W, data, bytes, 4, F32, op, NULL, &work));
+}
+
+static void op_create_user(void) {
+  dsc_op_t op = 99;
+  WALK_INVALID(dsc_op_create_user(keep, NULL, 1, 0, NULL));
+  WALK_INVALID(dsc_op_create_user(NULL, NULL, 1, 0, &op));
+  EXPECT(op == 0);
+  WALK_INVALID(dsc_op_create_user(keep, NULL, 1, 2, &op));
+  WALK_INVALID(dsc_op_create_user(keep, NULL, 1, -1, &op));
+  WALK(DSC_OK, dsc_op_create_user(keep, NULL, 1, 1, &op));
+  WALK(DSC_OK, dsc_op_destroy(op));
+}
+
+static void op_destroy(void) {
+  WALK(DSC_OK, dsc_op_destroy(0));
+  WALK_INVALID(dsc_op_destroy(DSC_OP_SUM));
+  WALK_INVALID(dsc_op_destroy(-1));
+  WALK_INVALID(dsc_op_destroy(INT32_MAX));
+}
+
 static void send_message(void) {
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_send(bad, data, 4, F32, 1, NULL, &work));
@@ -318,6 +357,9 @@ const walk_step_t walk_operations[] = {
     {"dsc_reduce_scatter_v", reduce_scatter_v},
     {"dsc_all_to_all_v", all_to_all_v},
     {"dsc_monitored_barrier", monitored_barrier},
+    {"dsc_op_create_premul", op_create_premul},
+    {"dsc_op_create_user", op_create_user},
+    {"dsc_op_destroy", op_destroy},
     {"dsc_barrier", barrier},
     {"dsc_send", send_message},
     {"dsc_recv", receive_message},

@@ -84,6 +84,14 @@ class Op(IntEnum):
     BXOR = 8  # bitwise exclusive or
 
 
+class NonfiniteCheck(IntEnum):
+    """What happens when an input of a reduction is a NaN or infinite."""
+
+    OFF = 0  # nothing: it passes through
+    COUNT = 1  # it is counted, see dsc_comm_nonfinite()
+    FAIL = 2  # 
+
+
 class Backend(IntEnum):
     """What moves the data."""
 
@@ -149,6 +157,10 @@ class PipeOp(IntEnum):
 
 # Receives one log record.
 LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
+
+
+# Combines elements: inout[i] = inout[i] op in[i].
+OpFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
 
 
 class GroupOptions(ctypes.Structure):
@@ -219,6 +231,30 @@ class OpStats(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("waiting_ns", ctypes.c_uint64),
         ("moving_ns", ctypes.c_uint64),
+        ("operation", ctypes.c_char * 32),
+    ]
+
+
+class NonfiniteInfo(ctypes.Structure):
+    """Inputs of reductions that were NaN or infinite."""
+
+    struct_size: int  # in: size of this struct as the caller compiled it
+    elements: int  # of all ranks' inputs together
+    operations: int  # reductions that had such inputs
+    sequence: int  # number of the first of these, as in dsc_error_info_t
+    index: int  # element at which the first rank had its first one, in its send buffer
+    rank: int  # that rank: the lowest that had one; -1: there was none
+    reserved: int  # 0
+    operation: Bytes  # such as "all_reduce"; empty: there was none
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("elements", ctypes.c_uint64),
+        ("operations", ctypes.c_uint64),
+        ("sequence", ctypes.c_uint64),
+        ("index", ctypes.c_uint64),
+        ("rank", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
         ("operation", ctypes.c_char * 32),
     ]
 
@@ -660,6 +696,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
         ],
     ),
+    "dsc_comm_set_nonfinite_check": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_comm_nonfinite": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(NonfiniteInfo), ctypes.c_int32
+        ],
+    ),
     "dsc_comm_stats": (
         ctypes.c_int32,
         [
@@ -746,6 +794,24 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_op_create_premul": (
+        ctypes.c_int32,
+        [
+            ctypes.c_double, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_op_create_user": (
+        ctypes.c_int32,
+        [
+            OpFunction, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_op_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32
         ],
     ),
     "dsc_pipe_op_name": (

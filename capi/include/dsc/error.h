@@ -60,7 +60,8 @@ DSC_API dsc_result_t dsc_dtype_bytes(dsc_dtype_t dtype, size_t* bytes);
  * @param[in] op any value
  *
  * Collective: no. Blocking: no. Threads: any. Works after fork().
- * @return a static string; "unknown" for a value that is no operation
+ * @return a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value that is no
+ * operation
  * @since 0.1
  */
 DSC_API const char* dsc_op_name(dsc_op_t op);

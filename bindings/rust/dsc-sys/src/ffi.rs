@@ -131,6 +131,14 @@ pub const DSC_OP_BOR: dsc_op_t = 7;
 /// bitwise exclusive or
 pub const DSC_OP_BXOR: dsc_op_t = 8;
 
+/// What happens when an input of a reduction is a NaN or infinite.
+pub type dsc_nonfinite_check = i32;
+/// nothing: it passes through
+pub const DSC_NONFINITE_OFF: dsc_nonfinite_check = 0;
+/// it is counted, see dsc_comm_nonfinite()
+pub const DSC_NONFINITE_COUNT: dsc_nonfinite_check = 1;
+pub const DSC_NONFINITE_FAIL: dsc_nonfinite_check = 2;
+
 /// What moves the data.
 pub type dsc_backend = i32;
 /// the best that is available
@@ -258,6 +266,15 @@ pub struct dsc_pipe_schedule_t {
 /// Receives one log record.
 pub type dsc_log_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
 
+/// Combines elements: inout[i] = inout[i] op in[i].
+pub type dsc_op_function_t = Option<unsafe extern "C" fn(
+    in_: *const c_void,
+    inout: *mut c_void,
+    count: usize,
+    dtype: dsc_dtype_t,
+    context: *mut c_void,
+) -> i32>;
+
 /// Carries out one instruction: returns 0, or another number to end the run on all ranks.
 pub type dsc_pipe_callback_t = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
@@ -324,6 +341,28 @@ pub struct dsc_op_stats_t {
     /// time from then until completion
     pub moving_ns: u64,
     /// such as "all_reduce"
+    pub operation: [c_char; 32],
+}
+
+/// Inputs of reductions that were NaN or infinite.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_nonfinite_info_t {
+    /// in: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// of all ranks' inputs together
+    pub elements: u64,
+    /// reductions that had such inputs
+    pub operations: u64,
+    /// number of the first of these, as in dsc_error_info_t
+    pub sequence: u64,
+    /// element at which the first rank had its first one, in its send buffer
+    pub index: u64,
+    /// that rank: the lowest that had one; -1: there was none
+    pub rank: i32,
+    /// 0
+    pub reserved: i32,
+    /// such as "all_reduce"; empty: there was none
     pub operation: [c_char; 32],
 }
 
@@ -1213,6 +1252,32 @@ extern "C" {
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 
+    /// Says what happens when an input of a reduction is a NaN or infinite.
+    ///
+    /// - `comm` (in): communicator
+    /// - `check` (in): one of dsc_nonfinite_check; DSC_NONFINITE_OFF at first
+    ///
+    /// Collective: no, but see above. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_set_nonfinite_check(comm: *mut dsc_comm_t, check: i32) -> dsc_result_t;
+
+    /// Tells which inputs were NaN or infinite since counting started; the same on all ranks.
+    ///
+    /// - `comm` (in): communicator; reducers made from it count here too
+    /// - `info` (inout): struct_size must be set; filled up to that size
+    /// - `clear` (in): 1: counting starts anew; 0: it goes on
+    ///
+    /// Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted
+    /// before or after.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_nonfinite(
+        comm: *mut dsc_comm_t,
+        info: *mut dsc_nonfinite_info_t,
+        clear: i32,
+    ) -> dsc_result_t;
+
     /// Gives running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
@@ -1273,7 +1338,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "unknown" for a value that is no operation. Since 0.1.
+    /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
+    /// that is no operation. Since 0.1.
     pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
 
     /// Fills options with their defaults.
@@ -1403,6 +1469,49 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
+
+    /// Makes an operation that multiplies every input by a number as it is read, and sums.
+    ///
+    /// - `scale` (in): finite; all ranks use the same
+    /// - `op` (out): its number; 0 on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW after 2^31 operations; DSC_ERR_NOMEM;
+    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_create_premul(scale: f64, op: *mut dsc_op_t) -> dsc_result_t;
+
+    /// Makes an operation of a function of the caller's, for any element type.
+    ///
+    /// - `function` (in): combines elements; in the order of the ranks
+    /// - `context` (in): passed to the function; must live until the operation is destroyed and
+    ///   unused
+    /// - `id` (in): the caller's name for what the function does: ranks whose ids differ get
+    ///   DSC_ERR_MISMATCH
+    /// - `commutative` (in): 1 if the order of inputs does not matter; it is kept all the same
+    /// - `op` (out): its number; 0 on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_create_user(
+        function: dsc_op_function_t,
+        context: *mut c_void,
+        id: u64,
+        commutative: i32,
+        op: *mut dsc_op_t,
+    ) -> dsc_result_t;
+
+    /// Forgets an operation; its number is never used again. What runs with it goes on.
+    ///
+    /// - `op` (in): the operation; 0 does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
 
     /// Gives the name of an instruction's op, such as "forward" or "send_activation".
     ///

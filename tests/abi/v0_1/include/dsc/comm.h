@@ -49,6 +49,18 @@ typedef struct dsc_op_stats {
   char operation[32];   /**< such as "all_reduce" */
 } dsc_op_stats_t;
 
+/** @brief Inputs of reductions that were NaN or infinite. */
+typedef struct dsc_nonfinite_info {
+  size_t struct_size;  /**< in: size of this struct as the caller compiled it */
+  uint64_t elements;   /**< of all ranks' inputs together */
+  uint64_t operations; /**< reductions that had such inputs */
+  uint64_t sequence;   /**< number of the first of these, as in dsc_error_info_t */
+  uint64_t index;      /**< element at which the first rank had its first one, in its send buffer */
+  int32_t rank;        /**< that rank: the lowest that had one; -1: there was none */
+  int32_t reserved;    /**< 0 */
+  char operation[32];  /**< such as "all_reduce"; empty: there was none */
+} dsc_nonfinite_info_t;
+
 /**
  * @brief Gives the calling rank's number in a communicator.
  * @param[in] comm communicator
@@ -258,6 +270,33 @@ DSC_API dsc_result_t dsc_comm_destroy(dsc_comm_t* comm);
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info);
+
+/**
+ * @brief Says what happens when an input of a reduction is a NaN or infinite.
+ * @param[in] comm communicator
+ * @param[in] check one of ::dsc_nonfinite_check; DSC_NONFINITE_OFF at first
+ *
+ * It holds for reductions that start from now on, here, in groups made from comm from now on, and in reducers
+ * made from comm. All ranks must ask for the same: reductions with another check are DSC_ERR_MISMATCH. Inputs
+ * are looked at while they are reduced anyway; one more meeting of the ranks makes the finding the same on
+ * all. With DSC_NONFINITE_FAIL the output holds the result all the same. Collective: no, but see above.
+ * Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check);
+
+/**
+ * @brief Tells which inputs were NaN or infinite since counting started; the same on all ranks.
+ * @param[in] comm communicator; reducers made from it count here too
+ * @param[in,out] info struct_size must be set; filled up to that size
+ * @param[in] clear 1: counting starts anew; 0: it goes on
+ *
+ * Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted before or after.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear);
 
 /**
  * @brief Gives running totals per operation and size class.

@@ -12,6 +12,7 @@
 #include <dsc/init.h>
 #include <dsc/log.h>
 #include <dsc/memory.h>
+#include <dsc/op.h>
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
 #include <dsc/reducer.h>

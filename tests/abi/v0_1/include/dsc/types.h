@@ -98,6 +98,15 @@ enum dsc_op {
   DSC_OP_FORCE32 = 0x7fffffff
 };
 
+/** @brief What happens when an input of a reduction is a NaN or infinite. */
+enum dsc_nonfinite_check {
+  DSC_NONFINITE_OFF = 0,   /**< nothing: it passes through */
+  DSC_NONFINITE_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite() */
+  DSC_NONFINITE_FAIL =
+      2, /**< the operation fails with DSC_ERR_NONFINITE on all ranks; the communicator works on */
+  DSC_NONFINITE_FORCE32 = 0x7fffffff
+};
+
 /** @brief What moves the data. */
 enum dsc_backend {
   DSC_BACKEND_AUTO = 0, /**< the best that is available */

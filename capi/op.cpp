@@ -1,0 +1,34 @@
+#include "dsc/op.h"
+
+#include <cmath>
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm/reduce_ops.hpp"
+
+dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(op, "op") = 0;
+    if (!std::isfinite(scale)) dsc::fail(DSC_ERR_INVALID_ARG, "scale is %g, expected a finite number", scale);
+    *op = dsc::add_custom_op({scale, nullptr});
+  });
+}
+
+dsc_result_t dsc_op_create_user(dsc_op_function_t function, void* context, uint64_t id, int32_t commutative,
+                                dsc_op_t* op) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(op, "op") = 0;
+    if (!function) dsc::fail(DSC_ERR_INVALID_ARG, "function is NULL");
+    if (commutative != 0 && commutative != 1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "commutative is %d, expected 0 or 1", commutative);
+    *op = dsc::add_custom_op(
+        {1, std::make_shared<const dsc::UserOp>(dsc::UserOp{function, context, id, commutative == 1})});
+  });
+}
+
+dsc_result_t dsc_op_destroy(dsc_op_t op) {
+  return dsc::guard(__func__, [&] {
+    if (op != 0 && !dsc::remove_custom_op(op))
+      dsc::fail(DSC_ERR_INVALID_ARG, "op is %d, expected one of dsc_op_create_... that still exists", op);
+  });
+}

@@ -1,0 +1,68 @@
+#include "comm/reduce_ops.hpp"
+
+#include <map>
+
+#include "base/error.hpp"
+#include "base/mutex.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+// Numbers are not used twice: an old one must not become another operation.
+struct Registry {
+  Mutex mutex;
+  std::map<int32_t, std::shared_ptr<const CustomOp>> ops DSC_GUARDED_BY(mutex);
+  int32_t next DSC_GUARDED_BY(mutex) = kUserOp;
+
+  static Registry& get() {
+    static auto* const instance = new Registry;
+    return *instance;
+  }
+};
+
+}  // namespace
+
+int32_t add_custom_op(CustomOp op) {
+  Registry& registry = Registry::get();
+  auto kept = std::make_shared<const CustomOp>(std::move(op));
+  MutexLock lock(registry.mutex);
+  if (registry.next == INT32_MAX) fail(DSC_ERR_OVERFLOW, "2^31 operations were made; no numbers are left");
+  registry.ops.emplace(registry.next, std::move(kept));
+  return registry.next++;
+}
+
+std::shared_ptr<const CustomOp> find_custom_op(int32_t op) noexcept {
+  Registry& registry = Registry::get();
+  MutexLock lock(registry.mutex);
+  const auto found = registry.ops.find(op);
+  return found == registry.ops.end() ? nullptr : found->second;
+}
+
+bool remove_custom_op(int32_t op) noexcept {
+  Registry& registry = Registry::get();
+  MutexLock lock(registry.mutex);
+  return registry.ops.erase(op) > 0;
+}
+
+void set_reduction(Call& call, int32_t op) {
+  std::shared_ptr<const CustomOp> custom;
+  if (!is_op(op) && !(op >= kUserOp && (custom = find_custom_op(op))))
+    fail(DSC_ERR_INVALID_ARG, "op is %d, expected 1 (sum) to 8 (bxor), or one of dsc_op_create_...", op);
+  if (custom && custom->user) {
+    call.op = kUserOp;
+    call.op_id = custom->user->id;
+    call.user = custom->user;
+    return;
+  }
+  call.op = custom ? DSC_OP_SUM : op;
+  if (const char* reason = op_unsupported_reason(call.op, call.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(call.op), dtype_name(call.dtype), reason);
+  if (!custom) return;
+  if (!is_floating(call.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "a sum of scaled %s: inputs are multiplied in floating point only",
+         dtype_name(call.dtype));
+  call.prescale = custom->prescale;
+}
+
+}  // namespace dsc

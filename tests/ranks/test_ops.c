@@ -1,0 +1,184 @@
+/* Operations of the caller's: scaled sums, and functions. */
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "traffic.h"
+
+enum { MOST = 300000 };
+
+/* Sums in f32, as the built-in operation does for this type. */
+static int32_t add_floats(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)context;
+  if (dtype != DSC_DTYPE_F32 || (uintptr_t)in % 4 != 0 || (uintptr_t)inout % 4 != 0) return 9;
+  const float* from = in;
+  float* to = inout;
+  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+  return 0;
+}
+
+/* Not commutative: what is left is the last rank's, with the bits of all ranks before it turned in. */
+static int32_t turn_and_mix(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)dtype, (void)context;
+  const uint64_t* from = in;
+  uint64_t* to = inout;
+  for (size_t i = 0; i < count; ++i) to[i] = (to[i] << 1 | to[i] >> 63) ^ from[i];
+  return 0;
+}
+
+static const size_t counts[] = {1, 100, 5000, 100000, MOST};
+
+static int compare_floats(rank_t* self, const arena_t* arena, operation_t* operation, dsc_op_t custom) {
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i) {
+    if (counts[i] > MOST / test_scale()) continue;
+    operation->count = counts[i];
+    const buffers_t buffers = prepare(arena, operation);
+    operation_t special = *operation;
+    special.op = custom;
+    CHECK_OK(self, call(arena->comm, &special, &buffers, NULL));
+    PASS_ON(verify(arena, operation, &buffers)); /* the bits of the built-in sum */
+  }
+  return 0;
+}
+
+static int sums_body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, MOST * 4 * (size_t)self->size));
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_user(add_floats, NULL, 7, 1, &op));
+  static const kind_t kinds[] = {ALL_REDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_V};
+  for (size_t k = 0; k < 4; ++k)
+    for (layout_t layout = PLAIN; layout <= SHARED_IN_PLACE; ++layout) {
+      operation_t operation = {
+          .kind = kinds[k], .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .layout = layout, .seed = k};
+      PASS_ON(compare_floats(self, &arena, &operation, op));
+    }
+  CHECK_OK(self, dsc_op_destroy(op));
+  return arena_close(&arena);
+}
+
+static void functions_see_aligned_elements_in_order(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, sums_body, NULL), 0);
+}
+
+static int order_body(rank_t* self) {
+  enum { COUNT = 40000 };
+  static const uint64_t factor = 0x9e3779b97f4a7c15u;
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, COUNT * 8));
+  uint64_t* const plain = (uint64_t*)arena.plain;
+  uint64_t* const shared = (uint64_t*)arena.shared[0];
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_user(turn_and_mix, NULL, 8, 0, &op));
+  for (int turn = 0; turn < 2; ++turn) {
+    uint64_t* data = turn == 0 ? plain : shared;
+    for (uint64_t i = 0; i < COUNT; ++i) data[i] = (i + 1) * factor * (uint64_t)(self->rank + 1);
+    CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_U64, op, NULL, NULL));
+    for (uint64_t i = 0; i < COUNT; ++i) {
+      uint64_t expected = (i + 1) * factor;
+      for (uint64_t r = 1; r < (uint64_t)self->size; ++r)
+        expected = (expected << 1 | expected >> 63) ^ ((i + 1) * factor * (r + 1));
+      CHECK(self, data[i] == expected);
+    }
+  }
+  CHECK_OK(self, dsc_op_destroy(op));
+  return arena_close(&arena);
+}
+
+static void order_of_ranks_is_kept(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, order_body, NULL), 0);
+}
+
+static int premul_body(rank_t* self) {
+  enum { COUNT = 3000 };
+  float data[COUNT];
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_premul(0.25, &op));
+  for (int i = 0; i < COUNT; ++i) data[i] = (float)(i + self->rank);
+  CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, NULL));
+  for (int i = 0; i < COUNT; ++i) {
+    float expected = 0;
+    for (int32_t r = 0; r < self->size; ++r) expected += 0.25f * (float)(i + r);
+    CHECK(self, data[i] == expected);
+  }
+  return dsc_op_destroy(op) == DSC_OK ? 0 : 1;
+}
+
+static void premul_scales_every_input(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, premul_body, NULL), 0);
+}
+
+static int32_t fail_late(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)in, (void)inout, (void)count, (void)dtype;
+  return *(const int32_t*)context;
+}
+
+/* It fails where it runs; all ranks hear of it. */
+static int failing_body(rank_t* self) {
+  static const int32_t code = 3;
+  float data[100] = {0};
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_user(fail_late, (void*)&code, 1, 1, &op));
+  CHECK_RESULT(self, DSC_ERR_CALLBACK,
+               dsc_all_reduce(self->world, data, data, 100, DSC_DTYPE_F32, op, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "3") != NULL);
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_barrier(self->world, NULL, NULL));
+  return 0;
+}
+
+static int32_t call_back(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)in, (void)inout, (void)count, (void)dtype;
+  return dsc_barrier(context, NULL, NULL) == DSC_ERR_REENTRANT ? 0 : 4;
+}
+
+static int reentrant_body(rank_t* self) {
+  float data[100] = {0};
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_user(call_back, self->world, 1, 1, &op));
+  CHECK_OK(self, dsc_all_reduce(self->world, data, data, 100, DSC_DTYPE_F32, op, NULL, NULL));
+  return 0;
+}
+
+static void what_functions_may_not(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 3; ++size) {
+    assert_int_equal(run_ranks(size, failing_body, NULL), 0);
+    assert_int_equal(run_ranks(size, reentrant_body, NULL), 0);
+  }
+}
+
+static int differ_body(rank_t* self) {
+  const bool premul = *(const bool*)self->arg;
+  float data[100] = {0};
+  dsc_op_t op = 0;
+  if (premul)
+    CHECK_OK(self, dsc_op_create_premul(self->rank == 1 ? 0.5 : 0.25, &op));
+  else
+    CHECK_OK(self, dsc_op_create_user(add_floats, NULL, self->rank == 1 ? 5 : 4, 1, &op));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH,
+               dsc_all_reduce(self->world, data, data, 100, DSC_DTYPE_F32, op, NULL, NULL));
+  const char* text = dsc_last_error_message();
+  CHECK(self, strstr(text, premul ? "inputs times 0.5" : "user operation 5") != NULL);
+  return 0;
+}
+
+static void scales_and_ids_must_agree(void** state) {
+  (void)state;
+  for (int premul = 0; premul < 2; ++premul) {
+    const bool arg = premul != 0;
+    assert_int_equal(run_ranks(3, differ_body, &arg), 0);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(functions_see_aligned_elements_in_order),
+      cmocka_unit_test(order_of_ranks_is_kept),
+      cmocka_unit_test(premul_scales_every_input),
+      cmocka_unit_test(what_functions_may_not),
+      cmocka_unit_test(scales_and_ids_must_agree),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
