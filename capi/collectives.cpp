@@ -6,15 +6,24 @@
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm/reduce_ops.hpp"
+#include "comm/work_set.hpp"
 #include "comm_call.hpp"
 
 namespace {
 
 using dsc::Call;
-using dsc::CommCall;
+using dsc::OperationCall;
 using dsc::OpKind;
 
 void execute(dsc::Comm& comm, const Call& call, dsc_work_t** work) {
+  if (comm.coalesced) {
+    if (work)
+      dsc::fail(
+          DSC_ERR_INVALID_ARG,
+          "work is not NULL in a group of operations, which has one work of its own: see dsc_group_end()");
+    comm.coalesced->push_back(call);
+    return;
+  }
   if (!work) {
     comm.run(call);
     return;
@@ -74,7 +83,7 @@ dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* recv, size
                             dsc_op_t op, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     Call call = make_reduction(*inside, OpKind::kAllReduce, op, dtype);
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
     dsc::check_buffer("send", send, bytes);
@@ -90,7 +99,7 @@ dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* recv, size_
                            int32_t root, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     dsc::check_rank("root", root, inside->size());
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
@@ -110,7 +119,7 @@ dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* recv, size
                             void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     const size_t part = dsc::checked_bytes(count, dtype, 1);
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
@@ -127,7 +136,7 @@ dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void* recv, 
                                 dsc_dtype_t dtype, dsc_op_t op, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     Call call = make_reduction(*inside, OpKind::kReduceScatter, op, dtype);
     const size_t part = dsc::checked_bytes(count, dtype, 1);
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
@@ -145,7 +154,7 @@ dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t c
                         dsc_op_t op, int32_t root, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     Call call = make_reduction(*inside, OpKind::kReduce, op, dtype);
     dsc::check_rank("root", root, inside->size());
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
@@ -166,7 +175,7 @@ dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, size_t c
                         int32_t root, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     dsc::check_rank("root", root, inside->size());
     const size_t part = dsc::checked_bytes(count, dtype, 1);
@@ -188,7 +197,7 @@ dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv, size_t 
                          int32_t root, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     dsc::check_rank("root", root, inside->size());
     const size_t part = dsc::checked_bytes(count, dtype, 1);
@@ -210,7 +219,7 @@ dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* recv, size
                             void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
     dsc::check_buffer("send", send, all);
@@ -225,7 +234,7 @@ dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* recv, co
                               dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     const auto blocks = dsc::read_counts("counts", counts, inside->size(), dtype);
     const auto rank = static_cast<size_t>(inside->rank());
@@ -248,7 +257,7 @@ dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv
                                   dsc_dtype_t dtype, dsc_op_t op, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     Call call = make_reduction(*inside, OpKind::kReduceScatterV, op, dtype);
     const auto blocks = dsc::read_counts("counts", counts, inside->size(), dtype);
     const auto rank = static_cast<size_t>(inside->rank());
@@ -271,7 +280,7 @@ dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* 
                               const size_t* recv_counts, dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_dtype(dtype);
     const auto sent = dsc::read_counts("send_counts", send_counts, inside->size(), dtype);
     const auto received = dsc::read_counts("recv_counts", recv_counts, inside->size(), dtype);
@@ -295,7 +304,7 @@ dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* 
 
 dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
-    CommCall inside(comm);
+    dsc::CommCall inside(comm);
     if (timeout_ms < 1) dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 1 or more", timeout_ms);
     Call call = make_call(OpKind::kMonitoredBarrier, nullptr, nullptr, 0, 0);
     call.timeout_ms = timeout_ms;
@@ -306,7 +315,7 @@ dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms) {
 dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
-    CommCall inside(comm);
+    OperationCall inside(comm);
     dsc::check_stream(stream);
     execute(*inside, make_call(OpKind::kBarrier, nullptr, nullptr, 0, 0), work);
   });
@@ -317,7 +326,7 @@ namespace {
 void message(OpKind kind, dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
              int32_t peer, void* stream, dsc_work_t** work) {
   clear(work);
-  CommCall inside(comm);
+  OperationCall inside(comm);
   dsc::check_dtype(dtype);
   dsc::check_rank("peer", peer, inside->size());
   if (peer == inside->rank()) dsc::fail(DSC_ERR_INVALID_ARG, "peer is %d, which is this rank", peer);
@@ -342,4 +351,24 @@ dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dtype_t dt
                       void* stream, dsc_work_t** work) {
   return dsc::guard(__func__,
                     [&] { message(OpKind::kRecv, comm, nullptr, recv, count, dtype, peer, stream, work); });
+}
+
+dsc_result_t dsc_group_begin(dsc_comm_t* comm) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    inside->coalesced = std::make_unique<std::vector<Call>>();
+  });
+}
+
+dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    clear(work);
+    OperationCall inside(comm);
+    dsc::check_stream(stream);
+    if (!inside->coalesced)
+      dsc::fail(DSC_ERR_STATE, "no group of operations is open: expected dsc_group_begin()");
+    const auto calls = std::move(inside->coalesced);  // closed, however it ends
+    if (!work) return dsc::run_all(*inside, *calls);
+    *work = dsc::open_handle<dsc_work_t, dsc::Work>(dsc::HandleKind::kWork, dsc::start_all(*inside, *calls));
+  });
 }

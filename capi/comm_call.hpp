@@ -8,6 +8,16 @@ namespace dsc {
 
 inline Pinned<Comm> pin_comm(const void* handle) { return Pinned<Comm>(HandleKind::kComm, handle); }
 
-using CommCall = ExclusiveCall<Comm, HandleKind::kComm>;
+// Of calls that may stand between dsc_group_begin() and dsc_group_end().
+using OperationCall = ExclusiveCall<Comm, HandleKind::kComm>;
+
+class CommCall : public OperationCall {
+ public:
+  explicit CommCall(const void* handle) : OperationCall(handle) {
+    if ((*this)->coalesced)
+      fail(DSC_ERR_STATE,
+           "a group of operations is open on this communicator: expected more of them, or dsc_group_end()");
+  }
+};
 
 }  // namespace dsc

@@ -88,6 +88,9 @@ class Comm {
   // Never null. A group that works for another one may share its ledger.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
+  // Operations that were called since dsc_group_begin(), not started yet; null outside.
+  std::unique_ptr<std::vector<Call>> coalesced;
+
   // Set while a call is inside: one thread at a time per communicator.
   std::atomic<bool> in_call{false};
 

@@ -9,6 +9,7 @@
 #include "base/guard.hpp"
 #include "comm/host_comm.hpp"
 #include "comm/progress.hpp"
+#include "comm/work_set.hpp"
 
 namespace dsc {
 namespace {
@@ -79,8 +80,17 @@ void HostWork::complete(Failure failure) noexcept {
     failure_ = std::move(failure);
     done_.store(true, std::memory_order_seq_cst);
     if (event_fd_) eventfd_write(event_fd_.get(), 1);
+    if (countdown_) countdown_->complete_one();
   }
   comm_->bell().ring();
+}
+
+void HostWork::notify(std::shared_ptr<Countdown> countdown) {
+  MutexLock lock(mutex_);
+  if (done())
+    countdown->complete_one();
+  else
+    countdown_ = std::move(countdown);
 }
 
 void HostWork::close_event_fd() noexcept {

@@ -36,6 +36,7 @@ class HostWork final : public Work {
   Failure failure() const override;
   int event_fd() override;
   void close_event_fd() noexcept override;
+  void notify(std::shared_ptr<Countdown> countdown) override;
   void complete(Failure failure) noexcept;
 
  private:
@@ -49,6 +50,7 @@ class HostWork final : public Work {
   mutable Mutex mutex_;
   Failure failure_ DSC_GUARDED_BY(mutex_);
   UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
+  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
 class Lane {

@@ -8,6 +8,8 @@
 
 namespace dsc {
 
+class Countdown;
+
 class Work {
  public:
   virtual ~Work() = default;
@@ -22,6 +24,9 @@ class Work {
 
   // A descriptor that becomes readable on completion; owned by the work.
   virtual int event_fd() = 0;
+
+  // Tells the countdown when it completes, or at once. Once per work.
+  virtual void notify(std::shared_ptr<Countdown> countdown) = 0;
 
   // The caller has given its handle back: closes that descriptor.
   virtual void close_event_fd() noexcept {}

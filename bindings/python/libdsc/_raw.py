@@ -592,6 +592,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_group_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_group_end": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
     "dsc_comm_rank": (
         ctypes.c_int32,
         [

@@ -309,6 +309,36 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
 DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dtype_t dtype, int32_t peer,
                               void* stream, dsc_work_t** work);
 
+/**
+ * @brief Opens a group of operations: until dsc_group_end() they are only noted, with work NULL.
+ * @param[in] comm communicator
+ *
+ * For messages that would wait for each other, and for one work object instead of many. Between the two calls
+ * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group). Their arguments
+ * are checked at once; one that is refused is not in the group. The state is the communicator's, not the
+ * thread's. Collective: no; ranks may group as they like, as long as the order of collectives is the same.
+ * Blocking: no. Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_group_begin(dsc_comm_t* comm);
+
+/**
+ * @brief Starts the operations of a group, in the order of their calls, without waiting in between.
+ * @param[in] comm communicator
+ * @param[in] stream NULL for host memory
+ * @param[out] work NULL: blocks until all are complete. Otherwise stands for all of them; its failure is that
+ * of the first operation that failed
+ *
+ * The group is closed in any case but wrong arguments. Collective: as its operations. Blocking, ownership,
+ * threads, failures: see the head of this file. DSC_ERR_STATE: no group is open. If an operation cannot be
+ * started for lack of memory, the communicator is revoked.
+ * @return DSC_OK or a failure
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work);
+
 #ifdef __cplusplus
 }
 #endif

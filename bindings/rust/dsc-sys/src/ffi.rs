@@ -1011,6 +1011,37 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
+    /// Opens a group of operations: until dsc_group_end() they are only noted, with work NULL.
+    ///
+    /// - `comm` (in): communicator
+    ///
+    /// Collective: no; ranks may group as they like, as long as the order of collectives is the
+    /// same. Blocking: no. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
+    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_group_begin(comm: *mut dsc_comm_t) -> dsc_result_t;
+
+    /// Starts the operations of a group, in the order of their calls, without waiting in between.
+    ///
+    /// - `comm` (in): communicator
+    /// - `stream` (in): NULL for host memory
+    /// - `work` (out): NULL: blocks until all are complete. Otherwise stands for all of them; its
+    ///   failure is that of the first operation that failed
+    ///
+    /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no group
+    /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
+    /// Ownership: see the head of this file. DSC_ERR_STATE: no group is open. If an operation
+    /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
+    /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_group_end(
+        comm: *mut dsc_comm_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
     /// Gives the calling rank's number in a communicator.
     ///
     /// - `comm` (in): communicator

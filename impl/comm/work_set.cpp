@@ -1,0 +1,93 @@
+#include "comm/work_set.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+
+namespace dsc {
+
+Countdown::Countdown(size_t works)
+    : left_(works), fd_(eventfd(works == 0 ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!fd_) fail_errno(errno, "eventfd");
+}
+
+void Countdown::complete_one() noexcept {
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) eventfd_write(fd_.get(), 1);
+}
+
+bool WorkSet::done() const noexcept {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
+}
+
+// All of them, also after a failure: nobody may touch the buffers when this returns.
+bool WorkSet::wait(Deadline deadline) {
+  for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
+  if (!done()) return false;
+  const Failure ended = failure();
+  if (ended.code != DSC_OK) throw Error(ended.code, ended.text.c_str());
+  return true;
+}
+
+Failure WorkSet::failure() const {
+  Failure running;
+  for (const auto& work : works_) {
+    Failure failure = work->failure();
+    if (failure.code == DSC_IN_PROGRESS) return failure;
+    if (failure.code != DSC_OK && running.code == DSC_OK) running = std::move(failure);
+  }
+  return running;
+}
+
+int WorkSet::event_fd() {
+  MutexLock lock(mutex_);
+  if (countdown_) return countdown_->event_fd();
+  countdown_ = std::make_shared<Countdown>(works_.size());
+  for (const auto& work : works_) work->notify(countdown_);
+  return countdown_->event_fd();
+}
+
+void WorkSet::close_event_fd() noexcept {
+  MutexLock lock(mutex_);
+  countdown_.reset();
+}
+
+void WorkSet::notify(std::shared_ptr<Countdown>) {
+  fail(DSC_ERR_INTERNAL, "a set of works is not part of another one");
+}
+
+std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
+  std::vector<std::shared_ptr<Work>> works;
+  works.reserve(calls.size());
+  capture(
+      [&] {
+        for (const Call& call : calls) works.push_back(comm.start(call));
+      },
+      [&](dsc_result_t code, const char* text) {
+        comm.abort();
+        throw Error(code, text);
+      });
+  return std::make_shared<WorkSet>(std::move(works));
+}
+
+void run_all(Comm& comm, const std::vector<Call>& calls) {
+  const bool has_messages = std::any_of(calls.begin(), calls.end(), [](const Call& call) {
+    return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
+  });
+  if (has_messages) {  // which may wait for each other
+    start_all(comm, calls)->wait(Deadline::never());
+    return;
+  }
+  Error first(DSC_OK, "");
+  for (const Call& call : calls)
+    capture([&] { comm.run(call); },
+            [&](dsc_result_t code, const char* text) {
+              if (first.code() == DSC_OK) first = Error(code, text);
+            });
+  if (first.code() != DSC_OK) throw first;
+}
+
+}  // namespace dsc

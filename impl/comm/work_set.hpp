@@ -1,0 +1,50 @@
+// Several operations that count as one.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "base/mutex.hpp"
+#include "comm/comm.hpp"
+#include "comm/work.hpp"
+
+namespace dsc {
+
+// Its descriptor becomes readable when so many works have completed.
+class Countdown {
+ public:
+  explicit Countdown(size_t works);
+  void complete_one() noexcept;
+  int event_fd() const noexcept { return fd_.get(); }
+
+ private:
+  std::atomic<size_t> left_;
+  UniqueFd fd_;
+};
+
+class WorkSet final : public Work {
+ public:
+  explicit WorkSet(std::vector<std::shared_ptr<Work>> works) : works_(std::move(works)) {}
+
+  bool done() const noexcept override;
+  bool wait(Deadline deadline) override;
+  // The first one's that failed, in the order of the calls.
+  Failure failure() const override;
+  int event_fd() override;
+  void close_event_fd() noexcept override;
+  void notify(std::shared_ptr<Countdown> countdown) override;
+
+ private:
+  const std::vector<std::shared_ptr<Work>> works_;
+  Mutex mutex_;
+  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
+};
+
+// Starts all calls. If one cannot be started, the communicator is revoked: other ranks wait for it.
+std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls);
+
+// Runs all calls to their end; throws the first failure.
+void run_all(Comm& comm, const std::vector<Call>& calls);
+
+}  // namespace dsc

@@ -1,0 +1,160 @@
+/* Operations between dsc_group_begin() and dsc_group_end(). */
+#include <poll.h>
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "ranks.h"
+
+enum { COUNT = 20000 };
+
+typedef struct ring {
+  int32_t right, left;
+  int32_t sent[COUNT], received[COUNT], sums[COUNT];
+} ring_t;
+
+static void fill(ring_t* ring, const rank_t* self) {
+  ring->right = (self->rank + 1) % self->size;
+  ring->left = (self->rank + self->size - 1) % self->size;
+  for (int i = 0; i < COUNT; ++i) {
+    ring->sent[i] = self->rank * COUNT + i;
+    ring->sums[i] = 1;
+    ring->received[i] = -1;
+  }
+}
+
+/* Everybody sends first, which would never end without a group; sums among them. */
+static int note_all(rank_t* self, ring_t* ring) {
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_send(self->world, ring->sent, COUNT, DSC_DTYPE_I32, ring->right, NULL, NULL));
+  CHECK_OK(self,
+           dsc_all_reduce(self->world, ring->sums, ring->sums, COUNT, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_recv(self->world, ring->received, COUNT, DSC_DTYPE_I32, ring->left, NULL, NULL));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  CHECK(self, ring->received[0] == -1 && ring->sums[0] == 1); /* nothing has begun */
+  return 0;
+}
+
+static int check_ring(rank_t* self, const ring_t* ring) {
+  for (int i = 0; i < COUNT; ++i)
+    CHECK(self, ring->received[i] == ring->left * COUNT + i && ring->sums[i] == self->size);
+  return 0;
+}
+
+static int ring_body(rank_t* self) {
+  ring_t ring;
+  for (int turn = 0; turn < 20; ++turn) {
+    fill(&ring, self);
+    PASS_ON(note_all(self, &ring));
+    dsc_work_t* work = NULL;
+    CHECK_OK(self, dsc_group_end(self->world, NULL, turn % 2 == 0 ? NULL : &work));
+    if (work != NULL) {
+      int32_t completed = 0;
+      CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+      CHECK_OK(self, dsc_work_test(work, &completed));
+      CHECK(self, completed == 1);
+      CHECK_OK(self, dsc_work_destroy(work));
+    }
+    PASS_ON(check_ring(self, &ring));
+  }
+  return 0;
+}
+
+static void messages_do_not_wait_for_each_other(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
+}
+
+/* The descriptor stays quiet until the last operation is over. */
+static int descriptor_body(rank_t* self) {
+  dsc_comm_t* late = NULL;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &late));
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  char byte = (char)self->rank;
+  if (self->rank == 0) CHECK_OK(self, dsc_recv(self->world, &byte, 1, DSC_DTYPE_U8, 1, NULL, NULL));
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  int32_t descriptor = -1;
+  CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
+  struct pollfd query = {.fd = descriptor, .events = POLLIN};
+  if (self->rank == 0) {
+    CHECK(self, poll(&query, 1, 50) == 0); /* the message has not been sent */
+    CHECK_OK(self, dsc_barrier(late, NULL, NULL));
+  } else {
+    CHECK(self, poll(&query, 1, 10000) == 1);
+    CHECK_OK(self, dsc_barrier(late, NULL, NULL));
+    if (self->rank == 1) CHECK_OK(self, dsc_send(self->world, &byte, 1, DSC_DTYPE_U8, 0, NULL, NULL));
+  }
+  CHECK(self, poll(&query, 1, 10000) == 1);
+  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK(self, self->rank != 0 || byte == 1);
+  CHECK_OK(self, dsc_work_destroy(work));
+  return dsc_comm_destroy(late) == DSC_OK ? 0 : 1;
+}
+
+static void one_descriptor_for_all(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, descriptor_body, NULL), 0);
+}
+
+/* One operation of the group differs: the group's failure is the first cause. */
+static int failure_body(rank_t* self) {
+  int32_t value = 1;
+  for (int turn = 0; turn < 2; ++turn) {
+    dsc_comm_t* group = NULL;
+    CHECK_OK(self, dsc_comm_split(self->world, 0, self->rank, NULL, &group));
+    CHECK_OK(self, dsc_group_begin(group));
+    CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+    CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_I32,
+                                  self->rank == 0 ? DSC_OP_SUM : DSC_OP_MAX, NULL, NULL));
+    CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+    dsc_work_t* work = NULL;
+    if (turn == 0) {
+      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_group_end(group, NULL, NULL));
+    } else {
+      CHECK_OK(self, dsc_group_end(group, NULL, &work));
+      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, NULL, -1));
+    }
+    CHECK(self, strstr(dsc_last_error_message(), "all_reduce number 2") != NULL);
+    CHECK_OK(self, dsc_work_destroy(work));
+    CHECK_OK(self, dsc_group_begin(group)); /* what is noted fails when it starts */
+    CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+    CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_group_end(group, NULL, NULL));
+    CHECK_OK(self, dsc_comm_destroy(group));
+  }
+  return 0;
+}
+
+static void failures_are_the_groups(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, failure_body, NULL), 0);
+}
+
+/* Nothing in it, and a group that is never ended. */
+static int odd_body(rank_t* self) {
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK_OK(self, dsc_work_destroy(work));
+  dsc_comm_t* group = NULL;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  CHECK_OK(self, dsc_group_begin(group));
+  CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+  return dsc_comm_destroy(group) == DSC_OK ? 0 : 1;
+}
+
+static void empty_and_forgotten(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, odd_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(messages_do_not_wait_for_each_other),
+      cmocka_unit_test(one_descriptor_for_all),
+      cmocka_unit_test(failures_are_the_groups),
+      cmocka_unit_test(empty_and_forgotten),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
