@@ -10,37 +10,14 @@
 #include "checks.hpp"
 #include "comm_call.hpp"
 #include "error_info.hpp"
+#include "group_options.hpp"
 #include "op_stats.hpp"
 
 namespace {
 
-constexpr size_t kFirstGroupOptionsSize = 24;
-static_assert(sizeof(dsc_group_options_t) == kFirstGroupOptionsSize,
-              "no padding, and nothing but appended fields");
-
 constexpr size_t kFirstNonFiniteSize = 80;
 static_assert(sizeof(dsc_nonfinite_info_t) == kFirstNonFiniteSize,
               "no padding, and nothing but appended fields");
-
-dsc_group_options_t default_group_options() {
-  dsc_group_options_t options{};
-  options.struct_size = sizeof options;
-  return options;
-}
-
-dsc::GroupOptions read_group_options(const dsc_group_options_t* given) {
-  const auto options = dsc::read_sized(given, default_group_options(), kFirstGroupOptionsSize, "options");
-  if (options.timeout_ms < 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->timeout_ms is %d, expected 1 or more, or 0 for the parent's",
-              options.timeout_ms);
-  if (options.reserved != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
-  return {options.name ? options.name : "", options.timeout_ms};
-}
-
-dsc_comm_t* open_comm(std::shared_ptr<dsc::Comm> comm) {
-  return comm ? dsc::open_handle<dsc_comm_t>(dsc::HandleKind::kComm, std::move(comm)) : nullptr;
-}
 
 void copy_out(const std::string& text, char* target, size_t bytes, const char* name) {
   dsc::require(target, name);
@@ -134,9 +111,7 @@ dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t*
 }
 
 dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_group_options(), kFirstGroupOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__, [&] { dsc::init_group_options(options, struct_size); });
 }
 
 dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_group_options_t* options,
@@ -147,7 +122,7 @@ dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const 
     dsc::require(group, "group");
     if (color < -1)
       dsc::fail(DSC_ERR_INVALID_ARG, "color is %d, expected 0 or more, or -1 for no group", color);
-    *group = open_comm(inside->split(color, key, read_group_options(options)));
+    *group = dsc::open_comm(inside->split(color, key, dsc::read_group_options(options)));
   });
 }
 
@@ -165,8 +140,8 @@ dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32
       if (std::find(ranks, ranks + i, ranks[i]) != ranks + i)
         dsc::fail(DSC_ERR_INVALID_ARG, "rank %d stands twice in ranks", ranks[i]);
     }
-    *group =
-        open_comm(inside->create_group({ranks, static_cast<size_t>(n_ranks)}, read_group_options(options)));
+    *group = dsc::open_comm(
+        inside->create_group({ranks, static_cast<size_t>(n_ranks)}, dsc::read_group_options(options)));
   });
 }
 

@@ -8,6 +8,11 @@ namespace dsc {
 
 inline Pinned<Comm> pin_comm(const void* handle) { return Pinned<Comm>(HandleKind::kComm, handle); }
 
+// Gives the caller a communicator; NULL stays NULL.
+inline dsc_comm_t* open_comm(std::shared_ptr<Comm> comm) {
+  return comm ? open_handle<dsc_comm_t>(HandleKind::kComm, std::move(comm)) : nullptr;
+}
+
 // Of calls that may stand between dsc_group_begin() and dsc_group_end().
 using OperationCall = ExclusiveCall<Comm, HandleKind::kComm>;
 

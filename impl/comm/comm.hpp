@@ -67,6 +67,14 @@ class Comm {
   // together with this one.
   virtual std::shared_ptr<Comm> make_channel(const std::string& name) = 0;
 
+  // Collective among the ranks that still live, also after a failure: the bitwise AND of their flags, and a
+  // group of them. missing(), from any thread: whom the latest of these calls missed, equally on all.
+  virtual int32_t agree_on(int32_t flags) = 0;
+  virtual std::shared_ptr<Comm> shrink(const GroupOptions& options) = 0;
+  virtual std::vector<int32_t> missing() const = 0;
+  // What the latest shrink() made, if somebody still has it. Any thread.
+  virtual std::shared_ptr<Comm> successor() const noexcept { return nullptr; }
+
   // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
   virtual void* allocate_memory(size_t bytes) = 0;
 

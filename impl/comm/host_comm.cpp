@@ -213,6 +213,8 @@ void HostComm::abort() noexcept {
   cause.operation = "abort";
   cause.text = group_->describe_member(rank()) + " aborted the communicator";
   revoke(cause);
+  aborts_.fetch_add(1);
+  bell().ring();
 }
 
 void HostComm::revoke(const Failure& cause) noexcept {
@@ -264,7 +266,7 @@ void HostComm::drain_messages() {
 void HostComm::finalize() {
   if (finalized_.load()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   drain_messages();
-  if (id() == kWorldId) release_name();
+  if (id() == kWorldId || replaces_world_) release_name();
   Call barrier;
   barrier.kind = OpKind::kFinalize;
   run(barrier);

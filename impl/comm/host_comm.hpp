@@ -10,6 +10,7 @@
 #include "comm/comm.hpp"
 #include "comm/lane.hpp"
 #include "comm/stats.hpp"
+#include "control/consensus.hpp"
 #include "control/group.hpp"
 
 namespace dsc {
@@ -35,6 +36,10 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
   std::shared_ptr<Comm> make_channel(const std::string& name) override;
+  int32_t agree_on(int32_t flags) override;
+  std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
+  std::vector<int32_t> missing() const override;
+  std::shared_ptr<Comm> successor() const noexcept override;
   void* allocate_memory(size_t bytes) override;
 
   int timeout_ms() const noexcept override { return timeout_ms_.load(); }
@@ -84,8 +89,16 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   void agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag, const std::string& note);
   std::shared_ptr<Comm> make_group(OpKind kind, uint64_t tag, const std::string& note,
                                    std::vector<int32_t> members, uint64_t id, const GroupOptions& options);
+  std::shared_ptr<HostComm> make_child(std::shared_ptr<Group> group, const GroupOptions& options) const;
   std::shared_ptr<Group> map_group(OpKind kind, uint64_t tag, const std::string& note,
                                    const std::function<std::shared_ptr<Group>()>& create);
+  struct Recovery;
+  Recovery begin_recovery(const char* name);
+  Decision decide(const Ballot& ballot, const Recovery& call);
+  Ballot map_survivors(const Decision& decision, const GroupOptions& options, const Recovery& call,
+                       std::shared_ptr<HostComm>& child);
+  void adopt(const std::shared_ptr<HostComm>& child) noexcept;
+  bool over() const noexcept { return finalized_.load() || left_.load() || group_->world().ended(); }
   uint64_t next_id() noexcept;
   void check_parent() const;
 
@@ -103,6 +116,12 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::atomic<int> running_{0};  // operations that have started and not ended
   std::atomic<uint64_t> children_{0};
   uint64_t local_operations_ = 0;  // of a group of one
+  Consensus consensus_{*group_};
+  std::atomic<uint64_t> aborts_{0};  // by this rank: they end a recovery too, that is in progress
+  bool replaces_world_ = false;      // made by shrink() of the world, and of what that made
+  mutable Mutex recovery_mutex_;
+  std::vector<int32_t> missing_ DSC_GUARDED_BY(recovery_mutex_);
+  std::weak_ptr<HostComm> successor_ DSC_GUARDED_BY(recovery_mutex_);
   StatsTable stats_;
   std::shared_ptr<const WorldInfo> info_ = std::make_shared<WorldInfo>();
 };

@@ -6,20 +6,10 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/group_ids.hpp"
 #include "comm/host_comm.hpp"
 
 namespace dsc {
-namespace {
-
-// Ids that all ranks derive alike, and that meet no other id by any reasonable chance.
-uint64_t mix_id(uint64_t parent, uint64_t number) noexcept {
-  uint64_t value = parent * 0x9e3779b97f4a7c15u + number + 1;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
-}
-
-}  // namespace
 
 std::vector<std::byte> HostComm::gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
                                         const std::string& note) {
@@ -103,7 +93,14 @@ std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std:
   };
   const std::shared_ptr<Group> group = map_group(kind, tag, note, create);
   if (!group) return nullptr;
-  auto child = std::make_shared<HostComm>(group, options.timeout_ms > 0 ? options.timeout_ms : timeout_ms());
+  return make_child(group, options);
+}
+
+// A communicator on a mapped group, with this one's settings.
+std::shared_ptr<HostComm> HostComm::make_child(std::shared_ptr<Group> group,
+                                               const GroupOptions& options) const {
+  const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
+  auto child = std::make_shared<HostComm>(std::move(group), timeout);
   child->set_world_info(info_);
   child->nonfinite->set_check(nonfinite->check());
   return child;

@@ -93,7 +93,10 @@ void finalize_world() {
       capture([&] { world.close(); }, [](dsc_result_t, const char*) {});
     }
   } release{world};
-  if (!world->failure().revoked && !world->finalized()) world->finalize();
+  std::shared_ptr<Comm> heir;  // the survivors end together too
+  for (Comm* comm = &*world; comm && comm->failure().revoked; comm = heir.get()) heir = comm->successor();
+  Comm* last = heir ? heir.get() : &*world;
+  if (!last->failure().revoked && !last->finalized()) last->finalize();
 }
 
 }  // namespace dsc

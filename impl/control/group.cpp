@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "base/log.hpp"
 
 namespace dsc {
@@ -82,14 +83,27 @@ void Group::check_peers() const {
            gone == DSC_ERR_PEER_LEFT ? "left" : "died");
 }
 
+UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function<void()>& check) const {
+  UniqueFd fd;
+  capture(
+      [&] {
+        fd = world_->fetch(world_rank(member), ItemKind::kGroupSegment, id_, deadline, [&] {
+          check_peers();
+          check();
+        });
+      },
+      [&](dsc_result_t code, const char* text) {
+        if (code == DSC_ERR_PEER_LEFT) check_peers();  // it may have left because of one that died
+        throw Error(code, text);
+      });
+  return fd;
+}
+
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
     if (member != rank_) {
-      const UniqueFd fd = world_->fetch(world_rank(member), ItemKind::kGroupSegment, id_, deadline, [&] {
-        check_peers();
-        check();
-      });
+      const UniqueFd fd = fetch_segment(member, deadline, check);
       mapping = map_segment(fd.get(), geometry_.bytes_of(member), OnFork::kGone);
     }
     const auto* header = reinterpret_cast<const MemberHeader*>(mapping->data());
@@ -199,6 +213,7 @@ void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const c
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
+  world_->process().bell().ring();  // revoking wakes nobody a second time
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.rank = cause.ranks.front();
@@ -220,6 +235,13 @@ std::vector<int32_t> Group::silent_members(int64_t& longest_ns) const {
     longest_ns = std::max(longest_ns, silence);
   }
   return silent;
+}
+
+dsc_result_t Group::loss_of(int member) const noexcept {
+  if (has_left(member)) return DSC_ERR_PEER_LEFT;
+  const PeerProcess& process = process_of(member);
+  if (const dsc_result_t gone = process.gone.load(); gone != DSC_OK) return gone;
+  return world_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
 }
 
 void Group::leave() noexcept {

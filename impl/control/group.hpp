@@ -12,6 +12,7 @@
 #include "control/failure.hpp"
 #include "control/layout.hpp"
 #include "control/recorder.hpp"
+#include "control/shared_record.hpp"
 #include "control/world.hpp"
 
 namespace dsc {
@@ -85,6 +86,19 @@ class Group : public std::enable_shared_from_this<Group> {
            (static_cast<size_t>(to) * 2 + (number & 1)) * geometry_.chunk_bytes;
   }
 
+  // For consensus.hpp.
+  std::atomic<uint64_t>& decision() const noexcept {
+    return reinterpret_cast<DecisionCell*>(base(0) + geometry_.decision)->word;
+  }
+  SharedRecord ballot(int member, uint64_t number) const noexcept {
+    const size_t words = geometry_.ballot_words;
+    return {base(member) + geometry_.ballots + (number & 1) * SharedRecord::bytes(words), words};
+  }
+  SharedRecord proposal(int member, uint64_t number) const noexcept {
+    const size_t words = geometry_.proposal_words;
+    return {base(member) + geometry_.proposals + (number & 1) * SharedRecord::bytes(words), words};
+  }
+
   // Wakes whoever may wait for what this rank has just stored.
   void ring_all() noexcept {
     for (Bell* bell : bells_) bell->ring();
@@ -112,6 +126,10 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Recorder& recorder() noexcept { return recorder_; }
 
+  // Why nothing more is to be expected of a member, as far as this rank can see: PEER_DEAD, PEER_LEFT or
+  // PEER_STALLED; DSC_OK while it may answer.
+  dsc_result_t loss_of(int member) const noexcept;
+
   // "rank 3 (pid 4711)"
   std::string describe_member(int member) const;
 
@@ -125,6 +143,7 @@ class Group : public std::enable_shared_from_this<Group> {
   }
   std::vector<int32_t> members_in(const PeerProcess& peer) const;
   void check_peers() const;
+  UniqueFd fetch_segment(int member, Deadline deadline, const std::function<void()>& check) const;
 
   const std::shared_ptr<World> world_;
   const uint64_t id_;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "control/member_set.hpp"
+#include "control/shared_record.hpp"
+
 namespace dsc {
 namespace {
 
@@ -36,6 +39,11 @@ Geometry::Geometry(int size) : stage_bytes(stage_bytes_for(size)), chunk_bytes(c
   state = place(sizeof(MemberState));
   failure = place(sizeof(FailureCell));
   records = place(2 * sizeof(TickRecord));
+  decision = place(sizeof(DecisionCell));
+  ballot_words = kBallotBytes / sizeof(uint64_t);
+  ballots = place(2 * SharedRecord::bytes(ballot_words));
+  proposal_words = kProposalBytes / sizeof(uint64_t) + 2 * MemberSet::words_for(size);
+  proposals = place(2 * SharedRecord::bytes(proposal_words));
   send_channels = place(members * sizeof(SendChannel));
   recv_channels = place(members * sizeof(RecvChannel));
   lengths = place(4 * members * sizeof(uint64_t));

@@ -84,6 +84,15 @@ struct alignas(kLine) FailureCell {
   char text[512];
 };
 
+// Of consensus.hpp.
+inline constexpr size_t kBallotBytes = 256;
+inline constexpr size_t kProposalBytes = 256;  // and two sets of members behind
+
+// What the members that still live have agreed upon. With member 0; it changes by compare-and-swap.
+struct alignas(kLine) DecisionCell {
+  std::atomic<uint64_t> word;  // number << 16 | member whose proposal counts
+};
+
 struct alignas(kLine) MemberHeader {
   uint64_t magic;
   uint32_t version;
@@ -129,7 +138,12 @@ struct Geometry {
   size_t state;
   size_t failure;
   size_t records;  // 2
-  size_t slots;    // 2, each followed by its stage
+  size_t decision;
+  size_t ballots;    // 2, by parity of their number
+  size_t proposals;  // 2
+  size_t ballot_words;
+  size_t proposal_words;
+  size_t slots;  // 2, each followed by its stage
   size_t slot_stride;
   size_t lengths;        // 2 x 2 x size: of blocks sent and expected, where they differ
   size_t result;         // 2 stages, only with member 0

@@ -108,6 +108,7 @@ void World::find_processes() {
 // Who waits for one process may do so in vain because another one died: that one is to be named.
 void World::probe_processes() const {
   for (const auto& peer : peers_) {
+    if (peer->gone.load() != DSC_OK) continue;  // its groups know
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
       fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", peer->ranks.front(), peer->pid);
@@ -279,7 +280,7 @@ void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
     log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s", peer.ranks.front(),
         peer.pid, static_cast<double>(silence) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
-  if (stall_timeout_ms_ > 0 && silence >= stall_timeout_ms_ * kNsPerMs)
+  if (is_stalled(peer))
     for (const auto& group : groups())
       group->process_stalled(peer, silence, describe_state(process_state_letter(peer.pid)));
 }

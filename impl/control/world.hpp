@@ -72,6 +72,11 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   UniqueFd fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const;
 
+  // Whether a process has not run for so long that it counts as failed.
+  bool is_stalled(const PeerProcess& peer) const noexcept {
+    return stall_timeout_ms_ > 0 && peer.silent_ns.load() >= stall_timeout_ms_ * kNsPerMs;
+  }
+
   // Groups are told when a process of theirs ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();

@@ -14,8 +14,8 @@ typedef struct walk_step {
 } walk_step_t;
 
 /* One list per file, ended by NULL. */
-extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_reducer[],
-    walk_pipe[], walk_trace[];
+extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_recovery[],
+    walk_reducer[], walk_pipe[], walk_trace[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {

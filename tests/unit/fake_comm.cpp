@@ -155,6 +155,12 @@ class FakeComm final : public dsc::Comm {
     dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
   }
 
+  int32_t agree_on(int32_t) override { dsc::fail(DSC_ERR_UNSUPPORTED, "a fake does not recover"); }
+  std::shared_ptr<dsc::Comm> shrink(const dsc::GroupOptions&) override {
+    dsc::fail(DSC_ERR_UNSUPPORTED, "a fake does not recover");
+  }
+  std::vector<int32_t> missing() const override { return {}; }
+
   void* allocate_memory(size_t bytes) override {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);

@@ -197,8 +197,8 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,    walk_init, walk_comm, walk_operations,
-                                           walk_reducer, walk_pipe, walk_trace};
+static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm, walk_operations,
+                                           walk_recovery, walk_reducer, walk_pipe, walk_trace};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -226,6 +226,11 @@ static void communicators(void** state) {
 static void operations_and_work(void** state) {
   (void)state;
   walk_all(walk_operations);
+}
+
+static void recovery(void** state) {
+  (void)state;
+  walk_all(walk_recovery);
 }
 
 static void reducers(void** state) {
@@ -301,6 +306,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(start_up),
       cmocka_unit_test(communicators),
       cmocka_unit_test(operations_and_work),
+      cmocka_unit_test(recovery),
       cmocka_unit_test(reducers),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(traces),

@@ -979,6 +979,24 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_double)
         ],
     ),
+    "dsc_comm_agree": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_comm_shrink": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(GroupOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_comm_missing": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
     "dsc_trace_dump": (
         ctypes.c_int32,
         [

@@ -15,6 +15,7 @@
 #include <dsc/op.h>
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
+#include <dsc/recovery.h>
 #include <dsc/reducer.h>
 #include <dsc/trace.h>
 #include <dsc/types.h>

@@ -1941,6 +1941,66 @@ extern "C" {
         mean_loss: *mut f64,
     ) -> dsc_result_t;
 
+    /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.
+    ///
+    /// - `comm` (in): communicator
+    /// - `flags` (in): any bits
+    /// - `agreed` (out): the same value on all ranks that get DSC_OK; unchanged otherwise
+    ///
+    /// Collective: yes, every rank that lives, in the same order as its other calls of this header.
+    /// Blocking: until all of them came. dsc_comm_abort() of this rank ends it, with
+    /// DSC_ERR_REVOKED on all. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_STATE
+    /// (finalized); DSC_ERR_TIMEOUT; DSC_ERR_MISMATCH (others called dsc_comm_shrink());
+    /// DSC_ERR_REVOKED (a rank that was inside aborted); DSC_ERR_PEER_STALLED (the others have gone
+    /// on without this rank, which did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_agree(
+        comm: *mut dsc_comm_t,
+        flags: i32,
+        agreed: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Makes a working communicator of the ranks that live, in their old order.
+    ///
+    /// - `comm` (in): communicator, revoked or not, also one that this function made
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `shrunk` (out): the new communicator; NULL on failure
+    ///
+    /// Collective: yes, every rank that lives; a rank that is still inside an operation on comm has
+    /// to come out of it first, for which a death is enough and dsc_comm_abort() serves otherwise.
+    /// Blocking: as dsc_comm_agree(). Ownership: the new communicator is the caller's, to be given
+    /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
+    /// a time per communicator.
+    ///
+    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank,
+    /// on all. Since 0.1.
+    pub fn dsc_comm_shrink(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_group_options_t,
+        shrunk: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
+    /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
+    ///
+    /// - `comm` (in): the communicator that was given to that call
+    /// - `ranks` (out): receives up to capacity ranks of comm, in order; may be NULL with capacity
+    ///   0
+    /// - `capacity` (in): elements of ranks
+    /// - `n_ranks` (out): how many there are, which may exceed capacity; 0 before the first such
+    ///   call
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_missing(
+        comm: *mut dsc_comm_t,
+        ranks: *mut i32,
+        capacity: i32,
+        n_ranks: *mut i32,
+    ) -> dsc_result_t;
+
     /// Writes this rank's trace of all groups of the communicator's world to a file.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it

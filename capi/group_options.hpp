@@ -1,0 +1,12 @@
+// Options of calls that make a communicator from another one.
+#pragma once
+
+#include "comm/comm.hpp"
+#include "dsc/comm.h"
+
+namespace dsc {
+
+void init_group_options(dsc_group_options_t* options, size_t struct_size);
+GroupOptions read_group_options(const dsc_group_options_t* given);  // NULL: defaults
+
+}  // namespace dsc

@@ -1,0 +1,226 @@
+#include "control/consensus.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kProposerBits = 16;
+constexpr int kReads = 1000;  // of a decision that changes again and again: a rank gone mad
+
+struct Proposal {
+  int32_t outcome;
+  int32_t flags;
+  int64_t elapsed_ns;
+  char text[240];
+};
+
+static_assert(sizeof(Ballot) == kBallotBytes && sizeof(Proposal) == kProposalBytes);
+
+uint64_t number_of(uint64_t decision) noexcept { return decision >> kProposerBits; }
+int proposer_of(uint64_t decision) noexcept {
+  return static_cast<int>(decision & ((uint64_t{1} << kProposerBits) - 1));
+}
+
+template <size_t N>
+std::string bounded_text(const char (&source)[N]) {
+  return std::string(source, strnlen(source, N));
+}
+
+const char* question_name(Question question) noexcept {
+  switch (question) {
+    case Question::kAgree:
+      return "agree";
+    case Question::kShrink:
+      return "shrink";
+    case Question::kMapped:
+      return "the second half of shrink";
+  }
+  return "something unknown";
+}
+
+}  // namespace
+
+void Consensus::cast(const Ballot& mine, uint64_t number) noexcept {
+  group_.ballot(group_.rank(), number).write(number, &mine);
+  group_.ring_all();
+}
+
+bool Consensus::decided(uint64_t number) const noexcept {
+  return number_of(group_.decision().load(std::memory_order_seq_cst)) >= number;
+}
+
+bool Consensus::complete(uint64_t number) const noexcept {
+  for (int member = 0; member < group_.size(); ++member)
+    if (!lost_.contains(member) && !group_.ballot(member, number).shows(number) &&
+        group_.loss_of(member) == DSC_OK)
+      return false;
+  return true;
+}
+
+bool Consensus::is_hopeless() const noexcept {
+  const uint64_t next = number_ + 1;
+  if (decided(next)) return true;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (lost_.contains(member)) continue;
+    Ballot ballot;
+    if (group_.loss_of(member) != DSC_OK) return true;
+    if (group_.ballot(member, next).read(next, &ballot) && (ballot.flags == 0 || ballot.code != DSC_OK))
+      return true;
+  }
+  return false;
+}
+
+// Nothing when a member must still be waited for. Members that showed their ballot and then were lost are
+// counted, and lost.
+std::optional<Decision> Consensus::count(uint64_t number) const {
+  Decision decision(group_.size());
+  decision.number = number;
+  decision.lost = lost_;
+  std::vector<Ballot> ballots(static_cast<size_t>(group_.size()));
+  for (int member = 0; member < group_.size(); ++member) {
+    if (lost_.contains(member)) continue;
+    Ballot& ballot = ballots[static_cast<size_t>(member)];
+    const bool came = group_.ballot(member, number).read(number, &ballot);
+    if (group_.loss_of(member) != DSC_OK)
+      decision.lost.insert(member);
+    else if (!came)
+      return std::nullopt;
+    if (!came) continue;
+    decision.flags &= ballot.flags;
+    if (ballot.code == DSC_OK || decision.outcome != DSC_OK) continue;
+    decision.outcome = ballot.code;
+    decision.named.insert(member);
+    decision.text = "rank " + std::to_string(member) + ": " + bounded_text(ballot.text);
+  }
+  compare_questions(decision, ballots);
+  return decision;
+}
+
+void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const {
+  const auto question = [&](int member) { return ballots[static_cast<size_t>(member)].question; };
+  int first = 0;
+  while (first < group_.size() && decision.lost.contains(first)) ++first;
+  for (int member = first + 1; member < group_.size(); ++member) {
+    if (decision.lost.contains(member) || question(member) == question(first)) continue;
+    if (decision.outcome != DSC_ERR_MISMATCH) decision.named = MemberSet(group_.size());
+    decision.outcome = DSC_ERR_MISMATCH;
+    decision.named.insert(member);
+    decision.text = "ranks called different operations: rank " + std::to_string(first) + ": " +
+                    question_name(question(first)) + "; rank " + std::to_string(member) + ": " +
+                    question_name(question(member));
+  }
+}
+
+Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
+  Decision decision(group_.size());
+  decision.number = number;
+  decision.outcome = outcome;
+  decision.lost = lost_;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (lost_.contains(member)) continue;
+    if (group_.loss_of(member) != DSC_OK)
+      decision.lost.insert(member);
+    else if (outcome == DSC_ERR_REVOKED ? member == group_.rank()
+                                        : !group_.ballot(member, number).shows(number))
+      decision.named.insert(member);
+  }
+  return decision;
+}
+
+void Consensus::propose(const Decision& decision) {
+  const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
+  Proposal head{};
+  head.outcome = decision.outcome;
+  head.flags = decision.flags;
+  head.elapsed_ns = decision.elapsed_ns;
+  std::snprintf(head.text, sizeof head.text, "%s", decision.text.c_str());
+  std::vector<std::byte> payload(sizeof head + 2 * set_bytes);
+  std::memcpy(payload.data(), &head, sizeof head);
+  std::memcpy(payload.data() + sizeof head, decision.lost.words(), set_bytes);
+  std::memcpy(payload.data() + sizeof head + set_bytes, decision.named.words(), set_bytes);
+  group_.proposal(group_.rank(), decision.number).write(decision.number, payload.data());
+  std::atomic<uint64_t>& word = group_.decision();
+  const uint64_t mine = decision.number << kProposerBits | static_cast<uint64_t>(group_.rank());
+  uint64_t seen = word.load(std::memory_order_seq_cst);
+  while (number_of(seen) < decision.number)
+    if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.ring_all();
+}
+
+Decision Consensus::read_decision() const {
+  const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
+  std::vector<std::byte> payload(sizeof(Proposal) + 2 * set_bytes);
+  for (int i = 0; i < kReads; ++i) {
+    const uint64_t seen = group_.decision().load(std::memory_order_seq_cst);
+    const int proposer = proposer_of(seen);
+    if (proposer >= group_.size()) break;
+    if (!group_.proposal(proposer, number_of(seen)).read(number_of(seen), payload.data())) continue;
+    Proposal head;
+    std::memcpy(&head, payload.data(), sizeof head);
+    if (head.outcome > DSC_OK) break;
+    Decision decision(group_.size());
+    decision.number = number_of(seen);
+    decision.outcome = head.outcome;
+    decision.flags = head.flags;
+    decision.elapsed_ns = head.elapsed_ns;
+    decision.text = bounded_text(head.text);
+    std::memcpy(decision.lost.words(), payload.data() + sizeof head, set_bytes);
+    std::memcpy(decision.named.words(), payload.data() + sizeof head + set_bytes, set_bytes);
+    return decision;
+  }
+  fail(DSC_ERR_PROTOCOL, "the group's decision is not one that a member made");
+}
+
+// A decision later than the one that was asked for tells this rank only whom the group has lost since.
+Decision Consensus::settle(Decision decision, uint64_t number) {
+  number_ = decision.number;
+  lost_ = decision.lost;
+  if (group_.has_left(group_.rank())) fail(DSC_ERR_STATE, "the communicator was destroyed during the call");
+  if (lost_.contains(group_.rank()))
+    fail(DSC_ERR_PEER_STALLED, "the other ranks have gone on without %s, which did not run for too long",
+         group_.describe_member(group_.rank()).c_str());
+  if (decision.number == number) return decision;
+  Decision late(group_.size());
+  late.number = number;
+  late.outcome = DSC_ERR_TIMEOUT;
+  late.lost = lost_;
+  late.named.insert(group_.rank());
+  late.text = group_.describe_member(group_.rank()) + " came too late: the others have gone on";
+  return late;
+}
+
+void Consensus::catch_up() {
+  if (decided(number_ + 1)) settle(read_decision(), 0);
+}
+
+Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted) {
+  const uint64_t number = number_ + 1;
+  const int64_t start_ns = now_ns();
+  const auto propose_timed = [&](Decision decision) {
+    decision.elapsed_ns = now_ns() - start_ns;
+    propose(decision);
+  };
+  cast(mine, number);
+  Backoff backoff(group_.world().process().bell(), group_.world().spins());
+  const auto moved = [&] { return decided(number) || complete(number) || interrupted(); };
+  while (!decided(number)) {
+    if (complete(number)) {
+      if (auto decision = count(number)) propose_timed(std::move(*decision));
+    } else if (interrupted()) {
+      propose_timed(give_up(number, DSC_ERR_REVOKED));
+    } else if (deadline.passed()) {
+      if (auto decision = give_up(number, DSC_ERR_TIMEOUT); !decision.named.empty())
+        propose_timed(std::move(decision));  // else the last one has just come
+    } else {
+      backoff.pause(moved, deadline.remaining_ns());
+    }
+  }
+  return settle(read_decision(), number);
+}
+
+}  // namespace dsc

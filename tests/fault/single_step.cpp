@@ -1,0 +1,74 @@
+#include "single_step.hpp"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "crew.hpp"
+
+namespace fault {
+namespace {
+
+volatile int64_t steps = 0;
+volatile int64_t limit = 0;
+volatile int at_limit = 0;
+
+void on_trap(int) {
+  steps = steps + 1;
+  if (steps == limit) kill(getpid(), at_limit);
+}
+
+// Both keep clear of the 128 bytes below the stack that a leaf function may use.
+void set_trap_flag(bool on) {
+#if defined(__x86_64__)
+  if (on)
+    asm volatile("lea -128(%%rsp), %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::
+                     : "memory", "cc");
+  else
+    asm volatile("lea -128(%%rsp), %%rsp\n pushfq\n andq $~0x100, (%%rsp)\n popfq\n lea 128(%%rsp), %%rsp" ::
+                     : "memory", "cc");
+#else
+  static_cast<void>(on);
+#endif
+}
+
+}  // namespace
+
+bool can_single_step() {
+#if defined(__x86_64__)
+  return slowdown() == 1;
+#else
+  return false;
+#endif
+}
+
+void arm(int64_t instructions, int signal) {
+  if (!can_single_step()) return;
+  struct sigaction action {};
+  action.sa_handler = on_trap;
+  sigaction(SIGTRAP, &action, nullptr);
+  steps = 0;
+  limit = instructions;
+  at_limit = signal;
+  set_trap_flag(true);
+}
+
+int64_t disarm() {
+  if (can_single_step()) set_trap_flag(false);
+  return steps;
+}
+
+}  // namespace fault
+
+#if defined(__x86_64__)
+// In place of the C library's, for the library under test too: a trap while SIGTRAP is blocked would end the
+// process.
+extern "C" int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+  sigset_t without_trap;
+  if (set) {
+    without_trap = *set;
+    if (how != SIG_UNBLOCK) sigdelset(&without_trap, SIGTRAP);
+  }
+  return syscall(SYS_rt_sigprocmask, how, set ? &without_trap : nullptr, old, _NSIG / 8) == 0 ? 0 : -1;
+}
+#endif
