@@ -101,6 +101,20 @@ def test_keep_going():
     assert "rank 1 (pid" in result.stderr and result.stderr.endswith("dscrun: failed after it: rank 2\n")
 
 
+def test_allowed_failures():
+    script = only_rank(1, "kill -KILL $$", "sleep 0.5; echo done; exit $((RANK / 2 * 5))")
+    one = run("-n", "2", "--grace", "0", "--allow-failures", "1", "--", *script)
+    assert one.returncode == 0 and one.stdout == "[0] done\n"
+    assert "rank 1 died by signal 9 (Killed); failure 1 of 1 that are allowed" in one.stderr
+    two = run("-n", "3", "--allow-failures", "1", "--", *script)  # rank 2 exits with 5: one too many
+    assert two.returncode == 5 and "rank 2 (pid" in two.stderr
+    assert run("-n", "3", "--allow-failures", "2", "--", *script).returncode == 0
+    stopped = run("-n", "2", "--grace", "0", "--allow-failures", "0", "--", *script)
+    assert stopped.returncode == 128 + signal.SIGKILL and stopped.stdout == ""
+    wrong = run("-n", "2", "--allow-failures", "2", "--", "true")
+    assert wrong.returncode == 2 and "expected fewer than the 2 ranks, got '2'" in wrong.stderr
+
+
 def test_time_limit():
     start = time.monotonic()
     result = run("-n", "3", "--timeout", "0.4", "--grace", "0.3", "--", *only_rank(1, "exit 0", "trap '' TERM; sleep 30; sleep 30"))

@@ -38,9 +38,10 @@ constexpr const char* kFooter =
     "terminates the ranks, a third kills them. No process of the job outlives dscrun, not even if it is "
     "killed.\n"
     "\n"
-    "Exit code: 0 if every rank exited with 0; else that of the rank that failed first (128 + signal if it "
-    "was\n"
-    "killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD cannot be run, 127 CMD "
+    "Exit code: 0 if every rank exited with 0, but for --allow-failures; else that of the rank that failed "
+    "first\n"
+    "(128 + signal if it was killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD "
+    "cannot be run, 127 CMD "
     "not found.";
 
 struct HelpFormat : CLI::Formatter {
@@ -126,6 +127,11 @@ Options parse(CLI::App& app, const std::vector<std::string>& words) {
       ->type_name("SECONDS")
       ->take_last();
   app.add_flag("--keep-going", options.keep_going, "Lets the others run on when a rank fails");
+  app.add_option("--allow-failures", options.allowed_failures,
+                 "Up to N ranks may fail: the others run on, and decide the exit code (0)")
+      ->check(whole_number(0, kMaxRanks))
+      ->type_name("N")
+      ->take_last();
   app.add_flag("--no-prefix", no_prefix,
                "Puts nothing in front of the lines; a single rank's bytes pass unchanged");
   app.add_option("--port", options.port, "MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
@@ -154,6 +160,10 @@ Options parse(CLI::App& app, const std::vector<std::string>& words) {
   if (options.command.empty() || options.command.front().empty()) {
     throw CLI::ParseError("no command given; expected dscrun -n 4 -- CMD [ARG ...]", kUsage);
   }
+  if (options.allowed_failures >= options.ranks)
+    throw CLI::ValidationError("--allow-failures", "expected fewer than the " +
+                                                       std::to_string(options.ranks) + " ranks, got '" +
+                                                       std::to_string(options.allowed_failures) + "'");
   options.port = choose_port(app, options.port);
   options.grace = to_millis(grace_s);
   if (timeout_s > 0) options.timeout = to_millis(timeout_s);

@@ -29,6 +29,7 @@ struct Options {
   Millis grace{5000};
   std::optional<Millis> timeout;
   bool keep_going = false;
+  int allowed_failures = 0;  // so many ranks may fail without ending the run or making it a failure
   bool prefix = true;
 };
 

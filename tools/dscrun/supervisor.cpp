@@ -148,6 +148,13 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
   rank.wait_status = wait_status;
   rank.lifetime = Clock::now() - start_;
   if (!rank.failed() || first_failed_ || timed_out_) return;
+  if (stage_ == Stage::kRunning && allowed_failures_ < options_.allowed_failures) {
+    ++allowed_failures_;
+    output_.say("rank " + std::to_string(rank.number) + " " + describe_end(wait_status) + "; failure " +
+                std::to_string(allowed_failures_) + " of " + std::to_string(options_.allowed_failures) +
+                " that are allowed");
+    return;
+  }
   first_failed_ = static_cast<size_t>(rank.number);
   if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
   output_.say("rank " + std::to_string(rank.number) + " " + describe_end(wait_status) + "; " +

@@ -66,8 +66,9 @@ class Supervisor {
   Clock::time_point stage_end_ = Clock::time_point::max();
   Clock::time_point time_limit_ = Clock::time_point::max();
   std::optional<int> start_error_;
-  std::optional<size_t> first_failed_;
-  int stop_signals_ = 0;  // INT and TERM so far
+  std::optional<size_t> first_failed_;  // beyond those that are allowed to
+  int allowed_failures_ = 0;            // so far
+  int stop_signals_ = 0;                // INT and TERM so far
   bool timed_out_ = false;
   bool front_gone_ = false;
   bool no_children_ = false;

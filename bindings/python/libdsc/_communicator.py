@@ -329,14 +329,55 @@ class Communicator:
     def _make_group(
         self, function: Any, arguments: tuple[Any, ...], name: Optional[str], timeout: Optional[float]
     ) -> Optional[Communicator]:
-        options = _raw.GroupOptions()
-        check(lib.dsc_group_options_init(byref(options), ctypes.sizeof(options)))
-        options.name = None if name is None else name.encode()
-        if timeout is not None:
-            options.timeout_ms = milliseconds(timeout)
+        options = _group_options(name, timeout)
         group = c_void_p()
         self._call(function, *arguments, byref(options), byref(group))
         return None if group.value is None else Communicator(group.value)
+
+    # ---- after a failure ---------------------------------------------------------------------------------------
+
+    def agree(self, flags: Union[bool, int]) -> Any:
+        """Combines flags of all ranks that live by bitwise AND; works after a failure too.
+
+        Collective among the ranks that live. All that get a value get the same one, whenever ranks die. With a bool
+        the value is a bool: whether all of them passed True. Ctrl-C ends it, with RevokedError on the others.
+
+        Raises TimeoutError, with .ranks, on all ranks when one lives and does not come; the call may be repeated.
+        """
+        agreed = c_int32()
+        self._recover(lib.dsc_comm_agree, int(flags), byref(agreed))
+        return bool(agreed.value & 1) if isinstance(flags, bool) else agreed.value
+
+    def shrink(self, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
+        """Returns a working communicator of the ranks that live, in their old order.
+
+        Collective among the ranks that live. Works after a failure and without one, and again on what it returned.
+        Arrays of empty() move without copying on the new communicator too. Close the old one when nothing of it is
+        needed any more; finalize() of the world waits for the ranks of the new one.
+        """
+        options = _group_options(name, timeout)
+        shrunk = c_void_p()
+        self._recover(lib.dsc_comm_shrink, byref(options), byref(shrunk))
+        assert shrunk.value is not None
+        return Communicator(shrunk.value)
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that the latest agree() or shrink() missed, the same on all ranks."""
+        ranks, count = (c_int32 * self._size)(), c_int32()
+        check(lib.dsc_comm_missing(self._handle, ranks, self._size, byref(count)))
+        return ranks[: count.value]
+
+    def _recover(self, function: Any, *arguments: Any) -> None:
+        """Makes a call whose failure is not the communicator's first one: who is to blame is in missing."""
+        code = _interrupt.call(self._stop, function, self._handle, *arguments)
+        if code >= 0:
+            return
+        text, blamed = last_message(), tuple(self.missing) if self._handle else ()
+        if text.endswith("aborted the communicator"):
+            _interrupt.let_own_signal_come()
+        rank = blamed[0] if blamed else None
+        raise errors.from_code(code, text, op=_op_name(function), group=self._name, rank=rank, ranks=blamed)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
         """Returns a zeroed numpy array in memory that operations of this communicator move without copying.
@@ -513,6 +554,15 @@ def read_stats(function: Any, handle: int) -> list[OpStats]:
         OpStats(s.operation.decode(), s.bytes_class, s.count, s.bytes, s.waiting_ns, s.moving_ns)
         for s in itertools.islice(found, count.value)
     ]
+
+
+def _group_options(name: Optional[str], timeout: Optional[float]) -> _raw.GroupOptions:
+    options = _raw.GroupOptions()
+    check(lib.dsc_group_options_init(byref(options), ctypes.sizeof(options)))
+    options.name = None if name is None else name.encode()
+    if timeout is not None:
+        options.timeout_ms = milliseconds(timeout)
+    return options
 
 
 def _op_name(function: Any) -> str:

@@ -39,7 +39,7 @@ impl GroupOptions {
     }
 
     /// Calls with the options in the form of the C interface.
-    fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
+    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
         let mut raw = MaybeUninit::uninit();
         // SAFETY: the call fills the whole struct, whose size it is told.

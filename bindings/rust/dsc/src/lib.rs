@@ -53,6 +53,7 @@ mod operation;
 mod pipe;
 mod pipe_run;
 mod plan;
+mod recovery;
 mod reducer;
 pub mod request;
 mod scope;

@@ -4,6 +4,7 @@ mod collectives;
 mod failures;
 mod groups;
 mod pipe;
+mod recovery;
 mod reducer;
 mod scope;
 mod work;

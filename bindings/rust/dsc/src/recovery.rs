@@ -1,0 +1,73 @@
+//! After a failure: agreeing with the ranks that still live, and going on with them.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::error::{check, Error, Result};
+use crate::group::GroupOptions;
+use crate::numbers::ErrorCode;
+
+impl Comm {
+    /// Combines flags of all ranks that live by bitwise AND; works on a communicator that failed, too.
+    ///
+    /// Collective among the ranks that live. All that get a value get the same one, whenever ranks die. A rank that
+    /// lives and does not come gives [`ErrorCode::Timeout`](crate::ErrorCode::Timeout) on all ranks.
+    pub fn agree(&self, flags: i32) -> Result<i32> {
+        let mut agreed = 0;
+        // SAFETY: the library checks the handle, and agreed outlives the call.
+        let result = unsafe { sys::dsc_comm_agree(self.raw(), flags, &mut agreed) };
+        self.check_recovery(result, "agree")?;
+        Ok(agreed)
+    }
+
+    /// Makes a working communicator of the ranks that live, in their old order.
+    ///
+    /// Collective among the ranks that live; works after a failure and without one. Keep the world's `Comm` for its
+    /// [`finalize`](Comm::finalize), which waits for the ranks of the new one while that is there.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// world.abort()?; // as a death would
+    /// let survivors = world.shrink()?;
+    /// assert!(survivors.barrier().is_ok() && world.missing()?.is_empty());
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn shrink(&self) -> Result<Comm> {
+        self.shrink_with(&GroupOptions::new())
+    }
+
+    /// As [`shrink`](Comm::shrink), with options.
+    pub fn shrink_with(&self, options: &GroupOptions) -> Result<Comm> {
+        let mut shrunk = ptr::null_mut();
+        let result = options.with_raw(|raw| {
+            // SAFETY: the options outlive the call, which keeps nothing; shrunk outlives it too.
+            unsafe { sys::dsc_comm_shrink(self.raw(), raw, &mut shrunk) }
+        })?;
+        self.check_recovery(result, "shrink")?;
+        Comm::from_group(shrunk)?
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))
+    }
+
+    /// The ranks that the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink) missed, the same on all ranks.
+    pub fn missing(&self) -> Result<Vec<usize>> {
+        let mut ranks = vec![0; self.size()];
+        let mut n_ranks = 0;
+        // SAFETY: ranks has as many elements as it says; both outlive the call.
+        check(unsafe { sys::dsc_comm_missing(self.raw(), ranks.as_mut_ptr(), ranks.len() as i32, &mut n_ranks) })?;
+        Ok(ranks.into_iter().take(n_ranks as usize).map(|rank| rank as usize).collect())
+    }
+
+    /// Who is to blame is in missing(): the communicator remembers its first failure, which may be another.
+    fn check_recovery(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
+        if result >= 0 {
+            return Ok(());
+        }
+        let error = Error::last(result).in_op(op).in_group(self.name());
+        let ranks = self.missing()?;
+        Err(Error { rank: ranks.first().copied(), ranks, ..error })
+    }
+}
