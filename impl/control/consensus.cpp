@@ -176,14 +176,18 @@ Decision Consensus::read_decision() const {
   fail(DSC_ERR_PROTOCOL, "the group's decision is not one that a member made");
 }
 
-// A decision later than the one that was asked for tells this rank only whom the group has lost since.
-Decision Consensus::settle(Decision decision, uint64_t number) {
-  number_ = decision.number;
-  lost_ = decision.lost;
+void Consensus::check_membership() const {
   if (group_.has_left(group_.rank())) fail(DSC_ERR_STATE, "the communicator was destroyed during the call");
   if (lost_.contains(group_.rank()))
     fail(DSC_ERR_PEER_STALLED, "the other ranks have gone on without %s, which did not run for too long",
          group_.describe_member(group_.rank()).c_str());
+}
+
+// A decision later than the one that was asked for tells this rank only whom the group has lost since.
+Decision Consensus::settle(Decision decision, uint64_t number) {
+  number_ = decision.number;
+  lost_ = decision.lost;
+  check_membership();
   if (decision.number == number) return decision;
   Decision late(group_.size());
   late.number = number;
@@ -196,6 +200,7 @@ Decision Consensus::settle(Decision decision, uint64_t number) {
 
 void Consensus::catch_up() {
   if (decided(number_ + 1)) settle(read_decision(), 0);
+  check_membership();
 }
 
 Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted) {

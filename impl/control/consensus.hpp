@@ -67,6 +67,7 @@ class Consensus {
   Decision give_up(uint64_t number, dsc_result_t outcome) const;
   void propose(const Decision& decision);
   Decision read_decision() const;
+  void check_membership() const;
   Decision settle(Decision decision, uint64_t number);
 
   Group& group_;
