@@ -50,6 +50,14 @@ class Stage {
   bool last() const { return alone() || self_->rank == self_->size - 1; }
   double expected_mean() const;
   int check_counts(int runs) const;
+  // From now on on another communicator, as if nothing had run before.
+  void move_to(dsc_comm_t* comm) {
+    comm_ = comm;
+    trouble = Trouble::kNone;
+    problem.clear();
+    calls_.clear();
+    alive_.clear();
+  }
 
   dsc_pipe_schedule_t* schedule = nullptr;
   dsc_pipe_schedule_options_t schedule_options{};

@@ -1,5 +1,6 @@
 // dsc_pipe_run: what goes wrong on one rank during a run is told to all.
 #include <pthread.h>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
@@ -96,6 +97,30 @@ int reenter_body(rank_t* self) {
 
 void a_callback_cannot_reenter(void**) { assert_int_equal(run_ranks(4, reenter_body, nullptr), 0); }
 
+// After a failed run the ranks shrink the communicator and run the same schedule on what that gives.
+int shrink_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  dsc_comm_t* shrunk = nullptr;
+  PASS_ON(split_off(self, &comm));
+  Stage stage(self, comm, {"1f1b", 4});
+  PASS_ON(stage.prepare());
+  stage.trouble = Trouble::kReturns;
+  stage.trouble_rank = 1;
+  CHECK(self, stage.run() < 0);
+  CHECK_OK(self, dsc_comm_shrink(comm, nullptr, &shrunk));
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  stage.move_to(shrunk);
+  double mean = 0;
+  CHECK_OK(self, stage.run(&mean));
+  if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+  CHECK(self, std::abs(mean - stage.expected_mean()) <= 1e-12 * std::abs(mean));
+  PASS_ON(stage.check_counts(1));
+  CHECK_OK(self, dsc_comm_destroy(shrunk));
+  return 0;
+}
+
+void a_schedule_runs_again_after_shrink(void**) { assert_int_equal(run_ranks(3, shrink_body, nullptr), 0); }
+
 int destroyed_comm_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
@@ -161,6 +186,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(faults_reach_everybody),
       cmocka_unit_test(a_stage_that_hangs_is_a_time_out),
+      cmocka_unit_test(a_schedule_runs_again_after_shrink),
       cmocka_unit_test(a_callback_cannot_reenter),
       cmocka_unit_test(a_communicator_destroyed_while_it_runs_ends_the_run),
       cmocka_unit_test(a_cancelled_thread_ends_the_run),

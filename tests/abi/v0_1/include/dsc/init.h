@@ -96,7 +96,8 @@ DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
 /**
  * @brief Ends the world that dsc_world() gives: waits for all ranks, then releases it.
  *
- * If the world failed before, it is released without waiting. Its groups stay valid as handles but every
+ * If the world failed before, it waits for the ranks of what dsc_comm_shrink() made of it, if that is still
+ * there, and else for nobody. Its groups stay valid as handles but every
  * operation on them is DSC_ERR_STATE.
  *
  * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
