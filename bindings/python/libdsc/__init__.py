@@ -45,7 +45,10 @@ from libdsc.errors import (
     UnsupportedError,
     VersionError,
 )
+from libdsc._group import OperationGroup
 from libdsc._log import read_log, set_log
+from libdsc._nonfinite import NonfiniteInputs
+from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._pipe import PipeInstruction, PipeSchedule, PipeStep
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
@@ -77,9 +80,11 @@ __all__ = [
     "NoBackendError",
     "NomemError",
     "NonfiniteError",
+    "NonfiniteInputs",
     "NospaceError",
     "Op",
     "OpStats",
+    "OperationGroup",
     "OverflowError",
     "PeerDeadError",
     "PeerError",
@@ -89,6 +94,7 @@ __all__ = [
     "PipeSchedule",
     "PipeStep",
     "ProtocolError",
+    "ReduceOp",
     "ReentrantError",
     "Result",
     "RevokedError",
@@ -106,10 +112,12 @@ __all__ = [
     "init_distributed",
     "is_initialized",
     "plan_buckets",
+    "premul",
     "read_log",
     "set_log",
     "shard_indices",
     "spawn",
+    "user_op",
     "verify_params",
     "version",
     "world",

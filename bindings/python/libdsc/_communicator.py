@@ -8,32 +8,18 @@ import math
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
-from typing import Any, Callable, NoReturn, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
-from libdsc import _buffers, _dtypes, _interrupt, _pipe_run, _raw, errors
+from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, errors
+from libdsc._calls import milliseconds, op_name
+from libdsc._collectives import Collectives
 from libdsc._library import check, last_message, lib
-from libdsc._raw import MemoryKind, Result
+from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
-from libdsc._work import Work, error_of
+from libdsc._work import error_of
 
-# Failures that the communicator itself remembers with the ranks at fault.
-REMEMBERED = {
-    Result.ERR_TIMEOUT,
-    Result.ERR_PEER_DEAD,
-    Result.ERR_PEER_STALLED,
-    Result.ERR_PEER_LEFT,
-    Result.ERR_MISMATCH,
-    Result.ERR_REVOKED,
-    Result.ERR_CALLBACK,
-}
-
-_OPS = {op.name.lower(): int(op) for op in _raw.Op}
-_locate = _buffers.locate
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
-
-Arrays = Union[Any, Sequence[Any]]
-AtEnd = Optional[Callable[[], None]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +39,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator:
+class Communicator(Collectives):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
@@ -81,11 +67,6 @@ class Communicator:
         return f"<libdsc.Communicator {self.name!r}, rank {self._rank} of {self._size}{state}>"
 
     # ---- queries -----------------------------------------------------------------------------------------------
-
-    def _query(self, function: Any, *arguments: Any) -> int:
-        value = c_int32()
-        check(function(self._handle, *arguments, byref(value)))
-        return value.value
 
     def _read_name(self) -> str:
         text = ctypes.create_string_buffer(64)
@@ -117,11 +98,6 @@ class Communicator:
         """What moves host memory, such as "host"."""
         return _raw.Backend(self._query(lib.dsc_comm_backend)).name.lower()
 
-    @property
-    def name(self) -> str:
-        """The name that stands in errors; "world" for the world."""
-        return self._name
-
     def env(self, variable: str) -> str:
         """Returns a setting as this world has it.
 
@@ -151,100 +127,25 @@ class Communicator:
         """Returns the running totals per operation and size class."""
         return read_stats(lib.dsc_comm_stats, self._handle)
 
-    # ---- collective operations ---------------------------------------------------------------------------------
+    # ---- NaN and infinity --------------------------------------------------------------------------------------
 
-    def all_reduce(
-        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None
-    ) -> Optional[Work]:
-        """Combines the elements of all ranks' x; every rank gets the result in x, or in out if that is given.
+    @property
+    def nonfinite_check(self) -> str:
+        """What happens when an input of a reduction is a NaN or infinite; "off" at first.
 
-        Args:
-            x: an array, the same count and type on all ranks.
-            op: "sum", "prod", "max", "min" or "avg".
-            out: where the result goes; x is not written then.
-            async_op: True returns a Work at once.
-            dtype: what the elements are, such as "bf16" for an array of uint16.
+        "off": nothing. "count": nonfinite() tells of it. "fail": the reduction raises NonfiniteError on all ranks too,
+        and its result is there all the same. Holds for reductions that start from now on, also of reducers, and for
+        groups made from now on. Give all ranks the same.
         """
-        send, count, code, owner = _locate(x, "x", dtype, out is None)
-        recv = send
-        if out is not None:
-            recv, owner = self._like(out, "out", dtype, count, code, owner)
-        number = _OPS.get(op) or _dtypes.op_code(op)
-        return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), owner, async_op)
+        return _nonfinite.get_check(self._handle)
 
-    def broadcast(self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
-        """Copies the root's x into the x of all ranks."""
-        address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
-        return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op)
+    @nonfinite_check.setter
+    def nonfinite_check(self, check: str) -> None:
+        _nonfinite.set_check(self._handle, check)
 
-    def all_gather(self, out: Arrays, x: Any, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
-        """Gathers the x of every rank, in rank order, into out on all ranks.
-
-        Args:
-            out: an array of size times as many elements as x, or a list of size arrays like x.
-            x: an array, the same count and type on all ranks; may be this rank's own part of out.
-        """
-        send, count, code, owner = _locate(x, "x", dtype, False)
-        at_end: AtEnd = None
-        if isinstance(out, (list, tuple)):
-            parts = self._parts(out, "out", dtype, count, code, True)
-            part_bytes = count * _dtypes.BYTES[_raw.Dtype(code)]
-            packed = ctypes.create_string_buffer(max(1, part_bytes * self._size))
-            recv = ctypes.addressof(packed)
-            at_end = lambda: _unpack(recv, parts, part_bytes)
-            owner = (owner, packed, parts)
-        else:
-            recv, owner = self._like(out, "out", dtype, count * self._size, code, owner)
-        return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op, at_end)
-
-    def reduce_scatter(
-        self, out: Any, x: Arrays, op: Any = "sum", async_op: bool = False, dtype: Any = None
-    ) -> Optional[Work]:
-        """Combines the elements of all ranks' x; rank r gets part r in out.
-
-        Args:
-            out: an array; may be this rank's own part of x.
-            x: an array of size times as many elements as out, or a list of size arrays like out.
-            op: as in all_reduce().
-        """
-        recv, count, code, owner = _locate(out, "out", dtype)
-        if isinstance(x, (list, tuple)):
-            parts = self._parts(x, "x", dtype, count, code, False)
-            packed = _pack(parts, count * _dtypes.BYTES[_raw.Dtype(code)])
-            send = ctypes.addressof(packed)
-            owner = (owner, packed)
-        else:
-            send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
-        number = _OPS.get(op) or _dtypes.op_code(op)
-        return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), owner, async_op)
-
-    def barrier(self, async_op: bool = False) -> Optional[Work]:
-        """Waits until all ranks have called it."""
-        return self._run(lib.dsc_barrier, (), None, async_op)
-
-    # ---- point to point ----------------------------------------------------------------------------------------
-
-    def send(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
-        """Sends x to one rank; complete when the receiver has it, whatever the size."""
-        address, count, code, owner = _locate(x, "x", dtype, False)
-        return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op)
-
-    def recv(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
-        """Receives x from one rank, which sends as many elements of the same type."""
-        address, count, code, owner = _locate(x, "x", dtype)
-        return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op)
-
-    def isend(self, x: Any, peer: int, dtype: Any = None) -> Work:
-        """As send() with async_op=True."""
-        work = self.send(x, peer, True, dtype)
-        assert work is not None
-        return work
-
-    def irecv(self, x: Any, peer: int, dtype: Any = None) -> Work:
-        """As recv() with async_op=True."""
-        work = self.recv(x, peer, True, dtype)
-        assert work is not None
-        return work
+    def nonfinite(self, clear: bool = False) -> _nonfinite.NonfiniteInputs:
+        """Tells which inputs of reductions were NaN or infinite; clear=True starts the counting anew."""
+        return _nonfinite.read(self._handle, clear)
 
     # ---- pipeline ----------------------------------------------------------------------------------------------
 
@@ -332,7 +233,10 @@ class Communicator:
         options = _group_options(name, timeout)
         group = c_void_p()
         self._call(function, *arguments, byref(options), byref(group))
-        return None if group.value is None else Communicator(group.value)
+        if group.value is None:
+            return None
+        _nonfinite.inherit(self._handle, group.value)
+        return Communicator(group.value)
 
     # ---- after a failure ---------------------------------------------------------------------------------------
 
@@ -377,7 +281,7 @@ class Communicator:
         if text.endswith("aborted the communicator"):
             _interrupt.let_own_signal_come()
         rank = blamed[0] if blamed else None
-        raise errors.from_code(code, text, op=_op_name(function), group=self._name, rank=rank, ranks=blamed)
+        raise errors.from_code(code, text, op=op_name(function), group=self._name, rank=rank, ranks=blamed)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
         """Returns a zeroed numpy array in memory that operations of this communicator move without copying.
@@ -403,10 +307,6 @@ class Communicator:
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
         check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
 
-    def abort(self) -> None:
-        """Revokes the communicator on all ranks: pending and later operations raise RevokedError."""
-        check(lib.dsc_comm_abort(self._handle))
-
     def finalize(self) -> None:
         """Waits until all ranks have called it and all operations are done. Collective."""
         self._call(lib.dsc_comm_finalize)
@@ -415,6 +315,7 @@ class Communicator:
         """Releases the communicator; ranks that wait for this one get PeerLeftError. Closing twice is fine."""
         handle, self._handle = self._handle, 0
         if handle:
+            _nonfinite.forget(handle)
             lib.dsc_comm_destroy(handle)
 
     def __enter__(self) -> Communicator:
@@ -436,82 +337,6 @@ class Communicator:
         except Exception:  # at interpreter shutdown, or when __init__ failed
             pass
 
-    # ---- how calls are made ------------------------------------------------------------------------------------
-
-    def _like(
-        self, x: Any, argument: str, dtype: Any, count: int, code: int, owner: Any, writable: bool = True
-    ) -> tuple[int, Any]:
-        """Locates an array that must have so many elements of a type; returns address and all owners."""
-        address, found, found_code, second = _locate(x, argument, dtype, writable)
-        if found != count:
-            raise ValueError(f"{argument} has {found} elements; expected {count} (this group has {self._size} ranks)")
-        if found_code != code:
-            names = (_raw.Dtype(found_code).name.lower(), _raw.Dtype(code).name.lower())
-            raise ValueError(f"{argument} has element type {names[0]}; expected {names[1]} as the other array")
-        return address, (owner, second)
-
-    def _parts(
-        self, arrays: Sequence[Any], argument: str, dtype: Any, count: int, code: int, writable: bool
-    ) -> list[tuple[int, Any]]:
-        """Locates a list of one array per rank."""
-        if len(arrays) != self._size:
-            raise ValueError(f"{argument} has {len(arrays)} arrays; expected one per rank, {self._size}")
-        return [
-            self._like(part, f"{argument}[{index}]", dtype, count, code, None, writable)
-            for index, part in enumerate(arrays)
-        ]
-
-    def _run(
-        self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, at_end: AtEnd = None
-    ) -> Optional[Work]:
-        """Calls an operation: at once with a Work, or blocking."""
-        if async_op:
-            work = c_void_p()
-            code = function(self._handle, *arguments, None, byref(work))
-            if code < 0:
-                self._fail(code, last_message(), _op_name(function))
-            assert work.value is not None
-            return Work(work.value, self, _op_name(function), (owner,), at_end)
-        if self._size > 1:
-            code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
-        else:
-            code = function(self._handle, *arguments, None, None)
-        if code < 0:
-            self._fail(code, last_message(), _op_name(function))
-        if at_end is not None:
-            at_end()
-        return None
-
-    def _call(self, function: Any, *arguments: Any) -> None:
-        """Makes a call that blocks and has no work form."""
-        code = _interrupt.call(self._stop, function, self._handle, *arguments)
-        if code < 0:
-            self._fail(code, last_message(), _op_name(function))
-
-    def _stop(self) -> None:
-        """Ends the call that another thread is in; Ctrl-C needs no further exception from here."""
-        lib.dsc_comm_abort(self._handle)
-
-    def _error_info(self) -> _raw.ErrorInfo:
-        info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
-        check(lib.dsc_comm_error(self._handle, byref(info)))
-        return info
-
-    def _fail(self, code: int, text: str, op: str) -> NoReturn:
-        """Raises the exception of a call that failed, with what the communicator knows of the cause."""
-        if not self._handle and code == _raw.Result.ERR_BAD_HANDLE:
-            text = f"{op}: the communicator was closed or finalized"
-        if text.endswith("aborted the communicator"):
-            _interrupt.let_own_signal_come()
-        details: dict[str, Any] = {"op": op, "group": self._name}
-        if code in REMEMBERED and self._handle:
-            info = self._error_info()
-            if info.code < 0:
-                known = error_of(info, self)
-                details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
-        raise errors.from_code(code, text, **details)
-
-
 class SharedMemory:
     """Owns memory of dsc_mem_alloc()."""
 
@@ -530,13 +355,6 @@ class SharedMemory:
 def communicator_of(handle: int, is_world: bool) -> Communicator:
     """Returns the one object for a handle."""
     return _known.get(handle) or Communicator(handle, is_world)
-
-
-def milliseconds(seconds: float) -> int:
-    """A time-out as the library wants it, never rounded down to nothing."""
-    if not seconds > 0:
-        raise ValueError(f"a time-out is a number of seconds above 0; got {seconds}")
-    return min(2**31 - 1, math.ceil(seconds * 1000))
 
 
 def read_stats(function: Any, handle: int) -> list[OpStats]:
@@ -563,19 +381,3 @@ def _group_options(name: Optional[str], timeout: Optional[float]) -> _raw.GroupO
     if timeout is not None:
         options.timeout_ms = milliseconds(timeout)
     return options
-
-
-def _op_name(function: Any) -> str:
-    return str(function.__name__).removeprefix("dsc_").removeprefix("comm_")
-
-
-def _pack(parts: list[tuple[int, Any]], part_bytes: int) -> Any:
-    packed = ctypes.create_string_buffer(max(1, part_bytes * len(parts)))
-    for index, (address, _) in enumerate(parts):
-        ctypes.memmove(ctypes.addressof(packed) + index * part_bytes, address, part_bytes)
-    return packed
-
-
-def _unpack(packed: int, parts: list[tuple[int, Any]], part_bytes: int) -> None:
-    for index, (address, _) in enumerate(parts):
-        ctypes.memmove(address, packed + index * part_bytes, part_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from libdsc._raw import Average, Backend, Dtype, LogLevel, Op
+from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op
 
 BYTES = {
     Dtype.I8: 1,
@@ -95,6 +95,11 @@ def backend_code(backend: Any) -> int:
 def average_code(average: Any) -> int:
     """The number of an averaging rule: "pre", "post", "none" or "pytorch"."""
     return _choice("average", Average, average)
+
+
+def nonfinite_code(check: Any) -> int:
+    """The number of what is done about NaN and infinity: "off", "count" or "fail"."""
+    return _choice("nonfinite_check", NonfiniteCheck, check)
 
 
 def level_code(level: Any) -> int:

@@ -6,9 +6,10 @@ import ctypes
 from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional
 
-from libdsc import _dtypes, _interrupt, _raw
+from libdsc import _dtypes, _interrupt, _nonfinite, _raw
 from libdsc._library import check, last_message, lib
-from libdsc._communicator import Communicator, communicator_of, milliseconds
+from libdsc._calls import milliseconds
+from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
 
 
@@ -112,6 +113,7 @@ def finalize() -> None:
         check(lib.dsc_finalize())  # says what is wrong
     current = world()
     code = _interrupt.call(current._stop, lib.dsc_finalize)
+    _nonfinite.forget(current._handle)
     current._handle = 0
     if code < 0:
         raise from_code(code, last_message(), op="finalize")

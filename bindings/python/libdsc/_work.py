@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Optional
 
 from libdsc import _interrupt, _raw, errors
 from libdsc._library import check, last_message, lib
+from libdsc._ops import raised_in
 
 if TYPE_CHECKING:
-    from libdsc._communicator import Communicator
+    from libdsc._calls import Calls
 
 IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
 FOREVER_MS = -1
@@ -36,7 +37,7 @@ class Work:
     __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "__weakref__")
 
     def __init__(
-        self, handle: int, comm: Communicator, op: str, owners: tuple[Any, ...], at_end: Optional[Callable[[], None]]
+        self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: Optional[Callable[[], None]]
     ) -> None:
         if _dropped:
             reap()
@@ -147,6 +148,7 @@ class Work:
                 check(lib.dsc_work_error(self._handle, byref(info)))
                 if info.code < 0:
                     self._failure = error_of(info, self._comm)
+                    self._failure.__cause__ = raised_in(_running[self._handle][0])
             self._completed = True
             _release(self._handle, self._at_end if self._failure is None else None)
             self._at_end = None
@@ -160,7 +162,7 @@ class Work:
             pass
 
 
-def error_of(info: _raw.ErrorInfo, comm: Communicator) -> errors.DscError:
+def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
     """Makes the exception that an error record of the library describes."""
     ranks = tuple(info.ranks[: min(info.n_ranks, len(info.ranks))])
     return errors.from_code(
@@ -188,6 +190,8 @@ def reap() -> None:
         handle, at_end = entry
         completed = c_int32()
         code = lib.dsc_work_test(handle, byref(completed))
+        if code == _raw.Result.ERR_REENTRANT:
+            return  # inside a function of user_op()
         if code < 0 or completed.value:
             _dropped.remove(entry)
             succeeded = code >= 0 and lib.dsc_work_wait(handle, None, 0) >= 0

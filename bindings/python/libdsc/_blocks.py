@@ -1,0 +1,107 @@
+"""One block of elements per rank: parts of an array, or a list of arrays that travels as one."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import operator
+from typing import Any, Optional, Sequence, Union
+
+from libdsc import _buffers, _dtypes, _raw
+
+Arrays = Union[Any, Sequence[Any]]
+
+
+class Blocks:
+    """Where the blocks are, one after another, and how many elements each has."""
+
+    __slots__ = ("address", "counts", "dtype", "_owner", "_parts")
+
+    def __init__(
+        self,
+        x: Arrays,
+        argument: str,
+        dtype: Any,
+        writable: bool,
+        size: int,
+        counts: Optional[list[int]],
+        counts_argument: str = "counts",
+    ) -> None:
+        """Locates an array, which needs counts, or a list of size arrays, whose lengths are the counts otherwise."""
+        self._parts: list[tuple[int, int, int, Any]] = []
+        if isinstance(x, (list, tuple)):
+            self._pack(x, argument, dtype, writable, size, counts)
+            return
+        if counts is None:
+            raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array and no list")
+        self.address, found, self.dtype, self._owner = _buffers.locate(x, argument, dtype, writable)
+        self.counts = counts
+        if found != sum(counts):
+            raise ValueError(f"{argument} has {found} elements; expected {sum(counts)} (this group has {size} ranks)")
+
+    def _pack(
+        self, arrays: Sequence[Any], argument: str, dtype: Any, writable: bool, size: int, counts: Optional[list[int]]
+    ) -> None:
+        """Makes a buffer for all arrays of a list; what is only read is copied into it now."""
+        if len(arrays) != size:
+            raise ValueError(f"{argument} has {len(arrays)} arrays; expected one per rank, {size}")
+        for index, array in enumerate(arrays):
+            part = _buffers.locate(array, f"{argument}[{index}]", dtype, writable)
+            if counts is not None and part[1] != counts[index]:
+                raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}")
+            expect_dtype(f"{argument}[{index}]", part[2], self._parts[0][2] if self._parts else part[2])
+            self._parts.append(part)
+        self.counts = [count for _, count, _, _ in self._parts]
+        self.dtype = self._parts[0][2]
+        self._owner = ctypes.create_string_buffer(max(1, sum(self.counts) * self._element_bytes()))
+        self.address = ctypes.addressof(self._owner)
+        if not writable:
+            for packed, part_address, size_bytes in self._places():
+                ctypes.memmove(packed, part_address, size_bytes)
+
+    def unpack(self) -> None:
+        """Copies what came into the arrays of a list."""
+        for packed, part_address, size_bytes in self._places():
+            ctypes.memmove(part_address, packed, size_bytes)
+
+    def _places(self) -> list[tuple[int, int, int]]:
+        """(where it is in the buffer, where the caller has it, bytes) of each array of a list."""
+        each = self._element_bytes()
+        starts = itertools.accumulate(self.counts, initial=0)
+        return [
+            (self.address + start * each, address, count * each)
+            for start, (address, count, _, _) in zip(starts, self._parts)
+        ]
+
+    def _element_bytes(self) -> int:
+        return _dtypes.BYTES[_raw.Dtype(self.dtype)]
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all ranks have as many."""
+        return len(set(self.counts)) == 1
+
+    @property
+    def c_counts(self) -> Any:
+        """The counts as C wants them."""
+        return (ctypes.c_size_t * len(self.counts))(*self.counts)
+
+
+def expect_dtype(argument: str, found: int, expected: int) -> None:
+    """Raises unless two arrays of one operation have the same element type."""
+    if found != expected:
+        names = (_raw.Dtype(found).name.lower(), _raw.Dtype(expected).name.lower())
+        raise ValueError(f"{argument} has element type {names[0]}; expected {names[1]} as the other array")
+
+
+def checked_counts(counts: Optional[Sequence[int]], argument: str, size: int) -> Optional[list[int]]:
+    """The numbers of elements per rank, if they were given."""
+    if counts is None:
+        return None
+    numbers = [operator.index(count) for count in counts]
+    if len(numbers) != size:
+        raise ValueError(f"{argument} has {len(numbers)} numbers; expected one per rank, {size}")
+    for index, number in enumerate(numbers):
+        if number < 0:
+            raise ValueError(f"{argument}[{index}] is {number}; expected 0 or more")
+    return numbers

@@ -1,0 +1,133 @@
+"""How a communicator calls the library: blocking, with a Work or into a group, and what it makes of failures."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from ctypes import byref, c_int32, c_void_p
+from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
+
+from libdsc import _buffers, _interrupt, _raw, errors
+from libdsc._blocks import expect_dtype
+from libdsc._library import check, last_message, lib
+from libdsc._ops import raised_in
+from libdsc._raw import Result
+from libdsc._work import Work, error_of
+
+if TYPE_CHECKING:
+    from libdsc._group import OperationGroup
+
+# Failures that the communicator itself remembers with the ranks at fault.
+REMEMBERED = {
+    Result.ERR_TIMEOUT,
+    Result.ERR_PEER_DEAD,
+    Result.ERR_PEER_STALLED,
+    Result.ERR_PEER_LEFT,
+    Result.ERR_MISMATCH,
+    Result.ERR_REVOKED,
+    Result.ERR_CALLBACK,
+}
+
+AtEnd = Optional[Callable[[], None]]
+
+
+class Calls:
+    """The base of Communicator that the operations are built on."""
+
+    _handle: int
+    _rank: int
+    _size: int
+    _name: str
+    _group: Optional[OperationGroup] = None  # that is open
+
+    @property
+    def name(self) -> str:
+        """The name that stands in errors; "world" for the world."""
+        return self._name
+
+    def abort(self) -> None:
+        """Revokes the communicator on all ranks: pending and later operations raise RevokedError."""
+        check(lib.dsc_comm_abort(self._handle))
+
+    def _query(self, function: Any, *arguments: Any) -> int:
+        value = c_int32()
+        check(function(self._handle, *arguments, byref(value)))
+        return value.value
+
+    def _like(
+        self, x: Any, argument: str, dtype: Any, count: int, code: int, owner: Any, writable: bool = True
+    ) -> tuple[int, Any]:
+        """Locates an array that must have so many elements of a type; returns address and all owners."""
+        address, found, found_code, second = _buffers.locate(x, argument, dtype, writable)
+        if found != count:
+            raise ValueError(f"{argument} has {found} elements; expected {count} (this group has {self._size} ranks)")
+        expect_dtype(argument, found_code, code)
+        return address, (owner, second)
+
+    def _run(
+        self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, at_end: AtEnd = None
+    ) -> Optional[Work]:
+        """Calls an operation: noted in an open group, at once with a Work, or blocking."""
+        if self._group is not None:
+            self._group.note(function, arguments, owner, async_op, at_end)
+            return None
+        if async_op:
+            work = c_void_p()
+            code = function(self._handle, *arguments, None, byref(work))
+            if code < 0:
+                self._fail(code, last_message(), op_name(function), owner)
+            assert work.value is not None
+            return Work(work.value, self, op_name(function), (owner,), at_end)
+        if self._size > 1:
+            code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
+        else:
+            code = function(self._handle, *arguments, None, None)
+        if code < 0:
+            self._fail(code, last_message(), op_name(function), owner)
+        if at_end is not None:
+            at_end()
+        return None
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        """Makes a call that blocks and has no work form."""
+        code = _interrupt.call(self._stop, function, self._handle, *arguments)
+        if code < 0:
+            self._fail(code, last_message(), op_name(function))
+
+    def _stop(self) -> None:
+        """Ends the call that another thread is in; Ctrl-C needs no further exception from here."""
+        lib.dsc_comm_abort(self._handle)
+
+    def _error_info(self) -> _raw.ErrorInfo:
+        info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
+        check(lib.dsc_comm_error(self._handle, byref(info)))
+        return info
+
+    def _fail(self, code: int, text: str, op: str, owner: Any = None) -> NoReturn:
+        """Raises the exception of a call that failed, with what the communicator knows of the cause."""
+        if not self._handle and code == _raw.Result.ERR_BAD_HANDLE:
+            text = f"{op}: the communicator was closed or finalized"
+        if text.endswith("aborted the communicator"):
+            _interrupt.let_own_signal_come()
+        details: dict[str, Any] = {"op": op, "group": self._name}
+        if code in REMEMBERED and self._handle:
+            info = self._error_info()
+            if info.code < 0:
+                known = error_of(info, self)
+                details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
+        cause = raised_in(owner) if code == Result.ERR_CALLBACK else None
+        if cause is not None and not isinstance(cause, Exception):
+            raise cause  # KeyboardInterrupt, in a function of user_op()
+        raise errors.from_code(code, text, **details) from cause
+
+
+def milliseconds(seconds: float) -> int:
+    """A time-out as the library wants it, never rounded down to nothing."""
+    if not seconds > 0:
+        raise ValueError(f"a time-out is a number of seconds above 0; got {seconds}")
+    return min(2**31 - 1, math.ceil(seconds * 1000))
+
+
+def op_name(function: Any) -> str:
+    """The operation that a function of the library is, as errors name it."""
+    return str(function.__name__).removeprefix("dsc_").removeprefix("comm_")

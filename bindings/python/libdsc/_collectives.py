@@ -1,0 +1,275 @@
+"""Operations on all ranks of a communicator, and messages between two of them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from libdsc import _buffers
+from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
+from libdsc._calls import Calls, milliseconds
+from libdsc._group import OperationGroup
+from libdsc._library import lib
+from libdsc._ops import BUILT_IN, number_of
+from libdsc._work import Work
+
+_locate = _buffers.locate
+
+
+class Collectives(Calls):
+    """The operations of Communicator.
+
+    An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
+    """
+
+    # ---- all ranks get the same --------------------------------------------------------------------------------
+
+    def all_reduce(
+        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None
+    ) -> Optional[Work]:
+        """Combines the elements of all ranks' x; every rank gets the result in x, or in out if that is given.
+
+        Args:
+            x: an array, the same count and type on all ranks.
+            op: "sum", "prod", "max", "min", "avg" and the like, or what premul() or user_op() made.
+            out: where the result goes; x is not written then.
+            async_op: True returns a Work at once.
+            dtype: what the elements are, such as "bf16" for an array of uint16.
+        """
+        send, count, code, owner = _locate(x, "x", dtype, out is None)
+        recv = send
+        if out is not None:
+            recv, owner = self._like(out, "out", dtype, count, code, owner)
+        number = BUILT_IN.get(op) or number_of(op)
+        return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op)
+
+    def broadcast(self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+        """Copies the root's x into the x of all ranks."""
+        address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
+        return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op)
+
+    def all_gather(
+        self,
+        out: Arrays,
+        x: Any,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        counts: Optional[Sequence[int]] = None,
+    ) -> Optional[Work]:
+        """Gathers the x of every rank, in rank order, into out on all ranks.
+
+        Args:
+            out: an array for the elements of all ranks, or a list of one array per rank.
+            x: an array, the same type on all ranks; may be this rank's own part of out.
+            counts: how many elements each rank has, the same list on all ranks. Otherwise all have as many as x, or
+                as the arrays of the list.
+        """
+        send, count, code, owner = _locate(x, "x", dtype, False)
+        if counts is None and not isinstance(out, (list, tuple)):
+            recv, owner = self._like(out, "out", dtype, count * self._size, code, owner)
+            return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op)
+        blocks = self._blocks(out, "out", dtype, True, counts)
+        expect_dtype("x", code, blocks.dtype)
+        self._expect_own(blocks, "out", count, "x", counts)
+        function, sizes = lib.dsc_all_gather_v, blocks.c_counts
+        if blocks.are_equal and counts is None:  # other ranks may give one array
+            function, sizes = lib.dsc_all_gather, count
+        return self._run(function, (send, blocks.address, sizes, code), (owner, blocks), async_op, blocks.unpack)
+
+    def reduce_scatter(
+        self,
+        out: Any,
+        x: Arrays,
+        op: Any = "sum",
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        counts: Optional[Sequence[int]] = None,
+    ) -> Optional[Work]:
+        """Combines the elements of all ranks' x; rank r gets part r in out.
+
+        Args:
+            out: an array; may be this rank's own part of x.
+            x: an array of the parts for all ranks one after another, or a list of one array per rank.
+            op: as in all_reduce().
+            counts: how many elements each rank gets, the same list on all ranks. Otherwise all get as many as out
+                has, or as the arrays of the list.
+        """
+        recv, count, code, owner = _locate(out, "out", dtype)
+        number = BUILT_IN.get(op) or number_of(op)
+        if counts is None and not isinstance(x, (list, tuple)):
+            send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
+            return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op)
+        blocks = self._blocks(x, "x", dtype, False, counts)
+        expect_dtype("out", code, blocks.dtype)
+        self._expect_own(blocks, "x", count, "out", counts)
+        function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
+        if blocks.are_equal and counts is None:  # other ranks may give one array
+            function, sizes = lib.dsc_reduce_scatter, count
+        return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op)
+
+    def all_to_all(
+        self,
+        out: Arrays,
+        x: Optional[Arrays] = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        send_counts: Optional[Sequence[int]] = None,
+        recv_counts: Optional[Sequence[int]] = None,
+    ) -> Optional[Work]:
+        """Sends part r of every rank's x to rank r, which gets the parts in rank order in out.
+
+        Parts are equal, or as long as the counts or the arrays of lists say. If one rank gives counts or lists, all do.
+
+        Args:
+            out: an array like x, or a list of one array per rank.
+            x: an array of the parts for all ranks one after another, or a list of one array per rank. None: what
+                stands in out is sent, and replaced; equal parts only.
+            send_counts: elements for each rank in x.
+            recv_counts: elements from each rank in out; what that rank has for this one in its send_counts.
+        """
+        has_lists = isinstance(out, (list, tuple)) or isinstance(x, (list, tuple))
+        if x is None or not has_lists and send_counts is None and recv_counts is None:
+            return self._all_to_all_equal(out, x, async_op, dtype, send_counts, recv_counts)
+        sent = self._blocks(x, "x", dtype, False, send_counts, "send_counts")
+        came = self._blocks(out, "out", dtype, True, recv_counts, "recv_counts")
+        expect_dtype("out", came.dtype, sent.dtype)
+        arguments = (sent.address, sent.c_counts, came.address, came.c_counts, sent.dtype)
+        return self._run(lib.dsc_all_to_all_v, arguments, (sent, came), async_op, came.unpack)
+
+    def _all_to_all_equal(self, out: Any, x: Any, async_op: bool, dtype: Any, *counts: Any) -> Optional[Work]:
+        if isinstance(out, (list, tuple)) or counts != (None, None):
+            raise ValueError("x is None; expected it with lists or counts, for only equal parts are exchanged in place")
+        recv, count, code, owner = _locate(out, "out", dtype)
+        send = recv
+        if x is not None:
+            send, owner = self._like(x, "x", dtype, count, code, owner, False)
+        if count % self._size:
+            raise ValueError(f"out has {count} elements; expected a multiple of {self._size}, the number of ranks")
+        return self._run(lib.dsc_all_to_all, (send, recv, count // self._size, code), owner, async_op)
+
+    def barrier(self, async_op: bool = False) -> Optional[Work]:
+        """Waits until all ranks have called it."""
+        return self._run(lib.dsc_barrier, (), None, async_op)
+
+    def monitored_barrier(self, timeout: float) -> None:
+        """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not."""
+        self._call(lib.dsc_monitored_barrier, milliseconds(timeout))
+
+    # ---- one rank has or gets all ------------------------------------------------------------------------------
+
+    def reduce(
+        self, x: Any, root: int = 0, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None
+    ) -> Optional[Work]:
+        """Combines the elements of all ranks' x; the root gets the result in x, or in out if that is given.
+
+        Args:
+            x: an array, the same count and type on all ranks; written on the root only.
+            root: the rank that gets the result.
+            op: as in all_reduce().
+            out: where the result goes on the root; ignored elsewhere.
+        """
+        is_root = self._rank == root
+        send, count, code, owner = _locate(x, "x", dtype, is_root and out is None)
+        recv: Optional[int] = send if is_root else None
+        if is_root and out is not None:
+            recv, owner = self._like(out, "out", dtype, count, code, owner)
+        number = BUILT_IN.get(op) or number_of(op)
+        return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op)
+
+    def gather(
+        self, out: Optional[Arrays], x: Any, root: int = 0, async_op: bool = False, dtype: Any = None
+    ) -> Optional[Work]:
+        """Gathers the x of every rank, in rank order, into out on the root.
+
+        Args:
+            out: on the root an array of size times as many elements as x, or a list of size arrays like x; ignored
+                elsewhere, and may be None.
+            x: an array, the same count and type on all ranks; may be the root's own part of out.
+        """
+        send, count, code, owner = _locate(x, "x", dtype, False)
+        if self._rank != root:
+            return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op)
+        blocks = self._on_root(out, "out", dtype, True, count)
+        expect_dtype("out", blocks.dtype, code)
+        arguments = (send, blocks.address, count, code, root)
+        return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, blocks.unpack)
+
+    def scatter(
+        self, out: Any, x: Optional[Arrays] = None, root: int = 0, async_op: bool = False, dtype: Any = None
+    ) -> Optional[Work]:
+        """Gives part r of the root's x to rank r, in out.
+
+        Args:
+            out: an array, the same count and type on all ranks; may be the root's own part of x.
+            x: on the root an array of size times as many elements as out, or a list of size arrays like out; ignored
+                elsewhere, and may be None.
+        """
+        recv, count, code, owner = _locate(out, "out", dtype)
+        if self._rank != root:
+            return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op)
+        blocks = self._on_root(x, "x", dtype, False, count)
+        expect_dtype("x", blocks.dtype, code)
+        return self._run(lib.dsc_scatter, (blocks.address, recv, count, code, root), (owner, blocks), async_op)
+
+    # ---- point to point ----------------------------------------------------------------------------------------
+
+    def send(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+        """Sends x to one rank; complete when the receiver has it, whatever the size."""
+        address, count, code, owner = _locate(x, "x", dtype, False)
+        return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op)
+
+    def recv(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+        """Receives x from one rank, which sends as many elements of the same type."""
+        address, count, code, owner = _locate(x, "x", dtype)
+        return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op)
+
+    def isend(self, x: Any, peer: int, dtype: Any = None) -> Work:
+        """As send() with async_op=True."""
+        work = self.send(x, peer, True, dtype)
+        assert work is not None
+        return work
+
+    def irecv(self, x: Any, peer: int, dtype: Any = None) -> Work:
+        """As recv() with async_op=True."""
+        work = self.recv(x, peer, True, dtype)
+        assert work is not None
+        return work
+
+    # ---- several at once ---------------------------------------------------------------------------------------
+
+    def group(self, async_op: bool = False) -> OperationGroup:
+        """Operations in the block of ``with comm.group():`` start together at its end, and none waits for another.
+
+            with world.group():
+                world.send(x, peer)
+                world.recv(y, peer)
+
+        After the block all are complete; with ``with comm.group(async_op=True) as g:`` they run, and g.work stands for
+        them. Arguments are checked at once; after an exception in the block the operations before it still run, as
+        other ranks wait for them.
+        """
+        return OperationGroup(self, async_op)
+
+    # ---- where the parts are -----------------------------------------------------------------------------------
+
+    def _blocks(
+        self, x: Arrays, argument: str, dtype: Any, writable: bool, counts: Any, counts_argument: str = "counts"
+    ) -> Blocks:
+        numbers = checked_counts(counts, counts_argument, self._size)
+        return Blocks(x, argument, dtype, writable, self._size, numbers, counts_argument)
+
+    def _on_root(self, x: Optional[Arrays], argument: str, dtype: Any, writable: bool, count: int) -> Blocks:
+        """Blocks of equal length, which the root must give."""
+        if x is None:
+            raise ValueError(f"{argument} is None; expected an array or a list of arrays on the root, rank {self._rank}")
+        return Blocks(x, argument, dtype, writable, self._size, [count] * self._size)
+
+    def _expect_own(self, blocks: Blocks, whole: str, count: int, part: str, counts: Any) -> None:
+        """This rank's block must be as long as its own array."""
+        expected = blocks.counts[self._rank]
+        if counts is not None and expected != count:
+            raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
+        if expected != count:
+            raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, as {part}")

@@ -1,0 +1,56 @@
+"""Operations that are started together and complete together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from libdsc._library import last_message, lib
+from libdsc._work import Work
+
+if TYPE_CHECKING:
+    from libdsc._calls import AtEnd, Calls
+
+
+class OperationGroup:
+    """What ``with comm.group() as g:`` gives. After the block, g.work stands for all operations if async_op is True."""
+
+    def __init__(self, comm: Calls, async_op: bool) -> None:
+        self.work: Optional[Work] = None
+        self._comm = comm
+        self._async_op = async_op
+        self._owners: list[Any] = []
+        self._at_ends: list[AtEnd] = []
+
+    def __enter__(self) -> OperationGroup:
+        code = lib.dsc_group_begin(self._comm._handle)
+        if code < 0:
+            self._comm._fail(code, last_message(), "group_begin")
+        self._comm._group = self
+        return self
+
+    def note(self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, at_end: AtEnd) -> None:
+        """Gives an operation to the library, which starts it at the end of the group."""
+        if async_op:
+            raise ValueError("async_op is True inside group(); expected False, group(async_op=True) makes one work")
+        code = function(self._comm._handle, *arguments, None, None)
+        if code < 0:
+            self._comm._fail(code, last_message(), str(function.__name__).removeprefix("dsc_"))
+        self._owners.append(owner)
+        if at_end is not None:
+            self._at_ends.append(at_end)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._comm._group = None
+        if error is not None and not isinstance(error, Exception):
+            self._comm._stop()  # Ctrl-C ends operations, it does not start them
+        owners, self._owners = tuple(self._owners), []
+        try:
+            self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._finish)
+        except Exception:
+            if error is None:
+                raise
+
+    def _finish(self) -> None:
+        for at_end in self._at_ends:
+            if at_end is not None:
+                at_end()

@@ -1,0 +1,67 @@
+"""NaN and infinity among the inputs of reductions."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from libdsc import _dtypes, _raw
+from libdsc._library import check, lib
+
+_checks: dict[int, int] = {}  # handle of a communicator -> what it was set to; OFF otherwise
+
+
+@dataclass(frozen=True)
+class NonfiniteInputs:
+    """Inputs of reductions that were NaN or infinite since counting started; the same on all ranks.
+
+    Attributes:
+        elements: of all ranks' inputs together.
+        operations: reductions that had such inputs.
+        operation: the first of these, such as "all_reduce", or None.
+        sequence: its number in the communicator, from 1, or None.
+        rank: the lowest rank that had such an input in it, or None.
+        index: the first such element in that rank's array, or None.
+    """
+
+    elements: int
+    operations: int
+    operation: Optional[str]
+    sequence: Optional[int]
+    rank: Optional[int]
+    index: Optional[int]
+
+
+def read(handle: int, clear: bool) -> NonfiniteInputs:
+    """Reads what a communicator has counted."""
+    info = _raw.NonfiniteInfo(struct_size=ctypes.sizeof(_raw.NonfiniteInfo))
+    check(lib.dsc_comm_nonfinite(handle, byref(info), int(clear)))
+    if info.rank < 0:
+        return NonfiniteInputs(info.elements, info.operations, None, None, None, None)
+    name = info.operation.decode()
+    return NonfiniteInputs(info.elements, info.operations, name, info.sequence, info.rank, info.index)
+
+
+def set_check(handle: int, value: Any) -> None:
+    """Sets what a communicator does about such inputs."""
+    number = _dtypes.nonfinite_code(value)
+    check(lib.dsc_comm_set_nonfinite_check(handle, number))
+    _checks[handle] = number
+
+
+def get_check(handle: int) -> str:
+    """What was set last."""
+    return _raw.NonfiniteCheck(_checks.get(handle, 0)).name.lower()
+
+
+def inherit(parent: int, group: int) -> None:
+    """A group starts with its parent's check."""
+    if parent in _checks:
+        _checks[group] = _checks[parent]
+
+
+def forget(handle: int) -> None:
+    """The communicator is gone, and its handle may be used again."""
+    _checks.pop(handle, None)

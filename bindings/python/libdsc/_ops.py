@@ -1,0 +1,136 @@
+"""Reduce operations beyond the built-in ones: sums of scaled inputs, and functions of the caller's."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_int32
+from typing import Any, Callable, Optional
+
+from libdsc import _dtypes, _raw
+from libdsc._library import check, lib
+from libdsc._memory import array_over, numpy_module
+
+Combine = Callable[[Any, Any], Any]
+
+FAILED = 1
+
+BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
+
+
+class ReduceOp:
+    """An operation made by premul() or user_op(), for the op argument of reductions.
+
+    It belongs to this process. close() forgets it, as does the end of the last reference; what runs with it goes on.
+    """
+
+    def __init__(self, number: int, text: str) -> None:
+        self._number = number
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"<libdsc.{self._text}{'' if self._number else ', closed'}>"
+
+    def close(self) -> None:
+        """Forgets the operation; closing twice is fine."""
+        number, self._number = self._number, 0
+        if number:
+            lib.dsc_op_destroy(number)
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # at interpreter shutdown anything may be gone already
+            pass
+
+
+class UserOp(ReduceOp):
+    """A function of the caller's as a reduce operation; made by user_op()."""
+
+    def __init__(self, number: int, text: str, entry: Any, failure: _Failure) -> None:
+        super().__init__(number, text)
+        self._entry = entry  # the library calls it, so it must live
+        self._failure = failure
+
+
+class _Failure:
+    """The first exception of a function, until an operation that failed with it takes it."""
+
+    raised: Optional[BaseException] = None
+
+    def take(self) -> Optional[BaseException]:
+        raised, self.raised = self.raised, None
+        return raised
+
+
+def premul(scale: float) -> ReduceOp:
+    """Makes an operation that multiplies every input by a number as it is read, and sums.
+
+    For floating-point types. The product is not rounded to 16 or 8 bits before it is added.
+
+    Args:
+        scale: finite; all ranks use the same.
+    """
+    number = c_int32()
+    check(lib.dsc_op_create_premul(float(scale), byref(number)))
+    return ReduceOp(number.value, f"premul({scale!r})")
+
+
+def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
+    """Makes an operation of a function, for arrays of any type that operations take.
+
+    function(earlier, later) gets two numpy arrays of one dimension: what the ranks before have come to, and the
+    elements of the next rank. It returns the combination of both, or writes it into earlier and returns None. It is
+    called for pieces of the arrays, on any rank and on any thread, and must give the same bits for the same inputs
+    everywhere. The arrays are valid during the call only; bfloat16 comes as uint16, 8-bit floats as uint8. It may
+    not call libdsc. When it raises, the operation fails with CallbackError on all ranks; on the rank where it
+    happened, the exception is that error's cause.
+
+    Args:
+        function: combines two arrays, such as numpy.hypot.
+        id: the caller's number for what the function does, 0 to 2**64 - 1; ranks whose ids differ get MismatchError.
+        commutative: whether the order of inputs does not matter; it is kept all the same.
+    """
+    if not callable(function):
+        raise TypeError(f"function is a {type(function).__name__}; expected a function of two arrays")
+    if not 0 <= id < 2**64:
+        raise ValueError(f"id is {id}; expected 0 to 2**64 - 1")
+    numpy_module()  # not for the first time on a thread of the library
+    failure = _Failure()
+    entry, number = _entry(function, failure), c_int32()
+    check(lib.dsc_op_create_user(entry, None, id, int(commutative), byref(number)))
+    return UserOp(number.value, f"user_op({function!r}, {id})", entry, failure)
+
+
+def _entry(function: Combine, failure: _Failure) -> Any:
+    """Returns the C function that calls function. It must not lead to the UserOp, which owns it."""
+
+    def called(later: int, earlier: int, count: int, dtype: int, _context: Any) -> int:
+        try:
+            kind = _dtypes.NUMPY[_raw.Dtype(dtype)]
+            result_array = array_over(earlier, (count,), kind, None)
+            result = function(result_array, array_over(later, (count,), kind, None))
+            if result is not None and result is not result_array:
+                result_array[...] = result
+            return 0
+        except BaseException as error:  # nothing may leave through C
+            failure.raised = failure.raised or error
+        return FAILED
+
+    return _raw.OpFunction(called)
+
+
+def number_of(op: Any) -> int:
+    """The number of a reduce operation that is no name of a built-in one in small letters."""
+    if not isinstance(op, ReduceOp):
+        return _dtypes.op_code(op)
+    if not op._number:
+        raise ValueError(f"op is {op!r}; expected one that is open")
+    return op._number
+
+
+def raised_in(owner: Any) -> Optional[BaseException]:
+    """What a function raised, if there is one among what an operation keeps alive."""
+    if isinstance(owner, UserOp):
+        return owner._failure.take()
+    if isinstance(owner, (tuple, list)):
+        return next((found for found in map(raised_in, owner) if found is not None), None)
+    return None

@@ -1,0 +1,301 @@
+"""Reduce, gather, scatter, all-to-all, blocks of different lengths, groups of operations, and ops of the caller's."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from test_ranks import ranks
+
+
+def rooted(world):
+    n, rank = world.size, world.rank
+    x, root = np.full(3, rank + 1.0), n - 1
+    out = np.zeros(3) if rank == root else None
+    world.reduce(x, root, "max", out=out)
+    assert (x == rank + 1).all() and (out is None or (out == n).all())
+    world.reduce(x, root)
+    assert (x == (n * (n + 1) / 2 if rank == root else rank + 1)).all()
+    mine = np.array([rank, 10 * rank])
+    flat = np.zeros(2 * n, int) if rank == 0 else None
+    world.gather(flat, mine)
+    listed = [np.zeros(2, int) for _ in range(n)] if rank == root else None
+    world.gather(listed, mine, root, async_op=True).wait()
+    assert listed is None or [part.tolist() for part in listed] == [[r, 10 * r] for r in range(n)]
+    for parts in (flat, None if flat is None else list(flat.reshape(n, 2))):
+        back = np.zeros(2, int)
+        world.scatter(back, parts)
+        assert (back == mine).all()
+    return None if flat is None else flat.tolist()
+
+
+def test_reduce_gather_scatter():
+    assert ranks(3, rooted) == [[0, 0, 1, 10, 2, 20], None, None]
+
+
+def exchanged(world):
+    n, rank = world.size, world.rank
+    x, out = 100 * rank + np.arange(2 * n), np.zeros(2 * n, int)
+    world.all_to_all(out, x)
+    expected = [100 * r + 2 * rank + i for r in range(n) for i in range(2)]
+    assert out.tolist() == expected
+    world.all_to_all(x)
+    assert x.tolist() == expected
+    # Rank r has s + 1 elements for rank s, so that everybody gets rank + 1 from each.
+    blocks = [np.full(s + 1, 10 * rank + s) for s in range(n)]
+    flat = np.zeros(n * (rank + 1), int)
+    counts = {"send_counts": [s + 1 for s in range(n)], "recv_counts": [rank + 1] * n}
+    world.all_to_all(flat, np.concatenate(blocks), **counts)
+    listed = [np.zeros(rank + 1, int) for _ in range(n)]
+    world.all_to_all(listed, blocks, async_op=True).wait()
+    assert (np.concatenate(listed) == flat).all()
+    return sorted(set(flat.tolist()))
+
+
+def test_all_to_all():
+    assert ranks(3, exchanged) == [[r, 10 + r, 20 + r] for r in range(3)]
+
+
+def uneven(world):
+    n, rank = world.size, world.rank
+    counts = [3 * r for r in range(n)]  # rank 0 has nothing
+    x = np.full(counts[rank], rank, np.float32)
+    flat = np.empty(sum(counts), np.float32)
+    world.all_gather(flat, x, counts=counts)
+    listed = [np.empty(count, np.float32) for count in counts]
+    world.all_gather(listed, x)
+    assert (np.concatenate(listed) == flat).all()
+    part, again = np.empty_like(x), np.empty_like(x)
+    world.reduce_scatter(part, flat, counts=counts)
+    world.reduce_scatter(again, listed, "max")
+    assert (part == n * rank).all() and (again == rank).all()
+    return flat.tolist()
+
+
+def test_blocks_of_different_lengths():
+    assert ranks(3, uneven) == [[1.0] * 3 + [2.0] * 6] * 3
+
+
+def one_list_one_array(world):
+    x = np.full(2, world.rank)
+    flat = np.zeros((2, 2), int)
+    world.all_gather(list(flat) if world.rank == 0 else flat, x)
+    return flat.tolist()
+
+
+def test_a_list_of_equal_arrays_is_the_same_as_one_array():
+    assert ranks(2, one_list_one_array) == [[[0, 0], [1, 1]]] * 2
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda w, x: w.reduce(x, out=np.empty(3)), "out has 3 elements; expected 4"),
+        (lambda w, x: w.gather(None, x), "out is None; expected an array or a list of arrays on the root, rank 0"),
+        (lambda w, x: w.gather(np.empty(5), x), "out has 5 elements; expected 4"),
+        (lambda w, x: w.gather([np.empty(5)], x), r"out\[0\] has 5 elements; expected 4"),
+        (lambda w, x: w.gather([np.empty(4, "f4")], x), "out has element type f32; expected f64"),
+        (lambda w, x: w.scatter(x), "x is None; expected"),
+        (lambda w, x: w.scatter(x, [x, x]), "x has 2 arrays; expected one per rank, 1"),
+        (lambda w, x: w.gather(np.empty(4), x, root=1), "root"),
+        (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3"),
+        (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, counts\[0\]"),
+        (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected one per rank, 1"),
+        (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 or more"),
+        (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, as out"),
+        (lambda w, x: w.all_to_all(np.empty(3), x), "x has 4 elements; expected 3"),
+        (lambda w, x: w.all_to_all([x]), "x is None; expected it with lists"),
+        (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected it with out"),
+        (lambda w, x: w.monitored_barrier(0), "a time-out is a number of seconds above 0; got 0"),
+        (lambda w, x: w.all_reduce(x, dsc.premul(float("nan"))), "scale"),
+        (lambda w, x: dsc.user_op(min, -1), r"id is -1; expected 0 to 2\*\*64 - 1"),
+        (lambda w, x: setattr(w, "nonfinite_check", "on"), 'nonfinite_check is one of "off", "count", "fail"; got "on"'),
+    ],
+)
+def test_wrong_arguments(world, call, text):
+    with pytest.raises(ValueError, match=text):
+        call(world, np.zeros(4))
+
+
+def test_every_operation_on_one_rank(world):
+    x, out = np.arange(4.0), np.zeros(4)
+    for call in (
+        lambda: world.reduce(x, out=out),
+        lambda: world.gather(out, x),
+        lambda: world.gather([out], x),
+        lambda: world.scatter(out, x),
+        lambda: world.all_to_all(out, x),
+        lambda: world.all_to_all([out], [x]),
+        lambda: world.all_gather(out, x, counts=[4]),
+        lambda: world.reduce_scatter(out, x, counts=[4]),
+    ):
+        out[:] = 0
+        call()
+        assert (out == x).all()
+    world.monitored_barrier(5)
+
+
+# ---- operations of the caller's ------------------------------------------------------------------------------------
+
+
+def scaled(world):
+    op, x = dsc.premul(0.5), np.full(100, 2.0 + world.rank, np.float32)
+    world.all_reduce(x, op)
+    return x[0], x[-1]
+
+
+def test_premul():
+    assert ranks(2, scaled) == [(2.5, 2.5)] * 2
+
+
+def first_nonzero(earlier, later):
+    return np.where(earlier != 0, earlier, later)
+
+
+def combined(world):
+    x = np.zeros(5000, np.int64)
+    x[world.rank :: 3] = world.rank + 1
+    x[3000:] = world.rank + 1
+    world.all_reduce(x, dsc.user_op(first_nonzero, 7, commutative=False))
+    largest, out = np.full(10, world.rank), np.zeros(10, int)
+    work = world.all_reduce(largest, dsc.user_op(lambda a, b: np.maximum(a, b, out=a), 8), out=out, async_op=True)
+    gc.collect()  # nobody but the work holds that operation
+    work.wait()
+    return x[:3].tolist(), set(x[3000:].tolist()), out.tolist()
+
+
+def test_user_op_in_the_order_of_ranks():
+    assert ranks(3, combined) == [([1, 2, 3], {1}, [2] * 10)] * 3
+
+
+def fails(world, async_op):
+    def broken(earlier, later):
+        raise KeyError("not my day")
+
+    with pytest.raises(dsc.CallbackError) as caught:
+        work = world.all_reduce(np.ones(8), dsc.user_op(broken, 1), async_op=async_op)
+        work.wait()
+    return repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+def test_an_exception_in_a_user_op_is_the_cause(async_op):
+    found = dsc.spawn(_fails_in_world, 2, (async_op,), timeout=60)
+    assert "KeyError('not my day')" in found and set(found) <= {"KeyError('not my day')", "None"}
+
+
+def _fails_in_world(rank, async_op):
+    return fails(dsc.init_distributed(init_timeout=30, timeout=30), async_op)
+
+
+def test_ids_that_differ_are_a_mismatch():
+    assert set(dsc.spawn(_mismatch, 2, timeout=60)) == {"MismatchError"}
+
+
+def _mismatch(rank):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+    with pytest.raises(dsc.DscError) as caught:
+        world.all_reduce(np.ones(3), dsc.user_op(np.minimum, rank))
+    return type(caught.value).__name__
+
+
+def test_the_end_of_an_op(world):
+    def function(earlier, later):
+        return earlier + later
+
+    op, alive = dsc.user_op(function, 3), weakref.ref(function)
+    assert "user_op(" in repr(op) and op.close() is None and op.close() is None
+    with pytest.raises(ValueError, match="closed>; expected one that is open"):
+        world.all_reduce(np.ones(3), op)
+    del function, op
+    assert alive() is None
+    with pytest.raises(TypeError, match="function is a int"):
+        dsc.user_op(3, 1)
+    with pytest.raises(dsc.UnsupportedError):
+        world.all_reduce(np.ones(3, int), dsc.premul(2))
+
+
+# ---- groups of operations ------------------------------------------------------------------------------------------
+
+
+def grouped(world):
+    peer, x = 1 - world.rank, np.full(100_000, world.rank + 1.0)
+    came, total, listed = np.zeros_like(x), np.ones(3), [np.zeros(1), np.zeros(1)]
+    with world.group() as group:
+        world.send(x, peer)  # alone, both ranks would wait for ever here
+        world.recv(came, peer)
+        world.all_reduce(total)
+        world.all_gather(listed, np.array([world.rank + 1.0]))
+    assert group.work is None and (came == peer + 1).all() and (total == 2).all()
+    assert [float(part[0]) for part in listed] == [1.0, 2.0]
+    with world.group(async_op=True) as group:
+        world.recv(came, peer)
+        world.send(-x, peer)  # nobody but the group holds that array
+    gc.collect()
+    group.work.wait()
+    return came[0]
+
+
+def test_group():
+    assert ranks(2, grouped) == [-2.0, -1.0]
+
+
+def test_an_exception_ends_a_group(world):
+    x = np.ones(3)
+    with pytest.raises(KeyError):
+        with world.group():
+            world.all_reduce(x, dsc.premul(2))
+            raise KeyError
+    assert (x == 2).all()
+    with pytest.raises(ValueError, match="async_op is True inside group"):
+        with world.group():
+            world.all_reduce(x, async_op=True)
+    with pytest.raises(dsc.StateError):
+        with world.group(), world.group():
+            pass
+    world.all_reduce(x)
+
+
+# ---- NaN and infinity, and who is missing --------------------------------------------------------------------------
+
+
+def counts_nonfinite(world):
+    assert world.nonfinite_check == "off" and world.nonfinite() == dsc.NonfiniteInputs(0, 0, None, None, None, None)
+    world.nonfinite_check = "count"
+    x = np.zeros(10)
+    if world.rank == 1:
+        x[4], x[7] = np.nan, np.inf
+    world.all_reduce(x.copy())
+    found = world.nonfinite(clear=True)
+    assert (found.elements, found.operations, found.operation) == (2, 1, "all_reduce")
+    assert (found.rank, found.index) == (1, 4) and world.nonfinite().elements == 0
+    group = world.split(0)
+    assert group.nonfinite_check == "count"
+    world.nonfinite_check = "fail"
+    with pytest.raises(dsc.NonfiniteError):
+        world.all_reduce(x)
+    assert np.isnan(x[4])
+    world.nonfinite_check = "off"
+    world.all_reduce(x)
+    return world.nonfinite_check
+
+
+def test_nonfinite():
+    assert ranks(2, counts_nonfinite) == ["off"] * 2
+
+
+def _one_is_missing(rank):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+    with pytest.raises(dsc.DscError) as caught:
+        if rank == 0:
+            world.monitored_barrier(0.2)
+        else:
+            world.recv(np.zeros(1), 0)
+    return type(caught.value).__name__, caught.value.ranks
+
+
+def test_monitored_barrier_names_the_missing():
+    found = dsc.spawn(_one_is_missing, 2, timeout=60)
+    assert found[0] == ("TimeoutError", (1,))
