@@ -263,6 +263,7 @@ class Communicator(Collectives):
         shrunk = c_void_p()
         self._recover(lib.dsc_comm_shrink, byref(options), byref(shrunk))
         assert shrunk.value is not None
+        _nonfinite.inherit(self._handle, shrunk.value)
         return Communicator(shrunk.value)
 
     @property
