@@ -89,7 +89,7 @@ class NonfiniteCheck(IntEnum):
 
     OFF = 0  # nothing: it passes through
     COUNT = 1  # it is counted, see dsc_comm_nonfinite()
-    FAIL = 2  # 
+    FAIL = 2  # the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked
 
 
 class Backend(IntEnum):

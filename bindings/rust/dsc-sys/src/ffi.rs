@@ -137,6 +137,7 @@ pub type dsc_nonfinite_check = i32;
 pub const DSC_NONFINITE_OFF: dsc_nonfinite_check = 0;
 /// it is counted, see dsc_comm_nonfinite()
 pub const DSC_NONFINITE_COUNT: dsc_nonfinite_check = 1;
+/// the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked
 pub const DSC_NONFINITE_FAIL: dsc_nonfinite_check = 2;
 
 /// What moves the data.

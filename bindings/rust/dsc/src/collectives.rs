@@ -1,8 +1,12 @@
 //! Operations that return when they are complete.
 
 use std::ptr;
+use std::time::Duration;
+
+use dsc_sys as sys;
 
 use crate::comm::Comm;
+use crate::convert::milliseconds;
 use crate::data::{Data, DataMut};
 use crate::error::Result;
 use crate::numbers::Op;
@@ -93,6 +97,52 @@ impl Comm {
     /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
     pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
         self.run(request::reduce_scatter_in_place(data, op))
+    }
+
+    /// Combines the elements of all ranks; the root gets the result in place, elsewhere nothing is written.
+    pub fn reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op, root: usize) -> Result<()> {
+        self.run(request::reduce(data, op, root))
+    }
+
+    /// Gathers the elements of every rank on the root: `recv` has [`size`](Comm::size) times as many as `send` there,
+    /// and is ignored elsewhere.
+    pub fn gather<S, R>(&self, send: &S, recv: &mut R, root: usize) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::gather(send, recv, root))
+    }
+
+    /// Gives part r of the root's elements to rank r: `send` has [`size`](Comm::size) times as many as `recv` there,
+    /// and is ignored elsewhere.
+    pub fn scatter<S, R>(&self, send: &S, recv: &mut R, root: usize) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::scatter(send, recv, root))
+    }
+
+    /// Sends part r of every rank's `send` to rank r, which gets the parts in rank order.
+    pub fn all_to_all<S, R>(&self, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.run(request::all_to_all(send, recv))
+    }
+
+    /// As [`all_to_all`](Comm::all_to_all), where what came replaces what was sent.
+    pub fn all_to_all_in_place<B: DataMut + ?Sized>(&self, data: &mut B) -> Result<()> {
+        self.run(request::all_to_all_in_place(data))
+    }
+
+    /// Waits until all ranks have called it; [`Timeout`](crate::ErrorCode::Timeout) names every rank that did not.
+    pub fn monitored_barrier(&self, timeout: Duration) -> Result<()> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_monitored_barrier(self.raw(), milliseconds(timeout)) };
+        self.check(result, "monitored_barrier")
     }
 
     /// Waits until all ranks have called it.

@@ -37,6 +37,7 @@
 #![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod blocks;
 mod collectives;
 mod comm;
 mod convert;
@@ -48,11 +49,13 @@ mod init;
 mod iteration;
 pub mod log;
 mod memory;
+mod nonfinite;
 mod numbers;
 mod operation;
 mod pipe;
 mod pipe_run;
 mod plan;
+mod premul;
 mod recovery;
 mod reducer;
 pub mod request;
@@ -71,10 +74,12 @@ pub use group::GroupOptions;
 pub use init::{init, is_initialized, sources, world, InitOptions};
 pub use iteration::{Iteration, View};
 pub use memory::SharedBuffer;
-pub use numbers::{Average, Backend, Dtype, ErrorCode, Op, PipeOp};
+pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
+pub use numbers::{Average, Backend, Dtype, ErrorCode, NonFiniteCheck, Op, PipeOp};
 pub use pipe::{PipeInstruction, PipeSchedule, PipeStep};
 pub use pipe_run::{PipeCall, PipeCallbacks, PipeResult, PipeShapes, PipeTensors};
 pub use plan::{shard_indices, BucketPlan, BucketPlanner};
+pub use premul::PremulSum;
 pub use reducer::{BucketReducer, ReducerOptions};
 pub use scope::{Borrowed, Scope, ScopedWork};
 pub use stats::OpStats;

@@ -129,6 +129,18 @@ numbers! {
 }
 
 numbers! {
+    /// What happens when an input of a reduction is a NaN or infinite.
+    NonFiniteCheck {
+        /// Nothing.
+        Off = DSC_NONFINITE_OFF,
+        /// [`Comm::nonfinite`](crate::Comm::nonfinite) tells of it.
+        Count = DSC_NONFINITE_COUNT,
+        /// The operation fails with [`ErrorCode::NonFinite`] too; its output holds the result all the same.
+        Fail = DSC_NONFINITE_FAIL,
+    }
+}
+
+numbers! {
     /// How operations combine elements.
     Op {
         /// The sum, in rank order.

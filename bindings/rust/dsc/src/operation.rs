@@ -19,6 +19,10 @@ pub(crate) enum Operation {
     AllGatherInPlace,
     ReduceScatter(Op),
     ReduceScatterInPlace(Op),
+    Reduce { op: Op, root: usize },
+    Gather { root: usize },
+    Scatter { root: usize },
+    AllToAll,
     Barrier,
     Send { peer: usize },
     Recv { peer: usize },
@@ -31,6 +35,10 @@ impl Operation {
             Operation::Broadcast { .. } => "broadcast",
             Operation::AllGather | Operation::AllGatherInPlace => "all_gather",
             Operation::ReduceScatter(_) | Operation::ReduceScatterInPlace(_) => "reduce_scatter",
+            Operation::Reduce { .. } => "reduce",
+            Operation::Gather { .. } => "gather",
+            Operation::Scatter { .. } => "scatter",
+            Operation::AllToAll => "all_to_all",
             Operation::Barrier => "barrier",
             Operation::Send { .. } => "send",
             Operation::Recv { .. } => "recv",
@@ -49,6 +57,12 @@ impl Operation {
             Operation::AllReduce(_) | Operation::Broadcast { .. } => self.expect(recv, "recv", send, "send", 1)?,
             Operation::AllGather => self.expect(recv, "recv", send, "send", size)?,
             Operation::ReduceScatter(_) => self.expect(send, "send", recv, "recv", size)?,
+            Operation::Gather { root } if root == rank => self.expect(recv, "recv", send, "send", size)?,
+            Operation::Scatter { root } if root == rank => self.expect(send, "send", recv, "recv", size)?,
+            Operation::AllToAll => {
+                self.expect(recv, "recv", send, "send", 1)?;
+                self.own_part(send, size, rank)?;
+            }
             _ => {}
         }
         Ok((send, recv))
@@ -108,6 +122,17 @@ pub(crate) unsafe fn launch(
             Operation::ReduceScatter(op) | Operation::ReduceScatterInPlace(op) => {
                 sys::dsc_reduce_scatter(c, from, to, recv.count, dtype, op.number(), stream, work)
             }
+            Operation::Reduce { op, root } => {
+                sys::dsc_reduce(c, from, to, send.count, dtype, op.number(), number("root", root)?, stream, work)
+            }
+            Operation::Gather { root } => {
+                let dtype = send.dtype.number(); // recv is ignored but on the root
+                sys::dsc_gather(c, from, to, send.count, dtype, number("root", root)?, stream, work)
+            }
+            Operation::Scatter { root } => {
+                sys::dsc_scatter(c, from, to, recv.count, dtype, number("root", root)?, stream, work)
+            }
+            Operation::AllToAll => sys::dsc_all_to_all(c, from, to, send.count / comm.size(), dtype, stream, work),
             Operation::Barrier => sys::dsc_barrier(c, stream, work),
             Operation::Send { peer } => {
                 sys::dsc_send(c, from, send.count, send.dtype.number(), number("peer", peer)?, stream, work)

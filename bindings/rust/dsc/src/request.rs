@@ -81,6 +81,31 @@ pub fn reduce_scatter_in_place<B: DataMut>(data: B, op: Op) -> Request<B> {
     in_place(data, Operation::ReduceScatterInPlace(op))
 }
 
+/// Combines the elements of all ranks, in place on the root; see [`Comm::reduce`](crate::Comm::reduce).
+pub fn reduce<B: DataMut>(data: B, op: Op, root: usize) -> Request<B> {
+    in_place(data, Operation::Reduce { op, root })
+}
+
+/// Gathers the elements of all ranks on the root; see [`Comm::gather`](crate::Comm::gather).
+pub fn gather<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, root: usize) -> Request<(S, R)> {
+    pair(send, recv, Operation::Gather { root })
+}
+
+/// Gives each rank a part of the root's elements; see [`Comm::scatter`](crate::Comm::scatter).
+pub fn scatter<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, root: usize) -> Request<(S, R)> {
+    pair(send, recv, Operation::Scatter { root })
+}
+
+/// Exchanges equal parts among all ranks; see [`Comm::all_to_all`](crate::Comm::all_to_all).
+pub fn all_to_all<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R) -> Request<(S, R)> {
+    pair(send, recv, Operation::AllToAll)
+}
+
+/// Exchanges equal parts in place; see [`Comm::all_to_all_in_place`](crate::Comm::all_to_all_in_place).
+pub fn all_to_all_in_place<B: DataMut>(data: B) -> Request<B> {
+    in_place(data, Operation::AllToAll)
+}
+
 /// Waits until all ranks have called it; see [`Comm::barrier`](crate::Comm::barrier).
 pub fn barrier() -> Request<()> {
     Request { buffers: (), operation: Operation::Barrier, spans: |_| (Span::none(), Span::none()) }

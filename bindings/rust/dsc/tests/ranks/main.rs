@@ -3,6 +3,7 @@
 mod collectives;
 mod failures;
 mod groups;
+mod operations;
 mod pipe;
 mod recovery;
 mod reducer;

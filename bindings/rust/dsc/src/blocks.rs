@@ -1,0 +1,109 @@
+//! Operations on blocks of different lengths, one per rank.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::{Data, DataMut, Span};
+use crate::error::{Error, Result};
+use crate::numbers::Op;
+
+/// # Blocks of different lengths
+impl Comm {
+    /// Gathers the elements of every rank, in rank order: rank r has `counts[r]`, the same list on all ranks.
+    pub fn all_gather_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize]) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        let (op, from, to) = ("all_gather", send.span(), recv.span_mut());
+        self.expect_blocks(op, "recv", to, counts)?;
+        self.expect_own(op, "send", from, to, counts)?;
+        // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
+        let result = unsafe {
+            let dtype = to.dtype.number();
+            sys::dsc_all_gather_v(
+                self.raw(),
+                from.ptr,
+                to.ptr,
+                counts.as_ptr(),
+                dtype,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.check(result, op)
+    }
+
+    /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
+    pub fn reduce_scatter_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize], op: Op) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        let (name, from, to, none) = ("reduce_scatter", send.span(), recv.span_mut(), ptr::null_mut());
+        self.expect_blocks(name, "send", from, counts)?;
+        self.expect_own(name, "recv", to, from, counts)?;
+        let (dtype, op) = (to.dtype.number(), op.number());
+        // SAFETY: as in all_gather_v().
+        let result = unsafe {
+            let work = ptr::null_mut();
+            sys::dsc_reduce_scatter_v(self.raw(), from.ptr, to.ptr, counts.as_ptr(), dtype, op, none, work)
+        };
+        self.check(result, name)
+    }
+
+    /// Sends a block of elements to every rank and gets one from every rank. What rank r has for this one in its
+    /// `send_counts` is `recv_counts[r]` here.
+    pub fn all_to_all_v<S, R>(&self, send: &S, send_counts: &[usize], recv: &mut R, recv_counts: &[usize]) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        let (op, from, to, none) = ("all_to_all", send.span(), recv.span_mut(), ptr::null_mut());
+        self.expect_blocks(op, "send", from, send_counts)?;
+        self.expect_blocks(op, "recv", to, recv_counts)?;
+        self.expect_type(op, from, to)?;
+        let (sent, came, dtype) = (send_counts.as_ptr(), recv_counts.as_ptr(), to.dtype.number());
+        // SAFETY: as in all_gather_v().
+        let result =
+            unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, none, ptr::null_mut()) };
+        self.check(result, op)
+    }
+
+    /// A buffer of all blocks has as many elements as the counts, one per rank, add up to.
+    fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
+        if counts.len() != self.size() {
+            let text =
+                format!("there are {} counts for {}; expected one per rank, {}", counts.len(), name, self.size());
+            return Err(self.wrong(op, text));
+        }
+        let sum = counts.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+        if sum == Some(whole.count) {
+            return Ok(());
+        }
+        Err(self.wrong(op, format!("{} has {} elements; expected the sum of its counts", name, whole.count)))
+    }
+
+    /// This rank's buffer is as long as its block.
+    fn expect_own(&self, op: &str, name: &str, own: Span, whole: Span, counts: &[usize]) -> Result<()> {
+        self.expect_type(op, own, whole)?;
+        let expected = counts[self.rank()];
+        if own.count == expected {
+            return Ok(());
+        }
+        Err(self.wrong(op, format!("{} has {} elements; expected {}, its count", name, own.count, expected)))
+    }
+
+    fn expect_type(&self, op: &str, one: Span, other: Span) -> Result<()> {
+        if one.dtype == other.dtype {
+            return Ok(());
+        }
+        Err(self.wrong(op, format!("buffers are of {:?} and of {:?}; expected one type", one.dtype, other.dtype)))
+    }
+
+    fn wrong(&self, op: &str, text: String) -> Error {
+        Error::invalid(format!("{}: {}", op, text)).in_op(op)
+    }
+}

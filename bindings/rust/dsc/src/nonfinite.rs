@@ -1,0 +1,60 @@
+//! NaN and infinity among the inputs of reductions.
+
+use std::ffi::CStr;
+use std::mem;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::error::{check, Result};
+use crate::numbers::NonFiniteCheck;
+
+/// Inputs of reductions that were NaN or infinite since counting started; the same on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NonFiniteInputs {
+    /// Of all ranks' inputs together.
+    pub elements: u64,
+    /// Reductions that had such inputs.
+    pub operations: u64,
+    /// The first of them; `None` if there was none.
+    pub first: Option<NonFiniteInput>,
+}
+
+/// The first input that was NaN or infinite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NonFiniteInput {
+    /// Such as "all_reduce".
+    pub operation: String,
+    /// The operation's number in the communicator, from 1.
+    pub sequence: u64,
+    /// The lowest rank that had such an input in it.
+    pub rank: usize,
+    /// The first such element in that rank's buffer.
+    pub index: u64,
+}
+
+impl Comm {
+    /// Says what happens from now on when an input of a reduction is a NaN or infinite; give all ranks the same.
+    ///
+    /// It holds for groups and reducers made from now on too. At first nothing happens.
+    pub fn set_nonfinite_check(&self, what: NonFiniteCheck) -> Result<()> {
+        // SAFETY: the library checks the handle and the number.
+        check(unsafe { sys::dsc_comm_set_nonfinite_check(self.raw(), what.number()) })
+    }
+
+    /// Tells which inputs of reductions were NaN or infinite; `clear` starts the counting anew.
+    pub fn nonfinite(&self, clear: bool) -> Result<NonFiniteInputs> {
+        // SAFETY: numbers and bytes, for which zeros are values.
+        let mut info: sys::dsc_nonfinite_info_t = unsafe { mem::zeroed() };
+        info.struct_size = mem::size_of_val(&info);
+        // SAFETY: info says how large it is, and outlives the call.
+        check(unsafe { sys::dsc_comm_nonfinite(self.raw(), &mut info, clear.into()) })?;
+        // SAFETY: the library ends the text with a zero.
+        let operation = unsafe { CStr::from_ptr(info.operation.as_ptr()) }.to_string_lossy().into_owned();
+        let (sequence, index) = (info.sequence, info.index);
+        let first = usize::try_from(info.rank).ok().map(|rank| NonFiniteInput { operation, sequence, rank, index });
+        Ok(NonFiniteInputs { elements: info.elements, operations: info.operations, first })
+    }
+}

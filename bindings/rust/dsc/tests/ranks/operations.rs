@@ -1,0 +1,98 @@
+//! Operations with a root, all-to-all, blocks of different lengths, scaled sums, NaN and infinity.
+
+use std::time::Duration;
+
+use dsc::{request, ErrorCode, NonFiniteCheck, Op, PremulSum};
+
+use crate::ranks;
+
+const RANKS: usize = 3;
+
+#[test]
+fn one_rank_has_or_gets_all() {
+    ranks(RANKS, |world| {
+        let (rank, root) = (world.rank(), 1);
+        let mut x = [rank as i32 + 1; 4];
+        world.reduce(&mut x, Op::Sum, root).unwrap();
+        assert_eq!(x, [if rank == root { 6 } else { rank as i32 + 1 }; 4]);
+        let mut all = vec![9u64; if rank == root { 2 * RANKS } else { 0 }];
+        world.gather(&[rank as u64; 2], &mut all, root).unwrap();
+        assert!(rank != root || all == [0, 0, 1, 1, 2, 2]);
+        let mut part = [7u64; 2];
+        world.scope(|scope| scope.start(request::scatter(&all, &mut part, root)).map(drop)).unwrap();
+        assert_eq!(part, [rank as u64; 2]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn parts_are_exchanged() {
+    ranks(RANKS, |world| {
+        let rank = world.rank();
+        let send: Vec<usize> = (0..RANKS).map(|to| 10 * rank + to).collect();
+        let mut x: Vec<i64> = send.iter().map(|x| *x as i64).collect();
+        let mut came = vec![0i64; RANKS];
+        world.all_to_all(&x, &mut came).unwrap();
+        world.all_to_all_in_place(&mut x).unwrap();
+        assert_eq!((&came, &came[..]), (&x, &[rank as i64, 10 + rank as i64, 20 + rank as i64][..]));
+        let error = world.all_to_all(&[0u8; 4], &mut [0u8; 4]).unwrap_err();
+        assert_eq!(error.message, "all_to_all: 4 elements cannot be divided among 3 ranks");
+        // Every rank has r + 1 elements for rank r.
+        let (sent, got) = ([1, 2, 3], [rank + 1; RANKS]);
+        let mut blocks = vec![0u32; RANKS * (rank + 1)];
+        world.all_to_all_v(&[rank as u32; 6], &sent, &mut blocks, &got).unwrap();
+        assert_eq!((blocks[0], blocks[rank + 1], blocks[2 * rank + 2]), (0, 1, 2));
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn blocks_of_different_lengths() {
+    ranks(RANKS, |world| {
+        let (rank, counts) = (world.rank(), [0, 1, 2]);
+        let mut all = [9.0f64; 3];
+        world.all_gather_v(&vec![rank as f64; rank], &mut all, &counts).unwrap();
+        assert_eq!(all, [1.0, 2.0, 2.0]);
+        let mut part = vec![0.0; rank];
+        world.reduce_scatter_v(&all, &mut part, &counts, Op::Sum).unwrap();
+        assert_eq!(part, vec![3.0 * rank as f64; rank]);
+        let error = world.all_gather_v(&[0.0; 7], &mut all, &counts).unwrap_err();
+        assert_eq!(error.message, format!("all_gather: send has 7 elements; expected {}, its count", rank));
+        let error = world.all_gather_v(&[0.0], &mut all, &[1, 2]).unwrap_err();
+        assert_eq!(error.message, "all_gather: there are 2 counts for recv; expected one per rank, 3");
+        let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, usize::MAX]).unwrap_err();
+        assert_eq!(error.message, "all_gather: recv has 3 elements; expected the sum of its counts");
+        world.monitored_barrier(Duration::from_secs(20)).unwrap();
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_sum_of_scaled_inputs() {
+    ranks(2, |world| {
+        let half = PremulSum::new(0.5).unwrap();
+        let (mut x, op) = ([2.0f32 + world.rank() as f32; 3], half.op());
+        world.all_reduce(&mut x, op).unwrap();
+        assert_eq!(x, [2.5; 3]);
+        drop(half);
+        assert_eq!(world.all_reduce(&mut x, op).unwrap_err().code, ErrorCode::InvalidArg);
+        assert_eq!(PremulSum::new(f64::NAN).unwrap_err().code, ErrorCode::InvalidArg);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn nan_among_the_inputs() {
+    ranks(2, |world| {
+        world.set_nonfinite_check(NonFiniteCheck::Fail).unwrap();
+        assert_eq!(world.nonfinite(false).unwrap().first, None);
+        let mut x = [1.0f32, if world.rank() == 1 { f32::NAN } else { 1.0 }];
+        assert_eq!(world.all_reduce(&mut x, Op::Sum).unwrap_err().code, ErrorCode::NonFinite);
+        let found = world.nonfinite(true).unwrap();
+        let first = found.first.unwrap();
+        assert_eq!((found.elements, found.operations), (1, 1));
+        assert_eq!((first.operation.as_str(), first.rank, first.index), ("all_reduce", 1, 1));
+        assert_eq!((x[0], world.nonfinite(false).unwrap().elements), (2.0, 0));
+        world.finalize().unwrap();
+    });
+}
