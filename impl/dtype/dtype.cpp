@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-enum class Kind : uint8_t { kNone, kInteger, kFloat, kStorageOnly };
+enum class Kind : uint8_t { kNone, kInteger, kFloat, kBool };
 
 struct DtypeRow {
   const char* name;
@@ -13,13 +13,13 @@ struct DtypeRow {
   Kind kind;
 };
 
-// Indexed by number. Storage-only types can be moved, not reduced.
+// Indexed by number.
 constexpr DtypeRow kDtypes[] = {
-    {"unknown dtype", 0, Kind::kNone}, {"i8", 1, Kind::kInteger},       {"u8", 1, Kind::kInteger},
-    {"i32", 4, Kind::kInteger},        {"u32", 4, Kind::kInteger},      {"i64", 8, Kind::kInteger},
-    {"u64", 8, Kind::kInteger},        {"f16", 2, Kind::kFloat},        {"f32", 4, Kind::kFloat},
-    {"f64", 8, Kind::kFloat},          {"bf16", 2, Kind::kFloat},       {"f8e4m3", 1, Kind::kStorageOnly},
-    {"f8e5m2", 1, Kind::kStorageOnly}, {"bool", 1, Kind::kStorageOnly},
+    {"unknown dtype", 0, Kind::kNone}, {"i8", 1, Kind::kInteger},  {"u8", 1, Kind::kInteger},
+    {"i32", 4, Kind::kInteger},        {"u32", 4, Kind::kInteger}, {"i64", 8, Kind::kInteger},
+    {"u64", 8, Kind::kInteger},        {"f16", 2, Kind::kFloat},   {"f32", 4, Kind::kFloat},
+    {"f64", 8, Kind::kFloat},          {"bf16", 2, Kind::kFloat},  {"f8e4m3", 1, Kind::kFloat},
+    {"f8e5m2", 1, Kind::kFloat},       {"bool", 1, Kind::kBool},
 };
 static_assert(std::size(kDtypes) == DSC_DTYPE_BOOL + 1);
 
@@ -34,9 +34,7 @@ bool is_dtype(int32_t dtype) { return dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYP
 size_t dtype_bytes(int32_t dtype) { return row(dtype).bytes; }
 const char* dtype_name(int32_t dtype) { return row(dtype).name; }
 
-bool is_floating(int32_t dtype) {
-  return row(dtype).kind == Kind::kFloat || dtype == DSC_DTYPE_F8E4M3 || dtype == DSC_DTYPE_F8E5M2;
-}
+bool is_floating(int32_t dtype) { return row(dtype).kind == Kind::kFloat; }
 
 bool is_op(int32_t op) { return op >= DSC_OP_SUM && op <= DSC_OP_BXOR; }
 const char* op_name(int32_t op) { return kOps[is_op(op) ? op : 0]; }
@@ -45,9 +43,9 @@ const char* op_unsupported_reason(int32_t op, int32_t dtype) {
   if (!is_dtype(dtype)) return "this is not an element type";
   if (!is_op(op)) return "this is not a reduce operation";
   const Kind kind = row(dtype).kind;
-  if (kind == Kind::kStorageOnly) return "this element type can be moved, not reduced";
+  if (op == DSC_OP_AVG && kind == Kind::kBool) return "truth values have no average";
   if (op == DSC_OP_AVG && kind == Kind::kInteger) return "an average of integers is not exact; use sum";
-  if (op >= DSC_OP_BAND && kind == Kind::kFloat) return "bitwise operations need integers";
+  if (op >= DSC_OP_BAND && kind == Kind::kFloat) return "bitwise operations need integers or bool";
   return nullptr;
 }
 

@@ -1,5 +1,5 @@
-// Integers. All but max and min do the same to signed and unsigned ones, and are done unsigned, where they
-// wrap.
+// Integers and bool. All but max and min do the same to signed and unsigned ones, and are done unsigned,
+// where they wrap.
 #include <type_traits>
 
 #include "dsc/types.h"
@@ -59,6 +59,29 @@ struct WrapMul {
   }
 };
 
+// Any byte that is not zero counts as one.
+struct Bool : Plain<uint8_t> {
+  static HWY_INLINE Quad<V> load(const uint8_t* p) {
+    return each(Min(), Plain<uint8_t>::load(p), hn::Set(Tag(), 1));
+  }
+};
+
+// A sum and a maximum of truth values is their or, a product and a minimum their and.
+HWY_INLINE void reduce_truth(const KernelArgs& args) {
+  switch (args.op) {
+    case DSC_OP_SUM:
+    case DSC_OP_MAX:
+    case DSC_OP_BOR:
+      return reduce_all<Bool, BitOr, false>(args);
+    case DSC_OP_PROD:
+    case DSC_OP_MIN:
+    case DSC_OP_BAND:
+      return reduce_all<Bool, BitAnd, false>(args);
+    case DSC_OP_BXOR:
+      return reduce_all<Bool, BitXor, false>(args);
+  }
+}
+
 template <typename T>
 HWY_INLINE void reduce_integer(const KernelArgs& args) {
   using U = std::make_unsigned_t<T>;
@@ -86,6 +109,7 @@ void reduce_i32(const KernelArgs& args) { reduce_integer<int32_t>(args); }
 void reduce_u32(const KernelArgs& args) { reduce_integer<uint32_t>(args); }
 void reduce_i64(const KernelArgs& args) { reduce_integer<int64_t>(args); }
 void reduce_u64(const KernelArgs& args) { reduce_integer<uint64_t>(args); }
+void reduce_bool(const KernelArgs& args) { reduce_truth(args); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace dsc
@@ -100,6 +124,7 @@ HWY_EXPORT(reduce_i32);
 HWY_EXPORT(reduce_u32);
 HWY_EXPORT(reduce_i64);
 HWY_EXPORT(reduce_u64);
+HWY_EXPORT(reduce_bool);
 
 Kernel integer_kernel(int32_t dtype) {
   switch (dtype) {
@@ -115,6 +140,8 @@ Kernel integer_kernel(int32_t dtype) {
       return HWY_DYNAMIC_DISPATCH(reduce_i64);
     case DSC_DTYPE_U64:
       return HWY_DYNAMIC_DISPATCH(reduce_u64);
+    case DSC_DTYPE_BOOL:
+      return HWY_DYNAMIC_DISPATCH(reduce_bool);
     default:
       return nullptr;
   }

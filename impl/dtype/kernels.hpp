@@ -19,6 +19,7 @@ struct KernelArgs {
   double postscale = 1.0;  // the result is multiplied by it ...
   double divisor = 1.0;    // ... and divided by it
   bool non_temporal = false;
+  NonFinite* report = nullptr;
 };
 
 using Kernel = void (*)(const KernelArgs&);
@@ -29,8 +30,12 @@ using CastKernel = void (*)(void* dst, const void* src, size_t count);
 // The best kernel for this processor; null when there is none for the type.
 Kernel float_kernel(int32_t dtype);
 Kernel half_kernel(int32_t dtype);
-Kernel integer_kernel(int32_t dtype);
+Kernel float8_kernel(int32_t dtype);
+Kernel integer_kernel(int32_t dtype);  // and bool
 ScanKernel scan_kernel(int32_t dtype);
-CastKernel cast_kernel(int32_t dst_dtype, int32_t src_dtype);
+
+// Between f32 and the type.
+CastKernel half_cast_kernel(int32_t dtype, bool to_f32);
+CastKernel float8_cast_kernel(int32_t dtype, bool to_f32);
 
 }  // namespace dsc

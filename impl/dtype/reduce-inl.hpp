@@ -10,13 +10,16 @@
 
 #include "dtype/kernels.hpp"
 #include "dtype/lanes-inl.hpp"
+#include "dtype/scan-inl.hpp"
 #include "hwy/cache_control.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
+// An operation that keeps non-finite ones gives NaN or infinity whenever one of its operands is.
 struct Add {
+  static constexpr bool kKeepsNonFinite = true;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     return a + b;
@@ -24,6 +27,7 @@ struct Add {
 };
 
 struct Mul {
+  static constexpr bool kKeepsNonFinite = true;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     return a * b;
@@ -37,15 +41,9 @@ struct Div {
   }
 };
 
-struct Canonical {
-  template <class V>
-  HWY_INLINE V operator()(V a, V) const {
-    return canonical(a);
-  }
-};
-
 // IEEE 754-2019 maximum; among +0 and -0, which compare equal, the sign bits are and-ed.
 struct Max {
+  static constexpr bool kKeepsNonFinite = false;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -59,6 +57,7 @@ struct Max {
 };
 
 struct Min {
+  static constexpr bool kKeepsNonFinite = false;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
@@ -104,48 +103,82 @@ struct Scales {
         divisor(hn::Set(typename L::Tag(), static_cast<T>(args.divisor))) {}
 };
 
-// The result for elements [at, at + n) of all sources. Multiplying by 1.0 first changes no bit.
-template <class L, class Op, bool kScaled, bool kWhole>
-HWY_INLINE Quad<typename L::V> combine(const KernelArgs& args, const Scales<L>& scales, size_t at, size_t n) {
-  auto result = fetch<L, kWhole>(args.srcs[0], at, n);
-  if constexpr (kScaled) result = each(Mul(), result, scales.before);
-  for (int s = 1; s < args.src_count; ++s) {
-    auto next = fetch<L, kWhole>(args.srcs[s], at, n);
-    if constexpr (kScaled) next = each(Mul(), next, scales.before);
-    result = each(Op(), result, next);
-  }
-  if constexpr (kScaled) {
-    if (args.postscale != 1.0) result = each(Mul(), result, scales.after);
-    if (args.divisor != 1.0) result = each(Div(), result, scales.divisor);
-  }
-  if constexpr (L::kFloat) result = each(Canonical(), result, result.a);
-  return result;
+template <class L>
+HWY_NOINLINE void report_inputs(const KernelArgs& args, size_t at, size_t n) {
+  for (int s = 0; s < args.src_count; ++s) scan(args.srcs[s], at, n, L::kNonFinite, s, *args.report);
 }
 
-template <class L, class Op, bool kScaled>
-HWY_INLINE void reduce_whole(const KernelArgs& args, const Scales<L>& scales, size_t at) {
-  using T = typename L::Element;
-  const auto result = combine<L, Op, kScaled, true>(args, scales, at, L::elements());
-  for (int d = 0; d < args.dst_count; ++d) {
-    T* p = static_cast<T*>(args.dsts[d]) + at;
-    const bool aligned = reinterpret_cast<uintptr_t>(p) % sizeof(hn::Vec<hn::ScalableTag<T>>) == 0;
-    if (args.non_temporal && aligned) {
-      L::template store<true>(result, p);
-    } else {
-      L::template store<false>(result, p);
+// One call for one element type and operation. kScaled: numbers are multiplied or divided besides.
+//
+// NaN and infinity are rare: they show in `probe_`, which adds up whatever they cannot leave unseen, and only
+// then are NaNs made canonical and inputs reported.
+template <class L, class Op, bool kScaled, bool kProbeInputs>
+class Loop {
+ public:
+  explicit HWY_INLINE Loop(const KernelArgs& args) : args_(args), scales_(args) {}
+
+  HWY_INLINE void whole(size_t at) const {
+    const auto result = L::pack(combine<true>(at, L::elements()));
+    for (int d = 0; d < args_.dst_count; ++d) {
+      T* p = static_cast<T*>(args_.dsts[d]) + at;
+      const bool aligned = reinterpret_cast<uintptr_t>(p) % sizeof(hn::Vec<hn::ScalableTag<T>>) == 0;
+      if (args_.non_temporal && aligned) {
+        L::template store<true>(result, p);
+      } else {
+        L::template store<false>(result, p);
+      }
     }
   }
-}
 
-// By value, so that the caller's copy stays in registers.
-template <class L, class Op, bool kScaled>
-HWY_NOINLINE void reduce_part(KernelArgs args, size_t at, size_t n) {
+  HWY_INLINE void part(size_t at, size_t n) const {
+    HWY_ALIGN T lanes[L::kMaxElements];
+    L::template store<false>(L::pack(combine<false>(at, n)), lanes);
+    for (int d = 0; d < args_.dst_count; ++d)
+      std::memcpy(static_cast<T*>(args_.dsts[d]) + at, lanes, n * sizeof(T));
+  }
+
+ private:
   using T = typename L::Element;
-  HWY_ALIGN T lanes[L::kMaxElements];
-  L::template store<false>(combine<L, Op, kScaled, false>(args, Scales<L>(args), at, n), lanes);
-  for (int d = 0; d < args.dst_count; ++d)
-    std::memcpy(static_cast<T*>(args.dsts[d]) + at, lanes, n * sizeof(T));
-}
+  using V = typename L::V;
+
+  static HWY_INLINE V total(const Quad<V>& q) { return (q.a + q.b) + (q.c + q.d); }
+
+  // Multiplying by 1.0 first changes no bit.
+  template <bool kWhole>
+  HWY_INLINE Quad<V> source(int s, size_t at, size_t n) const {
+    const auto values = fetch<L, kWhole>(args_.srcs[s], at, n);
+    if constexpr (kScaled) return each(Mul(), values, scales_.before);
+    return values;
+  }
+
+  // The result for elements [at, at + n).
+  template <bool kWhole>
+  HWY_INLINE Quad<V> combine(size_t at, size_t n) const {
+    auto result = source<kWhole>(0, at, n);
+    [[maybe_unused]] V inputs = result.a;
+    if constexpr (kProbeInputs) inputs = total(result);
+    for (int s = 1; s < args_.src_count; ++s) {
+      const auto next = source<kWhole>(s, at, n);
+      if constexpr (kProbeInputs) inputs = inputs + total(next);
+      result = each(Op(), result, next);
+    }
+    if constexpr (kScaled) {
+      if (args_.postscale != 1.0) result = each(Mul(), result, scales_.after);
+      if (args_.divisor != 1.0) result = each(Div(), result, scales_.divisor);
+    }
+    if constexpr (L::kFloat) {
+      const V probe = kProbeInputs ? inputs + total(result) : total(result);
+      if (HWY_UNLIKELY(!hn::AllTrue(typename L::Tag(), hn::IsFinite(probe)))) {
+        if (args_.report != nullptr) report_inputs<L>(args_, at, n);
+        result = canonical(result);
+      }
+    }
+    return result;
+  }
+
+  const KernelArgs& args_;
+  const Scales<L> scales_;
+};
 
 // How many elements come before the first cache line of the first destination; 0 if it never starts a line.
 template <typename T>
@@ -155,17 +188,32 @@ HWY_INLINE size_t elements_to_line(const KernelArgs& args) {
   return bytes % sizeof(T) == 0 ? std::min(bytes / sizeof(T), args.count) : 0;
 }
 
-template <class L, class Op, bool kScaled>
+// By value, so that the caller's copy stays in registers.
+template <class L, class Op, bool kScaled, bool kProbeInputs>
+HWY_NOINLINE void reduce_part(KernelArgs args, size_t at, size_t n) {
+  Loop<L, Op, kScaled, kProbeInputs>(args).part(at, n);
+}
+
+template <class L, class Op, bool kScaled, bool kProbeInputs = false>
 HWY_INLINE void reduce_all(const KernelArgs args) {
   const size_t step = L::elements();
   const size_t head = args.non_temporal ? elements_to_line<typename L::Element>(args) : 0;
-  const Scales<L> scales(args);
+  const Loop<L, Op, kScaled, kProbeInputs> loop(args);
   size_t at = 0;
   for (; at < head; at += std::min(step, head - at))
-    reduce_part<L, Op, kScaled>(args, at, std::min(step, head - at));
-  for (; args.count - at >= step; at += step) reduce_whole<L, Op, kScaled>(args, scales, at);
-  if (at < args.count) reduce_part<L, Op, kScaled>(args, at, args.count - at);
+    reduce_part<L, Op, kScaled, kProbeInputs>(args, at, std::min(step, head - at));
+  for (; args.count - at >= step; at += step) loop.whole(at);
+  if (at < args.count) reduce_part<L, Op, kScaled, kProbeInputs>(args, at, args.count - at);
   if (args.non_temporal) hwy::FlushStream();
+}
+
+// Of an infinity only the result of max or min may show nothing.
+template <class L, class Op, bool kScaled>
+HWY_INLINE void reduce_reporting(const KernelArgs& args) {
+  if constexpr (!Op::kKeepsNonFinite) {
+    if (args.report != nullptr) return reduce_all<L, Op, kScaled, true>(args);
+  }
+  reduce_all<L, Op, kScaled>(args);
 }
 
 // The operations of the floating-point types.
@@ -173,13 +221,13 @@ template <class L, bool kScaled>
 HWY_INLINE void reduce_float_by(const KernelArgs& args) {
   switch (args.op) {
     case DSC_OP_SUM:
-      return reduce_all<L, Add, kScaled>(args);
+      return reduce_reporting<L, Add, kScaled>(args);
     case DSC_OP_PROD:
-      return reduce_all<L, Mul, kScaled>(args);
+      return reduce_reporting<L, Mul, kScaled>(args);
     case DSC_OP_MAX:
-      return reduce_all<L, Max, kScaled>(args);
+      return reduce_reporting<L, Max, kScaled>(args);
     case DSC_OP_MIN:
-      return reduce_all<L, Min, kScaled>(args);
+      return reduce_reporting<L, Min, kScaled>(args);
   }
 }
 

@@ -19,9 +19,20 @@ Kernel find_kernel(int32_t dtype) {
     case DSC_DTYPE_F16:
     case DSC_DTYPE_BF16:
       return half_kernel(dtype);
+    case DSC_DTYPE_F8E4M3:
+    case DSC_DTYPE_F8E5M2:
+      return float8_kernel(dtype);
     default:
       return integer_kernel(dtype);
   }
+}
+
+CastKernel find_cast(int32_t dst_dtype, int32_t src_dtype) {
+  if (dst_dtype != DSC_DTYPE_F32 && src_dtype != DSC_DTYPE_F32) return nullptr;
+  const bool to_f32 = dst_dtype == DSC_DTYPE_F32;
+  const int32_t other = to_f32 ? src_dtype : dst_dtype;
+  const CastKernel half = half_cast_kernel(other, to_f32);
+  return half != nullptr ? half : float8_cast_kernel(other, to_f32);
 }
 
 // Dividing by a power of two and multiplying by its inverse give the same bits; the latter is several times
@@ -80,11 +91,14 @@ void NonFinite::add(const NonFinite& part, size_t start) {
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
             size_t count, NonFinite* report) {
   check(spec, src_count);
-  if (report != nullptr) scan(spec.dtype, srcs, src_count, count, *report);
-  if (spec.user != nullptr) return reduce_by_user(spec, srcs, src_count, dsts, dst_count, count);
+  if (spec.user != nullptr) {
+    if (report != nullptr) scan(spec.dtype, srcs, src_count, count, *report);
+    return reduce_by_user(spec, srcs, src_count, dsts, dst_count, count);
+  }
   KernelArgs args{srcs, src_count, dsts, dst_count, count, spec.op};
   args.prescale = spec.prescale;
   args.non_temporal = spec.non_temporal;
+  args.report = report;
   if (spec.op == DSC_OP_AVG) {
     args.op = DSC_OP_SUM;
     set_divisor(args, spec.divisor);
@@ -114,9 +128,10 @@ void add(int32_t dtype, void* dst, const void* src, size_t count) {
 void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size_t count) {
   if (dst_dtype == src_dtype && is_dtype(src_dtype))
     return copy(dst, src, count * dtype_bytes(src_dtype), false);
-  const CastKernel kernel = cast_kernel(dst_dtype, src_dtype);
+  const CastKernel kernel = find_cast(dst_dtype, src_dtype);
   if (kernel == nullptr)
-    fail(DSC_ERR_UNSUPPORTED, "no conversion from %s to %s: one must be f32, the other f16 or bf16",
+    fail(DSC_ERR_UNSUPPORTED,
+         "no conversion from %s to %s: one must be f32, the other f16, bf16, f8e4m3 or f8e5m2",
          dtype_name(src_dtype), dtype_name(dst_dtype));
   const FpMode mode;
   kernel(dst, src, count);

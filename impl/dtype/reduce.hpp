@@ -5,13 +5,16 @@
 // the caller's floating-point mode (rounding is to nearest even, denormals count; the caller's mode is put
 // back).
 //
-// - Floats are combined in source order ((s0 + s1) + s2) ...; f16 and bf16 in f32, rounded once at the end.
+// - Floats are combined in source order ((s0 + s1) + s2) ...; those of 8 and 16 bits in f32, rounded once at
+// the end. What is too large becomes infinity, in f8e4m3, which has none, NaN.
 // - Max and min are IEEE 754-2019 maximum and minimum: a NaN wins, and -0 < +0, so their order does not
 // matter.
 // - A NaN result is the type's positive quiet NaN without payload, since which payload an addition of two
 // NaNs keeps
 //   is up to processor and compiler.
 // - Integers wrap.
+// - Bool is true for any byte but 0, results are 0 and 1: sum, max and bor are its or, prod, min and band its
+// and, bxor tells whether an odd number is true.
 //
 // Pointers need not be aligned. A destination may be exactly one of the sources, and must not overlap any in
 // part.
@@ -59,7 +62,7 @@ void divide(int32_t dtype, void* dst, const void* src, size_t count, double divi
 // dst += src
 void add(int32_t dtype, void* dst, const void* src, size_t count);
 
-// Converts between f32 and f16 or bf16, rounding to nearest even; the same type copies bytes.
+// Converts between f32 and f16, bf16, f8e4m3 or f8e5m2, rounding to nearest even; the same type copies bytes.
 void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size_t count);
 
 // memcpy, if asked with stores past the caches.

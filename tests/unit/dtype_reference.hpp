@@ -14,61 +14,74 @@
 
 namespace reference {
 
-// A 16-bit float of kBits significant bits.
-template <int kBits, int kMinExponent>
-struct Half {
-  static constexpr int kStored = kBits - 1;
-  static constexpr uint16_t kInfinity = static_cast<uint16_t>(0x7fff >> kStored << kStored);
-  static constexpr uint16_t kNan = static_cast<uint16_t>(kInfinity | (1 << (kStored - 1)));
-  uint16_t bits;
+// A float of kBits significant bits, stored in as many as Stored has. kTooLarge is what comes after the
+// largest number: infinity, or NaN in a type without it.
+template <typename Stored, int kBits, int kMinExponent, Stored kTooLarge, Stored kNanBits>
+struct Small {
+  static constexpr int kFraction = kBits - 1;
+  static constexpr int kSign = 1 << (8 * sizeof(Stored) - 1);
+  static constexpr Stored kNan = kNanBits;
+  Stored bits;
 
-  static Half from(float value) {
+  static Small from(float value) {
     if (std::isnan(value)) return {kNan};
-    const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
+    const int sign = std::signbit(value) ? kSign : 0;
     const double magnitude = std::fabs(static_cast<double>(value));
-    if (magnitude == 0) return {sign};
-    if (std::isinf(magnitude)) return {static_cast<uint16_t>(sign | kInfinity)};
-    const int exponent = std::max(std::ilogb(magnitude), kMinExponent);
-    const double steps = std::nearbyint(std::ldexp(magnitude, kStored - exponent));  // ties to even
-    // A carry out of the significand, and out of the denormals, lands in the exponent as it should.
-    const auto number = static_cast<int>(steps) + ((exponent - kMinExponent) << kStored);
-    return {static_cast<uint16_t>(sign | std::min<int>(number, kInfinity))};
+    int number = kTooLarge;
+    if (magnitude == 0) number = 0;
+    if (magnitude > 0 && !std::isinf(magnitude)) {
+      const int exponent = std::max(std::ilogb(magnitude), kMinExponent);
+      const double steps = std::nearbyint(std::ldexp(magnitude, kFraction - exponent));  // ties to even
+      // A carry out of the significand, and out of the denormals, lands in the exponent as it should.
+      number = std::min<int>(static_cast<int>(steps) + ((exponent - kMinExponent) << kFraction), kTooLarge);
+    }
+    return {static_cast<Stored>(number == kNan ? number : sign | number)};
   }
 
   float value() const {
-    const int magnitude = bits & 0x7fff;
-    const int exponent = magnitude >> kStored;
-    const int significand = magnitude & ((1 << kStored) - 1);
+    const int magnitude = bits & (kSign - 1);
+    const int exponent = magnitude >> kFraction;
+    const int significand = magnitude & ((1 << kFraction) - 1);
     double result;
-    if (magnitude > kInfinity) return std::numeric_limits<float>::quiet_NaN();
-    if (magnitude == kInfinity)
+    if (magnitude > kTooLarge || magnitude == kNan) return std::numeric_limits<float>::quiet_NaN();
+    if (magnitude == kTooLarge)
       result = std::numeric_limits<double>::infinity();
     else if (exponent == 0)
-      result = std::ldexp(significand, kMinExponent - kStored);
+      result = std::ldexp(significand, kMinExponent - kFraction);
     else
-      result = std::ldexp(significand + (1 << kStored), exponent - 1 + kMinExponent - kStored);
-    return static_cast<float>(bits & 0x8000 ? -result : result);
+      result = std::ldexp(significand + (1 << kFraction), exponent - 1 + kMinExponent - kFraction);
+    return static_cast<float>(bits & kSign ? -result : result);
   }
 };
 
-using F16 = Half<11, -14>;
-using Bf16 = Half<8, -126>;
+using F16 = Small<uint16_t, 11, -14, 0x7c00, 0x7e00>;
+using Bf16 = Small<uint16_t, 8, -126, 0x7f80, 0x7fc0>;
+using E4m3 = Small<uint8_t, 4, -6, 0x7f, 0x7f>;
+using E5m2 = Small<uint8_t, 3, -14, 0x7c, 0x7e>;
+
+struct Bool {
+  uint8_t byte;
+};
 
 template <typename T>
 T canonical(T value) {
   return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;
 }
 
-inline float to_accumulator(F16 x) { return x.value(); }
-inline float to_accumulator(Bf16 x) { return x.value(); }
+inline bool to_accumulator(Bool x) { return x.byte != 0; }
 template <typename T>
-T to_accumulator(T x) {
-  return x;
+auto to_accumulator(T x) {
+  if constexpr (std::is_class_v<T>)
+    return x.value();
+  else
+    return x;
 }
 
 template <typename T, typename A>
 T from_accumulator(A x) {
-  if constexpr (std::is_class_v<T>)
+  if constexpr (std::is_same_v<T, Bool>)
+    return {static_cast<uint8_t>(x)};
+  else if constexpr (std::is_class_v<T>)
     return T::from(x);
   else if constexpr (std::is_floating_point_v<T>)
     return canonical(x);
@@ -111,7 +124,7 @@ A combine(int32_t op, A a, A b) {
         return static_cast<A>(x | y);
       case DSC_OP_BXOR:
         return static_cast<A>(x ^ y);
-      default:
+      default:  // a sum, of truth values their or
         return static_cast<A>(x + y);
     }
   }
@@ -150,8 +163,9 @@ using Function = void (*)(const Reduction&, const void* const*, int, void*, size
 
 inline Function reduce_for(int32_t dtype) {
   static constexpr Function kFunctions[] = {
-      nullptr,          reduce<int8_t>, reduce<uint8_t>, reduce<int32_t>, reduce<uint32_t>, reduce<int64_t>,
-      reduce<uint64_t>, reduce<F16>,    reduce<float>,   reduce<double>,  reduce<Bf16>};
+      nullptr,         reduce<int8_t>,   reduce<uint8_t>, reduce<int32_t>, reduce<uint32_t>,
+      reduce<int64_t>, reduce<uint64_t>, reduce<F16>,     reduce<float>,   reduce<double>,
+      reduce<Bf16>,    reduce<E4m3>,     reduce<E5m2>,    reduce<Bool>};
   return kFunctions[dtype];
 }
 
@@ -167,21 +181,22 @@ void set(void* array, size_t i, float number) {
   std::memcpy(static_cast<char*>(array) + i * sizeof(T), &element, sizeof(T));
 }
 
-using Value = double (*)(const void*, size_t);
-using Set = void (*)(void*, size_t, float);
+// The functions above for a floating-point type by its number.
+struct Accessors {
+  double (*value)(const void*, size_t);
+  void (*set)(void*, size_t, float);
+};
 
-inline Value value_for(int32_t dtype) {
-  return dtype == DSC_DTYPE_F32   ? value<float>
-         : dtype == DSC_DTYPE_F64 ? value<double>
-         : dtype == DSC_DTYPE_F16 ? value<F16>
-                                  : value<Bf16>;
-}
+template <typename T>
+inline constexpr Accessors kAccessors = {value<T>, set<T>};
 
-inline Set set_for(int32_t dtype) {
-  return dtype == DSC_DTYPE_F32   ? set<float>
-         : dtype == DSC_DTYPE_F64 ? set<double>
-         : dtype == DSC_DTYPE_F16 ? set<F16>
-                                  : set<Bf16>;
+inline const Accessors& accessors(int32_t dtype) {
+  return dtype == DSC_DTYPE_F32      ? kAccessors<float>
+         : dtype == DSC_DTYPE_F64    ? kAccessors<double>
+         : dtype == DSC_DTYPE_F16    ? kAccessors<F16>
+         : dtype == DSC_DTYPE_BF16   ? kAccessors<Bf16>
+         : dtype == DSC_DTYPE_F8E4M3 ? kAccessors<E4m3>
+                                     : kAccessors<E5m2>;
 }
 
 }  // namespace reference

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -19,6 +20,8 @@ namespace support {
 using reference::Bf16;
 using reference::F16;
 
+inline constexpr std::array kFloats = {DSC_DTYPE_F16,  DSC_DTYPE_F32,    DSC_DTYPE_F64,
+                                       DSC_DTYPE_BF16, DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2};
 inline constexpr int kMaxSources = 5;
 inline constexpr size_t kMaxCount = 1000;
 

@@ -31,17 +31,16 @@ extern "C" {
 namespace {
 
 using reference::Bf16;
+using reference::E4m3;
+using reference::E5m2;
 using reference::F16;
 using reference::Reduction;
 using support::Arrays;
+using support::kFloats;
 using support::kMaxCount;
 using support::kMaxSources;
 using support::on_every_target;
 
-constexpr std::array kReducible = {DSC_DTYPE_I8,  DSC_DTYPE_U8,  DSC_DTYPE_I32, DSC_DTYPE_U32,
-                                   DSC_DTYPE_I64, DSC_DTYPE_U64, DSC_DTYPE_F16, DSC_DTYPE_F32,
-                                   DSC_DTYPE_F64, DSC_DTYPE_BF16};
-constexpr std::array kFloats = {DSC_DTYPE_F16, DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16};
 std::string csv_path;
 
 struct Shape {
@@ -101,7 +100,7 @@ void check_shapes(dsc::ReduceSpec spec, const Arrays& arrays, const char* target
 
 void reduces_every_type_and_shape(void**) {
   on_every_target([](const char* target) {
-    for (const int32_t dtype : kReducible) {
+    for (int32_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype) {
       const Arrays arrays(dtype, kMaxSources, 1);
       for (int32_t op = DSC_OP_SUM; op <= DSC_OP_BXOR; ++op)
         if (dsc::op_supports(op, dtype)) check_shapes({dtype, op, op == DSC_OP_AVG ? 3 : 1}, arrays, target);
@@ -123,7 +122,8 @@ void scales_and_divides(void**) {
   });
 }
 
-// multiply(), divide() and add() on all 65,536 halves and on special numbers of the other types.
+// multiply(), divide() and add() on all 65,536 halves, all 256 smaller floats, and on special numbers of the
+// other types.
 void helpers_match_the_reference(void**) {
   constexpr size_t kCount = 1 << 16;
   on_every_target([](const char* target) {
@@ -131,9 +131,11 @@ void helpers_match_the_reference(void**) {
       std::vector<uint64_t> src(kCount), other(kCount), dst(kCount), expected(kCount);
       std::mt19937_64 random(3);
       for (size_t i = 0; i < kCount; ++i) src[i] = other[kCount - 1 - i] = random();
-      if (dsc::dtype_bytes(dtype) == 2)
-        for (size_t i = 0; i < kCount; ++i)
+      for (size_t i = 0; i < kCount; ++i) {
+        if (dsc::dtype_bytes(dtype) == 1) reinterpret_cast<uint8_t*>(src.data())[i] = static_cast<uint8_t>(i);
+        if (dsc::dtype_bytes(dtype) == 2)
           reinterpret_cast<uint16_t*>(src.data())[i] = static_cast<uint16_t>(i);
+      }
       const void* in[] = {other.data(), src.data()};
       const auto same = [&](const char* what, double number) {
         if (std::memcmp(dst.data(), expected.data(), kCount * dsc::dtype_bytes(dtype)) != 0)
@@ -155,18 +157,20 @@ void helpers_match_the_reference(void**) {
   });
 }
 
-// Every half to f32, and every half, every tie between two and their neighbours in f32 back.
+// Every code to f32, and every number, every tie between two and their neighbours in f32 back.
 template <typename H>
 void check_casts(int32_t dtype, const char* target) {
-  std::vector<uint16_t> halves(1 << 16), packed;
-  std::vector<float> floats(1 << 16), inputs;
-  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
-  dsc::cast(DSC_DTYPE_F32, floats.data(), dtype, halves.data(), halves.size());
-  for (size_t i = 0; i < halves.size(); ++i) {
-    const float expected = H{halves[i]}.value();
+  using Code = decltype(H::bits);
+  constexpr size_t kCodes = size_t{1} << (8 * sizeof(Code));
+  std::vector<Code> codes(kCodes), packed;
+  std::vector<float> floats(kCodes), inputs;
+  for (size_t i = 0; i < kCodes; ++i) codes[i] = static_cast<Code>(i);
+  dsc::cast(DSC_DTYPE_F32, floats.data(), dtype, codes.data(), kCodes);
+  for (size_t i = 0; i < kCodes; ++i) {
+    const float expected = H{codes[i]}.value();
     if (std::bit_cast<uint32_t>(floats[i]) != std::bit_cast<uint32_t>(expected))
       fail_msg("%s %04zx became %a, expected %a, %s", dsc::dtype_name(dtype), i, floats[i], expected, target);
-    const float next = H{static_cast<uint16_t>(i + 1)}.value();
+    const float next = H{static_cast<Code>(i + 1)}.value();
     const float tie = static_cast<float>((double(expected) + double(next)) / 2);
     for (const float f : {expected, tie, std::nextafter(tie, 0.0f), std::nextafter(tie, 2 * tie)})
       inputs.push_back(f);
@@ -185,7 +189,53 @@ void casts_exactly(void**) {
   on_every_target([](const char* target) {
     check_casts<F16>(DSC_DTYPE_F16, target);
     check_casts<Bf16>(DSC_DTYPE_BF16, target);
+    check_casts<E4m3>(DSC_DTYPE_F8E4M3, target);
+    check_casts<E5m2>(DSC_DTYPE_F8E5M2, target);
   });
+}
+
+struct Float8Row {
+  float number;
+  uint8_t e4m3;
+  uint8_t e5m2;
+};
+
+// Codes from the formats' definitions: ends of the ranges, and what lies beyond.
+void casts_8_bit_floats_as_defined(void**) {
+  const Float8Row rows[] = {
+      {0.0f, 0x00, 0x00},      {-0.0f, 0x80, 0x80},     {1.0f, 0x38, 0x3c},     {-1.0f, 0xb8, 0xbc},
+      {448.0f, 0x7e, 0x5f},    {464.0f, 0x7e, 0x5f},    {464.01f, 0x7f, 0x5f},  {-465.0f, 0x7f, 0xdf},
+      {57344.0f, 0x7f, 0x7b},  {61439.0f, 0x7f, 0x7b},  {61440.0f, 0x7f, 0x7c}, {-61440.0f, 0x7f, 0xfc},
+      {INFINITY, 0x7f, 0x7c},  {-INFINITY, 0x7f, 0xfc}, {NAN, 0x7f, 0x7e},      {-NAN, 0x7f, 0x7e},
+      {0x1p-6f, 0x08, 0x24},   {0x1p-9f, 0x01, 0x18},   {0x1p-10f, 0x00, 0x14}, {0x1.002p-10f, 0x01, 0x14},
+      {0x1.8p-9f, 0x02, 0x1a}, {0x1p-16f, 0x00, 0x01},  {0x1p-17f, 0x00, 0x00}, {0x1.8p-16f, 0x00, 0x02}};
+  for (const Float8Row& row : rows) {
+    uint8_t e4m3, e5m2;
+    dsc::cast(DSC_DTYPE_F8E4M3, &e4m3, DSC_DTYPE_F32, &row.number, 1);
+    dsc::cast(DSC_DTYPE_F8E5M2, &e5m2, DSC_DTYPE_F32, &row.number, 1);
+    if (e4m3 != row.e4m3 || e5m2 != row.e5m2) fail_msg("%a became %02x and %02x", row.number, e4m3, e5m2);
+  }
+}
+
+// Any byte but 0 is true; results are 0 and 1.
+void reduces_truth_values(void**) {
+  const uint8_t a[] = {0, 0, 1, 1, 0x80, 2, 255}, b[] = {0, 4, 0, 1, 0x40, 0, 1};
+  const uint8_t either[] = {0, 1, 1, 1, 1, 1, 1}, both[] = {0, 0, 0, 1, 1, 0, 1},
+                one[] = {0, 1, 1, 0, 0, 1, 0};
+  const struct {
+    int32_t op;
+    const uint8_t* expected;
+  } rows[] = {{DSC_OP_SUM, either}, {DSC_OP_MAX, either}, {DSC_OP_BOR, either}, {DSC_OP_PROD, both},
+              {DSC_OP_MIN, both},   {DSC_OP_BAND, both},  {DSC_OP_BXOR, one}};
+  for (const auto& row : rows) {
+    uint8_t result[sizeof a];
+    const void* srcs[] = {a, b};
+    void* dst = result;
+    dsc::reduce({DSC_DTYPE_BOOL, row.op}, srcs, 2, &dst, 1, sizeof a);
+    assert_memory_equal(result, row.expected, sizeof a);
+    dsc::reduce({DSC_DTYPE_BOOL, row.op}, srcs, 1, &dst, 1, sizeof a);
+    for (size_t i = 0; i < sizeof a; ++i) assert_int_equal(result[i], a[i] != 0);
+  }
 }
 
 // The file has columns f32_bits, f16_bits, bf16_bits, from another implementation, whose NaNs carry other
@@ -314,12 +364,15 @@ void refuses_what_it_cannot_do(void**) {
   };
   expect_unsupported("avg of i32", [&] { reduce(DSC_DTYPE_I32, DSC_OP_AVG, 1); });
   expect_unsupported("band of f32", [&] { reduce(DSC_DTYPE_F32, DSC_OP_BAND, 1); });
-  expect_unsupported("sum of f8e4m3", [&] { reduce(DSC_DTYPE_F8E4M3, DSC_OP_SUM, 1); });
+  expect_unsupported("bor of f8e4m3", [&] { reduce(DSC_DTYPE_F8E4M3, DSC_OP_BOR, 1); });
+  expect_unsupported("avg of bool", [&] { reduce(DSC_DTYPE_BOOL, DSC_OP_AVG, 1); });
   expect_unsupported("unknown dtype", [&] { reduce(0, DSC_OP_SUM, 1); });
   expect_unsupported("unknown op", [&] { reduce(DSC_DTYPE_F32, 1000, 1); });
   expect_unsupported("got i64", [&] { reduce(DSC_DTYPE_I64, DSC_OP_SUM, 0.5); });
   expect_unsupported("got u8", [&] { dsc::divide(DSC_DTYPE_U8, dst, src, 1, 2); });
   expect_unsupported("got bool", [&] { dsc::multiply(DSC_DTYPE_BOOL, dst, src, 1, 2); });
+  expect_unsupported("from f8e5m2 to f16", [&] { dsc::cast(DSC_DTYPE_F16, dst, DSC_DTYPE_F8E5M2, src, 1); });
+  expect_unsupported("from bool to f32", [&] { dsc::cast(DSC_DTYPE_F32, dst, DSC_DTYPE_BOOL, src, 1); });
   expect_unsupported("from f64 to f16", [&] { dsc::cast(DSC_DTYPE_F16, dst, DSC_DTYPE_F64, src, 1); });
   for (const uint64_t value : dst) assert_int_equal(value, 9);
 }
@@ -336,7 +389,9 @@ int main(int, char** argv) {
       cmocka_unit_test(scales_and_divides),
       cmocka_unit_test(helpers_match_the_reference),
       cmocka_unit_test(casts_exactly),
+      cmocka_unit_test(casts_8_bit_floats_as_defined),
       cmocka_unit_test(casts_like_the_vectors),
+      cmocka_unit_test(reduces_truth_values),
       cmocka_unit_test(copies_bytes),
       cmocka_unit_test(ignores_and_restores_the_floating_point_mode),
   };

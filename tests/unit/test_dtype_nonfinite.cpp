@@ -21,7 +21,6 @@ namespace {
 using dsc::NonFinite;
 using support::on_every_target;
 
-constexpr std::array kFloats = {DSC_DTYPE_F16, DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_BF16};
 constexpr std::array kOps = {DSC_OP_SUM, DSC_OP_PROD, DSC_OP_MAX, DSC_OP_MIN, DSC_OP_AVG};
 constexpr size_t kSlack = 64;
 
@@ -31,7 +30,7 @@ NonFinite expected_report(int32_t dtype, const Sources& sources, size_t count, s
   NonFinite report;
   for (size_t s = 0; s < sources.size(); ++s)
     for (size_t i = 0; i < count; ++i)
-      if (!std::isfinite(reference::value_for(dtype)(sources[s].data() + skew, i))) {
+      if (!std::isfinite(reference::accessors(dtype).value(sources[s].data() + skew, i))) {
         if (report.count++ == 0) report.source = static_cast<int>(s), report.index = i;
       }
   return report;
@@ -68,7 +67,7 @@ Sources finite(int32_t dtype, size_t src_count, size_t count, size_t skew) {
   for (auto& source : sources)
     for (size_t i = 0; i < count; ++i) {
       const float value = static_cast<float>(static_cast<int>(random() % 17)) - 8;
-      reference::set_for(dtype)(source.data() + skew, i, value);
+      reference::accessors(dtype).set(source.data() + skew, i, value);
     }
   return sources;
 }
@@ -76,7 +75,7 @@ Sources finite(int32_t dtype, size_t src_count, size_t count, size_t skew) {
 // Each kind alone, at every place of a short array: nothing is missed, whatever the operation makes of it.
 void finds_one_anywhere(void**) {
   on_every_target([](const char* target) {
-    for (const int32_t dtype : kFloats)
+    for (const int32_t dtype : support::kFloats)
       for (const int32_t op : kOps) {
         constexpr size_t kCount = 150;
         Sources sources = finite(dtype, 2, kCount, 0);
@@ -84,7 +83,7 @@ void finds_one_anywhere(void**) {
           for (size_t at = 0; at < 2 * kCount; ++at) {
             auto& source = sources[at / kCount];
             const std::vector<uint8_t> before(source);
-            reference::set_for(dtype)(source.data(), at % kCount, bad);
+            reference::accessors(dtype).set(source.data(), at % kCount, bad);
             check_report({dtype, op, op == DSC_OP_AVG ? 3 : 1}, sources, kCount, 0, at % 2 == 0, target);
             source = before;
           }
@@ -95,7 +94,7 @@ void finds_one_anywhere(void**) {
 // Random bits: many of them, in all sources, and results that overflow without one.
 void counts_many_in_any_shape(void**) {
   on_every_target([](const char* target) {
-    for (const int32_t dtype : kFloats)
+    for (const int32_t dtype : support::kFloats)
       for (const int32_t op : kOps)
         for (const size_t src_count : {1, 2, 3, 4, 5})
           for (const size_t count : {0, 1, 31, 64, 130, 1000})
@@ -118,8 +117,8 @@ void integers_have_none(void**) {
   std::vector<uint64_t> result(100);
   const void* srcs[] = {ones.data(), ones.data()};
   void* dst = result.data();
-  for (const int32_t dtype :
-       {DSC_DTYPE_I8, DSC_DTYPE_U8, DSC_DTYPE_I32, DSC_DTYPE_U32, DSC_DTYPE_I64, DSC_DTYPE_U64}) {
+  for (const int32_t dtype : {DSC_DTYPE_I8, DSC_DTYPE_U8, DSC_DTYPE_I32, DSC_DTYPE_U32, DSC_DTYPE_I64,
+                              DSC_DTYPE_U64, DSC_DTYPE_BOOL}) {
     NonFinite report;
     dsc::reduce({dtype, DSC_OP_SUM}, srcs, 2, &dst, 1, 100, &report);
     assert_same(report, {}, dsc::dtype_name(dtype), "");
@@ -130,8 +129,9 @@ int32_t keep_first(const void*, void*, size_t, int32_t, void*) { return 0; }
 
 void looks_at_inputs_of_user_operations(void**) {
   Sources sources = finite(DSC_DTYPE_F32, 3, 20000, 0);
-  for (const size_t at : {19999, 10000, 12345}) reference::set_for(DSC_DTYPE_F32)(sources[2].data(), at, NAN);
-  reference::set_for(DSC_DTYPE_F32)(sources[1].data(), 15000, INFINITY);
+  for (const size_t at : {19999, 10000, 12345})
+    reference::accessors(DSC_DTYPE_F32).set(sources[2].data(), at, NAN);
+  reference::accessors(DSC_DTYPE_F32).set(sources[1].data(), 15000, INFINITY);
   const dsc::UserOp op{keep_first, nullptr, 1, false};
   dsc::ReduceSpec spec{DSC_DTYPE_F32, 0};
   spec.user = &op;

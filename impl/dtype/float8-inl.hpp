@@ -1,0 +1,121 @@
+// The two 8-bit floats as vectors to compute with, in f32. Every f16 has room for an f8: its exponent and
+// fraction only have to be moved.
+#if defined(DSC_DTYPE_FLOAT8_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef DSC_DTYPE_FLOAT8_INL_HPP
+#undef DSC_DTYPE_FLOAT8_INL_HPP
+#else
+#define DSC_DTYPE_FLOAT8_INL_HPP
+#endif
+
+#include "dtype/half-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsc {
+namespace HWY_NAMESPACE {
+
+// Common to both. Format says how many bits of the fraction are stored, the exponent's bias, and the code
+// that everything too large becomes; widen() gives the f32.
+template <class Format>
+struct Float8 {
+  using Element = uint8_t;
+  using Tag = hn::ScalableTag<float>;
+  using V = hn::Vec<Tag>;
+  using Bits = hn::RebindToUnsigned<Tag>;
+  using Packed = hn::Rebind<uint8_t, Tag>;
+  using Full = hn::ScalableTag<uint8_t>;
+  static constexpr bool kFloat = true;
+  static constexpr Element kNonFinite = Format::kTooLarge;
+  static constexpr size_t kMaxElements = 4 * hn::MaxLanes(Tag());
+  static HWY_INLINE size_t elements() { return 4 * hn::Lanes(Tag()); }
+
+  static HWY_INLINE Quad<V> load(const uint8_t* p) {
+    const Packed packed;
+    const size_t n = hn::Lanes(packed);
+    return {Format::widen(load_any(packed, p)), Format::widen(load_any(packed, p + n)),
+            Format::widen(load_any(packed, p + 2 * n)), Format::widen(load_any(packed, p + 3 * n))};
+  }
+
+  // Rounds to nearest even.
+  static HWY_INLINE hn::Vec<Packed> narrow(V v) {
+    constexpr int kDropped = 23 - Format::kStored;
+    constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - Format::kBias) << 23;
+    constexpr uint32_t kUnit = static_cast<uint32_t>(151 - Format::kBias - Format::kStored) << 23;
+    const Tag t;
+    const Bits u;
+    const auto bits = hn::BitCast(u, v);
+    const auto magnitude = hn::And(bits, hn::Set(u, 0x7fffffff));
+    auto sign = hn::ShiftRight<24>(hn::Xor(bits, magnitude));
+    const auto odd = hn::And(hn::ShiftRight<kDropped>(magnitude), hn::Set(u, 1));
+    const auto rebased = magnitude - hn::Set(u, kSmallestNormal - (1u << 23));
+    const auto normal = hn::ShiftRight<kDropped>(rebased + hn::Set(u, (1u << (kDropped - 1)) - 1) + odd);
+    // An f32 whose last place is that of the f8 denormals: adding it rounds there.
+    const auto unit = hn::Set(u, kUnit);
+    const auto denormal = hn::BitCast(u, hn::BitCast(t, magnitude) + hn::BitCast(t, unit)) - unit;
+    auto result = hn::IfThenElse(magnitude < hn::Set(u, kSmallestNormal), denormal, normal);
+    result = hn::Min(result, hn::Set(u, uint32_t{Format::kTooLarge}));
+    if constexpr (Format::kTooLarge == Format::kNan) {
+      sign = hn::IfThenZeroElse(result == hn::Set(u, uint32_t{Format::kNan}), sign);
+    } else {
+      result = hn::IfThenElse(magnitude > hn::Set(u, 0x7f800000), hn::Set(u, uint32_t{Format::kNan}), result);
+    }
+    return hn::U8FromU32(hn::Or(sign, result));
+  }
+
+#if HWY_TARGET == HWY_SCALAR
+  static HWY_INLINE Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
+    return {narrow(q.a), narrow(q.b), narrow(q.c), narrow(q.d)};
+  }
+
+  template <bool kStream>
+  static HWY_INLINE void store(const Quad<hn::Vec<Packed>>& q, uint8_t* p) {
+    store_quad<kStream>(Packed(), q, p);
+  }
+#else
+  static HWY_INLINE hn::Vec<Full> pack(const Quad<V>& q) {
+    const hn::Half<Full> half;
+    const auto low = hn::Combine(half, narrow(q.b), narrow(q.a));
+    return hn::Combine(Full(), hn::Combine(half, narrow(q.d), narrow(q.c)), low);
+  }
+
+  template <bool kStream>
+  static HWY_INLINE void store(hn::Vec<Full> v, uint8_t* p) {
+    store_any<kStream>(Full(), v, p);
+  }
+#endif
+};
+
+// Without infinity; what is too large becomes NaN.
+struct E4m3 : Float8<E4m3> {
+  static constexpr int kStored = 3;
+  static constexpr int kBias = 7;
+  static constexpr uint8_t kNan = 0x7f;
+  static constexpr uint8_t kTooLarge = kNan;
+
+  static HWY_INLINE V widen(hn::Vec<Packed> v) {
+    const Half::Packed h;
+    const auto code = hn::PromoteTo(h, v);
+    const auto magnitude = hn::And(code, hn::Set(h, 0x7f));
+    const auto sign = hn::ShiftLeft<8>(hn::Xor(code, magnitude));
+    const auto is_nan = magnitude == hn::Set(h, uint16_t{kNan});
+    const auto half = hn::IfThenElse(is_nan, hn::Set(h, 0x7e00), hn::Or(hn::ShiftLeft<7>(magnitude), sign));
+    return F16::widen(half) * hn::Set(Tag(), 256.0f);  // the difference of the biases
+  }
+};
+
+// As IEEE 754 would have it: the upper half of an f16.
+struct E5m2 : Float8<E5m2> {
+  static constexpr int kStored = 2;
+  static constexpr int kBias = 15;
+  static constexpr uint8_t kNan = 0x7e;
+  static constexpr uint8_t kTooLarge = 0x7c;  // infinity
+
+  static HWY_INLINE V widen(hn::Vec<Packed> v) {
+    return F16::widen(hn::ShiftLeft<8>(hn::PromoteTo(Half::Packed(), v)));
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsc
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
