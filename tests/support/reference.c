@@ -24,13 +24,9 @@ size_t element_bytes(dsc_dtype_t dtype) {
   }
 }
 
-static int is_real(dsc_dtype_t dtype) {
-  return dtype == DSC_DTYPE_F16 || dtype == DSC_DTYPE_BF16 || dtype == DSC_DTYPE_F32 ||
-         dtype == DSC_DTYPE_F64;
-}
+static int is_real(dsc_dtype_t dtype) { return dtype >= DSC_DTYPE_F16 && dtype <= DSC_DTYPE_F8E5M2; }
 
 int op_is_offered(dsc_op_t op, dsc_dtype_t dtype) {
-  if (dtype > DSC_DTYPE_BF16) return 0;
   if (op == DSC_OP_AVG) return is_real(dtype);
   return op < DSC_OP_BAND || !is_real(dtype);
 }
@@ -86,9 +82,36 @@ static uint16_t float_to_f16(float value) {
   return (uint16_t)(sign | (((unsigned)(step + 24) << 10) + units));
 }
 
+/* How many bits of the fraction an 8-bit float stores, and the exponent of its smallest unit. */
+static int f8_stored(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_F8E4M3 ? 3 : 2; }
+static int f8_unit(dsc_dtype_t dtype) { return dtype == DSC_DTYPE_F8E4M3 ? -9 : -16; }
+
+/* Of numbers only, neither infinity nor NaN. */
+static float f8_to_float(uint8_t code, dsc_dtype_t dtype) {
+  const int stored = f8_stored(dtype), one = 1 << stored;
+  const int exponent = (code & 127) >> stored, fraction = code & (one - 1);
+  const float value = exponent == 0 ? ldexpf((float)fraction, f8_unit(dtype))
+                                    : ldexpf((float)(one + fraction), exponent - 1 + f8_unit(dtype));
+  return code >> 7 ? -value : value;
+}
+
+/* As float_to_f16. Beyond the largest number lies infinity, in E4M3 NaN, which has no sign. */
+static uint8_t float_to_f8(float value, dsc_dtype_t dtype) {
+  const int stored = f8_stored(dtype), unit = f8_unit(dtype);
+  const unsigned beyond = dtype == DSC_DTYPE_F8E4M3 ? 0x7f : 0x7c;
+  int exponent = 0;
+  frexpf(value, &exponent);
+  const int step = exponent - 1 - stored < unit ? unit : exponent - 1 - stored;
+  const unsigned units = (unsigned)nearbyintf(ldexpf(fabsf(value), -step));
+  unsigned code = ((unsigned)(step - unit) << stored) + units;
+  if (code > beyond) code = beyond;
+  return (uint8_t)(code == 0x7f ? code : code | float_bits(value) >> 31 << 7);
+}
+
 static float load_float(const void* elements, size_t i, dsc_dtype_t dtype) {
   uint16_t half;
   float value;
+  if (dtype > DSC_DTYPE_BF16) return f8_to_float(((const uint8_t*)elements)[i], dtype);
   if (dtype == DSC_DTYPE_F32) {
     memcpy(&value, (const char*)elements + 4 * i, 4);
     return value;
@@ -98,6 +121,10 @@ static float load_float(const void* elements, size_t i, dsc_dtype_t dtype) {
 }
 
 static void store_float(void* elements, size_t i, dsc_dtype_t dtype, float value) {
+  if (dtype > DSC_DTYPE_BF16) {
+    ((uint8_t*)elements)[i] = float_to_f8(value, dtype);
+    return;
+  }
   if (dtype == DSC_DTYPE_F32) {
     memcpy((char*)elements + 4 * i, &value, 4);
     return;
@@ -204,6 +231,7 @@ static void reduce_period(period_t result, const period_t* inputs, int32_t n, ds
                           dsc_op_t op) {
   const size_t bytes = element_bytes(dtype);
   const int is_signed = dtype == DSC_DTYPE_I8 || dtype == DSC_DTYPE_I32 || dtype == DSC_DTYPE_I64;
+  if (dtype == DSC_DTYPE_BOOL && op == DSC_OP_SUM) op = DSC_OP_BOR;
   for (size_t i = 0; i < PERIOD; ++i) {
     if (dtype == DSC_DTYPE_F64) {
       double value = load_double(inputs[0], i);

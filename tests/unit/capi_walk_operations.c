@@ -37,7 +37,7 @@ static void all_reduce(void) {
   WALK_INVALID(dsc_all_reduce(W, bytes, bytes + 15, 4, F32, SUM, NULL, &work));
   WALK_INVALID(dsc_all_reduce(W, bytes + 15, bytes, 4, F32, SUM, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_I32, DSC_OP_AVG, NULL, &work));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_BOOL, SUM, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, DSC_DTYPE_BOOL, DSC_OP_AVG, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce(W, data, bytes, 4, F32, SUM, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_all_reduce(W, data, bytes, huge * 4, F32, SUM, NULL, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_all_reduce(W, data, bytes, SIZE_MAX, DSC_DTYPE_U8, SUM, NULL, &work));
