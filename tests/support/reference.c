@@ -99,8 +99,8 @@ static float f8_to_float(uint8_t code, dsc_dtype_t dtype) {
 static uint8_t float_to_f8(float value, dsc_dtype_t dtype) {
   const int stored = f8_stored(dtype), unit = f8_unit(dtype);
   const unsigned beyond = dtype == DSC_DTYPE_F8E4M3 ? 0x7f : 0x7c;
-  int exponent = 0;
-  frexpf(value, &exponent);
+  int exponent = unit; /* of zero */
+  if (value != 0) frexpf(value, &exponent);
   const int step = exponent - 1 - stored < unit ? unit : exponent - 1 - stored;
   const unsigned units = (unsigned)nearbyintf(ldexpf(fabsf(value), -step));
   unsigned code = ((unsigned)(step - unit) << stored) + units;

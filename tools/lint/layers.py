@@ -16,6 +16,7 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"tensor", "reducer", "pipeline_run"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+LOOK_INSIDE = ("capi/", "tests/unit/", "bench/bench_kernels.cpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ def complaint(path: str, target: str, quoted: bool) -> str | None:
             return f"{folder}/ is not below {own}/"
         if quoted and not folder:
             return 'expected "folder/file" with a folder of impl/'
-    elif top != "capi" and not path.startswith("tests/unit/") and quoted and folder in LEVEL:
+    elif not path.startswith(LOOK_INSIDE) and quoted and folder in LEVEL:
         return f"{top}/ sees only the public headers"
     elif path.startswith("capi/include/") and folder not in ("", "dsc"):
         return "a public header includes only dsc/ and the C library"
