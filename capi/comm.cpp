@@ -36,10 +36,11 @@ std::string environment_value(const dsc::Comm& comm, const std::string& variable
   if (variable == "MASTER_PORT") return std::to_string(info.master_port);
   if (variable == "DSC_SOURCE") return info.source;
   if (variable == "DSC_REPORT") return info.report;
+  if (variable == "DSC_TUNING") return comm.tuning();
   dsc::fail(DSC_ERR_INVALID_ARG,
             "unknown variable \"%.48s\", expected RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
             "MASTER_ADDR, MASTER_PORT, "
-            "DSC_SOURCE or DSC_REPORT",
+            "DSC_SOURCE, DSC_REPORT or DSC_TUNING",
             variable.c_str());
 }
 

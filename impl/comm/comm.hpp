@@ -91,6 +91,7 @@ class Comm {
   virtual std::string trace(
       const char* reason) const = 0;           // any thread: of all groups of its world on this rank
   virtual std::string trace_path() const = 0;  // any thread: empty without a folder for traces
+  virtual std::string tuning() const = 0;      // any thread: the sizes by which data moves, KEY=BYTES,...
   virtual const WorldInfo& world_info() const noexcept;  // any thread
 
   // Never null. A group that works for another one may share its ledger.

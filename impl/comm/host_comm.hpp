@@ -54,6 +54,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::vector<OpStats> stats() const override { return stats_.read(); }
   std::string trace(const char* reason) const override;
   std::string trace_path() const override;
+  std::string tuning() const override { return tuning_text(group_->tuning()); }
   const WorldInfo& world_info() const noexcept override { return *info_; }
   void set_world_info(std::shared_ptr<const WorldInfo> info) noexcept { info_ = std::move(info); }
 

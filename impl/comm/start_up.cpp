@@ -33,10 +33,12 @@ LaunchOptions launch_options(const InitOptions& options) {
 }
 
 // Settings that must be equal on all ranks.
-std::string config_text(const InitOptions& options) {
-  return "backend=host;timeout_ms=" + std::to_string(options.timeout_ms) +
-         ";stall_timeout_ms=" + std::to_string(options.stall_timeout_ms) +
-         ";rank_per_thread=" + std::to_string(options.rank_per_thread);
+std::string config_text(const InitOptions& options, const TuningOverrides& tuning) {
+  std::string text = "backend=host;timeout_ms=" + std::to_string(options.timeout_ms) +
+                     ";stall_timeout_ms=" + std::to_string(options.stall_timeout_ms) +
+                     ";rank_per_thread=" + std::to_string(options.rank_per_thread);
+  if (!tuning.empty()) text += ";DSC_TUNING=" + tuning_text(tuning);
+  return text;
 }
 
 TraceSettings trace_settings(const Environment& environment) {
@@ -57,6 +59,7 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
                              uint32_t library_version, Deadline deadline) {
   WorldSettings settings;
   settings.stall_timeout_ms = options.stall_timeout_ms;
+  settings.tuning = parse_tuning(environment("DSC_TUNING").value_or(""));
   settings.trace = trace_settings(environment);
   MeetingSettings& meeting = settings.meeting;
   meeting.master_addr = launch.master_addr;
@@ -67,7 +70,7 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
   meeting.local_rank = launch.local_rank;
   meeting.library_version = library_version;
   meeting.host = host_identity(environment);
-  meeting.config = config_text(options);
+  meeting.config = config_text(options, settings.tuning);
   meeting.deadline = deadline;
   return settings;
 }

@@ -26,11 +26,6 @@ void BellSleep::sleep(int64_t max_ns) noexcept {
 
 void Backoff::yield() noexcept { sched_yield(); }
 
-int spin_limit(int ranks_on_host) noexcept {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  return ranks_on_host <= cores ? kSpins : 0;
-}
+int spin_limit(bool oversubscribed) noexcept { return oversubscribed ? 0 : kSpins; }
 
 }  // namespace dsc

@@ -87,6 +87,6 @@ class Backoff {
 };
 
 // Spins that are worth it: none when more ranks than processors want to run.
-int spin_limit(int ranks_on_host) noexcept;
+int spin_limit(bool oversubscribed) noexcept;
 
 }  // namespace dsc

@@ -46,7 +46,8 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
       name_(std::move(name)),
       world_ranks_(std::move(world_ranks)),
       size_(static_cast<int>(world_ranks_.size())),
-      geometry_(size_),
+      tuning_(world->tuning_of(size_)),
+      geometry_(size_, tuning_),
       recorder_(world->trace_entries()) {
   const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
   rank_ = static_cast<int>(self - world_ranks_.begin());

@@ -41,6 +41,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int size() const noexcept { return size_; }
   int world_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
   const std::vector<int32_t>& world_ranks() const noexcept { return world_ranks_; }
+  const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
 
   // --- Arrival. A tick is one meeting of all members; every collective takes one or more. A rank that has
@@ -151,6 +152,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t> world_ranks_;
   const int size_;
   int rank_ = -1;
+  const Tuning tuning_;
   const Geometry geometry_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::byte*> bases_;

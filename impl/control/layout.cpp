@@ -1,7 +1,5 @@
 #include "control/layout.hpp"
 
-#include <algorithm>
-
 #include "control/member_set.hpp"
 #include "control/shared_record.hpp"
 
@@ -10,25 +8,10 @@ namespace {
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Large enough that the cost of an arrival vanishes, small enough that the stages of all ranks stay in the
-// cache.
-size_t stage_bytes_for(int size) {
-  if (size == 1) return 4096;  // nothing ever passes through
-  if (size == 2) return size_t{256} << 10;
-  if (size <= 8) return size_t{512} << 10;
-  return size <= 16 ? size_t{128} << 10 : size_t{64} << 10;
-}
-
-// All chunks of a rank together stay within half a MiB.
-size_t chunk_bytes_for(int size) {
-  if (size == 1) return 0;
-  const size_t fair = (size_t{512} << 10) / (2 * static_cast<size_t>(size));
-  return std::clamp<size_t>(fair / 4096 * 4096, 4096, size_t{64} << 10);
-}
-
 }  // namespace
 
-Geometry::Geometry(int size) : stage_bytes(stage_bytes_for(size)), chunk_bytes(chunk_bytes_for(size)) {
+Geometry::Geometry(int size, const Tuning& tuning)
+    : stage_bytes(tuning.stage_bytes), chunk_bytes(tuning.message_chunk_bytes) {
   const auto members = static_cast<size_t>(size);
   size_t at = sizeof(MemberHeader);
   const auto place = [&at](size_t length) {

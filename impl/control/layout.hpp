@@ -9,6 +9,8 @@
 #include <cstdint>
 
 #include "control/bell.hpp"
+#include "control/processors.hpp"
+#include "control/tuning.hpp"
 
 namespace dsc {
 
@@ -24,6 +26,7 @@ struct alignas(kLine) ProcessPage {
   uint64_t magic;
   uint32_t version;
   int32_t pid;
+  ProcessorSet processors;
   std::atomic<ProcessState> state;
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   alignas(kLine) Bell bell;
@@ -130,7 +133,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<u
 
 // Where everything lies in a member's segment.
 struct Geometry {
-  explicit Geometry(int size);
+  Geometry(int size, const Tuning& tuning);
 
   size_t stage_bytes;  // room for data at each parity
   size_t chunk_bytes;  // of a message; two per direction

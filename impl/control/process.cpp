@@ -26,6 +26,7 @@ ProcessPage* start_page(Mapping& mapping) {
   page->magic = kPageMagic;
   page->version = kLayoutVersion;
   page->pid = getpid();
+  page->processors = allowed_processors();
   return page;
 }
 

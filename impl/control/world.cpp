@@ -62,6 +62,7 @@ std::shared_ptr<World> World::join(const WorldSettings& settings) {
   world->publish(ItemKind::kProcessPage, 0, process.page_fd());
   world->publish(ItemKind::kPidfd, 0, process.pidfd());
   world->fetch_pages(settings.meeting.deadline);
+  world->count_all_processors();
   world->watch();
   if (!world->trace_.folder.empty()) TraceDesk::get().enroll(world);
   world->enrolled_ = !world->trace_.folder.empty();
@@ -72,6 +73,7 @@ World::World(const WorldSettings& settings, MeetingResult met)
     : rank_(settings.meeting.rank),
       stall_timeout_ms_(settings.stall_timeout_ms),
       library_version_(settings.meeting.library_version),
+      tuning_overrides_(settings.tuning),
       trace_(settings.trace),
       process_(Process::get()),
       nonce_(met.nonce),
@@ -102,7 +104,6 @@ void World::find_processes() {
     (*found)->ranks.push_back(member.rank);
     peer_of_rank_.push_back(static_cast<size_t>(found - peers_.begin()));
   }
-  spins_ = spin_limit(size());
 }
 
 // Who waits for one process may do so in vain because another one died: that one is to be named.
@@ -136,6 +137,14 @@ void World::fetch_pages(Deadline deadline) {
            kLayoutVersion);
     peer->pidfd = fetch(first_rank, ItemKind::kPidfd, 0, deadline, check);
   }
+}
+
+// All ranks come to the same end: they choose how data moves by it.
+void World::count_all_processors() {
+  ProcessorSet all{};
+  for (const auto& peer : peers_)
+    for (size_t word = 0; word < all.size(); ++word) all[word] |= peer->page->processors[word];
+  oversubscribed_ = size() > count_processors(all);
 }
 
 void World::watch() {

@@ -42,6 +42,7 @@ struct TraceSettings {
 struct WorldSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;
+  TuningOverrides tuning;
   TraceSettings trace;
 };
 
@@ -60,7 +61,10 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
     return *peers_[peer_of_rank_[static_cast<size_t>(world_rank)]];
   }
   int process_count() const noexcept { return static_cast<int>(peers_.size()); }
-  int spins() const noexcept { return spins_; }
+  // More ranks than processors that they may run on. Equal on all ranks.
+  bool oversubscribed() const noexcept { return oversubscribed_; }
+  int spins() const noexcept { return spin_limit(oversubscribed_); }
+  Tuning tuning_of(int members) const { return choose_tuning(members, oversubscribed_, tuning_overrides_); }
   MemoryRegistry& memory() const noexcept { return *memory_; }
   uint32_t library_version() const noexcept { return library_version_; }
   size_t trace_entries() const noexcept { return trace_.entries; }
@@ -100,6 +104,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void find_processes();
   void fetch_pages(Deadline deadline);
   void probe_processes() const;
+  void count_all_processors();
   void watch();
   ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
   void on_end(PeerProcess& peer);
@@ -108,6 +113,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   const int rank_;
   const int32_t stall_timeout_ms_;
   const uint32_t library_version_;
+  const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
   bool enrolled_ = false;
   Process& process_;
@@ -115,7 +121,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   std::vector<Member> members_;
   std::vector<std::unique_ptr<PeerProcess>> peers_;
   std::vector<size_t> peer_of_rank_;
-  int spins_ = 0;
+  bool oversubscribed_ = false;
   const std::shared_ptr<MemoryRegistry> memory_ = std::make_shared<MemoryRegistry>();
   std::vector<int> watched_fds_;
 

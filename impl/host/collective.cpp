@@ -82,7 +82,7 @@ void Collective::show_up() {
   slot.fingerprint = fingerprint(group_.id(), sequence_, slot.call);
   slot.send = slot.recv = {0, 0};
   if (call_.note[0] != 0 || slot.note[0] != 0) std::memcpy(slot.note, call_.note, sizeof slot.note);
-  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(transfer_)) expose_buffers(slot);
+  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(group_, transfer_)) expose_buffers(slot);
   exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
   payload_shown_ = !exposed_;
   slot.call.has_payload = payload_shown_ ? 1 : 0;

@@ -9,10 +9,7 @@
 namespace dsc {
 namespace {
 
-// Up to here every rank reduces everything itself: that is cheaper than a second meeting.
-constexpr size_t kDirectBytes = size_t{128} << 10;
 constexpr size_t kMinChunkBytes = size_t{8} << 10;
-constexpr size_t kMaxChunkBytes = size_t{64} << 10;
 constexpr size_t kLineElements = 64;
 
 }  // namespace
@@ -30,8 +27,8 @@ Staged::Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* fo
       transfer_(transfer),
       part_(part_elements(transfer, group.geometry())),
       claimed_((transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce) &&
-               transfer.size > 2 &&
-               transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size) > kDirectBytes),
+               transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size) >
+                   group.tuning().direct_bytes),
       // Where every rank reduces everything, one of them tells.
       found_(claimed_ || transfer.pattern != Pattern::kAllReduce || transfer.rank == 0 ? found : nullptr),
       phase_(shown ? Phase::kMeet : Phase::kShow) {}
@@ -144,7 +141,8 @@ void Staged::copy_block(int sender) {
 void Staged::work_on_chunks() {
   const size_t bytes = transfer_.bytes_of(elements());
   const size_t fair = bytes / (2 * static_cast<size_t>(transfer_.size));
-  chunk_ = std::clamp(fair, kMinChunkBytes, kMaxChunkBytes) / transfer_.element_bytes;
+  const size_t most = group_.tuning().stage_chunk_bytes;
+  chunk_ = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer_.element_bytes;
   chunks_ = (elements() + chunk_ - 1) / chunk_;
   TickRecord& record = group_.record(tick_);
   uint64_t finished = 0;

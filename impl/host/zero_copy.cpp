@@ -1,7 +1,5 @@
 #include "host/zero_copy.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "base/log.hpp"
@@ -12,18 +10,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMinChunkBytes = size_t{16} << 10;
-constexpr size_t kMaxChunkBytes = size_t{512} << 10;
 constexpr size_t kLineElements = 64;
-
-// Beyond it, what is written is gone from the cache before it is read again.
-size_t streaming_bytes() noexcept {
-  static const size_t bytes = [] {
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    constexpr size_t kMost = size_t{32} << 20;
-    return cache > 0 ? std::min(static_cast<size_t>(cache), kMost) : kMost;
-  }();
-  return bytes;
-}
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
 
@@ -49,8 +36,14 @@ bool settle_run_state(std::atomic<uint64_t>& word, uint64_t tick, RunState wante
   return seen == target;
 }
 
+// Equal on all ranks. Where that is not known yet: perhaps.
+bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
+  return !transfer.knows_all() ||
+         transfer.bytes_of(transfer.longest) * transfer.parts >= group.tuning().zero_copy_min_bytes;
+}
+
 bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
-  if (!worthwhile(transfer)) return false;
+  if (!worthwhile(group, transfer)) return false;
   const uint64_t send_segment = group.slot(first_sender(transfer), group.tick()).send.segment;
   const uint64_t recv_segment = group.slot(0, group.tick()).recv.segment;
   if (send_segment == 0) return false;
@@ -71,9 +64,11 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found)
   find_buffers();
   const auto members = static_cast<size_t>(transfer.size);
   from_.resize(members);
-  transfer_.reduce.non_temporal = transfer.bytes_of(transfer.longest) * members >= streaming_bytes();
+  transfer_.reduce.non_temporal =
+      transfer.bytes_of(transfer.longest) * members >= group.tuning().streaming_bytes;
   const size_t fair = transfer.bytes_of(transfer.longest) / (shared_out_ ? 2 * members : 1);
-  const size_t elements = std::clamp(fair, kMinChunkBytes, kMaxChunkBytes) / transfer.element_bytes;
+  const size_t most = group.tuning().zero_copy_chunk_bytes;
+  const size_t elements = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer.element_bytes;
   chunk_ = std::max(kLineElements, elements / kLineElements * kLineElements);
   if (!shared_out_) return;
   chunk_ = std::max(chunk_, transfer.longest / kMaxChunks + 1);

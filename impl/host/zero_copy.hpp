@@ -34,12 +34,8 @@ class OthersMemory {
 
 class ZeroCopy {
  public:
-  static constexpr size_t kMinBytes = size_t{8} << 10;  // below, a copy costs less than a second meeting
-
-  // Large enough to be worth a second meeting; equal on all ranks. Where that is not known yet: perhaps.
-  static bool worthwhile(const Transfer& transfer) noexcept {
-    return !transfer.knows_all() || transfer.bytes_of(transfer.longest) * transfer.parts >= kMinBytes;
-  }
+  // Large enough to be worth a second meeting.
+  static bool worthwhile(const Group& group, const Transfer& transfer) noexcept;
 
   // In place, this rank writes what others have not read yet.
   static bool overwrites_senders(const Transfer& transfer) noexcept {

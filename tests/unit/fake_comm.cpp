@@ -187,6 +187,7 @@ class FakeComm final : public dsc::Comm {
   std::vector<dsc::OpStats> stats() const override { return {}; }
   std::string trace(const char*) const override { return "{}"; }
   std::string trace_path() const override { return ""; }
+  std::string tuning() const override { return ""; }
 
  private:
   void revoke(dsc_result_t code, const std::string& text) noexcept {

@@ -103,7 +103,8 @@ class Communicator(Collectives):
 
         Args:
             variable: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up found).
+                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) or "DSC_TUNING" (the
+                sizes in bytes by which this communicator chooses how data moves).
         """
         text = ctypes.create_string_buffer(1 << 16)
         check(lib.dsc_comm_env(self._handle, variable.encode(), text, len(text)))

@@ -132,8 +132,8 @@ DSC_API dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_byt
  * @brief Gives a setting that other code reads from the environment, as this world has it.
  * @param[in] comm communicator
  * @param[in] variable "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
- *            "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up found and what was
- * missing)
+ *            "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found and what was
+ * missing) or "DSC_TUNING" (the sizes in bytes by which this communicator chooses how data moves)
  * @param[out] value receives the text, ended by a zero
  * @param[in] value_bytes size of value
  *

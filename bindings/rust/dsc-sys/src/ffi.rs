@@ -1122,8 +1122,9 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `variable` (in): "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    ///   "MASTER_PORT", "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up
-    ///   found and what was missing)
+    ///   "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up
+    ///   found and what was missing) or "DSC_TUNING" (the sizes in bytes by which this communicator
+    ///   chooses how data moves)
     /// - `value` (out): receives the text, ended by a zero
     /// - `value_bytes` (in): size of value
     ///

@@ -128,7 +128,8 @@ impl Comm {
     }
 
     /// A setting as this world has it: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from) or "DSC_REPORT" (what start-up found).
+    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) or "DSC_TUNING"
+    /// (the sizes in bytes by which this communicator chooses how data moves).
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {

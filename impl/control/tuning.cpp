@@ -1,0 +1,135 @@
+#include "control/tuning.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <string_view>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kKiB = size_t{1} << 10;
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kNoLimit = size_t{1} << 62;
+constexpr size_t kPage = 4096;
+
+struct Row {
+  int members;  // at most
+  bool oversubscribed;
+  Tuning tuning;
+};
+
+// As measured by `dscctl bench --tune`; the first row that fits counts. Stages of all members together stay
+// in the last-level cache; with two members a second meeting costs more than reducing everything twice.
+constexpr size_t kCache = 0;  // stands for the size of the last-level cache
+constexpr std::array kRows = {
+    Row{1, true, {kNoLimit, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{2, false, {kNoLimit, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{2, true, {kNoLimit, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, false, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, true, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{8, true, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
+    Row{16, true, {128 * kKiB, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
+    Row{32, true, {128 * kKiB, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
+    Row{1 << 30, true, {128 * kKiB, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
+};
+
+struct Key {
+  const char* name;
+  size_t Tuning::*value;
+  size_t least;
+  size_t most;
+  size_t unit;  // it is a multiple of this
+};
+constexpr std::array kKeys = {
+    Key{"direct_bytes", &Tuning::direct_bytes, 0, kNoLimit, 1},
+    Key{"stage_bytes", &Tuning::stage_bytes, kPage, 16 * kMiB, kPage},
+    Key{"stage_chunk_bytes", &Tuning::stage_chunk_bytes, kPage, 16 * kMiB, kPage},
+    Key{"zero_copy_min_bytes", &Tuning::zero_copy_min_bytes, 0, kNoLimit, 1},
+    Key{"zero_copy_chunk_bytes", &Tuning::zero_copy_chunk_bytes, kPage, 64 * kMiB, kPage},
+    Key{"streaming_bytes", &Tuning::streaming_bytes, 0, kNoLimit, 1},
+    Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
+};
+
+std::string known_keys() {
+  std::string text;
+  for (const Key& key : kKeys) {
+    text += (text.empty() ? "" : ", ") + std::string(key.name);
+    text += " (" + std::to_string(key.least) + " to " + std::to_string(key.most);
+    text += key.unit > 1 ? ", a multiple of " + std::to_string(key.unit) + ")" : ")";
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(std::string_view item, const char* reason) {
+  fail(DSC_ERR_CONFIG, "DSC_TUNING: '%.60s' %s; expected KEY=BYTES,... with the keys %s",
+       std::string(item).c_str(), reason, known_keys().c_str());
+}
+
+const Key* find_key(std::string_view name) noexcept {
+  const auto found =
+      std::find_if(kKeys.begin(), kKeys.end(), [&](const Key& key) { return key.name == name; });
+  return found == kKeys.end() ? nullptr : found;
+}
+
+std::pair<std::string, size_t> parse_item(std::string_view item) {
+  const size_t equals = item.find('=');
+  if (equals == std::string_view::npos) refuse(item, "has no '='");
+  const Key* key = find_key(item.substr(0, equals));
+  if (!key) refuse(item, "has no known key");
+  const std::string_view digits = item.substr(equals + 1);
+  size_t value = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || stop != digits.data() + digits.size()) refuse(item, "has no whole number");
+  if (value < key->least || value > key->most || value % key->unit != 0) refuse(item, "is out of range");
+  return {key->name, value};
+}
+
+// Beyond it, what is written is gone from the cache before it is read again.
+size_t last_level_cache() noexcept {
+  constexpr size_t kMost = 32 * kMiB;
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return cache > 0 ? std::min(static_cast<size_t>(cache), kMost) : kMost;
+}
+
+}  // namespace
+
+TuningOverrides parse_tuning(const std::string& text) {
+  std::map<std::string, size_t> found;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    if (!found.insert(parse_item(item)).second) refuse(item, "repeats a key");
+    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+  }
+  return {found.begin(), found.end()};
+}
+
+Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides) {
+  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& one) {
+    return members <= one.members && (!oversubscribed || one.oversubscribed);
+  });
+  Tuning tuning = row->tuning;
+  if (tuning.streaming_bytes == kCache) tuning.streaming_bytes = last_level_cache();
+  for (const auto& [name, value] : overrides) tuning.*find_key(name)->value = value;
+  return tuning;
+}
+
+std::string tuning_text(const Tuning& tuning) {
+  TuningOverrides all;
+  for (const Key& key : kKeys) all.emplace_back(key.name, tuning.*key.value);
+  return tuning_text(all);
+}
+
+std::string tuning_text(const TuningOverrides& overrides) {
+  std::string text;
+  for (const auto& [name, value] : overrides)
+    text += (text.empty() ? "" : ",") + name + "=" + std::to_string(value);
+  return text;
+}
+
+}  // namespace dsc
