@@ -37,10 +37,10 @@ std::string environment_value(const dsc::Comm& comm, const std::string& variable
   if (variable == "DSC_SOURCE") return info.source;
   if (variable == "DSC_REPORT") return info.report;
   if (variable == "DSC_TUNING") return comm.tuning();
+  if (variable == "DSC_PROGRESS_THREAD") return info.progress_thread ? "1" : "0";
   dsc::fail(DSC_ERR_INVALID_ARG,
             "unknown variable \"%.48s\", expected RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
-            "MASTER_ADDR, MASTER_PORT, "
-            "DSC_SOURCE, DSC_REPORT or DSC_TUNING",
+            "MASTER_ADDR, MASTER_PORT, DSC_SOURCE, DSC_REPORT, DSC_TUNING or DSC_PROGRESS_THREAD",
             variable.c_str());
 }
 

@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr size_t kFirstSize = 72;
+constexpr size_t kFirstSize = 80;
 static_assert(sizeof(dsc_init_options_t) == kFirstSize, "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
@@ -24,10 +24,13 @@ dsc_init_options_t default_options() {
   options.init_timeout_ms = defaults.init_timeout_ms;
   options.timeout_ms = defaults.timeout_ms;
   options.stall_timeout_ms = defaults.stall_timeout_ms;
+  options.progress_thread = defaults.progress_thread;
   return options;
 }
 
 dsc::InitOptions convert(const dsc_init_options_t& given) {
+  if (given.reserved != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", given.reserved);
   dsc::InitOptions options;
   if (given.init_method) options.init_method = given.init_method;
   if (given.job_id) options.job_id = given.job_id;
@@ -43,6 +46,7 @@ dsc::InitOptions convert(const dsc_init_options_t& given) {
   options.init_timeout_ms = given.init_timeout_ms;
   options.timeout_ms = given.timeout_ms;
   options.stall_timeout_ms = given.stall_timeout_ms;
+  options.progress_thread = given.progress_thread;
   return options;
 }
 

@@ -8,17 +8,20 @@
 
 namespace {
 
+dsc::Deadline deadline_after(int32_t timeout_ms) {
+  if (timeout_ms < -1)
+    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1", timeout_ms);
+  if (timeout_ms == 0) return {0};  // has passed, without a look at the clock
+  return timeout_ms == -1 ? dsc::Deadline::never() : dsc::Deadline::after_ms(timeout_ms);
+}
+
 using PinnedWork = dsc::Pinned<dsc::Work>;
 
 PinnedWork pin_work(const void* handle) { return PinnedWork(dsc::HandleKind::kWork, handle); }
 
 dsc_result_t wait(dsc_work_t* work, int32_t timeout_ms) {
   const PinnedWork pinned = pin_work(work);
-  if (timeout_ms < -1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1", timeout_ms);
-  const dsc::Deadline deadline =
-      timeout_ms == -1 ? dsc::Deadline::never() : dsc::Deadline::after_ms(timeout_ms);
-  return pinned->wait(deadline) ? DSC_OK : DSC_IN_PROGRESS;
+  return pinned->wait(deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
 }
 
 }  // namespace
@@ -26,7 +29,7 @@ dsc_result_t wait(dsc_work_t* work, int32_t timeout_ms) {
 dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed) {
   return dsc::guard(__func__, [&] {
     const PinnedWork pinned = pin_work(work);
-    dsc::require(completed, "completed") = pinned->done() ? 1 : 0;
+    dsc::require(completed, "completed") = pinned->test() ? 1 : 0;
   });
 }
 
@@ -58,5 +61,13 @@ dsc_result_t dsc_work_destroy(dsc_work_t* work) {
     PinnedWork pinned = pin_work(work);
     pinned.close();
     pinned->close_event_fd();
+  });
+}
+
+dsc_result_t dsc_progress(dsc_comm_t* comm, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    const dsc::Deadline deadline = deadline_after(timeout_ms);
+    const bool idle = comm ? dsc::pin_comm(comm)->progress(deadline) : dsc::progress_all(deadline);
+    return idle ? DSC_OK : DSC_IN_PROGRESS;
   });
 }

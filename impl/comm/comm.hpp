@@ -27,6 +27,7 @@ struct WorldInfo {
   int master_port = 0;
   std::string source;
   std::string report;
+  bool progress_thread = true;  // else whoever waits or asks drives everything
 };
 
 struct OpStats {
@@ -56,7 +57,8 @@ class Comm {
 
   // Runs an operation to its end; throws its failure. The arguments were checked before.
   virtual void run(const Call& call) = 0;
-  // Queues an operation; the progress thread drives it. Any thread, when the caller keeps the order.
+  // Queues an operation; the progress thread drives it, or progress() does. Any thread, when the caller keeps
+  // the order.
   virtual std::shared_ptr<Work> start(const Call& call) = 0;
 
   // Collective. Null for color -1, and for a rank that is not listed.
@@ -77,6 +79,10 @@ class Comm {
 
   // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
   virtual void* allocate_memory(size_t bytes) = 0;
+
+  // Drives the queued operations of this rank in all groups of its world, on the calling thread: until one of
+  // them completes, none is left, or the deadline has passed. True when none is left. Any thread.
+  virtual bool progress(Deadline deadline) = 0;
 
   virtual int timeout_ms() const noexcept = 0;             // any thread
   virtual void set_timeout_ms(int timeout) noexcept = 0;   // any thread
@@ -109,6 +115,9 @@ class Comm {
     return latest.fetch_add(1) + 1;
   }
 };
+
+// As Comm::progress(), for all worlds of this process.
+bool progress_all(Deadline deadline);
 
 // Frees memory of Comm::allocate_memory(); throws INVALID_ARG when memory is not the start of such memory.
 void release_memory(void* memory);

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/process_guard.hpp"
+#include "comm/progress.hpp"
 #include "control/trace.hpp"
 #include "dtype/reduce.hpp"
 #include "host/transfer.hpp"
@@ -241,6 +242,13 @@ void HostComm::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
+  if (self_driven()) {  // nobody may come back to end what is queued
+    while (collectives_.drive()) {
+    }
+    for (Lane* lane : message_lanes())
+      while (lane->drive()) {
+      }
+  }
   MutexLock lock(channels_mutex_);
   for (const auto& known : channels_)
     if (const auto channel = known.lock()) channel->leave();
@@ -252,15 +260,18 @@ void HostComm::release_name() noexcept {
   world().close_name();
 }
 
+std::vector<Lane*> HostComm::message_lanes() {
+  std::vector<Lane*> lanes;
+  MutexLock lock(lanes_mutex_);
+  for (auto* side : {&send_lanes_, &recv_lanes_})
+    for (auto& [peer, lane] : *side) lanes.push_back(&lane);
+  return lanes;
+}
+
 // Messages have lanes of their own, which the barrier would not wait for.
 void HostComm::drain_messages() {
-  std::vector<Lane*> lanes;
-  {
-    MutexLock lock(lanes_mutex_);
-    for (auto* side : {&send_lanes_, &recv_lanes_})
-      for (auto& [peer, lane] : *side) lanes.push_back(&lane);
-  }
-  for (Lane* lane : lanes) lane->drain(Deadline::never());  // every operation has a deadline of its own
+  for (Lane* lane : message_lanes())
+    lane->drain(Deadline::never());  // every operation has a deadline of its own
 }
 
 void HostComm::finalize() {
@@ -272,6 +283,8 @@ void HostComm::finalize() {
   run(barrier);
   finalized_.store(true);
 }
+
+bool HostComm::progress(Deadline deadline) { return make_progress({&world()}, spins(), deadline); }
 
 Failure HostComm::failure() const {
   if (group_->revoked()) return group_->first_cause();

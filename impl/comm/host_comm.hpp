@@ -42,6 +42,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::shared_ptr<Comm> successor() const noexcept override;
   void* allocate_memory(size_t bytes) override;
 
+  bool progress(Deadline deadline) override;
+
   int timeout_ms() const noexcept override { return timeout_ms_.load(); }
   void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
   void revoke(const Failure& cause) noexcept override;
@@ -66,6 +68,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   int timeout_ms(const Call& call) const noexcept {
     return call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed);
   }
+  // The world whose operations nobody drives unless a caller does; null when the progress thread does.
+  World* self_driven() const noexcept { return info_->progress_thread ? nullptr : &group_->world(); }
   std::shared_ptr<HostComm> share() { return shared_from_this(); }
 
   // Whether a new operation has no chance: this rank has been told of the failure, or has left.
@@ -78,6 +82,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
 
  private:
   void release_name() noexcept;
+  std::vector<Lane*> message_lanes();
   void drain_messages();
   bool is_alone() const noexcept;
   Lane& lane_for(const Call& call);

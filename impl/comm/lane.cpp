@@ -38,20 +38,37 @@ Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number
   return held_.emplace<Collective>(group, call, number);
 }
 
-bool HostWork::wait(Deadline deadline) {
-  if (!done()) {
-    lane_.waiters.fetch_add(1);
-    Backoff backoff(comm_->bell(), comm_->spins());
-    while (!done()) {
-      if (lane_.drive()) backoff.reset();
-      const int64_t left_ns = deadline.remaining_ns();
-      if (done() || left_ns == 0) break;
-      if (backoff.pause([&] { return lane_.drive() || done(); }, left_ns)) lane_.look_at_clock();
-    }
-    lane_.waiters.fetch_sub(1);
-    if (lane_.busy()) ProgressEngine::get().wake();
-    if (!done()) return false;
+// Drives its own lane first; without a progress thread, nobody else may drive the others.
+bool HostWork::advance(Bystanders& others) {
+  const bool moved = lane_.drive();
+  return others.drive() || moved;
+}
+
+void HostWork::drive_until(Deadline deadline) {
+  Bystanders others(comm_->self_driven(), lane_);
+  lane_.waiters.fetch_add(1);
+  Backoff backoff(comm_->bell(), comm_->spins());
+  while (!done()) {
+    if (advance(others)) backoff.reset();
+    const int64_t left_ns = deadline.remaining_ns();
+    if (done() || left_ns == 0) break;
+    if (!backoff.pause([&] { return advance(others) || done(); }, left_ns)) continue;
+    lane_.look_at_clock();
+    others.look_at_clock();
   }
+  if (!done() && comm_->self_driven()) lane_.look_at_clock();  // the wait may have been too short for it
+  lane_.waiters.fetch_sub(1);
+  if (lane_.busy()) ProgressEngine::get().wake();
+}
+
+bool HostWork::test() {
+  if (!done() && comm_->self_driven()) comm_->progress(Deadline{0});
+  return done();
+}
+
+bool HostWork::wait(Deadline deadline) {
+  if (!done()) drive_until(deadline);
+  if (!done()) return false;
   const Failure ended = failure();
   if (ended.code != DSC_OK) throw Error(ended.code, ended.text.c_str());
   return true;
@@ -82,6 +99,7 @@ void HostWork::complete(Failure failure) noexcept {
     if (event_fd_) eventfd_write(event_fd_.get(), 1);
     if (countdown_) countdown_->complete_one();
   }
+  ProgressEngine::get().completed.fetch_add(1, std::memory_order_seq_cst);
   comm_->bell().ring();
 }
 
@@ -129,12 +147,17 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
   operation.create(now, comm_.timeout_ms(operation.call()));
   operation.start(now, comm_.timeout_ms(operation.call()));
   Backoff backoff(comm_.bell(), comm_.spins());
+  Bystanders others(comm_.self_driven(), *this);
   Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
     if (progress == Progress::kMoved) {
       backoff.reset();
-    } else if (backoff.pause([&] { return (progress = step(operation)) != Progress::kPending; })) {
+    } else if (others.drive()) {
+      backoff.reset();
+    } else if (backoff.pause(
+                   [&] { return (progress = step(operation)) != Progress::kPending || others.drive(); })) {
       if (progress == Progress::kPending) operation.look_at_clock();
+      others.look_at_clock();
     }
     if (progress == Progress::kPending || progress == Progress::kMoved) progress = step(operation);
   }
@@ -142,7 +165,6 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
 }
 
 std::shared_ptr<HostWork> Lane::start(const Call& call) {
-  ProgressEngine& engine = ProgressEngine::get();
   auto work = std::make_shared<HostWork>(comm_.share(), *this);
   bool first = false;
   {
@@ -160,8 +182,9 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
     queued_.store(queue_.size(), std::memory_order_release);
   }
   if (first) begin_first(work);
-  // Without memory for this, whoever waits for the work drives it.
-  if (!work->done()) capture([&] { engine.add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
+  // An empty lane is nobody's yet. Without memory for this, whoever waits for the work drives it.
+  if (first && busy())
+    capture([&] { ProgressEngine::get().add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
   return work;
 }
 

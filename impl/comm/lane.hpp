@@ -15,6 +15,7 @@
 namespace dsc {
 
 class HostComm;
+class Bystanders;
 class Lane;
 
 // Room for any operation of the host engine.
@@ -32,6 +33,7 @@ class HostWork final : public Work {
   HostWork(std::shared_ptr<HostComm> comm, Lane& lane) noexcept : comm_(std::move(comm)), lane_(lane) {}
 
   bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
+  bool test() override;
   bool wait(Deadline deadline) override;
   Failure failure() const override;
   int event_fd() override;
@@ -41,6 +43,9 @@ class HostWork final : public Work {
 
  private:
   friend class Lane;
+
+  bool advance(Bystanders& others);
+  void drive_until(Deadline deadline);
 
   const std::shared_ptr<HostComm> comm_;
   Lane& lane_;
@@ -59,7 +64,7 @@ class Lane {
 
   // Runs an operation on the calling thread, after those that are queued.
   Failure run(const Call& call);
-  // Queues an operation for the progress thread.
+  // Queues an operation for whoever drives: the progress thread, a thread that waits, dsc_progress().
   std::shared_ptr<HostWork> start(const Call& call);
 
   // Lets the first operation go one step further. True when it did. Does nothing while another thread drives.

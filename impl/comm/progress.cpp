@@ -9,23 +9,33 @@
 
 namespace dsc {
 
+bool LaneScope::holds(const BusyLane& entry) const noexcept {
+  if (for_thread && entry.comm->self_driven()) return false;
+  return !world || &entry.comm->world() == world;
+}
+
 ProgressEngine& ProgressEngine::get() {
   static ProgressEngine* const instance = new ProgressEngine;
   return *instance;
 }
 
-ProgressEngine::ProgressEngine() {
+void ProgressEngine::start_thread_once() {
+  MutexLock lock(mutex_);
+  if (has_thread_) return;
   start_thread("dsc-progress", [this] {
     for (;;)  // an exception (memory) must not end the progress of everybody
       guard_thread([this] { run(); },
                    [](const char* text) { log(DSC_LOG_ERROR, "progress thread: %s", text); });
   }).detach();
+  has_thread_ = true;
 }
 
 void ProgressEngine::add(std::shared_ptr<HostComm> comm, Lane& lane) {
+  if (!comm->self_driven()) start_thread_once();
   {
     MutexLock lock(mutex_);
-    added_.push_back({std::move(comm), &lane});
+    if (std::none_of(lanes_.begin(), lanes_.end(), [&](const BusyLane& e) { return e.lane == &lane; }))
+      lanes_.push_back({std::move(comm), &lane});
   }
   wake();
 }
@@ -33,49 +43,58 @@ void ProgressEngine::add(std::shared_ptr<HostComm> comm, Lane& lane) {
 void ProgressEngine::wake() noexcept {
   {
     MutexLock lock(mutex_);
-    woken_ = true;
-    news_.store(true, std::memory_order_seq_cst);
+    changes_.fetch_add(1, std::memory_order_seq_cst);
   }
-  changed_.notify_one();
-  Process::get().bell().ring();  // it may sleep there, beside the lanes it has
+  news_.notify_one();
+  Process::get().bell().ring();  // drivers sleep there, beside the lanes that they have
 }
 
-// Takes over new lanes and drops idle ones; sleeps while there is nothing to do for this thread.
-void ProgressEngine::collect() {
-  std::vector<Entry> idle;  // released outside the lock
-  mutex_.lock();
+std::vector<BusyLane> ProgressEngine::list(const LaneScope& scope, uint64_t& changes) {
+  std::vector<BusyLane> idle;  // released outside the lock: a world may end with the last of them
+  std::vector<BusyLane> chosen;
+  MutexLock lock(mutex_);
+  changes = changes_.load(std::memory_order_relaxed);
+  const auto quiet =
+      std::stable_partition(lanes_.begin(), lanes_.end(), [](const BusyLane& e) { return e.lane->busy(); });
+  std::move(quiet, lanes_.end(), std::back_inserter(idle));
+  lanes_.erase(quiet, lanes_.end());
+  std::copy_if(lanes_.begin(), lanes_.end(), std::back_inserter(chosen),
+               [&](const BusyLane& entry) { return scope.holds(entry); });
+  return chosen;
+}
+
+void ProgressEngine::await_news(uint64_t seen) {
+  MutexLock lock(mutex_);
+  while (changes() == seen) news_.wait(mutex_);
+}
+
+void ProgressEngine::run() {
+  DrivenLanes lanes(LaneScope{nullptr, true});
+  Backoff backoff(Process::get().bell(), 0);
   for (;;) {
-    woken_ = false;
-    news_ = false;
-    for (Entry& entry : added_)
-      if (std::none_of(active_.begin(), active_.end(),
-                       [&](const Entry& known) { return known.lane == entry.lane; }))
-        active_.push_back(std::move(entry));
-      else
-        idle.push_back(std::move(entry));
-    added_.clear();
-    const auto quiet =
-        std::stable_partition(active_.begin(), active_.end(), [](const Entry& e) { return e.lane->busy(); });
-    std::move(quiet, active_.end(), std::back_inserter(idle));
-    active_.erase(quiet, active_.end());
-    if (std::any_of(active_.begin(), active_.end(), [](const Entry& e) { return e.lane->waiters == 0; })) {
-      mutex_.unlock();
-      return;
-    }
-    if (!idle.empty()) {  // a world may end with the last of them
-      mutex_.unlock();
-      idle.clear();
-      mutex_.lock();
+    if (lanes.drive()) {
+      backoff.reset();
       continue;
     }
-    while (!woken_) changed_.wait(mutex_);
+    if (!lanes.any_unattended()) {
+      const uint64_t seen = lanes.seen();
+      lanes.forget();
+      await_news(seen);
+      continue;
+    }
+    if (backoff.pause([&] { return lanes.drive(); })) lanes.look_at_clock();
   }
 }
 
-bool ProgressEngine::drive_all() {
+void DrivenLanes::refresh() {
+  if (ProgressEngine::get().changes() != seen_) lanes_ = ProgressEngine::get().list(scope_, seen_);
+}
+
+bool DrivenLanes::drive(const Lane* except) {
+  refresh();
   bool moved = false;
-  for (const Entry& entry : active_) {
-    if (entry.lane->waiters > 0) continue;
+  for (const BusyLane& entry : lanes_) {
+    if (entry.lane == except || entry.lane->waiters > 0) continue;
     moved = entry.lane->drive() || moved;
     // A thread that began to wait meanwhile found the lane locked, and may have gone to sleep over it.
     if (entry.lane->waiters > 0) entry.comm->bell().ring();
@@ -83,18 +102,41 @@ bool ProgressEngine::drive_all() {
   return moved;
 }
 
-void ProgressEngine::run() {
-  Bell& bell = Process::get().bell();
-  Backoff backoff(bell, 0);
+void DrivenLanes::look_at_clock() {
+  for (const BusyLane& entry : lanes_) entry.lane->look_at_clock();
+}
+
+bool DrivenLanes::any_busy() {
+  refresh();
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const BusyLane& e) { return e.lane->busy(); });
+}
+
+bool DrivenLanes::any_unattended() {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const BusyLane& e) { return e.lane->busy() && e.lane->waiters == 0; });
+}
+
+void DrivenLanes::forget() noexcept { lanes_.clear(); }
+
+bool make_progress(const LaneScope& scope, int spins, Deadline deadline) {
+  const ProgressEngine& engine = ProgressEngine::get();
+  const uint64_t before = engine.completed.load(std::memory_order_seq_cst);
+  const auto completed = [&] { return engine.completed.load(std::memory_order_seq_cst) != before; };
+  DrivenLanes lanes(scope);
+  Backoff backoff(Process::get().bell(), spins);
   for (;;) {
-    collect();
-    if (drive_all()) {
+    const bool moved = lanes.drive();
+    if (!lanes.any_busy()) return true;
+    const int64_t left_ns = deadline.remaining_ns();
+    if (!moved && left_ns == 0) lanes.look_at_clock();  // a caller that never waits still hears of time-outs
+    if (completed() || left_ns == 0) return false;
+    if (moved)
       backoff.reset();
-      continue;
-    }
-    if (!backoff.pause([this] { return news_.load(std::memory_order_seq_cst) || drive_all(); })) continue;
-    for (const Entry& entry : active_) entry.lane->look_at_clock();
+    else if (backoff.pause([&] { return lanes.drive() || completed(); }, left_ns))
+      lanes.look_at_clock();
   }
 }
+
+bool progress_all(Deadline deadline) { return make_progress({}, 0, deadline); }
 
 }  // namespace dsc

@@ -1,4 +1,5 @@
-// The thread that drives queued operations of all ranks of this process.
+// Who moves queued operations that nobody waits for: a thread of the library, or the program by
+// dsc_progress().
 #pragma once
 
 #include <memory>
@@ -9,33 +10,95 @@
 
 namespace dsc {
 
+// A lane with operations, and what keeps it alive.
+struct BusyLane {
+  std::shared_ptr<HostComm> comm;
+  Lane* lane;
+};
+
+// Which lanes a driver looks after: those of one world, or of all; the thread only where it is wanted.
+struct LaneScope {
+  const World* world = nullptr;
+  bool for_thread = false;
+
+  bool holds(const BusyLane& entry) const noexcept;
+};
+
 class ProgressEngine {
  public:
-  // Made at the first call, with its thread, and kept until the process is gone.
+  // Made at the first call and kept until the process is gone.
   static ProgressEngine& get();
 
-  // The lane has something to do. Any thread.
+  // Operations were queued in an empty lane. Starts the thread where one is wanted. Any thread.
   void add(std::shared_ptr<HostComm> comm, Lane& lane);
-  // A lane that was left to a waiting thread may need this one again. Any thread.
+  // A lane that was left to a waiting thread may need another driver. Any thread.
   void wake() noexcept;
 
- private:
-  struct Entry {
-    std::shared_ptr<HostComm> comm;  // keeps the lane alive
-    Lane* lane;
-  };
+  // Changes with the answer of list().
+  uint64_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
+  // The lanes in scope that have operations.
+  std::vector<BusyLane> list(const LaneScope& scope, uint64_t& changes);
 
-  ProgressEngine();
+  // Operations that have completed so far.
+  std::atomic<uint64_t> completed{0};
+
+ private:
+  void start_thread_once();
   void run();
-  bool drive_all();
-  void collect();
+  void await_news(uint64_t seen);
 
   Mutex mutex_;
-  Condition changed_;
-  std::vector<Entry> added_ DSC_GUARDED_BY(mutex_);
-  bool woken_ DSC_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> news_{false};
-  std::vector<Entry> active_;  // the thread's own
+  Condition news_;
+  std::vector<BusyLane> lanes_ DSC_GUARDED_BY(mutex_);
+  bool has_thread_ DSC_GUARDED_BY(mutex_) = false;
+  std::atomic<uint64_t> changes_{1};
 };
+
+// The lanes that one driver moves, as they were at the last change.
+class DrivenLanes {
+ public:
+  explicit DrivenLanes(const LaneScope& scope) noexcept : scope_(scope) {}
+
+  // Every lane that no other thread takes care of goes one step further. True when one did.
+  bool drive(const Lane* except = nullptr);
+  void look_at_clock();
+  bool any_busy();
+  // Nobody takes care of one of them.
+  bool any_unattended();
+  void forget() noexcept;
+  uint64_t seen() const noexcept { return seen_; }
+
+ private:
+  void refresh();
+
+  const LaneScope scope_;
+  std::vector<BusyLane> lanes_;
+  uint64_t seen_ = 0;
+};
+
+// What a thread that waits in one lane drives besides: in a world without a progress thread all other lanes,
+// or two ranks that wait in different lanes would wait for each other.
+class Bystanders {
+ public:
+  // `world` is null when the thread drives them.
+  Bystanders(const World* world, const Lane& own) noexcept : enabled_(world), own_(own), lanes_({world}) {}
+  ~Bystanders() {
+    if (enabled_) ProgressEngine::get().wake();  // a thread that found one of them driven may sleep over it
+  }
+  Bystanders(const Bystanders&) = delete;
+  Bystanders& operator=(const Bystanders&) = delete;
+
+  bool drive() { return enabled_ && lanes_.drive(&own_); }
+  void look_at_clock() { lanes_.look_at_clock(); }
+
+ private:
+  const bool enabled_;
+  const Lane& own_;
+  DrivenLanes lanes_;
+};
+
+// Drives on the calling thread until an operation completes, nothing is left to do, or the deadline has
+// passed. True when nothing is left.
+bool make_progress(const LaneScope& scope, int spins, Deadline deadline);
 
 }  // namespace dsc

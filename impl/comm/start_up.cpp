@@ -75,7 +75,8 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
   return settings;
 }
 
-std::shared_ptr<WorldInfo> describe_world(const Launch& launch, const World& world) {
+std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
+                                          const World& world) {
   auto info = std::make_shared<WorldInfo>();
   info->local_rank = world.members()[static_cast<size_t>(world.rank())].local_rank;
   info->local_size = world.size();
@@ -83,6 +84,7 @@ std::shared_ptr<WorldInfo> describe_world(const Launch& launch, const World& wor
   info->master_port = launch.master_port;
   info->source = launch.source;
   info->report = launch.report;
+  info->progress_thread = options.progress_thread != 0;
   return info;
 }
 
@@ -104,6 +106,7 @@ void check_options(const InitOptions& options) {
   check_range("init_timeout_ms", options.init_timeout_ms, 1, kMost, "1 or more");
   check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
   check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
+  check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
   if (options.backend == DSC_BACKEND_NCCL || options.device >= 0)
     fail(DSC_ERR_UNSUPPORTED,
          "this version has no GPU engine: leave backend at auto or host, and device at -1");
@@ -125,6 +128,7 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
   if (a.init_timeout_ms != b.init_timeout_ms) return "init_timeout_ms";
   if (a.timeout_ms != b.timeout_ms) return "timeout_ms";
   if (a.stall_timeout_ms != b.stall_timeout_ms) return "stall_timeout_ms";
+  if (a.progress_thread != b.progress_thread) return "progress_thread";
   return std::nullopt;
 }
 
@@ -140,7 +144,7 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
   auto comm = HostComm::create_world(group, options.timeout_ms, deadline);
-  comm->set_world_info(describe_world(launch, *world));
+  comm->set_world_info(describe_world(options, launch, *world));
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", world->rank(), world->size(), launch.source.c_str(),
       launch.master_addr.c_str(), launch.master_port);
   return comm;

@@ -26,6 +26,7 @@ struct InitOptions {
   int32_t init_timeout_ms = 300'000;
   int32_t timeout_ms = 300'000;
   int32_t stall_timeout_ms = 30'000;
+  int32_t progress_thread = 1;
 };
 
 // Throws INVALID_ARG for a value out of range, UNSUPPORTED for what this version does not offer.

@@ -16,6 +16,9 @@ class Work {
 
   virtual bool done() const noexcept = 0;
 
+  // As done(), after a step of progress in a world that has no thread for it.
+  virtual bool test() { return done(); }
+
   // True when the operation succeeded, false when the deadline passed first; throws the operation's failure.
   virtual bool wait(Deadline deadline) = 0;
 

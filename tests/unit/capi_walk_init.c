@@ -44,6 +44,9 @@ static void init_distributed(void) {
       {offsetof(dsc_init_options_t, timeout_ms), 0, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, timeout_ms), INT32_MIN, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, stall_timeout_ms), -1, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, progress_thread), 2, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, progress_thread), -1, DSC_ERR_INVALID_ARG},
+      {offsetof(dsc_init_options_t, reserved), 1, DSC_ERR_INVALID_ARG},
   };
   dsc_init_options_t options;
   dsc_comm_t* world = NULL;

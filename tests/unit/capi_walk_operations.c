@@ -342,6 +342,15 @@ static void work_destroy(void) {
   WALK_BAD_HANDLES_BUT_NULL(WALK_WORK, dsc_work_t, dsc_work_destroy(bad));
 }
 
+static void progress(void) {
+  WALK_BAD_HANDLES_BUT_NULL(WALK_COMM, dsc_comm_t, dsc_progress(bad, 0));
+  WALK_INVALID(dsc_progress(W, -2));
+  WALK_INVALID(dsc_progress(NULL, INT32_MIN));
+  WALK(DSC_OK, dsc_progress(W, 0));
+  WALK(DSC_OK, dsc_progress(W, -1));
+  WALK(DSC_OK, dsc_progress(NULL, 1));
+}
+
 static void mem_alloc(void) {
   void* memory = data;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_mem_alloc(bad, 4096, DSC_MEMORY_HOST, &memory));
@@ -393,6 +402,7 @@ const walk_step_t walk_operations[] = {
     {"dsc_work_eventfd", work_eventfd},
     {"dsc_work_destroy", work_destroy},
     {"dsc_mem_alloc", mem_alloc},
+    {"dsc_progress", progress},
     {"dsc_mem_free", mem_free},
     {NULL, NULL},
 };

@@ -169,6 +169,7 @@ class FakeComm final : public dsc::Comm {
     return memory;
   }
 
+  bool progress(dsc::Deadline) override { return true; }
   int timeout_ms() const noexcept override { return shared_->timeout_ms; }
   void set_timeout_ms(int) noexcept override {}
   void revoke(const dsc::Failure& cause) noexcept override { revoke(cause.code, cause.text); }

@@ -17,7 +17,7 @@ from libdsc._library import check, last_message, lib
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
-from libdsc._work import error_of
+from libdsc._work import IN_PROGRESS, error_of
 
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
 
@@ -60,6 +60,7 @@ class Communicator(Collectives):
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
         self._name = self._read_name()
+        self._progress_thread = self.env("DSC_PROGRESS_THREAD") == "1"
         _known[handle] = self
 
     def __repr__(self) -> str:
@@ -103,8 +104,9 @@ class Communicator(Collectives):
 
         Args:
             variable: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) or "DSC_TUNING" (the
-                sizes in bytes by which this communicator chooses how data moves).
+                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) "DSC_TUNING" (the
+                sizes in bytes by which this communicator chooses how data moves)
+                or "DSC_PROGRESS_THREAD" ("1" or "0").
         """
         text = ctypes.create_string_buffer(1 << 16)
         check(lib.dsc_comm_env(self._handle, variable.encode(), text, len(text)))
@@ -308,6 +310,29 @@ class Communicator(Collectives):
     def set_timeout(self, seconds: float) -> None:
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
         check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
+
+    @property
+    def progress_thread(self) -> bool:
+        """Whether a thread of the library drives operations that nobody waits for."""
+        return self._progress_thread
+
+    def progress(self, timeout: float = 0) -> bool:
+        """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
+
+        For programs with an event loop of their own and no such thread. Any thread may call it.
+
+        Args:
+            timeout: seconds to wait until one of them completes; it may return earlier. 0: one round and no wait.
+
+        Returns:
+            True when no operation is left.
+        """
+        if not self._handle:
+            self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
+        slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
+        code = lib.dsc_progress(self._handle, min(slice_ms, math.ceil(timeout * 1000)))
+        check(code)
+        return bool(code != IN_PROGRESS)
 
     def finalize(self) -> None:
         """Waits until all ranks have called it and all operations are done. Collective."""

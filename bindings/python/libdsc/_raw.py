@@ -277,6 +277,8 @@ class InitOptions(ctypes.Structure):
     init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups
     stall_timeout_ms: int  # a process that has not run for so long fails its groups; 0: never; default 30,000
+    progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_progress(); may differ between ranks
+    reserved: int  # must be 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -294,6 +296,8 @@ class InitOptions(ctypes.Structure):
         ("init_timeout_ms", ctypes.c_int32),
         ("timeout_ms", ctypes.c_int32),
         ("stall_timeout_ms", ctypes.c_int32),
+        ("progress_thread", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -1060,6 +1064,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_progress": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
         ],
     ),
 }

@@ -29,6 +29,7 @@ def init_distributed(
     init_timeout: Optional[float] = None,
     timeout: Optional[float] = None,
     stall_timeout: Optional[float] = None,
+    progress_thread: bool = True,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
@@ -51,6 +52,8 @@ def init_distributed(
         init_timeout: seconds until this call gives up (300).
         timeout: seconds that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
+        progress_thread: a thread of the library drives operations that nobody waits for; without it the program
+            calls progress(), or awaits its works.
     """
     given: dict[str, Any] = {
         "rank": rank,
@@ -67,6 +70,7 @@ def init_distributed(
         "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout),
         "timeout_ms": None if timeout is None else milliseconds(timeout),
         "stall_timeout_ms": None if stall_timeout is None else milliseconds(stall_timeout) if stall_timeout else 0,
+        "progress_thread": None if progress_thread else 0,
     }
     options = _options({name: value for name, value in given.items() if value is not None})
     handle = c_void_p()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
 FOREVER_MS = -1
+POLL_S = 0.001  # how often an awaited operation is driven where no thread does
 
 # Handle -> what an operation that runs needs alive. A Work that is dropped leaves its entry to reap().
 _running: dict[int, tuple[Any, ...]] = {}
@@ -53,7 +54,10 @@ class Work:
         return f"<libdsc.Work {self._op} on {self._comm.name!r}, {'completed' if self._completed else 'started'}>"
 
     def test(self) -> bool:
-        """Says whether the operation has completed, with success or not; never blocks."""
+        """Says whether the operation has completed, with success or not; never blocks.
+
+        In a world without a progress thread it moves the operations one step on.
+        """
         if not self._completed:
             completed = c_int32()
             code = lib.dsc_work_test(self._handle, byref(completed))
@@ -122,21 +126,37 @@ class Work:
 
     async def _wait_async(self) -> None:
         if not self.test():
-            loop = asyncio.get_running_loop()
-            readable: asyncio.Future[None] = loop.create_future()
-            descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
-
-            def set_readable() -> None:
-                if not readable.done():
-                    readable.set_result(None)
-
-            loop.add_reader(descriptor, set_readable)
-            try:
-                await readable
-            finally:
-                loop.remove_reader(descriptor)
-                os.close(descriptor)
+            if self._comm.progress_thread:
+                await self._until_readable()
+            else:
+                await self._until_driven()
         self.wait()
+
+    async def _until_readable(self) -> None:
+        with _completing:  # another thread may complete it, and its descriptor be closed
+            if self._completed:
+                return
+            descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
+        loop = asyncio.get_running_loop()
+        readable: asyncio.Future[None] = loop.create_future()
+
+        def set_readable() -> None:
+            if not readable.done():
+                readable.set_result(None)
+
+        try:
+            loop.add_reader(descriptor, set_readable)
+            await readable
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+    async def _until_driven(self) -> None:
+        """Without a thread of the library the loop's own turns move the operations."""
+        delay = 0.0
+        while not self.test():
+            await asyncio.sleep(delay)
+            delay = min(POLL_S, delay + POLL_S / 20)
 
     def _complete(self, succeeded: bool = False) -> None:
         """Takes the result, gives the handle back and lets go of the arrays; once, whichever thread comes first."""

@@ -403,6 +403,11 @@ pub struct dsc_init_options_t {
     pub timeout_ms: i32,
     /// a process that has not run for so long fails its groups; 0: never; default 30,000
     pub stall_timeout_ms: i32,
+    /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
+    /// and the program calls dsc_progress(); may differ between ranks
+    pub progress_thread: i32,
+    /// must be 0
+    pub reserved: i32,
 }
 
 /// One instruction. Fields that have no meaning for its op are -1.
@@ -2160,4 +2165,22 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_work_destroy(work: *mut dsc_work_t) -> dsc_result_t;
+
+    /// Moves queued operations on from the calling thread, as the library's progress thread would.
+    ///
+    /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
+    ///   all operations of this process
+    /// - `timeout_ms` (in): how long to wait for an operation to complete; 0: one round and no
+    ///   wait; -1: until one completes, which its own deadline ensures
+    ///
+    /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;
+    /// one round may copy up to 512 KiB per group and direction of messages. Threads: any, several
+    /// at once, also while another thread is inside a call on comm.
+    ///
+    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_progress(
+        comm: *mut dsc_comm_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
 }

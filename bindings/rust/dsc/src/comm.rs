@@ -128,8 +128,9 @@ impl Comm {
     }
 
     /// A setting as this world has it: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) or "DSC_TUNING"
-    /// (the sizes in bytes by which this communicator chooses how data moves).
+    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) "DSC_TUNING"
+    /// (the sizes in bytes by which this communicator chooses how data moves) or
+    /// "DSC_PROGRESS_THREAD" ("1" or "0").
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -180,6 +181,11 @@ impl Comm {
     /// The first failure of this communicator, or a stalled rank that is being waited for.
     pub fn failure(&self) -> Result<Option<Error>> {
         self.watch().failure()
+    }
+
+    /// Moves queued operations of this communicator's world on from this thread; see [`Watch::progress`].
+    pub fn progress(&self, timeout: Duration) -> Result<bool> {
+        self.watch().progress(timeout)
     }
 
     /// Sets the deadline of the operations that start from now on; give all ranks the same.

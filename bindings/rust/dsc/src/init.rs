@@ -91,6 +91,7 @@ pub struct InitOptions {
     init_timeout: Option<Duration>,
     timeout: Option<Duration>,
     stall_timeout: Option<Duration>,
+    progress_thread: Option<bool>,
 }
 
 macro_rules! settings {
@@ -139,6 +140,9 @@ impl InitOptions {
         timeout: Duration, timeout => Some(timeout);
         /// A process that has not run for so long fails its groups; zero: never; 30 s by default.
         stall_timeout: Duration, timeout => Some(timeout);
+        /// A thread of the library drives operations that nobody waits for; on by default. Without it the program calls
+        /// [`Comm::progress`].
+        progress_thread: bool, on => Some(on);
     }
 
     /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
@@ -178,6 +182,7 @@ impl InitOptions {
         raw.sources = self.sources;
         raw.require_existing = i32::from(self.require_existing);
         raw.rank_per_thread = i32::from(self.rank_per_thread);
+        raw.progress_thread = self.progress_thread.map_or(raw.progress_thread, i32::from);
         Ok(())
     }
 }

@@ -53,6 +53,22 @@ impl Watch {
         }
     }
 
+    /// Moves queued operations of the communicator's world on from this thread, as the library's progress thread would:
+    /// until one completes, none is left, or the time has passed; zero: one round and no wait. `true` when none is
+    /// left. For programs with an event loop of their own; see [`InitOptions::progress_thread`].
+    ///
+    /// [`InitOptions::progress_thread`]: crate::InitOptions::progress_thread
+    pub fn progress(&self, timeout: Duration) -> Result<bool> {
+        let comm = match self.comm.upgrade() {
+            Some(comm) => comm,
+            None => return Ok(true),
+        };
+        // SAFETY: as in abort().
+        let result = unsafe { sys::dsc_progress(comm.handle.raw(), milliseconds(timeout)) };
+        check(result)?;
+        Ok(result == sys::DSC_OK)
+    }
+
     /// The first failure of the communicator, or a stalled rank that is being waited for.
     pub fn failure(&self) -> Result<Option<Error>> {
         let comm = match self.comm.upgrade() {

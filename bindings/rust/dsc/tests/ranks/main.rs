@@ -21,18 +21,23 @@ use dsc::{Comm, InitOptions};
 ///
 /// A rank that panics leaves its world, so that the others fail too instead of waiting.
 fn ranks<T: Send>(size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {
+    ranks_with(InitOptions::new(), size, body)
+}
+
+/// As ranks(), with further options.
+fn ranks_with<T: Send>(options: InitOptions, size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {
     static WORLDS: AtomicUsize = AtomicUsize::new(0);
     let job_id = format!("rust-{}-{}", process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
-    let (body, job_id) = (&body, &job_id);
+    let (body, options) = (&body, &options.job_id(&job_id));
     thread::scope(|scope| {
-        let start = |rank| scope.spawn(move || body(join(job_id, rank, size)));
+        let start = |rank| scope.spawn(move || body(join(options.clone(), rank, size)));
         let threads: Vec<_> = (0..size).map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("a rank panicked")).collect()
     })
 }
 
-fn join(job_id: &str, rank: usize, size: usize) -> Comm {
+fn join(options: InitOptions, rank: usize, size: usize) -> Comm {
     let limit = Duration::from_secs(30);
-    let options = InitOptions::new().job_id(job_id).rank(rank).world_size(size).rank_per_thread(true);
+    let options = options.rank(rank).world_size(size).rank_per_thread(true);
     options.init_timeout(limit).timeout(limit).init().expect("the world is made")
 }

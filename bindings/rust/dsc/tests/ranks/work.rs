@@ -6,9 +6,9 @@ use std::os::unix::io::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use dsc::{request, Dtype, ErrorCode, Op, Raw};
+use dsc::{request, Dtype, ErrorCode, InitOptions, Op, Raw};
 
-use crate::ranks;
+use crate::{ranks, ranks_with};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -138,5 +138,20 @@ fn the_descriptor_tells_of_the_end() {
         assert!(work.test().unwrap());
         work.wait().unwrap();
         world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_world_without_a_thread_is_driven_by_hand() {
+    ranks_with(InitOptions::new().progress_thread(false), 2, |world| {
+        assert_eq!(world.env("DSC_PROGRESS_THREAD").unwrap(), "0");
+        assert!(world.progress(LONG).unwrap()); // nothing is left
+        let work = world.start(request::all_reduce(vec![1i64; 100_000], Op::Sum)).unwrap();
+        let watch = world.watch();
+        while !watch.progress(Duration::from_millis(1)).unwrap() {}
+        assert!(work.test().unwrap());
+        assert_eq!(work.wait().unwrap(), vec![2; 100_000]);
+        world.finalize().unwrap();
+        assert!(watch.progress(LONG).unwrap());
     });
 }

@@ -133,7 +133,8 @@ DSC_API dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_byt
  * @param[in] comm communicator
  * @param[in] variable "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
  *            "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found and what was
- * missing) or "DSC_TUNING" (the sizes in bytes by which this communicator chooses how data moves)
+ * missing), "DSC_TUNING" (the sizes in bytes by which this communicator chooses how data moves) or
+ * "DSC_PROGRESS_THREAD" ("1" or "0")
  * @param[out] value receives the text, ended by a zero
  * @param[in] value_bytes size of value
  *

@@ -33,6 +33,9 @@ typedef struct dsc_init_options {
   int32_t timeout_ms; /**< deadline of every operation, 1 or more; default 300,000; inherited by groups */
   int32_t stall_timeout_ms; /**< a process that has not run for so long fails its groups; 0: never; default
                                30,000 */
+  int32_t progress_thread;  /**< 1 (default): a thread of the library drives operations that nobody waits for;
+                               0:  none does, and the program calls dsc_progress(); may differ between ranks */
+  int32_t reserved;         /**< must be 0 */
 } dsc_init_options_t;
 
 /**

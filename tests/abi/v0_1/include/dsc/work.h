@@ -17,6 +17,7 @@ extern "C" {
  * @param[in] work operation
  * @param[out] completed 1: completed, with success or not (see dsc_work_error()); 0: still running
  *
+ * In a world without a progress thread it drives operations as dsc_progress() with a time-out of 0 does.
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
@@ -82,6 +83,29 @@ DSC_API dsc_result_t dsc_work_eventfd(dsc_work_t* work, int32_t* descriptor);
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_work_destroy(dsc_work_t* work);
+
+/**
+ * @brief Moves queued operations on from the calling thread, as the library's progress thread would.
+ *
+ * For programs with an event loop of their own that turned that thread off (dsc_init_options_t,
+ * progress_thread); with it on, the call is allowed and not needed. Call it from the loop, now and then with
+ * timeout_ms 0, as long as it gives DSC_IN_PROGRESS; or with a time-out where the loop has nothing else to
+ * wait for. How operations end is told by their work objects. Descriptors of dsc_work_eventfd() become
+ * readable during the call that completes them.
+ *
+ * @param[in] comm the operations of this rank in all groups of this communicator's world; NULL: all
+ * operations of this process
+ * @param[in] timeout_ms how long to wait for an operation to complete; 0: one round and no wait; -1: until
+ * one completes, which its own deadline ensures
+ *
+ * Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed; one round may
+ * copy up to 512 KiB per group and direction of messages. Threads: any, several at once, also while another
+ * thread is inside a call on comm.
+ * @return DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_progress(dsc_comm_t* comm, int32_t timeout_ms);
 
 #ifdef __cplusplus
 }
