@@ -20,6 +20,12 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
+// An operation in one word, so that it is read whole: kind, root or peer plus 1, number.
+constexpr int kLatestKindShift = 56;
+constexpr int kLatestRootShift = 40;
+constexpr uint64_t kLatestRootMask = 0xffff;
+constexpr uint64_t kLatestNumberMask = (uint64_t{1} << kLatestRootShift) - 1;
+
 template <size_t N>
 void copy_text(char (&target)[N], const std::string& text) noexcept {
   std::snprintf(target, N, "%s", text.c_str());
@@ -138,6 +144,24 @@ std::string Group::describe_member(int member) const {
   char text[64];
   std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", member, process_of(member).pid);
   return text;
+}
+
+void Group::show_latest(const Call& call, uint64_t sequence) noexcept {
+  const auto root = static_cast<uint64_t>(call.root + 1) & kLatestRootMask;
+  state(rank_).latest.store(static_cast<uint64_t>(call.kind) << kLatestKindShift | root << kLatestRootShift |
+                                (sequence & kLatestNumberMask),
+                            std::memory_order_relaxed);
+}
+
+std::string Group::describe_latest(int member) const {
+  const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
+  if (latest == 0) return "nothing";
+  const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
+  const std::string root = std::to_string((latest >> kLatestRootShift & kLatestRootMask) - 1);
+  return std::string(op_kind_name(kind)) + " number " + std::to_string(latest & kLatestNumberMask) +
+         (kind == OpKind::kSend   ? " to rank " + root
+          : kind == OpKind::kRecv ? " from rank " + root
+                                  : "");
 }
 
 void Group::tell_failure() noexcept {

@@ -108,6 +108,7 @@ struct alignas(kLine) MemberHeader {
 struct alignas(kLine) MemberState {
   std::atomic<uint32_t> working;  // threads of this rank that are in other ranks' memory now
   std::atomic<uint32_t> left;     // 1: this rank takes no further part
+  std::atomic<uint64_t> latest;   // the operation that it began last, for those who wait for it: see Group
 };
 
 // Messages of one direction between two ranks, by parity of their number.

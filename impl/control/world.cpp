@@ -213,8 +213,14 @@ void World::on_failure(const Group& group) noexcept {
   if (!self) return;
   call_out([&] {
     const Failure cause = group.first_cause();
-    TraceDesk::get().post(self, "error: group \"" + group.name() + "\" failed: " +
-                                    (cause.operation.empty() ? "" : cause.operation + ": ") + cause.text);
+    const std::string operation = cause.operation.empty() ? "" : cause.operation + ": ";
+    std::string reason = "error: group \"" + group.name() + "\" failed: " + operation + cause.text;
+    {
+      MutexLock lock(groups_mutex_);
+      if (first_failure_.empty()) first_failure_ = std::move(reason);
+      reason = first_failure_;
+    }
+    TraceDesk::get().post(self, std::move(reason));
   });
 }
 

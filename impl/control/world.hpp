@@ -133,6 +133,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
+  std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty: none
 };
 
 }  // namespace dsc

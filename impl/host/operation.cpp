@@ -10,6 +10,7 @@
 namespace dsc {
 namespace {
 
+constexpr size_t kMostDescribed = 6;  // of the ranks that are missing
 constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
 
 std::string seconds(int64_t ns) {
@@ -47,9 +48,17 @@ std::string describe_difference(const std::vector<std::string>& calls) {
 }
 
 std::string Operation::describe_missing(const std::vector<int32_t>& ranks) const {
-  std::string text = list_ranks(ranks);
-  if (ranks.size() == 1) text = group_.describe_member(ranks.front());
-  return text;
+  return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(ranks);
+}
+
+// What those who are missing began last.
+std::string Operation::describe_latest(const std::vector<int32_t>& ranks) const {
+  if (ranks.size() == 1) return "last " + group_.describe_latest(ranks.front());
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kMostDescribed); ++i)
+    text += (i == 0 ? "" : "; ") + group_.describe_member(ranks[i]) + ": last " +
+            group_.describe_latest(ranks[i]);
+  return ranks.size() > kMostDescribed ? text + "; ..." : text;
 }
 
 void Operation::create(int64_t ticks, int32_t timeout_ms) noexcept {
@@ -69,6 +78,7 @@ void Operation::start(int64_t ticks, int32_t timeout_ms) noexcept {
   timeout_ns_ = timeout_ms * kNsPerMs;
   started_ticks_ = ticks;
   record_.start(ticks);
+  group_.show_latest(call_, sequence_);
 }
 
 void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
@@ -137,13 +147,15 @@ void Operation::inspect_clock() {
   if (elapsed >= timeout_ns_) {
     revoke(DSC_ERR_TIMEOUT, ranks,
            ranks.empty() ? "not finished within " + seconds(elapsed)
-                         : describe_missing(ranks) + " did not come within " + seconds(elapsed));
+                         : describe_missing(ranks) + " did not come within " + seconds(elapsed) + "; " +
+                               describe_latest(ranks));
     return;
   }
   if (elapsed < kLateReportNs || reported_late_ || ranks.empty()) return;
   reported_late_ = true;
-  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s", op_kind_name(call_.kind),
-      sequence_, group_.name().c_str(), seconds(elapsed).c_str(), describe_missing(ranks).c_str());
+  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s; %s",
+      op_kind_name(call_.kind), sequence_, group_.name().c_str(), seconds(elapsed).c_str(),
+      describe_missing(ranks).c_str(), describe_latest(ranks).c_str());
 }
 
 }  // namespace dsc

@@ -85,6 +85,7 @@ class Operation {
   void inspect_clock();
   bool is_missing(int32_t rank) const;
   std::string describe_missing(const std::vector<int32_t>& ranks) const;
+  std::string describe_latest(const std::vector<int32_t>& ranks) const;
 
   size_t send_bytes_ = 0;
   size_t recv_bytes_ = 0;
