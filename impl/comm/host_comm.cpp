@@ -111,8 +111,10 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
                ticks_to_ns(end - met));
     return {};
   }
-  if (operation.failure().code != DSC_ERR_NONFINITE) told_.store(true);
-  group_->tell_failure();
+  if (operation.failure().code != DSC_ERR_NONFINITE) {  // which ends no group
+    told_.store(true);
+    group_->tell_failure();
+  }
   Failure failure;
   failure.code = operation.failure().code;
   call_out([&] {

@@ -2012,7 +2012,7 @@ extern "C" {
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
     /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
-    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_<rank>.json, with the rank in the world
+    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
     ///
     /// Collective: no. Blocking: for the file system only. Threads: any.
     ///

@@ -6,8 +6,8 @@
  * trace is JSON with the field names of PyTorch's flight recorder; docs/tracing.md describes it.
  *
  * With the environment variable DSC_TRACE_DIR, set when the world is made, every rank writes its trace to
- * DSC_TRACE_DIR/dsc_trace_rank_<rank>.json by itself when one of its groups fails, whether or not it makes
- * any call then.
+ * DSC_TRACE_DIR/dsc_trace_rank_R.json (R: the rank) by itself when one of its groups fails, whether or not it
+ * makes any call then.
  */
 #ifndef DSC_TRACE_H
 #define DSC_TRACE_H
@@ -22,7 +22,7 @@ extern "C" {
  * @brief Writes this rank's trace of all groups of the communicator's world to a file.
  * @param[in] comm communicator; may have failed, and another thread may be inside a call on it
  * @param[in] path the file, which is replaced as a whole; its folder is made where it is missing. NULL:
- * DSC_TRACE_DIR/dsc_trace_rank_<rank>.json, with the rank in the world
+ * DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
  *
  * The file is readable by its owner only (0600). Collective: no. Blocking: for the file system only. Threads:
  * any.
