@@ -89,10 +89,11 @@ class Endpoint {
   size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // of all time
 };
 
-// Blocks until the process that owns `endpoint` gives the descriptor, which need not be published yet.
-// `check` runs at least every 50 ms and may throw to give up. Throws PEER_DEAD if that process is gone,
-// PEER_LEFT if it left the world, TIMEOUT, ADDR_IN_USE (another user holds the name), PROTOCOL.
-UniqueFd fetch(const std::string& endpoint, const ItemKey& key, Deadline deadline,
+// Blocks until the process that owns `endpoint`, in errors called `owner`, gives the descriptor, which need
+// not be published yet. `check` runs at least every 50 ms and may throw to give up. Throws PEER_DEAD if that
+// process is gone, PEER_LEFT if it left the world, TIMEOUT, ADDR_IN_USE (another user holds the name),
+// PROTOCOL.
+UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check);
 
 }  // namespace dsc

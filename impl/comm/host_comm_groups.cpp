@@ -183,7 +183,7 @@ void* HostComm::allocate_memory(size_t bytes) {
         for (int member = 0; member < size(); ++member) {
           if (member == rank()) continue;
           const int peer = group_->world_rank(member);
-          const UniqueFd fd = world().fetch(peer, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
+          const UniqueFd fd = group_->fetch(member, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
                                             [this] { check_parent(); });
           allocation->mappings[static_cast<size_t>(peer)] = map_segment(fd.get(), bytes, OnFork::kInherited);
         }

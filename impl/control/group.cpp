@@ -94,7 +94,7 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
   UniqueFd fd;
   capture(
       [&] {
-        fd = world_->fetch(world_rank(member), ItemKind::kGroupSegment, id_, deadline, [&] {
+        fd = fetch(member, ItemKind::kGroupSegment, id_, deadline, [&] {
           check_peers();
           check();
         });

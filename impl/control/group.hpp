@@ -30,6 +30,12 @@ class Group : public std::enable_shared_from_this<Group> {
   // throw.
   void map_members(Deadline deadline, const std::function<void()>& check);
 
+  // What a member has published; errors name it by its rank in this group.
+  UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
+                 const std::function<void()>& check) const {
+    return world_->fetch(world_rank(member), describe_member(member), kind, id, deadline, check);
+  }
+
   // All members have mapped this rank's segment: nobody will ask for it again.
   void withdraw() noexcept;
 

@@ -129,13 +129,15 @@ void World::fetch_pages(Deadline deadline) {
       continue;
     }
     const int first_rank = peer->ranks.front();
-    const UniqueFd page = fetch(first_rank, ItemKind::kProcessPage, 0, deadline, check);
+    const std::string owner =
+        "rank " + std::to_string(first_rank) + " (pid " + std::to_string(peer->pid) + ")";
+    const UniqueFd page = fetch(first_rank, owner, ItemKind::kProcessPage, 0, deadline, check);
     peer->mapping = map_segment(page.get(), sizeof(ProcessPage), OnFork::kGone);
     peer->page = reinterpret_cast<ProcessPage*>(peer->mapping->data());
     if (peer->page->magic != kPageMagic || peer->page->version != kLayoutVersion)
       fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", first_rank, peer->page->version,
            kLayoutVersion);
-    peer->pidfd = fetch(first_rank, ItemKind::kPidfd, 0, deadline, check);
+    peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
   }
 }
 
@@ -175,13 +177,13 @@ void World::withdraw(ItemKind kind, uint64_t id) noexcept {
   process_.endpoint().withdraw(key(rank_, kind, id));
 }
 
-UniqueFd World::fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
+UniqueFd World::fetch(int world_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
                       const std::function<void()>& check) const {
   UniqueFd item;
   capture(
       [&] {
-        item = dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, key(world_rank, kind, id),
-                          deadline, check);
+        item = dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, owner,
+                          key(world_rank, kind, id), deadline, check);
       },
       [&](dsc_result_t code, const char* text) {
         if (code == DSC_ERR_PEER_LEFT) probe_processes();  // it may have left because of one that died

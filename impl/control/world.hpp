@@ -73,7 +73,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Descriptors of the ranks of this world.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
-  UniqueFd fetch(int world_rank, ItemKind kind, uint64_t id, Deadline deadline,
+  UniqueFd fetch(int world_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const;
 
   // Whether a process has not run for so long that it counts as failed.

@@ -43,7 +43,7 @@ struct Report {
   std::atomic<uint64_t> operations;
   Outcome outcomes[8];
   int64_t numbers[8];
-  char note[512];
+  char note[1024];  // as much as tests/support writes
 };
 
 struct Board {

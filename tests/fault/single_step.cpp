@@ -60,7 +60,6 @@ int64_t disarm() {
 
 }  // namespace fault
 
-#if defined(__x86_64__)
 // In place of the C library's, for the library under test too: a trap while SIGTRAP is blocked would end the
 // process.
 extern "C" int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
@@ -71,4 +70,3 @@ extern "C" int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noex
   }
   return syscall(SYS_rt_sigprocmask, how, set ? &without_trap : nullptr, old, _NSIG / 8) == 0 ? 0 : -1;
 }
-#endif

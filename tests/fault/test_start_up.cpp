@@ -102,7 +102,6 @@ std::string judge(const Trial& trial, int (&failed_at)[kSteps]) {
     const bool named =
         outcome.culprit == trial.victim ||
         text.find(format("rank %d (", trial.victim)) != std::string::npos ||
-        text.find(format("the process of rank %d is gone", trial.victim)) != std::string::npos ||
         text.find(format("pid %d ", static_cast<int>(crew.pid(trial.victim)))) != std::string::npos ||
         (list != std::string::npos && text.find(std::to_string(trial.victim), list) < text.find(';', list));
     if ((outcome.result != DSC_ERR_PEER_DEAD && outcome.result != DSC_ERR_TIMEOUT) || !named)

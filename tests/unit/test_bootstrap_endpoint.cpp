@@ -76,7 +76,8 @@ struct Outcome {
 Outcome fetched(const std::string& endpoint, const ItemKey& key, int64_t timeout_ms,
                 const std::function<void()>& check = nullptr) {
   try {
-    return {DSC_OK, text_of(fetch(endpoint, key, Deadline::after_ms(timeout_ms), check))};
+    return {DSC_OK, text_of(fetch(endpoint, "rank " + std::to_string(key.rank), key,
+                                  Deadline::after_ms(timeout_ms), check))};
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }
@@ -86,7 +87,7 @@ void test_published_item_is_fetched(void**) {
   Server server;
   const ItemKey key = key_of(random_nonce(), 7);
   server.endpoint().publish(key, make_item("hello").get());
-  const UniqueFd item = fetch(server.endpoint().name(), key, Deadline::after_ms(3000), nullptr);
+  const UniqueFd item = fetch(server.endpoint().name(), "rank 0", key, Deadline::after_ms(3000), nullptr);
   assert_string_equal(text_of(item).c_str(), "hello");
   assert_int_not_equal(::fcntl(item.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
