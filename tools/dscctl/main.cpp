@@ -4,6 +4,8 @@
 
 #include "dsc/version.h"
 #include "dscctl/info.hpp"
+#include "dscctl/suggest.hpp"
+#include "dscctl/trace/command.hpp"
 
 int main(int argc, char** argv) {
   CLI::App app("Looks into libdsc from the command line.", "dscctl");
@@ -15,14 +17,16 @@ int main(int argc, char** argv) {
   CLI::App* info =
       app.add_subcommand("info", "Version, features, libraries found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");
+  const dscctl::trace::Command trace(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "dscctl: " << error.what() << "\nTry 'dscctl --help'.\n";
+    std::cerr << "dscctl: " << dscctl::explain(app, error) << "\nTry 'dscctl --help'.\n";
     return 2;
   }
+  if (trace.chosen()) return trace.run();
   const dscctl::Json facts = dscctl::collect_info();
   std::cout << (as_json ? facts.dump(2) + "\n" : dscctl::format_info(facts)) << std::flush;
   return std::cout ? 0 : 1;

@@ -1,0 +1,174 @@
+"""Writes dumps of the flight recorder as a job would: the tests say who came when, the rest follows."""
+
+import json
+import pathlib
+import random
+
+BASE_NS = 1_700_000_000_000_000_000
+ELEMENT_BYTES = {"f32": 4, "f64": 8, "bf16": 2, "i64": 8, "u8": 1}
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+class Job:
+    """The records of all ranks. Times are nanoseconds since the start."""
+
+    def __init__(self, world_size, nonce="5eed"):
+        self.world_size = world_size
+        self.nonce = nonce
+        self.groups = {}  # name -> ranks
+        self.entries = {rank: [] for rank in range(world_size)}
+        self.numbers = {}  # the last number of a group, or of a group's sender and receiver
+        self.called = {}  # (rank, group) -> last number called, completed
+        self.dump_times = {}
+        self.group("world", range(world_size))
+
+    def group(self, name, ranks):
+        self.groups[name] = list(ranks)
+        for rank in ranks:
+            self.called[rank, name] = [0, 0]
+        return name
+
+    def _entry(self, rank, group, name, sequence, is_message, **facts):
+        entry = {
+            "record_id": len(self.entries[rank]),
+            "pg_id": str(list(self.groups).index(group)),
+            "process_group": [group, group],
+            "collective_seq_id": 0 if is_message else sequence,
+            "p2p_seq_id": sequence if is_message else 0,
+            "op_id": len(self.entries[rank]),
+            "is_p2p": is_message,
+            "profiling_name": f"dsc:{name}",
+            "timeout_ms": 300000,
+            "frames": [],
+        } | facts
+        self.entries[rank].append(entry)
+        return entry
+
+    @staticmethod
+    def _sizes(count, dtype, side=("input", "output")):
+        shown = {}
+        for which in ("input", "output"):
+            has = which in side and count is not None
+            shown |= {f"{which}_sizes": [[count]] if has else [], f"{which}_dtypes": [dtype] if has else []}
+        return shown | {"bytes": (count or 0) * ELEMENT_BYTES[dtype]}
+
+    @staticmethod
+    def _times(created, started, met, completed, result):
+        at = lambda time: None if time is None else BASE_NS + int(time)
+        failed = None
+        if result not in (None, "DSC_OK"):
+            completed, failed = None, completed
+        state = "completed" if completed is not None else "started" if started is not None else "scheduled"
+        duration = None if completed is None or started is None else (completed - started) / 1e6
+        return {
+            "time_created_ns": at(created),
+            "time_discovered_started_ns": at(started),
+            "time_met_ns": at(met),
+            "time_discovered_completed_ns": at(completed),
+            "time_failed_ns": at(failed),
+            "duration_ms": duration,
+            "state": state,
+            "retired": completed is not None or failed is not None,
+            "result": result,
+        }
+
+    def collective(self, arrivals, group="world", name="all_reduce", count=1024, dtype="f32", move_ns=50_000,
+                   ended=None, result="DSC_ERR_TIMEOUT", queued_ns=2_000, per_rank=None, **facts):
+        """One collective: arrivals says when each rank that came did. If some did not, the others wait, until `ended` if
+        that is given. per_rank changes fields of single ranks. Returns when it was over, or None."""
+        number = self.numbers[group] = self.numbers.get(group, 0) + 1
+        complete = set(arrivals) == set(self.groups[group])
+        met = max(arrivals.values()) if complete else None
+        facts = {"reduce_op": "sum" if "reduce" in name else None, "root": None, "peer": None, "algorithm": "direct"} | facts
+        for rank, arrival in arrivals.items():
+            own = {"count": count, "dtype": dtype, "name": name} | (per_rank or {}).get(rank, {})
+            done = met + move_ns if complete else ended
+            times = self._times(arrival - queued_ns, arrival, met, done, "DSC_OK" if complete else result if ended else None)
+            sizes = self._sizes(own.pop("count"), own.pop("dtype"))
+            self._entry(rank, group, own.pop("name"), number, False, **sizes, **(facts | times | own))
+            self.called[rank, group][0] = number
+            if complete:
+                self.called[rank, group][1] = number
+        return met + move_ns if complete else None
+
+    def message(self, sender, receiver, sent, received, group="world", count=256, dtype="f32", move_ns=20_000):
+        """A message; a time of None means that this end never called it."""
+        key = (group, sender, receiver)
+        number = self.numbers[key] = self.numbers.get(key, 0) + 1
+        met = None if None in (sent, received) else max(sent, received)
+        position = self.groups[group].index
+        for rank, peer, name, side, time in (
+            (sender, receiver, "send", "input", sent),
+            (receiver, sender, "recv", "output", received),
+        ):
+            if time is None:
+                continue
+            done = None if met is None else met + move_ns
+            times = self._times(time - 1000, time, met, done, "DSC_OK" if done else None)
+            self._entry(rank, group, name, number, True, reduce_op=None, root=None, peer=position(peer),
+                        algorithm="staged", **self._sizes(count, dtype, side), **times)
+        return None if met is None else met + move_ns
+
+    def document(self, rank, reason="request"):
+        ends = ("time_discovered_completed_ns", "time_failed_ns", "time_created_ns")
+        last = max((next(filter(None, map(entry.get, ends))) for entry in self.entries[rank]), default=BASE_NS)
+        time = BASE_NS + self.dump_times[rank] if rank in self.dump_times else last + MS
+        mine = {name: ranks for name, ranks in self.groups.items() if rank in ranks}
+        numbers = {name: str(index) for index, name in enumerate(self.groups)}
+        status = lambda name: dict(
+            zip(("last_enqueued_collective", "last_completed_collective"), self.called[rank, name]),
+            last_started_collective=self.called[rank, name][0],
+        )
+        return {
+            "version": "2.4",
+            "library": "libdsc 0.1.0",
+            "rank": rank,
+            "world_size": self.world_size,
+            "pid": 4000 + rank,
+            "host": "a5",
+            "job": self.nonce,
+            "reason": reason,
+            "clock": {"dump_ns": time, "monotonic_ns": time - BASE_NS},
+            "pg_config": {numbers[name]: {"name": name, "desc": name, "ranks": str(ranks)} for name, ranks in mine.items()},
+            "pg_status": {numbers[name]: status(name) for name in mine},
+            "entries": self.entries[rank],
+        }
+
+    def write(self, folder, without=()):
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank in set(range(self.world_size)) - set(without):
+            file_of(folder, rank).write_text(json.dumps(self.document(rank)), encoding="utf-8")
+        return folder
+
+
+def file_of(folder, rank):
+    return pathlib.Path(folder) / f"dsc_trace_rank_{rank}.json"
+
+
+def training(world_size, iterations, slow_rank=None, seed=1, buckets=4):
+    """A job like a training loop: passes of uneven length, gradients in buckets over the world, a message to the next
+    rank and a sum over pairs of ranks in each iteration."""
+    job = Job(world_size, nonce=f"{seed:x}")
+    chance = random.Random(seed)
+    pairs = [job.group(f"pair {i}", (2 * i, 2 * i + 1)) for i in range(world_size // 2)]
+    now = dict.fromkeys(range(world_size), 5 * MS)
+    for iteration in range(iterations):
+        for rank in now:
+            now[rank] += int(chance.gauss(6, 0.4) * MS) + (2 * MS if rank == slow_rank else 0)
+        for pair, name in enumerate(pairs):
+            ranks = (2 * pair, 2 * pair + 1)
+            over = job.message(*ranks, now[ranks[0]], now[ranks[1]], count=4096, move_ns=300_000)
+            over = job.collective({rank: over + chance.randint(5_000, 300_000) for rank in ranks}, name, "all_gather", 2048,
+                                  "bf16", move_ns=200_000)
+            now |= dict.fromkeys(ranks, over)
+        for bucket in range(buckets):
+            arrivals = {rank: time + int(abs(chance.gauss(1, 0.4)) * MS) for rank, time in now.items()}
+            over = job.collective(arrivals, count=1 << (16 + bucket), move_ns=(bucket + 1) * 400_000, queued_ns=200_000)
+            now = {rank: over + chance.randint(1_000, 40_000) for rank in now}
+        if iteration % 5 == 4:
+            over = job.collective(now, name="broadcast", count=16, root=0, move_ns=20_000)
+            now = dict.fromkeys(now, over + 10_000)
+    job.dump_times = {rank: max(now.values()) + 2 * MS for rank in now}
+    return job, now

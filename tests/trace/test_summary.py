@@ -1,0 +1,90 @@
+"""dscctl trace summary: counts, latencies and bandwidths of one rank."""
+
+import json
+
+import pytest
+import tool
+from dumps import MS, Job, file_of
+from tool import FINE, USAGE
+
+
+def summary(folder, *args):
+    result = tool.trace("summary", folder, "--json", *args)
+    assert (result.returncode, result.stderr) == (FINE, "")
+    return json.loads(result.stdout)
+
+
+def row_of(rows, operation, size=None):
+    (row,) = [row for row in rows if row["operation"] == operation and size in (None, row["bytes"])]
+    return row
+
+
+def test_numbers(tmp_path):
+    """Ten operations of 1 ms but one of 11 ms: the mean leaves out one at each end. Rank 0 waits half of each."""
+    job = Job(4)
+    time = MS
+    for move_ms in (1, 1, 1, 1, 11, 1, 1, 1, 1, 1):
+        arrivals = {0: time, 1: time + MS // 2, 2: time + MS // 2, 3: time + MS // 2}
+        time = job.collective(arrivals, count=250_000, move_ns=move_ms * MS - MS // 2) + MS
+    job.write(tmp_path)
+    shown = summary(tmp_path)
+    assert (shown["rank"], shown["world_size"], len(shown["rows"])) == (0, 4, 1)
+    row = row_of(shown["rows"], "all_reduce")
+    assert (row["bytes"], row["group"], row["group_size"], row["count"]) == (1_000_000, "world", 4, 10)
+    assert row["total_ms"] == pytest.approx(20)
+    assert row["average_ms"] == pytest.approx(1)
+    assert row["algorithm_gbps"] == pytest.approx(16)  # 2 x 8 Mbit in 1 ms
+    assert row["bus_gbps"] == pytest.approx(12)
+    assert row["straggler_total_ms"] == pytest.approx(5)
+    assert row["straggler_average_ms"] == pytest.approx(0.5)
+    assert row_of(summary(tmp_path, "--rank", 3)["rows"], "all_reduce")["straggler_total_ms"] == 0
+
+
+def test_the_groups_own_size_counts(tmp_path):
+    job = Job(4)
+    job.group("pair", (2, 3))
+    for group, ranks in (("world", range(4)), ("pair", (2, 3))):
+        job.collective(dict.fromkeys(ranks, MS), group, count=250_000, move_ns=MS)
+    rows = summary(job.write(tmp_path), "--rank", 2)["rows"]
+    assert [(row["group"], row["group_size"]) for row in rows] == [("world", 4), ("pair", 2)]
+    assert [row["bus_gbps"] for row in rows] == [pytest.approx(12), pytest.approx(8)]
+
+
+def test_parts_and_messages(tmp_path):
+    """all_gather and reduce_scatter count one rank's part; a message is its own size; failures do not count."""
+    job = Job(2)
+    sizes = {"input_sizes": [[2000]], "output_sizes": [[1000]]}
+    job.collective({0: MS, 1: MS}, name="reduce_scatter", dtype="f64", move_ns=MS)
+    for rank in (0, 1):
+        job.entries[rank][-1] |= sizes
+    job.message(0, 1, 3 * MS, 3 * MS, count=500, move_ns=MS)
+    job.collective({0: 5 * MS}, name="barrier", count=None, ended=6 * MS)
+    rows = summary(job.write(tmp_path), "--rank", 1)["rows"]
+    assert row_of(rows, "reduce_scatter") | {"bytes": 8000, "algorithm_gbps": 0.128} == row_of(rows, "reduce_scatter")
+    assert row_of(rows, "recv")["bytes"] == 2000 and len(rows) == 2
+    assert len(summary(tmp_path)["rows"]) == 2
+
+
+def test_text(tmp_path):
+    job = Job(2)
+    job.collective({0: MS, 1: MS}, count=384, move_ns=MS)
+    result = tool.trace("summary", job.write(tmp_path))
+    title, head, row = result.stdout.splitlines()
+    assert title == "rank 0 of 2"
+    assert head.split() == "operation size group ranks count total ms avg ms algbw Gbit/s busbw Gbit/s straggler ms avg".split()
+    assert row.split() == "all_reduce 1.5 KB world 2 1 1.000 1.0000 0.02 0.01 0.000 0.0000".split()
+
+
+def test_ranks_without_a_dump(tmp_path):
+    job = Job(3)
+    job.collective({rank: MS for rank in range(3)})
+    job.write(tmp_path, without=(0,))
+    assert summary(tmp_path)["rank"] == 1
+    file_of(tmp_path, 2).write_text("{")
+    result = tool.trace("summary", tmp_path, "--rank", "2")
+    assert result.returncode == USAGE
+    assert result.stderr == "dscctl: --rank 2: there is a usable dump of rank 1 only\n"
+
+
+if __name__ == "__main__":
+    tool.main(__file__)

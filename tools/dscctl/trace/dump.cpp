@@ -1,0 +1,275 @@
+#include "dscctl/trace/dump.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "dscctl/trace/reader.hpp"
+
+namespace dscctl::trace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "dsc_trace_rank_";
+constexpr std::string_view kSuffix = ".json";
+
+// The rank in a dump's file name; -1 if the file is none.
+int rank_of_file(const std::string& name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return -1;
+  if (name.size() <= kPrefix.size() + kSuffix.size()) return -1;
+  const char* end = name.data() + name.size() - kSuffix.size();
+  int rank = -1;
+  const auto [parsed, error] = std::from_chars(name.data() + kPrefix.size(), end, rank);
+  return error == std::errc() && parsed == end ? rank : -1;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw WrongField("the file cannot be opened");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw WrongField("the file cannot be read");
+  return text;
+}
+
+// Turns the file of one rank into a dump; groups are shared by all of them.
+class DumpParser {
+ public:
+  DumpParser(const Json& document, std::vector<Group>& groups) : top_(document, ""), groups_(groups) {}
+
+  Dump parse() {
+    Dump dump;
+    dump.rank = static_cast<int>(top_.integer("rank"));
+    dump.world_size = static_cast<int>(top_.integer("world_size"));
+    if (dump.world_size < 1 || dump.rank < 0 || dump.rank >= dump.world_size)
+      throw WrongField("rank " + std::to_string(dump.rank) + " is outside a world of " +
+                       std::to_string(dump.world_size));
+    dump.pid = top_.integer_or("pid", 0);
+    dump.host = top_.text_or_empty("host");
+    dump.job = top_.text_or_empty("job");
+    dump.reason = top_.text_or_empty("reason");
+    dump.library = top_.text_or_empty("library");
+    dump.time = top_.object("clock").integer("dump_ns");
+    read_groups(dump);
+    read_progress(dump);
+    read_entries(dump);
+    return dump;
+  }
+
+ private:
+  void read_groups(Dump& dump) {
+    const Reader configs = top_.object("pg_config");
+    for (const auto& [id, config] : configs.json().items()) {
+      const Reader reader(config, configs.place_of(id.c_str()));
+      Group group{id, reader.text_or_empty("name"), read_ranks(reader)};
+      if (group.name.empty()) group.name = id;
+      if (group.position(dump.rank) < 0)
+        throw WrongField(reader.place_of("ranks") + ": this file's rank is not among them");
+      dump.groups[index_of(std::move(group))] = Progress{};
+    }
+  }
+
+  static std::vector<int> read_ranks(const Reader& config) {
+    const Json* found = config.find("ranks");  // a list, or a text that shows one
+    const Json parsed = found != nullptr && found->is_string()
+                            ? Json::parse(found->get<std::string>(), nullptr, false)
+                            : (found == nullptr ? Json() : *found);
+    const bool valid = parsed.is_array() && std::all_of(parsed.begin(), parsed.end(), [](const Json& rank) {
+                         return rank.is_number_integer();
+                       });
+    if (!valid) config.complain("ranks", "a list of ranks", found);
+    return parsed.get<std::vector<int>>();
+  }
+
+  size_t index_of(Group&& group) {
+    for (size_t i = 0; i < groups_.size(); ++i)
+      if (groups_[i].id == group.id) return i;
+    groups_.push_back(std::move(group));
+    return groups_.size() - 1;
+  }
+
+  void read_progress(Dump& dump) {
+    const Json* statuses = top_.find("pg_status");
+    if (statuses == nullptr) return;
+    const Reader all(*statuses, "pg_status");
+    for (auto& [index, progress] : dump.groups) {
+      const char* id = groups_[index].id.c_str();
+      if (all.find(id) == nullptr) continue;
+      const Reader status = all.object(id);
+      progress.called = status.integer_or("last_enqueued_collective", -1);
+      progress.completed = status.integer_or("last_completed_collective", -1);
+    }
+  }
+
+  void read_entries(Dump& dump) {
+    const Json& list = top_.list("entries");
+    dump.entries.reserve(list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Reader reader(list[i], "entries[" + std::to_string(i) + "]");
+      dump.entries.push_back(read_entry(reader));
+      const Entry& entry = dump.entries.back();
+      const auto known = dump.groups.find(entry.group);
+      if (known == dump.groups.end()) reader.complain("pg_id", "a group of pg_config", reader.find("pg_id"));
+      if (entry.is_message) continue;
+      known->second.called = std::max(known->second.called, entry.sequence);
+      if (entry.completed && !entry.failed())
+        known->second.completed = std::max(known->second.completed, entry.sequence);
+    }
+  }
+
+  Entry read_entry(const Reader& reader) {
+    Entry entry;
+    entry.record_id = reader.integer_or("record_id", 0);
+    entry.is_message = reader.flag_or("is_p2p", false);
+    entry.sequence = reader.integer(entry.is_message ? "p2p_seq_id" : "collective_seq_id");
+    entry.name = reader.text("profiling_name");
+    if (const size_t colon = entry.name.find(':'); colon != std::string::npos) entry.name.erase(0, colon + 1);
+    entry.group = group_of(reader);
+    entry.dtype = first_text(reader, "input_dtypes");
+    if (entry.dtype.empty()) entry.dtype = first_text(reader, "output_dtypes");
+    entry.input_elements = elements(reader, "input_sizes");
+    entry.output_elements = elements(reader, "output_sizes");
+    entry.bytes = reader.integer_or("bytes", 0);
+    entry.reduce_op = reader.text_or_empty("reduce_op");
+    entry.root = world_rank(reader, "root", entry.group);
+    entry.peer = world_rank(reader, "peer", entry.group);
+    if (entry.is_message && !entry.peer) reader.complain("peer", "a rank", nullptr);
+    entry.algorithm = reader.text_or_empty("algorithm");
+    entry.result = reader.text_or_empty("result");
+    entry.timeout_ms = reader.integer_or("timeout_ms", 0);
+    entry.created = reader.integer("time_created_ns");
+    entry.started = reader.optional_integer("time_discovered_started_ns");
+    entry.met = reader.optional_integer("time_met_ns");
+    entry.completed = reader.optional_integer("time_discovered_completed_ns");
+    if (!entry.completed) entry.completed = reader.optional_integer("time_failed_ns");
+    return entry;
+  }
+
+  // Some writers show the id as a number.
+  size_t group_of(const Reader& reader) const {
+    const Json* found = reader.find("pg_id");
+    if (found == nullptr) reader.complain("pg_id", "a group", found);
+    const std::string id = found->is_string() ? found->get<std::string>() : found->dump();
+    for (size_t i = 0; i < groups_.size(); ++i)
+      if (groups_[i].id == id) return i;
+    reader.complain("pg_id", "a group of pg_config", found);
+  }
+
+  // Files show roots and peers as ranks in the group.
+  std::optional<int> world_rank(const Reader& reader, const char* name, size_t group) const {
+    const std::optional<int64_t> rank = reader.optional_integer(name);
+    if (!rank) return std::nullopt;
+    const std::vector<int>& ranks = groups_[group].ranks;
+    if (*rank < 0 || *rank >= static_cast<int64_t>(ranks.size()))
+      reader.complain(name, "a rank of the group", reader.find(name));
+    return ranks[static_cast<size_t>(*rank)];
+  }
+
+  static std::string first_text(const Reader& reader, const char* name) {
+    const Json* list = reader.find(name);
+    if (list == nullptr || !list->is_array() || list->empty() || !list->front().is_string()) return "";
+    return list->front().get<std::string>();
+  }
+
+  // Of all tensors together; none when there is no tensor.
+  static std::optional<int64_t> elements(const Reader& reader, const char* name) {
+    if (reader.find(name) == nullptr || reader.list(name).empty()) return std::nullopt;
+    int64_t sum = 0;
+    for (const Json& shape : reader.list(name)) {
+      int64_t product = 1;
+      if (!shape.is_array()) reader.complain(name, "a list of shapes", reader.find(name));
+      for (const Json& extent : shape) {
+        if (!extent.is_number_integer()) reader.complain(name, "a list of shapes", reader.find(name));
+        product *= extent.get<int64_t>();
+      }
+      sum += product;
+    }
+    return sum;
+  }
+
+  const Reader top_;
+  std::vector<Group>& groups_;
+};
+
+Dump read_dump(const fs::path& path, int rank, std::vector<Group>& groups) {
+  const Json document = parse(read_file(path));
+  std::vector<Group> with_new = groups;  // a file that is given up adds no group
+  Dump dump = DumpParser(document, with_new).parse();
+  if (dump.rank != rank)
+    throw WrongField("rank: expected " + std::to_string(rank) + " as in the file's name, found " +
+                     std::to_string(dump.rank));
+  groups = std::move(with_new);
+  return dump;
+}
+
+using Files = std::map<int, fs::path>;  // by rank
+
+Trace read_files(const Files& files) {
+  Trace trace;
+  for (const auto& [rank, path] : files) {
+    try {
+      trace.dumps.push_back(read_dump(path, rank, trace.groups));
+    } catch (const WrongField& wrong) {
+      trace.problems.push_back({path.filename().string(), wrong.what()});
+    }
+  }
+  return trace;
+}
+
+std::string run_text(const Dump& dump) {
+  return "job " + dump.job + " of " + std::to_string(dump.world_size) + " ranks";
+}
+
+// Takes out dumps that an earlier job left in the folder: the latest dump says which job is meant.
+std::vector<Problem> take_out_other_jobs(const Trace& trace, Files& files) {
+  std::vector<Problem> problems;
+  const auto latest = std::max_element(trace.dumps.begin(), trace.dumps.end(),
+                                       [](const Dump& a, const Dump& b) { return a.time < b.time; });
+  for (const Dump& dump : trace.dumps) {
+    if (dump.job == latest->job && dump.world_size == latest->world_size) continue;
+    problems.push_back({files[dump.rank].filename().string(),
+                        "job: this is an older " + run_text(dump) + "; the latest is " + run_text(*latest)});
+    files.erase(dump.rank);
+  }
+  return problems;
+}
+
+}  // namespace
+
+std::optional<int64_t> part_elements(const Entry& entry) {
+  const bool receives_part = entry.name == "reduce_scatter" || entry.name == "reduce_scatter_v" ||
+                             entry.name == "scatter" || (entry.is_message && !entry.is_send());
+  const auto& first = receives_part ? entry.output_elements : entry.input_elements;
+  return first ? first : (receives_part ? entry.input_elements : entry.output_elements);
+}
+
+int Group::position(int world_rank) const {
+  const auto found = std::find(ranks.begin(), ranks.end(), world_rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+const Dump* Trace::of_rank(int rank) const {
+  for (const Dump& dump : dumps)
+    if (dump.rank == rank) return &dump;
+  return nullptr;
+}
+
+Trace load_folder(const fs::path& folder) {
+  Files files;
+  for (const fs::directory_entry& file : fs::directory_iterator(folder))
+    if (const int rank = rank_of_file(file.path().filename().string()); rank >= 0) files[rank] = file.path();
+  Trace trace = read_files(files);
+  if (const std::vector<Problem> strangers = take_out_other_jobs(trace, files); !strangers.empty()) {
+    trace = read_files(files);  // again, since groups of different jobs may have the same ids
+    trace.problems.insert(trace.problems.end(), strangers.begin(), strangers.end());
+  }
+  if (!trace.dumps.empty()) trace.world_size = trace.dumps.front().world_size;
+  for (int rank = 0; rank < trace.world_size; ++rank)
+    if (trace.of_rank(rank) == nullptr) trace.missing.push_back(rank);
+  return trace;
+}
+
+}  // namespace dscctl::trace

@@ -1,0 +1,85 @@
+// What the ranks of one job recorded, read from the files that they dumped.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dscctl::trace {
+
+using TimeNs = int64_t;  // unix time
+
+struct Entry {
+  int64_t record_id = 0;
+  int64_t sequence = 0;  // of the group's collectives, or of this peer and direction
+  bool is_message = false;
+  std::string name;  // "all_reduce"
+  size_t group = 0;  // index in Trace::groups
+  std::string dtype;
+  std::optional<int64_t> input_elements, output_elements;
+  int64_t bytes = 0;
+  std::string reduce_op;          // empty where it has no meaning, as the next ones
+  std::optional<int> root, peer;  // world ranks
+  std::string algorithm;
+  std::string result;
+  int64_t timeout_ms = 0;
+  TimeNs created = 0;
+  std::optional<TimeNs> started, met;
+  std::optional<TimeNs> completed;  // or failed
+
+  bool is_send() const { return is_message && name.find("recv") == std::string::npos; }
+  bool failed() const { return !result.empty() && result != "DSC_OK"; }
+  bool unfinished() const { return !completed && !failed(); }
+};
+
+// Elements of one rank's part of an operation, or of a message: what the ranks have in common. None without
+// data.
+std::optional<int64_t> part_elements(const Entry& entry);
+
+struct Group {
+  std::string id;
+  std::string name;
+  std::vector<int> ranks;              // world ranks; the index is the rank in the group
+  int position(int world_rank) const;  // -1 if it is no member
+};
+
+// The numbers of a group's latest collectives on one rank; -1 for none.
+struct Progress {
+  int64_t called = -1;
+  int64_t completed = -1;
+};
+
+struct Dump {
+  int rank = 0;
+  int world_size = 0;
+  int64_t pid = 0;
+  std::string host, job, reason, library;
+  TimeNs time = 0;
+  std::vector<Entry> entries;         // oldest first
+  std::map<size_t, Progress> groups;  // by index in Trace::groups; what this rank is a member of
+};
+
+// A file that was not used, and why.
+struct Problem {
+  std::string file;
+  std::string text;
+};
+
+struct Trace {
+  int world_size = 0;
+  std::vector<Dump> dumps;  // by rank
+  std::vector<Group> groups;
+  std::vector<Problem> problems;
+  std::vector<int> missing;  // ranks without a usable dump
+
+  const Dump* of_rank(int rank) const;
+};
+
+// Reads every dsc_trace_rank_<rank>.json in a folder. A file that cannot be used becomes a problem; an
+// unreadable folder throws std::filesystem::filesystem_error.
+Trace load_folder(const std::filesystem::path& folder);
+
+}  // namespace dscctl::trace

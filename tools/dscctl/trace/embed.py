@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Puts the parts of the timeline's page together as C++: embed.py PAGE.html OUT.cpp
+
+`{{include FILE}}` is replaced by a file beside the page; the page is cut at `{{data}}`, where the trace goes.
+"""
+
+import pathlib
+import re
+import sys
+
+DELIMITER = "page"
+
+
+def assemble(page: pathlib.Path) -> str:
+    def part(match: re.Match[str]) -> str:
+        return (page.parent / match[1]).read_text(encoding="utf-8").rstrip("\n")
+
+    return re.sub(r"\{\{include ([\w.]+)\}\}", part, page.read_text(encoding="utf-8"))
+
+
+def literal(name: str, text: str) -> str:
+    if f"){DELIMITER}\"" in text:
+        sys.exit(f"embed.py: the page contains ){DELIMITER}\"")
+    return f'const char* const {name} = R"{DELIMITER}({text}){DELIMITER}";\n'
+
+
+def main(page: str, out: str) -> None:
+    head, data, tail = assemble(pathlib.Path(page)).partition("{{data}}")
+    if not data:
+        sys.exit(f"embed.py: {page} has no place for the data")
+    body = literal("kPageHead", head) + literal("kPageTail", tail)
+    text = f'#include "dscctl/trace/page.hpp"\n\nnamespace dscctl::trace {{\n{body}}}  // namespace dscctl::trace\n'
+    pathlib.Path(out).write_text(text, encoding="utf-8")
+
+
+main(*sys.argv[1:])

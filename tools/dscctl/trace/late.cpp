@@ -1,0 +1,249 @@
+// Who keeps the others waiting.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "dscctl/trace/findings.hpp"
+#include "dscctl/trace/text.hpp"
+
+namespace dscctl::trace {
+namespace {
+
+constexpr const char* kTimeout = "DSC_ERR_TIMEOUT";
+
+struct Waiter {
+  int rank = 0;
+  TimeNs since = 0;
+  TimeNs until = 0;  // it gave up, or its dump was taken
+  bool timed_out = false;
+};
+
+// One rank waits for another one in an operation.
+struct Wait {
+  int waiter = 0;
+  int awaited = 0;
+  const Operation* operation = nullptr;
+};
+
+// A participant that waits, or gave up waiting, because somebody did not come.
+std::optional<Waiter> as_waiter(const Participant& participant) {
+  const Entry* entry = participant.entry;
+  if (entry == nullptr || !entry->started || entry->met) return std::nullopt;
+  if (entry->completed && !entry->failed()) return std::nullopt;
+  return Waiter{participant.rank, *entry->started, entry->completed.value_or(participant.dump->time),
+                entry->result == kTimeout};
+}
+
+// When the first one began to wait and when the last one gave up or was asked.
+struct Span {
+  TimeNs begin = 0;
+  TimeNs end = 0;
+};
+
+Span span_of(const std::vector<Waiter>& waiters) {
+  Span span{waiters.front().since, waiters.front().until};
+  for (const Waiter& waiter : waiters) {
+    span.begin = std::min(span.begin, waiter.since);
+    span.end = std::max(span.end, waiter.until);
+  }
+  return span;
+}
+
+// What a rank did while others waited for it: the operation that took at least half of that time.
+const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& span) {
+  const Entry* longest = nullptr;
+  int64_t most = std::max<int64_t>(1, (span.end - span.begin) / 2);
+  for (const Entry& entry : dump.entries) {
+    if (&entry == other_than || !entry.started) continue;
+    const TimeNs end = std::min(entry.completed.value_or(dump.time), span.end);
+    const int64_t overlap = end - std::max(*entry.started, span.begin);
+    if (overlap < most) continue;
+    most = overlap;
+    longest = &entry;
+  }
+  return longest;
+}
+
+// A record may have been overwritten by newer ones; then nobody knows whether the rank came.
+bool has_not_called(const Participant& participant, const Operation& operation) {
+  if (participant.dump == nullptr || participant.entry != nullptr) return false;
+  if (!operation.is_message) return participant.dump->groups.at(operation.group).called < operation.sequence;
+  const bool is_sender = &participant == &operation.participants[0];
+  const int peer = operation.participants[is_sender ? 1 : 0].rank;
+  return std::none_of(participant.dump->entries.begin(), participant.dump->entries.end(),
+                      [&](const Entry& e) {
+                        return e.is_message && e.group == operation.group && e.is_send() == is_sender &&
+                               e.peer == peer && e.sequence > operation.sequence;
+                      });
+}
+
+bool only_queued(const Participant& participant) {
+  return participant.entry != nullptr && !participant.entry->started && participant.entry->unfinished();
+}
+
+class LateFinder {
+ public:
+  LateFinder(const Trace& trace, const std::vector<Operation>& operations, const Rules& rules)
+      : trace_(trace), operations_(operations), rules_(rules) {}
+
+  std::vector<Finding> find() {
+    for (const Operation& operation : operations_) {
+      if (done_.contains(lane_of(operation)) || !examine(operation)) continue;
+      done_.insert(lane_of(operation));  // what comes behind it waits for the same reason
+    }
+    find_deadlock();
+    return std::move(findings_);
+  }
+
+ private:
+  using Lane = std::tuple<size_t, bool, int, int>;
+
+  static Lane lane_of(const Operation& operation) {
+    if (!operation.is_message) return {operation.group, false, 0, 0};
+    return {operation.group, true, operation.participants[0].rank, operation.participants[1].rank};
+  }
+
+  // True if somebody waits in vain in this operation.
+  bool examine(const Operation& operation) {
+    std::vector<Waiter> waiters;
+    for (const Participant& participant : operation.participants)
+      if (const auto waiter = as_waiter(participant)) waiters.push_back(*waiter);
+    if (waiters.empty()) return false;
+    std::map<std::string, std::vector<int>> late;  // ranks by what is said of them
+    std::vector<int> without_dump;
+    for (const Participant& participant : operation.participants) {
+      if (participant.dump == nullptr) {
+        if (is_late(waiters, std::nullopt)) without_dump.push_back(participant.rank);
+      } else if (has_not_called(participant, operation) || only_queued(participant)) {
+        if (!is_late(waiters, participant.dump->time)) continue;
+        late[story(participant, operation, span_of(waiters))].push_back(participant.rank);
+        for (const Waiter& waiter : waiters) waits_.push_back({waiter.rank, participant.rank, &operation});
+      }
+    }
+    for (const auto& [said, ranks] : late) report(operation, ranks, said, waiters);
+    if (late.empty() && !without_dump.empty()) report_absent(operation, without_dump, waiters);
+    return !late.empty() || !without_dump.empty();
+  }
+
+  // A dump says nothing about what came after it.
+  bool is_late(const std::vector<Waiter>& waiters, std::optional<TimeNs> dump_time) const {
+    return std::any_of(waiters.begin(), waiters.end(), [&](const Waiter& waiter) {
+      if (dump_time && *dump_time < waiter.since) return false;
+      if (waiter.timed_out) return true;
+      return std::min(waiter.until, dump_time.value_or(waiter.until)) - waiter.since >= rules_.late_after_ns;
+    });
+  }
+
+  // What a late rank has done instead; the same words for ranks in the same state.
+  std::string story(const Participant& participant, const Operation& operation, const Span& span) const {
+    const Dump& dump = *participant.dump;
+    std::string text = participant.entry != nullptr ? "called, but not started, " : "not called ";
+    text += title_for(participant, operation);
+    if (!operation.is_message) text += last_completed(dump, operation.group);
+    const Entry* other = meanwhile(dump, participant.entry, span);
+    if (other == nullptr) return text + "; no other operation holds it";
+    const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
+    const bool inside = other->unfinished();
+    return text + (inside ? "; it is in " : "; it was in ") + title(trace_, *other) +
+           (inside ? " since " : " for ") + duration;
+  }
+
+  std::string title_for(const Participant& participant, const Operation& operation) const {
+    if (!operation.is_message) return title(trace_, operation);
+    const bool is_sender = &participant == &operation.participants[0];
+    return (is_sender ? "send number " : "recv number ") + std::to_string(operation.sequence) +
+           (is_sender ? " to rank " : " from rank ") +
+           std::to_string(operation.participants[is_sender ? 1 : 0].rank) + " of group \"" +
+           trace_.groups[operation.group].name + "\"";
+  }
+
+  static std::string last_completed(const Dump& dump, size_t group) {
+    const int64_t number = dump.groups.at(group).completed;
+    if (number <= 0) return "; it has completed none of this group";
+    for (const Entry& entry : dump.entries)
+      if (!entry.is_message && entry.group == group && entry.sequence == number)
+        return "; it last completed " + entry.name + " number " + std::to_string(number);
+    return "; it last completed number " + std::to_string(number);
+  }
+
+  static std::string waiting_text(const std::vector<Waiter>& waiters) {
+    std::vector<int> ranks;
+    int64_t longest = 0;
+    bool timed_out = false;
+    for (const Waiter& waiter : waiters) {
+      ranks.push_back(waiter.rank);
+      longest = std::max(longest, waiter.until - waiter.since);
+      timed_out = timed_out || waiter.timed_out;
+    }
+    const std::string duration = duration_text(longest);
+    if (timed_out) return ranks_text(ranks) + " waited " + duration + " until the time-out";
+    return ranks_text(ranks) + (ranks.size() == 1 ? " waits since " : " wait since ") + duration;
+  }
+
+  void report(const Operation& operation, const std::vector<int>& ranks, const std::string& said,
+              const std::vector<Waiter>& waiters) {
+    const std::string have = ranks.size() == 1 ? " has " : " have ";
+    findings_.push_back(
+        {Kind::kLate, ranks_text(ranks) + have + said + "; " + waiting_text(waiters), ranks, &operation});
+  }
+
+  void report_absent(const Operation& operation, const std::vector<int>& ranks,
+                     const std::vector<Waiter>& waiters) {
+    const std::string who = ranks.size() == 1
+                                ? ranks_text(ranks) + ", which left no dump,"
+                                : "at least one of " + ranks_text(ranks) + ", which left no dumps,";
+    findings_.push_back({Kind::kLate,
+                         who + " has not come to " + title(trace_, operation) + "; " + waiting_text(waiters),
+                         ranks, &operation});
+  }
+
+  // Follows waits from rank to rank until one comes again.
+  void find_deadlock() {
+    for (const Wait& first : waits_) {
+      std::vector<Wait> path = {first};
+      std::set<int> seen = {first.waiter};
+      while (!seen.contains(path.back().awaited)) {
+        const int rank = path.back().awaited;
+        seen.insert(rank);
+        const auto next =
+            std::find_if(waits_.begin(), waits_.end(), [&](const Wait& wait) { return wait.waiter == rank; });
+        if (next == waits_.end()) break;
+        path.push_back(*next);
+      }
+      if (path.back().awaited != first.waiter || path.size() < 2) continue;
+      report_deadlock(path);
+      return;
+    }
+  }
+
+  void report_deadlock(const std::vector<Wait>& path) {
+    std::vector<int> ranks;
+    std::string text;
+    for (const Wait& wait : path) {
+      ranks.push_back(wait.waiter);
+      text += (text.empty() ? "rank " : "; rank ") + std::to_string(wait.waiter) + " waits for rank " +
+              std::to_string(wait.awaited) + " in " + title(trace_, *wait.operation);
+    }
+    findings_.push_back({Kind::kDeadlock, ranks_text(ranks) + " wait for each other: " + text, ranks,
+                         path.front().operation});
+  }
+
+  const Trace& trace_;
+  const std::vector<Operation>& operations_;
+  const Rules rules_;
+  std::set<Lane> done_;
+  std::vector<Wait> waits_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::vector<Finding> find_late(const Trace& trace, const std::vector<Operation>& operations,
+                               const Rules& rules) {
+  return LateFinder(trace, operations, rules).find();
+}
+
+}  // namespace dscctl::trace

@@ -1,0 +1,63 @@
+#include "dscctl/trace/lateness.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace dscctl::trace {
+namespace {
+
+struct Arrival {
+  TimeNs time = 0;
+  int rank = 0;
+};
+
+std::vector<Arrival> arrivals_of(const Operation& operation) {
+  std::vector<Arrival> arrivals;
+  for (const Participant& participant : operation.participants) {
+    if (participant.entry == nullptr || !participant.entry->started) continue;
+    if (participant.entry->failed()) return {};
+    arrivals.push_back({*participant.entry->started, participant.rank});
+  }
+  std::sort(arrivals.begin(), arrivals.end(),
+            [](const Arrival& a, const Arrival& b) { return a.time < b.time; });
+  return arrivals;
+}
+
+void book(std::map<int, Lateness>& of_rank, const Operation& operation,
+          const std::vector<Arrival>& arrivals) {
+  const Arrival& last = arrivals.back();
+  int64_t waited = 0;
+  for (const Arrival& arrival : arrivals) {
+    Lateness& row = of_rank.at(arrival.rank);
+    ++row.operations;
+    row.mean_ns += arrival.time - arrivals.front().time;  // a sum until the end
+    waited += last.time - arrival.time;
+  }
+  Lateness& row = of_rank.at(last.rank);
+  const int64_t late_ns = last.time - arrivals.front().time;
+  ++row.last;
+  row.caused_ns += waited;
+  if (row.worst != nullptr && late_ns <= row.worst_ns) return;
+  row.worst_ns = late_ns;
+  row.worst = &operation;
+}
+
+}  // namespace
+
+std::vector<Lateness> measure_lateness(const Trace& trace, const std::vector<Operation>& operations) {
+  std::map<int, Lateness> of_rank;
+  for (const Dump& dump : trace.dumps) of_rank[dump.rank].rank = dump.rank;
+  for (const Operation& operation : operations) {
+    if (operation.is_message) continue;
+    const std::vector<Arrival> arrivals = arrivals_of(operation);
+    if (arrivals.size() > 1) book(of_rank, operation, arrivals);
+  }
+  std::vector<Lateness> rows;
+  for (auto& [rank, row] : of_rank) {
+    if (row.operations > 0) row.mean_ns /= row.operations;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace dscctl::trace

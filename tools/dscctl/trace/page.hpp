@@ -1,0 +1,9 @@
+// The timeline's page before and after the place of the data; made from page/ at build time.
+#pragma once
+
+namespace dscctl::trace {
+
+extern const char* const kPageHead;
+extern const char* const kPageTail;
+
+}  // namespace dscctl::trace

@@ -1,0 +1,202 @@
+#include "dscctl/trace/perfetto.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "dscctl/trace/reader.hpp"
+
+namespace dscctl::trace {
+namespace {
+
+struct Slice {
+  TimeNs begin = 0;
+  TimeNs end = 0;
+};
+
+// From showing up to the end; an operation that has not ended lasts until the dump.
+std::optional<Slice> slice_of(const Dump& dump, const Entry& entry) {
+  if (!entry.started) return std::nullopt;
+  return Slice{*entry.started, std::max(*entry.started, entry.completed.value_or(dump.time))};
+}
+
+Json arguments_of(const Trace& trace, const Entry& entry) {
+  Json args = {{"group", trace.groups[entry.group].name},
+               {"number", entry.sequence},
+               {"bytes", entry.bytes},
+               {"state", entry.completed ? "completed"
+                         : entry.started ? "started"
+                                         : "scheduled"}};
+  const std::pair<const char*, const std::string&> texts[] = {{"dtype", entry.dtype},
+                                                              {"reduce_op", entry.reduce_op},
+                                                              {"algorithm", entry.algorithm},
+                                                              {"result", entry.result}};
+  for (const auto& [name, value] : texts)
+    if (!value.empty()) args[name] = value;
+  if (entry.input_elements) args["input_elements"] = *entry.input_elements;
+  if (entry.output_elements) args["output_elements"] = *entry.output_elements;
+  if (entry.root) args["root"] = *entry.root;
+  if (entry.peer) args["peer"] = *entry.peer;
+  return args;
+}
+
+class PerfettoWriter {
+ public:
+  PerfettoWriter(std::ostream& out, const Trace& trace)
+      : out_(out), trace_(trace), base_(first_time(trace)) {}
+
+  void write(const std::vector<Operation>& operations) {
+    out_ << "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"base_unix_ns\":" << base_
+         << "},\"traceEvents\":[\n";
+    for (const Dump& dump : trace_.dumps) write_rank(dump);
+    write_arrows(operations);
+    out_ << "\n]}\n";
+  }
+
+ private:
+  void event(const Json& json) {
+    if (std::exchange(wrote_, true)) out_ << ",\n";
+    out_ << json.dump();
+  }
+
+  double microseconds(TimeNs time) const { return static_cast<double>(time - base_) / 1000.0; }
+
+  void name_track(int rank, size_t track, const std::string& name) {
+    event({{"ph", "M"}, {"name", "thread_name"}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}});
+    event({{"ph", "M"},
+           {"name", "thread_sort_index"},
+           {"pid", rank},
+           {"tid", track},
+           {"args", {{"sort_index", track}}}});
+  }
+
+  void write_rank(const Dump& dump) {
+    const std::string name = "rank " + std::to_string(dump.rank);
+    event({{"ph", "M"}, {"name", "process_name"}, {"pid", dump.rank}, {"args", {{"name", name}}}});
+    event({{"ph", "M"},
+           {"name", "process_sort_index"},
+           {"pid", dump.rank},
+           {"args", {{"sort_index", dump.rank}}}});
+    for (const auto& [group, progress] : dump.groups)
+      name_track(dump.rank, group + 1, trace_.groups[group].name);
+    std::vector<const Entry*> entries;
+    for (const Entry& entry : dump.entries) entries.push_back(&entry);
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) {
+      return a->started.value_or(a->created) < b->started.value_or(b->created);
+    });
+    std::vector<TimeNs> lanes;  // when each track of messages is free again
+    for (const Entry* entry : entries) write_entry(dump, *entry, lanes);
+  }
+
+  // Slices of one track must not overlap, but messages may: each goes to the first track that is free.
+  size_t track_of(const Dump& dump, const Entry& entry, const Slice& slice, std::vector<TimeNs>& lanes) {
+    if (!entry.is_message) return entry.group + 1;
+    const auto free =
+        std::find_if(lanes.begin(), lanes.end(), [&](TimeNs end) { return end <= slice.begin; });
+    const auto lane = static_cast<size_t>(free - lanes.begin());
+    const size_t track = trace_.groups.size() + 1 + lane;
+    if (free == lanes.end()) {
+      lanes.push_back(0);
+      name_track(dump.rank, track, lane == 0 ? "messages" : "messages " + std::to_string(lane + 1));
+    }
+    lanes[lane] = slice.end;
+    return track;
+  }
+
+  void write_entry(const Dump& dump, const Entry& entry, std::vector<TimeNs>& lanes) {
+    write_queueing(dump, entry);
+    const std::optional<Slice> slice = slice_of(dump, entry);
+    if (!slice) return;
+    const size_t track = track_of(dump, entry, *slice, lanes);
+    tracks_[&entry] = track;
+    write_slice(dump.rank, track, entry.name, "operation", *slice, arguments_of(trace_, entry));
+    const TimeNs met = std::clamp(entry.met.value_or(slice->end), slice->begin, slice->end);
+    write_slice(dump.rank, track, "wait", "wait", {slice->begin, met}, Json::object());
+    if (entry.met) write_slice(dump.rank, track, "move", "move", {met, slice->end}, Json::object());
+  }
+
+  void write_slice(int rank, size_t track, const std::string& name, const char* category, const Slice& slice,
+                   Json args) {
+    event({{"ph", "X"},
+           {"name", name},
+           {"cat", category},
+           {"pid", rank},
+           {"tid", track},
+           {"ts", microseconds(slice.begin)},
+           {"dur", static_cast<double>(slice.end - slice.begin) / 1000.0},
+           {"args", std::move(args)}});
+  }
+
+  // Queueing overlaps with the operations before it, so it is an asynchronous slice.
+  void write_queueing(const Dump& dump, const Entry& entry) {
+    const TimeNs end = entry.started.value_or(entry.completed.value_or(dump.time));
+    if (end <= entry.created) return;
+    const std::string id = std::to_string(++queue_id_);
+    const Json common = {{"name", "queue of " + trace_.groups[entry.group].name},
+                         {"cat", "queue"},
+                         {"id", id},
+                         {"pid", dump.rank},
+                         {"tid", entry.group + 1}};
+    Json begin = common, finish = common;
+    begin.update({{"ph", "b"},
+                  {"ts", microseconds(entry.created)},
+                  {"args", {{"operation", entry.name}, {"number", entry.sequence}}}});
+    finish.update({{"ph", "e"}, {"ts", microseconds(end)}});
+    event(begin);
+    event(finish);
+  }
+
+  void write_arrows(const std::vector<Operation>& operations) {
+    for (size_t i = 0; i < operations.size(); ++i) {
+      if (!operations[i].is_message) continue;
+      const Participant& sender = operations[i].participants[0];
+      const Participant& receiver = operations[i].participants[1];
+      if (!sender.entry || !receiver.entry || !sender.entry->started || !receiver.entry->started) continue;
+      const Json common = {{"name", "message"}, {"cat", "message"}, {"id", i}};
+      Json start = common, finish = common;
+      place(start, "s", sender);
+      place(finish, "f", receiver);
+      finish["bp"] = "e";
+      event(start);
+      event(finish);
+    }
+  }
+
+  // An arrow holds on to the slice that is open at its time.
+  void place(Json& arrow, const char* phase, const Participant& end) {
+    const Slice slice = *slice_of(*end.dump, *end.entry);
+    const bool is_start = phase[0] == 's';
+    arrow.update({{"ph", phase},
+                  {"pid", end.rank},
+                  {"tid", tracks_.at(end.entry)},
+                  {"ts", microseconds(is_start ? slice.begin : slice.end)}});
+  }
+
+  std::ostream& out_;
+  const Trace& trace_;
+  const TimeNs base_;
+  bool wrote_ = false;
+  int64_t queue_id_ = 0;
+  std::unordered_map<const Entry*, size_t> tracks_;
+};
+
+}  // namespace
+
+TimeNs first_time(const Trace& trace) {
+  TimeNs first = 0;
+  for (const Dump& dump : trace.dumps)
+    for (const Entry& entry : dump.entries)
+      first = first == 0 ? entry.created : std::min(first, entry.created);
+  if (first != 0) return first;
+  for (const Dump& dump : trace.dumps) first = first == 0 ? dump.time : std::min(first, dump.time);
+  return first;
+}
+
+void write_perfetto(std::ostream& out, const Trace& trace, const std::vector<Operation>& operations) {
+  PerfettoWriter(out, trace).write(operations);
+}
+
+}  // namespace dscctl::trace

@@ -1,0 +1,12 @@
+// The trace as one HTML file that needs nothing else.
+#pragma once
+
+#include <ostream>
+
+#include "dscctl/trace/report.hpp"
+
+namespace dscctl::trace {
+
+void write_timeline(std::ostream& out, const Report& report);
+
+}  // namespace dscctl::trace
