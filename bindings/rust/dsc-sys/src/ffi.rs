@@ -1128,8 +1128,8 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `variable` (in): "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     ///   "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up
-    ///   found and what was missing) or "DSC_TUNING" (the sizes in bytes by which this communicator
-    ///   chooses how data moves)
+    ///   found and what was missing), "DSC_TUNING" (the sizes in bytes by which this communicator
+    ///   chooses how data moves) or "DSC_PROGRESS_THREAD" ("1" or "0")
     /// - `value` (out): receives the text, ended by a zero
     /// - `value_bytes` (in): size of value
     ///
