@@ -136,6 +136,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Why nothing more is to be expected of a member, as far as this rank can see: PEER_DEAD, PEER_LEFT or
   // PEER_STALLED; DSC_OK while it may answer.
   dsc_result_t loss_of(int member) const noexcept;
+
   // This rank begins an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;
   // "all_reduce number 811", "send number 3 to rank 2": what a member began last, or "nothing".
