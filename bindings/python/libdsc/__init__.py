@@ -54,6 +54,7 @@ from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, world
+from libdsc._trace import request_trace_dump
 from libdsc._work import Work
 
 Error = DscError
@@ -114,6 +115,7 @@ __all__ = [
     "plan_buckets",
     "premul",
     "read_log",
+    "request_trace_dump",
     "set_log",
     "shard_indices",
     "spawn",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 import math
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, Union
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, errors
+from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _trace, errors
 from libdsc._calls import milliseconds, op_name
 from libdsc._collectives import Collectives
 from libdsc._library import check, last_message, lib
@@ -129,6 +130,20 @@ class Communicator(Collectives):
     def stats(self) -> list[OpStats]:
         """Returns the running totals per operation and size class."""
         return read_stats(lib.dsc_comm_stats, self._handle)
+
+    # ---- flight recorder -----------------------------------------------------------------------------------------
+
+    def trace(self) -> dict[str, Any]:
+        """Returns the last operations of all groups of this world on this rank, with c10d's names of the fields.
+
+        Works in any thread, during a call of another one, and after a failure.
+        """
+        found: dict[str, Any] = json.loads(_trace.trace_text(self._handle))
+        return found
+
+    def dump_trace(self, path: Optional[_trace.Path] = None) -> None:
+        """Writes the trace to a file, by default DSC_TRACE_DIR/dsc_trace_rank_R.json (R: this rank in the world)."""
+        _trace.dump_trace(self._handle, path)
 
     # ---- NaN and infinity --------------------------------------------------------------------------------------
 

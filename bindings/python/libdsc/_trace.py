@@ -1,0 +1,42 @@
+"""Traces of the flight recorder: the last operations of every group, and how far they came."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import byref, c_size_t
+from typing import Any, Optional, Union
+
+from libdsc import errors
+from libdsc._library import check, lib
+from libdsc._raw import Result
+
+Path = Union[str, bytes, "os.PathLike[str]"]
+
+
+def trace_text(handle: int) -> str:
+    """Reads a trace, which may have grown between asking for its length and reading it."""
+    needed, room = c_size_t(), 0
+    while True:
+        text = ctypes.create_string_buffer(max(1, room))
+        check(lib.dsc_trace_text(handle, text, room, byref(needed)))
+        if needed.value <= room:
+            return text.value.decode()
+        room = needed.value + 4096
+
+
+def dump_trace(handle: int, path: Optional[Path]) -> None:
+    check(lib.dsc_trace_dump(handle, None if path is None else os.fsencode(path)))
+
+
+def request_trace_dump() -> None:
+    """Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR.
+
+    A thread of the library writes them soon, whatever the other threads are stuck in. C programs may call the function
+    behind it from a signal handler.
+    """
+    code: Any = lib.dsc_trace_dump_request()
+    if code == Result.ERR_STATE:
+        raise errors.from_code(code, "request_trace_dump: no world of this process was made with DSC_TRACE_DIR set")
+    if code < 0:
+        raise errors.from_code(code, "request_trace_dump: called in a child made by fork()")
