@@ -33,6 +33,12 @@ bool RandomWork::prepare() {
   return false;
 }
 
+void RandomWork::release() {
+  dsc_mem_free(shared_send_);
+  dsc_mem_free(shared_recv_);
+  dsc_comm_destroy(reverse_);
+}
+
 uint32_t* RandomWork::place(std::vector<uint32_t>& plain, void* shared, bool use_shared) {
   if (use_shared) return static_cast<uint32_t*>(shared);
   if (plain.empty()) plain.resize(most_bytes_ / sizeof(uint32_t));

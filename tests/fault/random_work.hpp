@@ -17,6 +17,8 @@ class RandomWork {
 
   // Makes the second communicator, whose ranks stand in reverse order, and the shared memory.
   bool prepare();
+  // Gives back what prepare() made.
+  void release();
   // The next operation. After DSC_OK the result was checked: see wrong().
   dsc_result_t step();
   // What was wrong with a result; empty: nothing.
