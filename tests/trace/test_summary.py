@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
 import tool
 from dumps import MS, Job, file_of
-from tool import FINE, USAGE
+from tool import FINE, USAGE, approx
 
 
 def summary(folder, *args):
@@ -31,12 +30,12 @@ def test_numbers(tmp_path):
     assert (shown["rank"], shown["world_size"], len(shown["rows"])) == (0, 4, 1)
     row = row_of(shown["rows"], "all_reduce")
     assert (row["bytes"], row["group"], row["group_size"], row["count"]) == (1_000_000, "world", 4, 10)
-    assert row["total_ms"] == pytest.approx(20)
-    assert row["average_ms"] == pytest.approx(1)
-    assert row["algorithm_gbps"] == pytest.approx(16)  # 2 x 8 Mbit in 1 ms
-    assert row["bus_gbps"] == pytest.approx(12)
-    assert row["straggler_total_ms"] == pytest.approx(5)
-    assert row["straggler_average_ms"] == pytest.approx(0.5)
+    assert row["total_ms"] == approx(20)
+    assert row["average_ms"] == approx(1)
+    assert row["algorithm_gbps"] == approx(16)  # 2 x 8 Mbit in 1 ms
+    assert row["bus_gbps"] == approx(12)
+    assert row["straggler_total_ms"] == approx(5)
+    assert row["straggler_average_ms"] == approx(0.5)
     assert row_of(summary(tmp_path, "--rank", 3)["rows"], "all_reduce")["straggler_total_ms"] == 0
 
 
@@ -47,7 +46,7 @@ def test_the_groups_own_size_counts(tmp_path):
         job.collective(dict.fromkeys(ranks, MS), group, count=250_000, move_ns=MS)
     rows = summary(job.write(tmp_path), "--rank", 2)["rows"]
     assert [(row["group"], row["group_size"]) for row in rows] == [("world", 4), ("pair", 2)]
-    assert [row["bus_gbps"] for row in rows] == [pytest.approx(12), pytest.approx(8)]
+    assert [row["bus_gbps"] for row in rows] == [approx(12), approx(8)]
 
 
 def test_parts_and_messages(tmp_path):

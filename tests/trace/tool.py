@@ -27,6 +27,12 @@ def texts(report, kind):
     return [finding["text"] for finding in report["findings"] if finding["kind"] == kind]
 
 
+def approx(value, relative=None):
+    import pytest
+
+    return pytest.approx(value, relative)
+
+
 def main(file, *modules):
     """pytest on this file, or exit code 77 without what it needs."""
     missing = [name for name in ("pytest", *modules) if importlib.util.find_spec(name) is None]

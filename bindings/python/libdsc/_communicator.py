@@ -9,9 +9,9 @@ import math
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, TextIO, Union
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _trace, errors
+from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
 from libdsc._calls import milliseconds, op_name
 from libdsc._collectives import Collectives
 from libdsc._library import check, last_message, lib
@@ -130,6 +130,27 @@ class Communicator(Collectives):
     def stats(self) -> list[OpStats]:
         """Returns the running totals per operation and size class."""
         return read_stats(lib.dsc_comm_stats, self._handle)
+
+    def log_summary(self, show_straggler: bool = False, file: Optional[TextIO] = None) -> _summary.Summary:
+        """Prints, on rank 0, and returns, on all ranks, how many operations of which size took how long.
+
+        Counts the completed operations that the flight recorder holds, of all groups of this communicator's world:
+        the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A latency counts from when this
+        rank showed up until the operation was over; averages leave out the tenth of the lowest and of the highest
+        values. Bandwidths are those of DeepSpeed's communication logger, with the group's size.
+
+        Args:
+            show_straggler: True adds what this rank waited in each operation beyond the rank of this communicator
+                that took least. Collective then.
+            file: where rank 0 prints; standard output by default.
+
+        Returns:
+            A table as text, with its rows in ``.rows``.
+        """
+        summary = _summary.log_summary(self, show_straggler)
+        if self._rank == 0:
+            print(summary, file=file)
+        return summary
 
     # ---- flight recorder -----------------------------------------------------------------------------------------
 

@@ -68,7 +68,9 @@ class DumpParser {
       if (group.name.empty()) group.name = id;
       if (group.position(dump.rank) < 0)
         throw WrongField(reader.place_of("ranks") + ": this file's rank is not among them");
-      dump.groups[index_of(std::move(group))] = Progress{};
+      const size_t index = index_of(std::move(group));
+      own_[id] = index;
+      dump.groups[index] = Progress{};
     }
   }
 
@@ -84,9 +86,10 @@ class DumpParser {
     return parsed.get<std::vector<int>>();
   }
 
+  // Groups that one split made have different members, and may have one id.
   size_t index_of(Group&& group) {
     for (size_t i = 0; i < groups_.size(); ++i)
-      if (groups_[i].id == group.id) return i;
+      if (groups_[i].id == group.id && groups_[i].ranks == group.ranks) return i;
     groups_.push_back(std::move(group));
     return groups_.size() - 1;
   }
@@ -111,12 +114,11 @@ class DumpParser {
       const Reader reader(list[i], "entries[" + std::to_string(i) + "]");
       dump.entries.push_back(read_entry(reader));
       const Entry& entry = dump.entries.back();
-      const auto known = dump.groups.find(entry.group);
-      if (known == dump.groups.end()) reader.complain("pg_id", "a group of pg_config", reader.find("pg_id"));
       if (entry.is_message) continue;
-      known->second.called = std::max(known->second.called, entry.sequence);
+      Progress& progress = dump.groups.at(entry.group);
+      progress.called = std::max(progress.called, entry.sequence);
       if (entry.completed && !entry.failed())
-        known->second.completed = std::max(known->second.completed, entry.sequence);
+        progress.completed = std::max(progress.completed, entry.sequence);
     }
   }
 
@@ -153,9 +155,9 @@ class DumpParser {
     const Json* found = reader.find("pg_id");
     if (found == nullptr) reader.complain("pg_id", "a group", found);
     const std::string id = found->is_string() ? found->get<std::string>() : found->dump();
-    for (size_t i = 0; i < groups_.size(); ++i)
-      if (groups_[i].id == id) return i;
-    reader.complain("pg_id", "a group of pg_config", found);
+    const auto own = own_.find(id);
+    if (own == own_.end()) reader.complain("pg_id", "a group of pg_config", found);
+    return own->second;
   }
 
   // Files show roots and peers as ranks in the group.
@@ -192,6 +194,7 @@ class DumpParser {
 
   const Reader top_;
   std::vector<Group>& groups_;
+  std::map<std::string, size_t> own_;  // of this rank: index by id
 };
 
 Dump read_dump(const fs::path& path, int rank, std::vector<Group>& groups) {

@@ -1,0 +1,132 @@
+"""Jobs that run: the recorder's dumps through dscctl, and log_summary() in Python."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import tool
+from tool import FINDINGS, approx, merge, texts
+
+DSCRUN = os.environ.get("DSCRUN", str(tool.BUILD / "tools" / "dscrun"))
+VECTORS = pathlib.Path(__file__).resolve().parents[1] / "vectors" / "ds_commslog.jsonl"
+
+LATE_RANK = """
+import time
+from array import array
+import libdsc as dsc
+
+world = dsc.init_distributed()
+x = array("f", bytes(4096))
+for _ in range(5):
+    world.broadcast(x)
+world.set_timeout(0.7)
+world.barrier()
+if world.rank == 2:
+    time.sleep(2)
+try:
+    world.all_reduce(x)
+except dsc.DscError as error:
+    print(type(error).__name__)
+"""
+
+SUMMARY = """
+import io, json, sys, time
+from array import array
+import libdsc as dsc
+
+world = dsc.init_distributed()
+pair = world.split(world.rank // 2, world.rank)
+x, out, parts = array("f", bytes(4096)), array("f", bytes(4096)), array("f", bytes(4 * 4096))
+for _ in range(20):
+    world.all_reduce(x)
+    world.all_gather(parts, x)
+    world.reduce_scatter(out, parts)
+    pair.all_reduce(x)
+    if world.rank == 3:
+        time.sleep(0.01)
+    world.barrier()
+if world.rank < 2:
+    world.send(x, 1) if world.rank == 0 else world.recv(x, 0)
+plain = world.log_summary(file=io.StringIO())
+text = io.StringIO()
+shown = world.log_summary(show_straggler=True, file=text)
+assert plain.rows[0].straggler_total_ms is None
+assert text.getvalue() == (f"{shown}\\n" if world.rank == 0 else "")
+with open(f"{sys.argv[1]}/{world.rank}.json", "w") as file:
+    json.dump([vars(row) for row in shown.rows], file)
+world.barrier()
+"""
+
+
+def dscrun(script, folder, *args, **environment):
+    (folder / "job.py").write_text(script)
+    command = [DSCRUN, "-n", "4", "--", sys.executable, str(folder / "job.py"), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path):
+    dumps = tmp_path / "dumps"
+    result = dscrun(LATE_RANK, tmp_path, DSC_TRACE_DIR=str(dumps))
+    assert result.returncode == 0, result.stderr
+    code, report = merge(dumps)
+    assert (code, report["missing_ranks"], report["unused_files"]) == (FINDINGS, [], [])
+    late = [finding for finding in report["findings"] if finding["kind"] == "LATE"]
+    assert [finding["ranks"] for finding in late] == [[2]]
+    assert late[0]["operation"] == "all_reduce"
+    assert f'rank 2 has not called all_reduce number {late[0]["number"]} of group "world"; it last completed barrier' in late[0]["text"]
+    assert "ranks 0, 1, 3 waited" in late[0]["text"] and "until the time-out" in late[0]["text"]
+    assert "DSC_ERR_TIMEOUT" in texts(report, "FAILED")[0]
+
+
+def test_a_killed_rank_leaves_no_dump(tmp_path):
+    script = LATE_RANK.replace("time.sleep(2)", "import os; os.kill(os.getpid(), 9)")
+    result = dscrun(script.replace("print", "import time; time.sleep(1); print"), tmp_path, DSC_TRACE_DIR=str(tmp_path / "dumps"))
+    assert result.returncode != 0
+    code, report = merge(tmp_path / "dumps")
+    assert (code, report["missing_ranks"]) == (FINDINGS, [2])
+    assert "DSC_ERR_PEER_DEAD" in " ".join(texts(report, "FAILED"))
+
+
+def test_summary_in_python(tmp_path):
+    result = dscrun(SUMMARY, tmp_path, tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    for rank, rows in enumerate(ranks):
+        kinds = {(row["operation"], row["bytes"], row["group_size"]): row for row in rows}
+        for kind in (("all_reduce", 4096, 4), ("all_reduce", 4096, 2), ("all_gather", 4096, 4), ("reduce_scatter", 4096, 4)):
+            assert kinds[kind]["count"] == 20 and kinds[kind]["bus_gbps"] > 0, (rank, kind)
+            assert kinds[kind]["total_ms"] >= kinds[kind]["straggler_total_ms"] >= 0
+        assert (("send", 4096, 4) in kinds) == (rank == 0) and (("recv", 4096, 4) in kinds) == (rank == 1)
+    waited = [next(row for row in rows if row["operation"] == "barrier")["straggler_total_ms"] for rows in ranks]
+    assert min(waited[:3]) > 100 > waited[3]  # 20 times 10 ms for rank 3
+
+
+# ---- arithmetic --------------------------------------------------------------------------------------------------
+
+
+def vectors(function):
+    rows = [json.loads(line) for line in VECTORS.read_text().splitlines()]
+    chosen = [row for row in rows if row.get("fn") == function]
+    assert len(chosen) > 10
+    return chosen
+
+
+def test_vectors():
+    from libdsc import _summary
+
+    for row in vectors("bw"):
+        found = _summary.bandwidth(row["op"], row["size"], row["ms"], row["n"])
+        assert found == (approx(row["algbw_gbps"], 1e-14), approx(row["busbw_gbps"], 1e-14)), row
+    for row in vectors("convert_size"):
+        assert _summary.size_text(row["bytes"]) == row["str"]
+    for row in vectors("trim_mean"):
+        assert _summary.trimmed_mean(row["data"]) == approx(row["mean"], 1e-14)
+    values = [3, 1, 2]
+    assert _summary.trimmed_mean(values) == 2 and values == [3, 1, 2]
+    assert _summary.bandwidth("all_reduce", 8, 0, 2) == (0, 0)
+
+
+if __name__ == "__main__":
+    tool.main(__file__)
