@@ -172,3 +172,19 @@ def training(world_size, iterations, slow_rank=None, seed=1, buckets=4):
             now = dict.fromkeys(now, over + 10_000)
     job.dump_times = {rank: max(now.values()) + 2 * MS for rank in now}
     return job, now
+
+
+def repeated(job, world_size, folder):
+    """Dumps of a greater world in which every pair of ranks does what the job's two ranks do. Returns the number of
+    entries too."""
+    texts = [json.dumps(entries) for entries in (job.entries[0], job.entries[1])]
+    pair = str(list(job.groups).index("pair 0"))
+    for rank in range(world_size):
+        document = job.document(rank % 2) | {"rank": rank, "world_size": world_size, "entries": 0}
+        document["pg_config"]["0"]["ranks"] = str(list(range(world_size)))
+        own = {"name": f"pair {rank // 2}", "desc": "", "ranks": str([rank // 2 * 2, rank // 2 * 2 + 1])}
+        document["pg_config"][pair] = own
+        entries = texts[rank % 2].replace(f'"peer": {1 - rank % 2},', f'"peer": {rank ^ 1},')
+        text = json.dumps(document).replace('"entries": 0', f'"entries": {entries}')
+        file_of(folder, rank).write_text(text, encoding="utf-8")
+    return pathlib.Path(folder), world_size // 2 * sum(map(len, job.entries.values()))

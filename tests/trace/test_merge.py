@@ -139,6 +139,21 @@ def test_queued_but_not_started(tmp_path):
     assert texts(report, "LATE")[0].startswith('rank 2 has called, but not started, all_reduce number 4')
 
 
+def test_too_late(tmp_path):
+    """Rank 2 called the operation when the others had given up, and was told so at once."""
+    job, time = started_job()
+    job.collective(at(time, (0, 1, 3)) | {2: time + 2 * SECOND}, ended=time)
+    for rank, begin, end in ((0, 0, 700), (1, 0, 700), (3, 0, 700), (2, 2000, 2001)):
+        times = Job._times(time + begin * MS, time + begin * MS, None, time + end * MS, "DSC_ERR_TIMEOUT")
+        job.entries[rank][-1] |= times
+        job.called[rank, "world"][1] = 3
+    _, report = merge(job.write(tmp_path))
+    assert texts(report, "LATE") == [
+        'rank 2 has called, but 1.30 s too late, all_reduce number 4 of group "world"; it last completed broadcast '
+        "number 3; no other operation holds it; ranks 0, 1, 3 waited 700 ms until the time-out"
+    ]
+
+
 def test_overwritten_records_are_not_missed(tmp_path):
     """A rank that kept fewer operations than the others is not late."""
     job, time = started_job(10)

@@ -80,6 +80,19 @@ bool has_not_called(const Participant& participant, const Operation& operation) 
                       });
 }
 
+// When the first one gave up waiting; after that nobody can come in time.
+std::optional<TimeNs> first_gave_up(const Operation& operation) {
+  std::optional<TimeNs> first;
+  for (const Participant& participant : operation.participants)
+    if (participant.entry != nullptr && participant.entry->result == kTimeout && participant.entry->completed)
+      first = std::min(first.value_or(*participant.entry->completed), *participant.entry->completed);
+  return first;
+}
+
+bool came_after(const Participant& participant, std::optional<TimeNs> gave_up) {
+  return gave_up && participant.entry != nullptr && participant.entry->created > *gave_up;
+}
+
 bool only_queued(const Participant& participant) {
   return participant.entry != nullptr && !participant.entry->started && participant.entry->unfinished();
 }
@@ -108,16 +121,20 @@ class LateFinder {
 
   // True if somebody waits in vain in this operation.
   bool examine(const Operation& operation) {
+    const std::optional<TimeNs> gave_up = first_gave_up(operation);
     std::vector<Waiter> waiters;
-    for (const Participant& participant : operation.participants)
-      if (const auto waiter = as_waiter(participant)) waiters.push_back(*waiter);
+    for (const Participant& participant : operation.participants) {
+      const auto waiter = as_waiter(participant);
+      if (waiter && !came_after(participant, gave_up)) waiters.push_back(*waiter);
+    }
     if (waiters.empty()) return false;
     std::map<std::string, std::vector<int>> late;  // ranks by what is said of them
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
       if (participant.dump == nullptr) {
         if (is_late(waiters, std::nullopt)) without_dump.push_back(participant.rank);
-      } else if (has_not_called(participant, operation) || only_queued(participant)) {
+      } else if (has_not_called(participant, operation) || only_queued(participant) ||
+                 came_after(participant, gave_up)) {
         if (!is_late(waiters, participant.dump->time)) continue;
         late[story(participant, operation, span_of(waiters))].push_back(participant.rank);
         for (const Waiter& waiter : waiters) waits_.push_back({waiter.rank, participant.rank, &operation});
@@ -140,8 +157,7 @@ class LateFinder {
   // What a late rank has done instead; the same words for ranks in the same state.
   std::string story(const Participant& participant, const Operation& operation, const Span& span) const {
     const Dump& dump = *participant.dump;
-    std::string text = participant.entry != nullptr ? "called, but not started, " : "not called ";
-    text += title_for(participant, operation);
+    std::string text = verb(participant, span) + title_for(participant, operation);
     if (!operation.is_message) text += last_completed(dump, operation.group);
     const Entry* other = meanwhile(dump, participant.entry, span);
     if (other == nullptr) return text + "; no other operation holds it";
@@ -149,6 +165,12 @@ class LateFinder {
     const bool inside = other->unfinished();
     return text + (inside ? "; it is in " : "; it was in ") + title(trace_, *other) +
            (inside ? " since " : " for ") + duration;
+  }
+
+  static std::string verb(const Participant& participant, const Span& span) {
+    if (participant.entry == nullptr) return "not called ";
+    if (participant.entry->unfinished()) return "called, but not started, ";
+    return "called, but " + duration_text(participant.entry->created - span.end) + " too late, ";
   }
 
   std::string title_for(const Participant& participant, const Operation& operation) const {
