@@ -23,6 +23,13 @@ bool WorkSet::done() const noexcept {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
 }
 
+// Each one's, which may drive it.
+bool WorkSet::test() {
+  bool all = true;
+  for (const auto& work : works_) all = work->test() && all;
+  return all;
+}
+
 // All of them, also after a failure: nobody may touch the buffers when this returns.
 bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});

@@ -28,6 +28,7 @@ class WorkSet final : public Work {
   explicit WorkSet(std::vector<std::shared_ptr<Work>> works) : works_(std::move(works)) {}
 
   bool done() const noexcept override;
+  bool test() override;
   bool wait(Deadline deadline) override;
   // The first one's that failed, in the order of the calls.
   Failure failure() const override;
