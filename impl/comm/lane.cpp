@@ -150,9 +150,7 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
   Bystanders others(comm_.self_driven(), *this);
   Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
-    if (progress == Progress::kMoved) {
-      backoff.reset();
-    } else if (others.drive()) {
+    if (progress == Progress::kMoved || others.drive()) {
       backoff.reset();
     } else if (backoff.pause(
                    [&] { return (progress = step(operation)) != Progress::kPending || others.drive(); })) {

@@ -36,13 +36,15 @@ class NonFiniteLedger {
   void set_check(NonFiniteCheck check) noexcept { check_.store(check, std::memory_order_relaxed); }
 
   void add(OpKind kind, uint64_t sequence, const NonFinite& found) noexcept {
+    std::string name;
+    call_out([&] { name = op_kind_name(kind); });  // without memory it stays empty
     MutexLock lock(mutex_);
     totals_.elements += found.count;
     if (totals_.operations++ > 0) return;
     totals_.sequence = sequence;
     totals_.index = found.index;
     totals_.rank = found.source;
-    call_out([&] { totals_.operation = op_kind_name(kind); });  // without memory it stays empty
+    totals_.operation = std::move(name);
   }
 
   // With `clear`, counting starts anew.

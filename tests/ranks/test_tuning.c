@@ -25,8 +25,9 @@ static const char* const extremes[] = {
     "streaming_bytes=4611686018427387904",
     "message_chunk_bytes=4096",
     "message_chunk_bytes=1048576",
-    "direct_bytes=0,stage_bytes=4096,stage_chunk_bytes=4096,zero_copy_min_bytes=0,zero_copy_chunk_bytes=4096,"
-    "streaming_bytes=0,message_chunk_bytes=4096",
+    ("direct_bytes=0,stage_bytes=4096,stage_chunk_bytes=4096,zero_copy_min_bytes=0,zero_copy_chunk_bytes="
+     "4096,"
+     "streaming_bytes=0,message_chunk_bytes=4096"),
 };
 
 static void set_tuning(const char* text) { setenv("DSC_TUNING", text, 1); }

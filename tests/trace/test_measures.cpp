@@ -45,7 +45,8 @@ void test_bandwidth(void**) {
 }
 
 void test_bandwidth_of_our_names(void**) {
-  assert_true(bandwidth("all_to_all", 1000, 1, 4).bus_gbps == bandwidth("all_to_all_single", 1000, 1, 4).bus_gbps);
+  assert_true(bandwidth("all_to_all", 1000, 1, 4).bus_gbps ==
+              bandwidth("all_to_all_single", 1000, 1, 4).bus_gbps);
   assert_true(bandwidth("all_gather_v", 1000, 1, 4).bus_gbps == bandwidth("all_gather", 1000, 1, 4).bus_gbps);
   assert_true(bandwidth("all_reduce", 1000, 0, 4).bus_gbps == 0);
 }

@@ -33,9 +33,9 @@ static void name(void) {
 }
 
 static void env(void) {
-  static const char* const variables[] = {"RANK",        "WORLD_SIZE",  "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                          "MASTER_ADDR", "MASTER_PORT", "DSC_SOURCE", "DSC_REPORT",
-                                          "DSC_TUNING",  "DSC_PROGRESS_THREAD"};
+  static const char* const variables[] = {
+      "RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+      "MASTER_PORT", "DSC_SOURCE", "DSC_REPORT", "DSC_TUNING",       "DSC_PROGRESS_THREAD"};
   char value[8192] = "before";
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_env(bad, "RANK", value, sizeof value));
   WALK_INVALID(dsc_comm_env(walk_world.world, NULL, value, sizeof value));

@@ -38,12 +38,18 @@ class Calls:
     _rank: int
     _size: int
     _name: str
+    _progress_thread: bool
     _group: Optional[OperationGroup] = None  # that is open
 
     @property
     def name(self) -> str:
         """The name that stands in errors; "world" for the world."""
         return self._name
+
+    @property
+    def progress_thread(self) -> bool:
+        """Whether a thread of the library drives operations that nobody waits for."""
+        return self._progress_thread
 
     def abort(self) -> None:
         """Revokes the communicator on all ranks: pending and later operations raise RevokedError."""

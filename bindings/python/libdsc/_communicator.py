@@ -347,11 +347,6 @@ class Communicator(Collectives):
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
         check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
 
-    @property
-    def progress_thread(self) -> bool:
-        """Whether a thread of the library drives operations that nobody waits for."""
-        return self._progress_thread
-
     def progress(self, timeout: float = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
 

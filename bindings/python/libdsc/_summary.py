@@ -115,7 +115,8 @@ class Summary:
 
 
 def _cells(row: SummaryRow) -> tuple[str, ...]:
-    cells = (row.operation, size_text(row.bytes), row.group, str(row.group_size), str(row.count), f"{row.total_ms:.3f}")
+    cells: tuple[str, ...] = (row.operation, size_text(row.bytes), row.group, str(row.group_size))
+    cells += (str(row.count), f"{row.total_ms:.3f}")
     cells += (f"{row.average_ms:.4f}", f"{row.algorithm_gbps:.2f}", f"{row.bus_gbps:.2f}")
     if row.straggler_total_ms is not None:
         cells += (f"{row.straggler_total_ms:.3f}", f"{row.straggler_average_ms:.4f}")
