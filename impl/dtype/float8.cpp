@@ -2,6 +2,9 @@
 #include "dsc/types.h"
 #include "dtype/kernels.hpp"
 
+// 8-bit floats are rare on hosts, and the table of conversions is slow to compile: one instruction set will
+// do.
+#define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dtype/float8.cpp"
 #include "hwy/foreach_target.h"
