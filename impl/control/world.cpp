@@ -65,7 +65,7 @@ std::shared_ptr<World> World::join(const WorldSettings& settings) {
   world->count_all_processors();
   world->watch();
   if (!world->trace_.folder.empty()) TraceDesk::get().enroll(world);
-  world->enrolled_ = !world->trace_.folder.empty();
+  world->enrolled_.store(!world->trace_.folder.empty());
   return world;
 }
 
@@ -278,7 +278,7 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
       capture([&] { look_at(*peer, now, after_gap); },
               [](dsc_result_t, const char*) {});  // the next beat again
   // Of a failure elsewhere nobody hears here who makes no call.
-  if (enrolled_)
+  if (enrolled_.load())
     for (const auto& group : groups()) group->look_at_failure();
 }
 

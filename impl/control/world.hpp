@@ -115,7 +115,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
-  bool enrolled_ = false;
+  std::atomic<bool> enrolled_{false};  // the monitor looks at it already when it is set
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
