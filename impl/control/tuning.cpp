@@ -24,7 +24,7 @@ struct Row {
   Tuning tuning;
 };
 
-// As measured by `dscctl bench --tune`; the first row that fits counts. Stages of all members together stay
+// The first row that fits counts. Chosen on one machine of two cores. Stages of all members together stay
 // in the last-level cache; with two members a second meeting costs more than reducing everything twice.
 constexpr size_t kCache = 0;  // stands for the size of the last-level cache
 constexpr std::array kRows = {
