@@ -251,9 +251,12 @@ void HostComm::leave() noexcept {
       while (lane->drive()) {
       }
   }
-  MutexLock lock(channels_mutex_);
-  for (const auto& known : channels_)
-    if (const auto channel = known.lock()) channel->leave();
+  {
+    MutexLock lock(channels_mutex_);
+    for (const auto& known : channels_)
+      if (const auto channel = known.lock()) channel->leave();
+  }
+  ProgressEngine::get().release_idle();
 }
 
 // The name is free for the next world as soon as the first rank leaves this one.

@@ -49,8 +49,24 @@ void ProgressEngine::wake() noexcept {
   Process::get().bell().ring();  // drivers sleep there, beside the lanes that they have
 }
 
+BusyLane ProgressEngine::take_idle() noexcept {
+  MutexLock lock(mutex_);
+  const auto found =
+      std::find_if(lanes_.begin(), lanes_.end(), [](const BusyLane& e) { return !e.lane->busy(); });
+  if (found == lanes_.end()) return {};
+  BusyLane idle = std::move(*found);
+  lanes_.erase(found);
+  return idle;
+}
+
+void ProgressEngine::release_idle() noexcept {
+  bool any = false;
+  while (take_idle().comm) any = true;  // released outside the lock: a world may end with it
+  if (any) wake();                      // a driver may have it in its own list
+}
+
 std::vector<BusyLane> ProgressEngine::list(const LaneScope& scope, uint64_t& changes) {
-  std::vector<BusyLane> idle;  // released outside the lock: a world may end with the last of them
+  std::vector<BusyLane> idle;  // released outside the lock, too
   std::vector<BusyLane> chosen;
   MutexLock lock(mutex_);
   changes = changes_.load(std::memory_order_relaxed);

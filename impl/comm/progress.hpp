@@ -34,6 +34,9 @@ class ProgressEngine {
   // A lane that was left to a waiting thread may need another driver. Any thread.
   void wake() noexcept;
 
+  // Lets go of lanes that have nothing left to do: what was destroyed is then given back at once. Any thread.
+  void release_idle() noexcept;
+
   // Changes with the answer of list().
   uint64_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
   // The lanes in scope that have operations.
@@ -44,6 +47,7 @@ class ProgressEngine {
 
  private:
   void start_thread_once();
+  BusyLane take_idle() noexcept;
   void run();
   void await_news(uint64_t seen);
 

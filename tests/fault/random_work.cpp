@@ -1,5 +1,6 @@
 #include "random_work.hpp"
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -14,6 +15,7 @@ namespace {
 // The value of an element grows by this from one element to the next, so that a shift by any place shows.
 constexpr uint32_t kStride = 0xC2B2AE35u;
 constexpr size_t kMostTyped = 512;  // elements
+constexpr size_t kMostRanks = 8;
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
   if (started != DSC_OK) return started;
@@ -39,10 +41,62 @@ void RandomWork::release() {
   dsc_comm_destroy(reverse_);
 }
 
-uint32_t* RandomWork::place(std::vector<uint32_t>& plain, void* shared, bool use_shared) {
+uint32_t* RandomWork::memory(std::vector<uint32_t>& plain, void* shared, bool use_shared) {
   if (use_shared) return static_cast<uint32_t*>(shared);
   if (plain.empty()) plain.resize(most_bytes_ / sizeof(uint32_t));
   return plain.data();
+}
+
+bool RandomWork::divides() const {
+  return kind_ == Kind::kReduceScatter || kind_ == Kind::kReduceScatterV || kind_ == Kind::kScatter ||
+         kind_ == Kind::kAllToAll || kind_ == Kind::kAllToAllV;
+}
+
+bool RandomWork::collects() const {
+  return kind_ == Kind::kGather || kind_ == Kind::kAllGather || kind_ == Kind::kAllGatherV ||
+         kind_ == Kind::kAllToAll || kind_ == Kind::kAllToAllV;
+}
+
+bool RandomWork::comes(int from) const {
+  switch (kind_) {
+    case Kind::kReduce:
+    case Kind::kGather:
+      return me_ == root_;
+    case Kind::kBroadcast:
+    case Kind::kScatter:
+      return from == root_;
+    case Kind::kRing:
+      return from == (me_ + rank_.size - 1) % rank_.size;
+    case Kind::kBarrier:
+      return false;
+    default:
+      return true;
+  }
+}
+
+size_t RandomWork::length(int from, int to) const {
+  switch (kind_) {
+    case Kind::kAllGatherV:
+      return count_ * ((number_ + static_cast<uint32_t>(from)) % 4) / 3;
+    case Kind::kReduceScatterV:
+      return count_ * ((number_ + static_cast<uint32_t>(to)) % 4) / 3;
+    case Kind::kAllToAllV:
+      return count_ * ((number_ + static_cast<uint32_t>(from * 2 + to * 3)) % 4) / 3;
+    default:
+      return count_;
+  }
+}
+
+size_t RandomWork::sent_before(int from, int to) const {
+  size_t before = 0;
+  for (int rank = 0; rank < to && divides(); ++rank) before += length(from, rank);
+  return before;
+}
+
+size_t RandomWork::received_before(int from, int to) const {
+  size_t before = 0;
+  for (int rank = 0; rank < from && collects(); ++rank) before += length(rank, to);
+  return before;
 }
 
 uint32_t RandomWork::element(int rank, size_t index) const {
@@ -50,10 +104,10 @@ uint32_t RandomWork::element(int rank, size_t index) const {
          static_cast<uint32_t>(index) * kStride;
 }
 
-void RandomWork::fill(uint32_t* target, size_t count, int parts) {
+void RandomWork::fill() {
   const uint32_t first = element(me_, 0);
-  const size_t all = count * static_cast<size_t>(parts);
-  for (size_t i = 0; i < all; ++i) target[i] = first + static_cast<uint32_t>(i) * kStride;
+  const size_t count = divides() ? sent_before(me_, rank_.size) : length(me_, me_);
+  for (size_t i = 0; i < count; ++i) send_[i] = first + static_cast<uint32_t>(i) * kStride;
 }
 
 dsc_result_t RandomWork::step() {
@@ -61,26 +115,26 @@ dsc_result_t RandomWork::step() {
   reversed_ = pick(4) == 0;
   me_ = reversed_ ? rank_.size - 1 - rank_.rank : rank_.rank;
   async_ = pick(3) == 0;
-  return pick(4) == 0 ? step_typed()
-                      : step_patterns(static_cast<Kind>(pick(static_cast<uint64_t>(Kind::kCount))));
+  return pick(4) == 0 ? step_typed() : step_patterns();
 }
 
-dsc_result_t RandomWork::step_patterns(Kind kind) {
+dsc_result_t RandomWork::step_patterns() {
+  kind_ = static_cast<Kind>(pick(static_cast<uint64_t>(Kind::kCount)));
+  if (kind_ == Kind::kRing && rank_.size == 1) kind_ = Kind::kBarrier;
   root_ = pick(static_cast<uint64_t>(rank_.size));
   // As many small as large ones, and nothing at all now and then.
   const int magnitude = pick(static_cast<uint64_t>(std::bit_width(most_bytes_ / sizeof(uint32_t))));
   count_ = magnitude == 0 ? 0 : (size_t{1} << magnitude) - random_() % (size_t{1} << (magnitude - 1));
-  const bool parted = kind == Kind::kAllGather || kind == Kind::kReduceScatter;
-  if (parted) count_ /= static_cast<size_t>(rank_.size);
+  if (divides() || collects()) count_ /= static_cast<size_t>(rank_.size);
   // One operation in four mixes shared and plain memory of different ranks.
   const int sharing = pick(4);
   const bool shared = sharing == 3 ? (number_ + static_cast<uint32_t>(me_)) % 2 == 0 : sharing != 0;
-  send_ = place(plain_send_, shared_send_, shared);
-  recv_ = kind != Kind::kAllReduce || pick(2) == 0 ? place(plain_recv_, shared_recv_, shared) : send_;
-  fill(send_, count_, kind == Kind::kReduceScatter ? rank_.size : 1);
+  send_ = memory(plain_send_, shared_send_, shared);
+  recv_ = kind_ != Kind::kAllReduce || pick(2) == 0 ? memory(plain_recv_, shared_recv_, shared) : send_;
+  fill();
   began_us_ = now_us();
-  const dsc_result_t result = run(kind);
-  if (result == DSC_OK) check(kind);
+  const dsc_result_t result = run();
+  if (result == DSC_OK) check();
   return result;
 }
 
@@ -111,29 +165,53 @@ dsc_result_t RandomWork::step_typed() {
   return result;
 }
 
-dsc_result_t RandomWork::run(Kind kind) {
+dsc_result_t RandomWork::run() {
+  if (kind_ == Kind::kRing) return run_ring();
   dsc_work_t* work = nullptr;
-  dsc_work_t** handle = async_ ? &work : nullptr;
-  dsc_result_t result = DSC_OK;
-  switch (kind) {
-    case Kind::kAllReduce:
-      result = dsc_all_reduce(comm(), send_, recv_, count_, DSC_DTYPE_U32, DSC_OP_SUM, nullptr, handle);
-      break;
-    case Kind::kBroadcast:
-      result = dsc_broadcast(comm(), send_, recv_, count_, DSC_DTYPE_U32, root_, nullptr, handle);
-      break;
-    case Kind::kAllGather:
-      result = dsc_all_gather(comm(), send_, recv_, count_, DSC_DTYPE_U32, nullptr, handle);
-      break;
-    case Kind::kReduceScatter:
-      result = dsc_reduce_scatter(comm(), send_, recv_, count_, DSC_DTYPE_U32, DSC_OP_SUM, nullptr, handle);
-      break;
-    case Kind::kRing:
-      return run_ring();
-    default:
-      result = dsc_barrier(comm(), nullptr, handle);
-  }
+  const dsc_result_t result = start(async_ ? &work : nullptr);
   return async_ ? wait_for(result, work) : result;
+}
+
+dsc_result_t RandomWork::start(dsc_work_t** work) {
+  constexpr dsc_dtype_t kType = DSC_DTYPE_U32;
+  constexpr dsc_op_t kSum = DSC_OP_SUM;
+  switch (kind_) {
+    case Kind::kAllReduce:
+      return dsc_all_reduce(comm(), send_, recv_, count_, kType, kSum, nullptr, work);
+    case Kind::kReduce:
+      return dsc_reduce(comm(), send_, recv_, count_, kType, kSum, root_, nullptr, work);
+    case Kind::kReduceScatter:
+      return dsc_reduce_scatter(comm(), send_, recv_, count_, kType, kSum, nullptr, work);
+    case Kind::kBroadcast:
+      return dsc_broadcast(comm(), send_, recv_, count_, kType, root_, nullptr, work);
+    case Kind::kGather:
+      return dsc_gather(comm(), send_, recv_, count_, kType, root_, nullptr, work);
+    case Kind::kAllGather:
+      return dsc_all_gather(comm(), send_, recv_, count_, kType, nullptr, work);
+    case Kind::kScatter:
+      return dsc_scatter(comm(), send_, recv_, count_, kType, root_, nullptr, work);
+    case Kind::kAllToAll:
+      return dsc_all_to_all(comm(), send_, recv_, count_, kType, nullptr, work);
+    case Kind::kBarrier:
+      return dsc_barrier(comm(), nullptr, work);
+    default:
+      return start_with_lengths(work);
+  }
+}
+
+dsc_result_t RandomWork::start_with_lengths(dsc_work_t** work) {
+  constexpr dsc_dtype_t kType = DSC_DTYPE_U32;
+  std::array<size_t, kMostRanks> sent{};
+  std::array<size_t, kMostRanks> received{};
+  for (int rank = 0; rank < rank_.size; ++rank) {
+    sent[static_cast<size_t>(rank)] = length(me_, rank);
+    received[static_cast<size_t>(rank)] = length(rank, me_);
+  }
+  if (kind_ == Kind::kReduceScatterV)
+    return dsc_reduce_scatter_v(comm(), send_, recv_, sent.data(), kType, DSC_OP_SUM, nullptr, work);
+  if (kind_ == Kind::kAllGatherV)
+    return dsc_all_gather_v(comm(), send_, recv_, received.data(), kType, nullptr, work);
+  return dsc_all_to_all_v(comm(), send_, sent.data(), recv_, received.data(), kType, nullptr, work);
 }
 
 // To the next rank and from the one before, both at once.
@@ -152,54 +230,28 @@ dsc_result_t RandomWork::run_ring() {
   return received == DSC_OK || received == DSC_ERR_REVOKED ? sent : received;
 }
 
-bool RandomWork::expect(const uint32_t* found, size_t count, uint32_t first, const char* what) {
+bool RandomWork::expect(const uint32_t* found, size_t count, uint32_t first, uint32_t stride) {
   uint32_t difference = 0;
-  for (size_t i = 0; i < count; ++i) difference |= found[i] ^ (first + static_cast<uint32_t>(i) * kStride);
+  for (size_t i = 0; i < count; ++i) difference |= found[i] ^ (first + static_cast<uint32_t>(i) * stride);
   if (difference == 0) return true;
   size_t i = 0;
-  while (found[i] == first + static_cast<uint32_t>(i) * kStride) ++i;
-  wrong_ = format("operation %u, %s of %zu elements: element %zu is %08x, expected %08x", number_, what,
-                  count, i, found[i], first + static_cast<uint32_t>(i) * kStride);
+  while (found[i] == first + static_cast<uint32_t>(i) * stride) ++i;
+  wrong_ = format("operation %u, kind %d, count %zu: element %td of the output is %08x, expected %08x",
+                  number_, static_cast<int>(kind_), count_, found + i - recv_, found[i],
+                  first + static_cast<uint32_t>(i) * stride);
   return false;
 }
 
-void RandomWork::check(Kind kind) {
-  const int size = rank_.size;
-  const uint32_t parts = static_cast<uint32_t>(size);
+void RandomWork::check() {
   uint32_t sum = 0;
-  for (int rank = 0; rank < size; ++rank) sum += element(rank, 0);
-  switch (kind) {
-    case Kind::kAllReduce: {
-      uint32_t difference = 0;
-      for (size_t i = 0; i < count_; ++i)
-        difference |= recv_[i] ^ (sum + parts * static_cast<uint32_t>(i) * kStride);
-      if (difference != 0)
-        wrong_ = format("operation %u: all_reduce of %zu elements is wrong", number_, count_);
-      return;
-    }
-    case Kind::kReduceScatter: {
-      const size_t first = static_cast<size_t>(me_) * count_;
-      uint32_t difference = 0;
-      for (size_t i = 0; i < count_; ++i)
-        difference |= recv_[i] ^ (sum + parts * static_cast<uint32_t>(first + i) * kStride);
-      if (difference != 0)
-        wrong_ = format("operation %u: reduce_scatter of %zu elements is wrong", number_, count_);
-      return;
-    }
-    case Kind::kBroadcast:
-      expect(recv_, count_, element(root_, 0), "broadcast");
-      return;
-    case Kind::kAllGather:
-      for (int rank = 0; rank < size; ++rank)
-        if (!expect(recv_ + static_cast<size_t>(rank) * count_, count_, element(rank, 0), "all_gather"))
-          return;
-      return;
-    case Kind::kRing:
-      expect(recv_, count_, element((me_ + size - 1) % size, 0), "message");
-      return;
-    default:
-      return;
+  for (int rank = 0; rank < rank_.size; ++rank) {
+    if (!comes(rank)) continue;
+    const uint32_t first = element(rank, sent_before(rank, me_));
+    sum += first;
+    if (!reduces() && !expect(recv_ + received_before(rank, me_), length(rank, me_), first, kStride)) return;
   }
+  if (reduces() && comes(me_))
+    expect(recv_, length(me_, me_), sum, static_cast<uint32_t>(rank_.size) * kStride);
 }
 
 }  // namespace fault

@@ -32,19 +32,46 @@ class RandomWork {
   int64_t began_us() const { return began_us_; }
 
  private:
-  enum class Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier, kRing, kCount };
+  enum class Kind {
+    kAllReduce,
+    kReduce,
+    kReduceScatter,
+    kReduceScatterV,
+    kBroadcast,
+    kGather,
+    kAllGather,
+    kAllGatherV,
+    kScatter,
+    kAllToAll,
+    kAllToAllV,
+    kRing,
+    kBarrier,
+    kCount
+  };
 
   // A small reduction of any type, or a larger operation on 32-bit patterns.
   dsc_result_t step_typed();
-  dsc_result_t step_patterns(Kind kind);
-  dsc_result_t run(Kind kind);
-  int pick(uint64_t choices) { return static_cast<int>(random_() % choices); }
+  dsc_result_t step_patterns();
+  dsc_result_t run();
+  dsc_result_t start(dsc_work_t** work);
+  dsc_result_t start_with_lengths(dsc_work_t** work);
   dsc_result_t run_ring();
-  void check(Kind kind);
-  uint32_t* place(std::vector<uint32_t>& plain, void* shared, bool use_shared);
-  void fill(uint32_t* target, size_t count, int parts);
+  int pick(uint64_t choices) { return static_cast<int>(random_() % choices); }
+  uint32_t* memory(std::vector<uint32_t>& plain, void* shared, bool use_shared);
+
+  bool reduces() const { return kind_ <= Kind::kReduceScatterV; }
+  bool divides() const;   // a sender's elements go to different ranks
+  bool collects() const;  // a receiver's come from different ranks
+  bool comes(int from) const;
+  // Elements that go from one rank to another, and before those in the buffers of both.
+  size_t length(int from, int to) const;
+  size_t sent_before(int from, int to) const;
+  size_t received_before(int from, int to) const;
+
+  void fill();
+  void check();
   uint32_t element(int rank, size_t index) const;
-  bool expect(const uint32_t* found, size_t count, uint32_t first, const char* what);
+  bool expect(const uint32_t* found, size_t count, uint32_t first, uint32_t stride);
 
   Rank& rank_;
   std::mt19937_64 random_;
@@ -57,6 +84,7 @@ class RandomWork {
 
   // The operation that runs.
   uint32_t number_ = 0;
+  Kind kind_ = Kind::kBarrier;
   bool reversed_ = false;
   int me_ = 0;
   int root_ = 0;
