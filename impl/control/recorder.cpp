@@ -59,6 +59,29 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
   return nullptr;
 }
 
+const char* algorithm_rule(Algorithm algorithm) noexcept {
+  switch (algorithm) {
+    case Algorithm::kNone:
+      return nullptr;
+    case Algorithm::kLocal:
+      return "one rank alone: its input is its result";
+    case Algorithm::kDirect:
+      return "nothing is reduced, or at most direct_bytes of all ranks together: everybody reads what it "
+             "needs "
+             "out of the stages, stage_bytes at a time";
+    case Algorithm::kClaimed:
+      return "more than direct_bytes of all ranks together: whoever runs takes the next chunk of at most "
+             "stage_chunk_bytes, reduces it out of the stages, and all copy the result, stage_bytes at a "
+             "time";
+    case Algorithm::kStaged:
+      return "a message that is not zero_copy: through a channel, message_chunk_bytes at a time";
+    case Algorithm::kZeroCopy:
+      return "all buffers lie in the same memory of dsc_mem_alloc(), and a rank's data is at least "
+             "zero_copy_min_bytes: straight between the buffers, at most zero_copy_chunk_bytes at a time";
+  }
+  return nullptr;
+}
+
 Recorder::Recorder(size_t capacity)
     : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<Entry[]>(capacity) : nullptr) {
   static_assert(sizeof(Entry) == 128);

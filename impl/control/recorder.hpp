@@ -2,6 +2,7 @@
 // lanes write at once, each its own entry, while any thread reads: without locks, and without allocating.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,12 @@ namespace dsc {
 // How the data of an operation moved.
 enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kClaimed, kStaged, kZeroCopy };
 
+inline constexpr std::array kAlgorithms = {Algorithm::kLocal, Algorithm::kDirect, Algorithm::kClaimed,
+                                           Algorithm::kStaged, Algorithm::kZeroCopy};
+
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was nothing to move, or not yet
+// When it is chosen, and how it moves data; settings of DSC_TUNING by their names. Null as above.
+const char* algorithm_rule(Algorithm algorithm) noexcept;
 
 // What is known of an operation when it is called.
 struct RecordedCall {

@@ -110,6 +110,15 @@ void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& g
   json.end_object();
 }
 
+// What the names of the entries mean.
+void write_algorithms(JsonWriter& json) {
+  json.key("algorithms");
+  json.begin_object();
+  for (const Algorithm algorithm : kAlgorithms)
+    field(json, algorithm_name(algorithm), std::string(algorithm_rule(algorithm)));
+  json.end_object();
+}
+
 // One tensor's sizes and types; none where this rank has no such buffer.
 void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, size_t bytes, OpKind never) {
   const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
@@ -217,6 +226,7 @@ std::string trace_text(const World& world, const std::vector<std::shared_ptr<Gro
   field(json, "monotonic_ns", clock.monotonic_ns);
   json.end_object();
   write_groups(json, groups);
+  write_algorithms(json);
   json.key("entries");
   json.begin_array();
   for (size_t i = 0; i < entries.size(); ++i) write_entry(json, entries[i], i, clock);

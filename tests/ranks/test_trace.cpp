@@ -253,6 +253,8 @@ int internal_body(rank_t* self) {
   const char* const staged = self->size == 1 ? "local" : self->size == 2 ? "direct" : "claimed";
   CHECK(self, entries[6].at("algorithm") == shared);
   CHECK(self, entries[7].at("algorithm") == staged);
+  const Json algorithms = trace_of(group).at("algorithms");
+  for (const char* name : {shared, staged}) CHECK(self, !algorithms.at(name).get<std::string>().empty());
   CHECK_OK(self, dsc_mem_free(memory));
   CHECK_OK(self, dsc_comm_destroy(group));
   CHECK(self, entries_of(trace_of(self->world), "inner").empty());  // what is destroyed has no record

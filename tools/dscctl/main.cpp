@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "dsc/version.h"
+#include "dscctl/bench/command.hpp"
 #include "dscctl/info.hpp"
 #include "dscctl/suggest.hpp"
 #include "dscctl/trace/command.hpp"
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   CLI::App* info =
       app.add_subcommand("info", "Version, features, libraries found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");
+  const dscctl::bench::Command bench(app);
   const dscctl::trace::Command trace(app);
   try {
     app.parse(argc, argv);
@@ -26,6 +28,7 @@ int main(int argc, char** argv) {
     std::cerr << "dscctl: " << dscctl::explain(app, error) << "\nTry 'dscctl --help'.\n";
     return 2;
   }
+  if (bench.chosen()) return bench.run();
   if (trace.chosen()) return trace.run();
   const dscctl::Json facts = dscctl::collect_info();
   std::cout << (as_json ? facts.dump(2) + "\n" : dscctl::format_info(facts)) << std::flush;

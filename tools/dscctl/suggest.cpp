@@ -33,20 +33,21 @@ std::vector<std::string> known_words(const CLI::App& app) {
 
 }  // namespace
 
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
+    return distance(word, a) < distance(word, b);
+  });
+  if (nearest == known.end() || distance(word, *nearest) * 2 >= word.size()) return "";
+  return "; did you mean '" + *nearest + "'?";
+}
+
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   const std::vector<std::string> left = app.remaining(true);
   if (left.empty()) return error.what();
   const std::string& word = left.front();
-  const std::vector<std::string> known = known_words(*command);
-  const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return distance(word, a) < distance(word, b);
-  });
-  std::string text = "there is no '" + word + "'";
-  if (nearest != known.end() && distance(word, *nearest) * 2 < word.size())
-    text += "; did you mean '" + *nearest + "'?";
-  return text;
+  return "there is no '" + word + "'" + did_you_mean(word, known_words(*command));
 }
 
 }  // namespace dscctl

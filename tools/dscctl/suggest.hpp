@@ -3,8 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace dscctl {
+
+// "; did you mean 'merge'?", or nothing when no known word is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
 // "there is no 'marge'; did you mean 'merge'?", or the parser's own words when no unknown word was left over.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);

@@ -1,0 +1,108 @@
+"""dscctl bench: every operation runs, the way data moves is told with its reason, and wrong usage says what is expected."""
+
+import functools
+import json
+import os
+import re
+import resource
+import subprocess
+
+import launch
+import pytest
+
+OPERATIONS = "all_reduce broadcast all_gather reduce_scatter all_to_all reduce gather scatter send_recv barrier".split()
+QUICK = ("--budget-ms", "1")
+
+
+def bench(*args, limit=None, **environment):
+    return subprocess.run(
+        [launch.DSCCTL, "bench", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        preexec_fn=limit,
+    )
+
+
+def measured(*args, **environment):
+    result = bench(*args, *QUICK, "--json", **environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def algorithms(report):
+    return {(row["ranks"], row["bytes"], row["engine"]): row["algorithm"] for row in report["rows"]}
+
+
+@pytest.mark.parametrize("op", OPERATIONS)
+def test_every_operation_says_how_it_moved_data(op):
+    report = measured(op, "--ranks", "2,4", "--sizes", "4,64KiB")
+    assert len(report["rows"]) == (2 if op == "barrier" else 8)
+    assert report["processors"] == len(os.sched_getaffinity(0))
+    for row in report["rows"]:
+        assert row["op"] == op and row["median_us"] > 0
+        assert row["algorithm"] in (report["algorithms"] if op != "barrier" else [None])
+
+
+def test_reasons_name_settings_that_exist():
+    report = measured("all_reduce", "--sizes", "4")
+    known = set(report["tuning"]["2"])
+    assert len(report["algorithms"]) >= 5
+    for rule in report["algorithms"].values():
+        assert set(re.findall(r"\w+_bytes\b", rule)) <= known
+
+
+def test_the_choice_follows_the_settings():
+    sizes = ("all_reduce", "--ranks", "4", "--sizes", "4KiB,1MiB")
+    small, large, shared = (4, 4096, "libdsc"), (4, 1 << 20, "libdsc"), (4, 1 << 20, "libdsc_zero_copy")
+    chosen = algorithms(measured(*sizes, DSC_TUNING="direct_bytes=4611686018427387904"))
+    assert (chosen[small], chosen[large], chosen[shared]) == ("direct", "direct", "zero_copy")
+    chosen = algorithms(measured(*sizes, DSC_TUNING="direct_bytes=0,zero_copy_min_bytes=4611686018427387904"))
+    assert chosen[small] == chosen[large] == chosen[shared] != "direct"
+
+
+def test_text_tells_the_rule_with_its_size():
+    result = bench("all_reduce", "-v", "--ranks", "4", "--sizes", "4KiB", *QUICK, DSC_TUNING="direct_bytes=65536")
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("all_reduce, f32, 4 ranks on ") and lines[1].split()[-1] == "algorithm"
+    assert [line.split()[:3] + line.split()[-1:] for line in lines[2:4]] == [
+        ["4", "KiB", "plain", "direct"],
+        ["4", "KiB", "shared", "direct"],
+    ]
+    assert "at most direct_bytes (64 KiB) of all ranks together" in " ".join(result.stdout.split())
+    assert re.fullmatch(r"DSC_TUNING=direct_bytes=65536,(\w+=\d+,)+\w+=\d+", lines[-1])
+
+
+def test_wrong_usage():
+    for args, words in (
+        ((), "expected an operation: all_reduce, "),
+        (("all_redce",), "there is no operation 'all_redce'; did you mean 'all_reduce'?"),
+        (("all_reduce", "--ranks", "65"), "--ranks: expected numbers from 1 to 64 such as 2,4, got '65'"),
+        (("all_reduce", "--ranks", "2,x"), "got 'x'"),
+        (("all_reduce", "--sizes", "3"), "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '3'"),
+        (("all_reduce", "--size", "4"), "there is no '--size'; did you mean '--sizes'?"),
+        (("send_recv", "--ranks", "2,3"), "send_recv needs pairs: --ranks takes even numbers, got 3"),
+    ):
+        result = bench(*args)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.startswith("dscctl: ") and words in result.stderr
+
+
+def test_settings_that_the_library_refuses():
+    result = bench("all_reduce", DSC_TUNING="speed=1")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "DSC_TUNING: 'speed=1' has no known key" in result.stderr and result.stderr.count("DSC_ERR_CONFIG") == 1
+
+
+def test_a_rank_without_memory():
+    room = 4 << 30
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (room, room))
+    result = bench("all_reduce", "--sizes", "8GiB", limit=limit)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "dscctl: no memory for a buffer of 8 GiB\n"
+
+
+if __name__ == "__main__":
+    launch.main(__file__)

@@ -1,0 +1,116 @@
+#include "dscctl/bench/report.hpp"
+
+#include <sched.h>
+
+#include <cctype>
+#include <cstdio>
+#include <set>
+#include <sstream>
+
+namespace dscctl::bench {
+namespace {
+
+constexpr size_t kNoLimit = size_t{1} << 60;  // and more
+constexpr size_t kWidth = 110;
+
+const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy" : "libdsc"; }
+
+double gigabytes_per_second(const Row& row) {
+  return row.of.operation->moves ? static_cast<double>(row.of.bytes) / row.median_us / 1e3 : 0;
+}
+
+bool is_part_of_word(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) || letter == '_';
+}
+
+// "at most direct_bytes" -> "at most direct_bytes (128 KiB)"
+std::string with_values(const std::string& rule, const Settings& settings) {
+  std::string text, word;
+  for (const char letter : rule + "\n") {
+    if (is_part_of_word(letter)) {
+      word += letter;
+      continue;
+    }
+    text += word;
+    for (const auto& [key, value] : settings)
+      if (word == key) text += " (" + setting_text(value) + ")";
+    word.clear();
+    if (letter != '\n') text += letter;
+  }
+  return text;
+}
+
+std::string wrapped(const std::string& words, const std::string& first_indent, size_t indent) {
+  std::istringstream rest(words);
+  std::string text = first_indent, word;
+  size_t column = indent;
+  for (; rest >> word; column += word.size() + 1) {
+    if (column + word.size() > kWidth) {
+      text.pop_back();
+      text += "\n" + std::string(indent, ' ');
+      column = indent;
+    }
+    text += word + " ";
+  }
+  text.back() = '\n';
+  return text;
+}
+
+}  // namespace
+
+int allowed_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+}
+
+std::string setting_text(size_t value) { return value >= kNoLimit ? "no limit" : size_text(value); }
+
+std::string headline(const Operation& operation, int ranks, bool explain) {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "%s, f32, %d rank%s on %d processor%s: the slowest rank's median; GB/s\n"
+                "%10s  %-9s  %10s  %7s  %7s%s\n",
+                operation.name, ranks, ranks == 1 ? "" : "s", allowed_processors(),
+                allowed_processors() == 1 ? "" : "s", "bytes", "buffers", "us", "algbw", "busbw",
+                explain ? "  algorithm" : "");
+  return text;
+}
+
+std::string row_text(const Row& row, int ranks, bool explain) {
+  const double rate = gigabytes_per_second(row);
+  char text[256];
+  std::snprintf(text, sizeof text, "%10s  %-9s  %10.2f  %7.2f  %7.2f%s%s\n", size_text(row.of.bytes).c_str(),
+                row.of.shared ? "shared" : "plain", row.median_us, rate,
+                rate * row.of.operation->bus_factor(ranks), explain ? "  " : "", row.algorithm.c_str());
+  return text;
+}
+
+std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
+  std::set<std::string> seen;
+  std::string text = "\nWhy; the sizes are those of DSC_TUNING, and no choice changes a bit of a result:\n";
+  for (const Row& row : rows) {
+    const auto rule = facts.rules.find(row.algorithm);
+    if (rule == facts.rules.end() || !seen.insert(row.algorithm).second) continue;
+    char name[32];
+    std::snprintf(name, sizeof name, "  %-11s", row.algorithm.c_str());
+    text += wrapped(with_values(rule->second, facts.settings), name, 13);
+  }
+  if (seen.empty()) text += "  nothing was moved\n";
+  return text + "DSC_TUNING=" + settings_text(facts.settings) + "\n";
+}
+
+void add_to_json(Json& report, const Facts& facts, const std::vector<Row>& rows, int ranks) {
+  report["processors"] = allowed_processors();
+  for (const auto& [name, rule] : facts.rules) report["algorithms"][name] = rule;
+  for (const auto& [key, value] : facts.settings) report["tuning"][std::to_string(ranks)][key] = value;
+  for (const Row& row : rows)
+    report["rows"].push_back({{"op", row.of.operation->name},
+                              {"engine", engine_name(row.of)},
+                              {"ranks", ranks},
+                              {"bytes", row.of.bytes},
+                              {"median_us", row.median_us},
+                              {"algorithm", row.algorithm == "-" ? Json(nullptr) : Json(row.algorithm)}});
+}
+
+}  // namespace dscctl::bench
