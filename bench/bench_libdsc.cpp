@@ -1,88 +1,12 @@
-// libdsc, through its public header. Engine libdsc uses the buffers any program has, libdsc_zero_copy those
-// of dsc_mem_alloc().
-#include <dsc/dsc.h>
-
-#include <stdexcept>
-
-#include "harness.hpp"
+// Times this library.
+#include "libdsc_engine.hpp"
 
 namespace {
 
-void ok(dsc_result_t result) {
-  if (result != DSC_OK)
-    throw std::runtime_error(std::string(dsc_result_name(result)) + ": " + dsc_last_error_message());
-}
-
-class LibdscEngine : public bench::Engine {
- public:
-  explicit LibdscEngine(const bench::Job& job) : zero_copy_(job.engine == "libdsc_zero_copy") {
-    ok(dsc_init_distributed(nullptr, &world_));
-    ok(dsc_comm_rank(world_, &rank_));
-  }
-
-  int rank() const override { return rank_; }
-
-  float* allocate(size_t count) override {
-    if (!zero_copy_) return Engine::allocate(count);
-    void* memory = nullptr;
-    ok(dsc_mem_alloc(world_, count * sizeof(float), DSC_MEMORY_HOST, &memory));
-    return static_cast<float*>(memory);
-  }
-
-  void release(float* buffer) override {
-    if (zero_copy_)
-      dsc_mem_free(buffer);  // may run while an error is on its way
-    else
-      Engine::release(buffer);
-  }
-
-  void call(const bench::Call& c) override {
-    const dsc_dtype_t f32 = DSC_DTYPE_F32;
-    switch (c.op) {
-      case bench::Op::all_reduce:
-        return ok(dsc_all_reduce(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, nullptr, nullptr));
-      case bench::Op::broadcast:
-        return ok(dsc_broadcast(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
-      case bench::Op::all_gather:
-        return ok(dsc_all_gather(world_, c.in, c.out, c.count, f32, nullptr, nullptr));
-      case bench::Op::reduce_scatter:
-        return ok(dsc_reduce_scatter(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, nullptr, nullptr));
-      case bench::Op::all_to_all:
-        return ok(dsc_all_to_all(world_, c.in, c.out, c.count, f32, nullptr, nullptr));
-      case bench::Op::reduce:
-        return ok(dsc_reduce(world_, c.in, c.out, c.count, f32, DSC_OP_SUM, bench::root, nullptr, nullptr));
-      case bench::Op::gather:
-        return ok(dsc_gather(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
-      case bench::Op::scatter:
-        return ok(dsc_scatter(world_, c.in, c.out, c.count, f32, bench::root, nullptr, nullptr));
-      case bench::Op::barrier:
-        return ok(dsc_barrier(world_, nullptr, nullptr));
-      case bench::Op::send_recv:
-        return round_trip(c);
-    }
-  }
-
- private:
-  void round_trip(const bench::Call& c) {
-    const int32_t peer = rank_ ^ 1;
-    if (rank_ % 2 == 0) {
-      ok(dsc_send(world_, c.in, c.count, DSC_DTYPE_F32, peer, nullptr, nullptr));
-      ok(dsc_recv(world_, c.out, c.count, DSC_DTYPE_F32, peer, nullptr, nullptr));
-    } else {
-      ok(dsc_recv(world_, c.out, c.count, DSC_DTYPE_F32, peer, nullptr, nullptr));
-      ok(dsc_send(world_, c.out, c.count, DSC_DTYPE_F32, peer, nullptr, nullptr));
-    }
-  }
-
-  dsc_comm_t* world_ = nullptr;
-  int32_t rank_ = 0;
-  bool zero_copy_;
-};
-
 void body(const bench::Job& job) {
-  LibdscEngine engine(job);
+  bench::LibdscEngine engine(job);
   bench::measure(engine, job);
-  ok(dsc_finalize());
+  bench::ok(dsc_finalize());
 }
 
 }  // namespace

@@ -106,8 +106,7 @@ void print_result(Meeting& meeting, const Job& job, const std::vector<std::strin
   std::string each;
   for (size_t v = 0; v < variants.size(); ++v) {
     double slowest = 0;
-    for (int r = 0; r < job.ranks; ++r)
-      slowest = std::max(slowest, meeting.median_us(static_cast<int>(v), r));
+    for (int r = 0; r < job.ranks; ++r) slowest = std::max(slowest, meeting.result(static_cast<int>(v), r));
     best = v == 0 ? slowest : std::min(best, slowest);
     char text[96];
     std::snprintf(text, sizeof text, "%s\"%s\": %.3f", v ? ", " : "", variants[v].c_str(),
@@ -169,7 +168,7 @@ void measure(Engine& engine, const Job& job) {
   }
   const size_t repeated = times[0].size();
   for (int v = 0; v < static_cast<int>(variants.size()); ++v)
-    meeting.median_us(v, call.rank) = median(times[static_cast<size_t>(v)]);
+    meeting.result(v, call.rank) = median(times[static_cast<size_t>(v)]);
   meeting.wait();
   if (call.rank == 0) print_result(meeting, job, variants, repeated);
   meeting.wait();

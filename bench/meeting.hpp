@@ -28,13 +28,14 @@ class Meeting {
   }
   int last_repetition() const { return page_->last_repetition.load(std::memory_order_relaxed); }
 
-  double& median_us(int variant, int rank) { return page_->median_us[variant][rank]; }
+  // What a rank found; read by the others after a wait().
+  double& result(int variant, int rank) { return page_->results[variant][rank]; }
 
  private:
   struct Page {
     alignas(64) std::atomic<uint32_t> arrived;
     alignas(64) std::atomic<int32_t> last_repetition;
-    alignas(64) double median_us[max_variants][max_ranks];
+    alignas(64) double results[max_variants][max_ranks];
   };
   static_assert(std::atomic<uint32_t>::is_always_lock_free, "the counter is shared between processes");
 

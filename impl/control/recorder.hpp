@@ -19,6 +19,7 @@ enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kClaimed, kStaged, kZer
 
 inline constexpr std::array kAlgorithms = {Algorithm::kLocal, Algorithm::kDirect, Algorithm::kClaimed,
                                            Algorithm::kStaged, Algorithm::kZeroCopy};
+static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was nothing to move, or not yet
 // When it is chosen, and how it moves data; settings of DSC_TUNING by their names. Null as above.

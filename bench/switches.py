@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Counts the context switches of operations, and compares them with the least that is possible.
+
+A meeting of n ranks on c processors costs at least n - c switches, whatever order they run in: docs/oversubscription.md.
+Figures are per operation, all ranks together. "slept" went to sleep in the kernel, "yielded" let another one run.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+import machine
+from engines import Engine, Failure, Runner
+from report import human, numbers, sizes
+
+OPS = ("barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
+IN_PARTS = ("reduce_scatter", "all_to_all")  # a stage holds a block for each rank
+BLOCKS = ("all_gather", *IN_PARTS)  # a block is the bytes by the number of ranks
+PLAIN, SHARED = (Engine(name, "bench_switches") for name in ("libdsc", "libdsc_zero_copy"))
+
+
+def main() -> int:
+    options = parse()
+    cores = len(os.sched_getaffinity(0))
+    busy = machine.busy_cores()
+    if busy > 0.2:
+        print(f"bench: others keep {busy} of the machine's cores busy: figures will be off", file=sys.stderr)
+    rows, failed = [], False
+    for ranks in options.ranks:
+        print(f"\n{ranks} ranks on {cores} processors: context switches per operation, all ranks together")
+        print(f"{'':<15} {'bytes':>8} {'buffers':<9} {'least':>7} {'counted':>8} {'slept':>7} {'yielded':>8} {'us':>9}")
+        for op in options.ops:
+            for size in [0] if op == "barrier" else options.sizes:
+                for engine in (PLAIN,) if op == "barrier" else (PLAIN, SHARED):
+                    try:
+                        row = count(Runner(options.build / "bench", op, options.quick), engine, ranks, size, cores)
+                    except Failure as failure:
+                        failed = True
+                        print(f"bench: {op} on {ranks} ranks failed: {failure}", file=sys.stderr)
+                        continue
+                    rows.append(row)
+                    show(row)
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows, "machine": machine.describe(options.build)}, indent=1) + "\n")
+        print(f"written to {options.json}")
+    return int(failed)
+
+
+def parse() -> argparse.Namespace:
+    root = Path(__file__).resolve().parent.parent
+    parser = argparse.ArgumentParser(
+        prog="./dev bench switches", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ops", type=operations, default=OPS, help=f"of {','.join(OPS)}; default: all")
+    parser.add_argument("--ranks", type=numbers, default=[2, 4, 8], help="default: 2,4,8")
+    parser.add_argument("--sizes", type=sizes, default=[1 << 10, 64 << 10, 4 << 20], help="default: 1KiB,64KiB,4MiB")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows and machine to FILE")
+    parser.add_argument("--quick", action="store_true", help="few repetitions: does it work?")
+    parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
+    return parser.parse_args()
+
+
+def operations(text: str) -> list[str]:
+    found = text.split(",")
+    for name in found:
+        if name not in OPS:
+            raise argparse.ArgumentTypeError(f"there is no operation '{name}' here (known: {', '.join(OPS)})")
+    return found
+
+
+def count(runner: Runner, engine: Engine, ranks: int, size: int, cores: int) -> dict:
+    run = runner.run(engine, ranks, size)
+    settings = {key: int(value) for key, value in (item.split("=") for item in run["tuning"].split(","))}
+    slept, yielded = sum(run["voluntary"]), sum(run["involuntary"])
+    return {
+        "op": runner.op,
+        "engine": engine.name,
+        "ranks": ranks,
+        "bytes": size,
+        "least": meetings(runner.op, engine is SHARED, size, ranks, settings) * max(0, ranks - cores),
+        "voluntary": round(slept, 3),
+        "involuntary": round(yielded, 3),
+        "elapsed_us": round(max(run["elapsed_us"]), 3),
+        "repetitions": run["repetitions"],
+    }
+
+
+def meetings(op: str, shared: bool, size: int, ranks: int, settings: dict[str, int]) -> int:
+    """How often all ranks must have come before any goes on, with more ranks than processors."""
+    if op == "barrier":
+        return 1
+    block = max(4, size // 4 // ranks * 4) if op in BLOCKS else size
+    in_stage = ranks if op in IN_PARTS else 1
+    if shared and block * in_stage >= settings["zero_copy_min_bytes"]:
+        return 1 if op == "all_reduce" else 2  # buffers are given back when all have read them
+    return math.ceil(block / (settings["stage_bytes"] // in_stage))
+
+
+def show(row: dict) -> None:
+    counted = row["voluntary"] + row["involuntary"]
+    buffers = "plain" if row["engine"] == "libdsc" else "zero copy"
+    print(
+        f"{row['op']:<15} {human(row['bytes']):>8} {buffers:<9} {row['least']:>7} {counted:>8.1f}"
+        f" {row['voluntary']:>7.1f} {row['involuntary']:>8.1f} {row['elapsed_us']:>9.1f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
