@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 
 #include "base/clock.hpp"
@@ -18,21 +19,35 @@
 namespace dsc {
 namespace {
 
-// Places ticks in the world's time.
+int64_t wall_ns() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return time.tv_sec * kNsPerSecond + time.tv_nsec;
+}
+
+// Places ticks in the world's time. Of several readings of both clocks it takes the tightest, which no other
+// thread has come between.
 class Clock {
  public:
   Clock() {
-    timespec time{};
-    clock_gettime(CLOCK_REALTIME, &time);
-    unix_ns = time.tv_sec * kNsPerSecond + time.tv_nsec;
-    monotonic_ns = now_ns();
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < kReadings; ++i) {
+      const int64_t before = now_ns();
+      const int64_t wall = wall_ns();
+      const int64_t width = now_ns() - before;
+      if (width >= least) continue;
+      least = width;
+      unix_ns = wall;
+      monotonic_ns = before + width / 2;
+    }
   }
   int64_t unix_ns_of(int64_t ticks) const noexcept { return scale_.ns_of(ticks) + unix_ns - monotonic_ns; }
 
-  int64_t unix_ns;
-  int64_t monotonic_ns;
+  int64_t unix_ns = 0;
+  int64_t monotonic_ns = 0;
 
  private:
+  static constexpr int kReadings = 8;
   const TickScale scale_ = tick_scale();
 };
 
@@ -83,13 +98,16 @@ void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value
   known ? json.integer(value) : json.null();
 }
 
+// c10d names a group by a key and describes it; ours is described by the name that the program gave it.
+std::string key_of(const Group& group) { return std::to_string(group.id()); }
+
 void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& groups) {
   json.key("pg_config");
   json.begin_object();
   for (const auto& group : groups) {
-    json.key(std::to_string(group->id()));
+    json.key(key_of(*group));
     json.begin_object();
-    field(json, "name", group->name());
+    field(json, "name", key_of(*group));
     field(json, "desc", group->name());
     field(json, "ranks", rank_list_text(*group));
     json.end_object();
@@ -99,7 +117,7 @@ void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& g
   json.begin_object();
   for (const auto& group : groups) {
     const RecordedProgress progress = group->recorder().progress();
-    json.key(std::to_string(group->id()));
+    json.key(key_of(*group));
     json.begin_object();
     field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
     field(json, "last_started_collective", static_cast<int64_t>(progress.started));
@@ -167,10 +185,10 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   const auto sequence = static_cast<int64_t>(call.sequence);
   json.begin_object();
   field(json, "record_id", static_cast<int64_t>(record_id));
-  field(json, "pg_id", std::to_string(entry.group->id()));
+  field(json, "pg_id", key_of(*entry.group));
   json.key("process_group");
   json.begin_array();
-  json.text(entry.group->name());
+  json.text(key_of(*entry.group));
   json.text(entry.group->name());
   json.end_array();
   field(json, "collective_seq_id", message ? 0 : sequence);

@@ -47,7 +47,7 @@ std::string name_of(dsc_comm_t* comm) {
 std::vector<Json> entries_of(const Json& trace, const std::string& group) {
   std::vector<Json> found;
   for (const Json& entry : trace.at("entries"))
-    if (entry.at("process_group").at(0) == group) found.push_back(entry);
+    if (entry.at("process_group").at(1) == group) found.push_back(entry);
   return found;
 }
 
@@ -207,7 +207,7 @@ int operations_body(rank_t* self) {
     CHECK(self, in_order(entries[i], dump_ns));
   }
   const std::string id = entries[0].at("pg_id").get<std::string>();
-  CHECK(self, id != "0" && trace.at("pg_config").at(id).at("name") == name_of(group));
+  CHECK(self, id != "0" && trace.at("pg_config").at(id).at("desc") == name_of(group));
   const Json& status = trace.at("pg_status").at(id);
   CHECK(self, status.at("last_enqueued_collective") == operations.size());
   CHECK(self, status.at("last_started_collective") == operations.size());
@@ -215,7 +215,7 @@ int operations_body(rank_t* self) {
   std::string ranks;
   for (int32_t rank = 0; rank < self->size; ++rank) ranks += (rank == 0 ? "" : ", ") + std::to_string(rank);
   CHECK(self, trace.at("pg_config").at(id).at("ranks") == "[" + ranks + "]");
-  CHECK(self, trace.at("pg_config").at("0").at("name") == "world");
+  CHECK(self, trace.at("pg_config").at("0").at("desc") == "world");
   return 0;
 }
 

@@ -29,11 +29,14 @@ class Job:
             self.called[rank, name] = [0, 0]
         return name
 
+    def number(self, group):
+        return str(list(self.groups).index(group))
+
     def _entry(self, rank, group, name, sequence, is_message, **facts):
         entry = {
             "record_id": len(self.entries[rank]),
-            "pg_id": str(list(self.groups).index(group)),
-            "process_group": [group, group],
+            "pg_id": self.number(group),
+            "process_group": [self.number(group), group],
             "collective_seq_id": 0 if is_message else sequence,
             "p2p_seq_id": sequence if is_message else 0,
             "op_id": len(self.entries[rank]),
@@ -115,7 +118,7 @@ class Job:
         last = max((next(filter(None, map(entry.get, ends))) for entry in self.entries[rank]), default=BASE_NS)
         time = BASE_NS + self.dump_times[rank] if rank in self.dump_times else last + MS
         mine = {name: ranks for name, ranks in self.groups.items() if rank in ranks}
-        numbers = {name: str(index) for index, name in enumerate(self.groups)}
+        numbers = {name: self.number(name) for name in mine}
         status = lambda name: dict(
             zip(("last_enqueued_collective", "last_completed_collective"), self.called[rank, name]),
             last_started_collective=self.called[rank, name][0],
@@ -130,7 +133,7 @@ class Job:
             "job": self.nonce,
             "reason": reason,
             "clock": {"dump_ns": time, "monotonic_ns": time - BASE_NS},
-            "pg_config": {numbers[name]: {"name": name, "desc": name, "ranks": str(ranks)} for name, ranks in mine.items()},
+            "pg_config": {numbers[name]: {"name": numbers[name], "desc": name, "ranks": str(ranks)} for name, ranks in mine.items()},
             "pg_status": {numbers[name]: status(name) for name in mine},
             "entries": self.entries[rank],
         }
@@ -182,7 +185,7 @@ def repeated(job, world_size, folder):
     for rank in range(world_size):
         document = job.document(rank % 2) | {"rank": rank, "world_size": world_size, "entries": 0}
         document["pg_config"]["0"]["ranks"] = str(list(range(world_size)))
-        own = {"name": f"pair {rank // 2}", "desc": "", "ranks": str([rank // 2 * 2, rank // 2 * 2 + 1])}
+        own = {"name": pair, "desc": f"pair {rank // 2}", "ranks": str([rank // 2 * 2, rank // 2 * 2 + 1])}
         document["pg_config"][pair] = own
         entries = texts[rank % 2].replace(f'"peer": {1 - rank % 2},', f'"peer": {rank ^ 1},')
         text = json.dumps(document).replace('"entries": 0', f'"entries": {entries}')

@@ -49,6 +49,10 @@ for _ in range(20):
     world.barrier()
 if world.rank < 2:
     world.send(x, 1) if world.rank == 0 else world.recv(x, 0)
+twins = [world.split(0, world.rank, name="twin") for _ in range(2)]
+for twin, count in zip(twins, (3, 5)):
+    for _ in range(count):
+        twin.broadcast(x)
 plain = world.log_summary(file=io.StringIO())
 text = io.StringIO()
 shown = world.log_summary(show_straggler=True, file=text)
@@ -100,6 +104,8 @@ def test_summary_in_python(tmp_path):
             assert kinds[kind]["count"] == 20 and kinds[kind]["bus_gbps"] > 0, (rank, kind)
             assert kinds[kind]["total_ms"] >= kinds[kind]["straggler_total_ms"] >= 0
         assert (("send", 4096, 4) in kinds) == (rank == 0) and (("recv", 4096, 4) in kinds) == (rank == 1)
+    for rows in ranks:  # two groups of one name, with the same members
+        assert sorted(row["count"] for row in rows if row["operation"] == "broadcast") == [3, 5]
     waited = [next(row for row in rows if row["operation"] == "barrier")["straggler_total_ms"] for rows in ranks]
     assert min(waited[:3]) > 100 > waited[3]  # 20 times 10 ms for rank 3
 

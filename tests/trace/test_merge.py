@@ -104,6 +104,76 @@ def test_where_the_late_rank_is_instead(tmp_path):
     ]
 
 
+def test_a_rank_that_left_the_group(tmp_path):
+    """What a rank has destroyed is not in its dump."""
+    job, time = started_job()
+    job.group("left", ALL)
+    time = job.collective(at(time), "left", "barrier", count=None) + MS
+    job.collective(at(time, (0, 1, 3)), "left", "barrier", count=None)
+    job.message(0, 2, time, None, group="left")
+    job.dump_times = dict.fromkeys(ALL, time + 2 * SECOND)
+    job.write(tmp_path)
+    document = job.document(2)
+    left = job.number("left")
+    del document["pg_config"][left], document["pg_status"][left]
+    document["entries"] = [entry for entry in document["entries"] if entry["pg_id"] != left]
+    file_of(tmp_path, 2).write_text(json.dumps(document))
+    code, report = merge(tmp_path)
+    assert code == FINDINGS
+    assert texts(report, "LATE") == [
+        'rank 2 has left the group before barrier number 2 of group "left"; no other operation holds it; '
+        "ranks 0, 1, 3 wait since 2.00 s",
+        'rank 2 has left the group before recv number 1 from rank 0 of group "left"; no other operation holds it; '
+        "rank 0 waits since 2.00 s",
+    ]
+
+
+def test_deadlock_of_ranks_that_wait_for_several(tmp_path):
+    """Rank 0 waits for ranks 1 and 2, of which only rank 2 waits for rank 0 in turn; so does rank 2 for ranks 4 and 0."""
+    job = Job(5)
+    job.group("three", (0, 1, 2))
+    job.group("others", (2, 4, 0))
+    job.collective({0: MS}, "three")
+    job.collective({2: MS}, "others")
+    job.dump_times = dict.fromkeys(range(5), 3 * SECOND)
+    _, report = merge(job.write(tmp_path))
+    assert texts(report, "DEADLOCK") == [
+        'ranks 0, 2 wait for each other: rank 0 waits for rank 2 in all_reduce number 1 of group "three"; '
+        'rank 2 waits for rank 0 in all_reduce number 1 of group "others"'
+    ]
+
+
+def test_waits_that_meet_again_are_no_deadlock(tmp_path):
+    job = Job(4)
+    job.group("first", (0, 1, 2))
+    job.group("second", (1, 3))
+    job.group("third", (2, 3))
+    job.collective({0: MS}, "first")
+    job.collective({1: MS}, "second")
+    job.collective({2: MS}, "third")
+    job.dump_times = dict.fromkeys(ALL, 3 * SECOND)
+    _, report = merge(job.write(tmp_path))
+    assert len(texts(report, "LATE")) == 4 and texts(report, "DEADLOCK") == []
+
+
+def test_one_clock_per_host(tmp_path):
+    """The host's wall clock was set back by 5 s between the dumps of ranks 0 and 1; rank 2 ran elsewhere."""
+    job = Job(3)
+    job.collective({0: 100 * MS, 1: 101 * MS, 2: 102 * MS})
+    job.write(tmp_path)
+    back = -5 * SECOND
+    for rank, host in ((1, "a5"), (2, "b6")):
+        document = job.document(rank) | {"host": host}
+        document["clock"]["dump_ns"] += back
+        for entry in document["entries"]:
+            entry |= {name: entry[name] + back for name in entry if name.endswith("_ns") and entry[name]}
+        file_of(tmp_path, rank).write_text(json.dumps(document))
+    merge(tmp_path)
+    events = json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"]
+    begins = {e["pid"]: e["ts"] for e in events if e.get("cat") == "operation"}
+    assert abs(begins[1] - begins[0] - 1000) < 1 and abs(begins[0] - begins[2] - (5e6 - 2000)) < 1
+
+
 def test_messages(tmp_path):
     job = Job(4)
     time = job.message(0, 1, MS, 2 * MS)
@@ -253,6 +323,21 @@ def test_bad_files_are_named_and_the_others_used(tmp_path):
     assert problems == {file_of("", rank).name: text for rank, text in expected.items()}
 
 
+def test_wrong_values_are_cut_between_characters(tmp_path):
+    job = Job(5)
+    job.collective(at(MS, range(5)))
+    job.write(tmp_path)
+    for rank, value in enumerate(("ä" * 40, "a" + "ä" * 40, "€" * 40, "a" + "€" * 40, "aa" + "€" * 40)):
+        file_of(tmp_path, rank).write_text(json.dumps(job.document(rank) | {"pid": value}, ensure_ascii=False))
+    result = tool.trace("merge", tmp_path, "--json")
+    assert result.returncode == USAGE
+    assert result.stderr.count(': pid: expected a whole number, found "') == 5
+    file_of(tmp_path, 0).write_text(json.dumps(job.document(0)))
+    code, report = merge(tmp_path)
+    assert code == FINDINGS and len(report["unused_files"]) == 4
+    assert all("\ufffd" not in item["text"] for item in report["unused_files"])
+
+
 def test_dumps_of_an_older_run_are_left_out(tmp_path):
     """Groups of the older run have the same ids and other ranks."""
     old = Job(4, nonce="01d")
@@ -305,6 +390,8 @@ def test_out_folder(tmp_path):
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "a" / "b")
     assert result.returncode == FINE and "nobody is late" in result.stdout
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["timeline.html", "trace.perfetto.json"]
+    odd = tmp_path / os.fsdecode(b"odd \xff")
+    assert tool.trace("merge", tmp_path / "dumps", "-o", odd, "--json", errors="replace").returncode == FINE
     (tmp_path / "file").write_text("")
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "file" / "below")
     assert result.returncode == USAGE and result.stderr.startswith("dscctl: ")
@@ -414,6 +501,15 @@ def test_messages_that_overlap_get_tracks_of_their_own(tmp_path):
     events = json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0]
     assert names == ["world", "messages", "messages 2"]
+
+
+def test_failed_operations_are_shown_as_failed(tmp_path):
+    job, time = started_job(1)
+    job.collective(at(time, (0, 1, 3)), ended=time + MS)
+    merge(job.write(tmp_path))
+    events = json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"]
+    states = [(e["name"], e["args"]["state"]) for e in events if e.get("cat") == "operation" and e["pid"] == 0]
+    assert states == [("broadcast", "completed"), ("all_reduce", "failed")]
 
 
 def test_times_are_those_of_the_dumps(tmp_path):

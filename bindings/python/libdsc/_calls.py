@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from ctypes import byref, c_int32, c_void_p
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
+from ctypes import byref, c_int32
+from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from libdsc import _buffers, _interrupt, _raw, errors
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in
 from libdsc._raw import Result
-from libdsc._work import Work, error_of
+from libdsc._work import AtEnd, Work, error_of, reap, start
 
 if TYPE_CHECKING:
     from libdsc._group import OperationGroup
@@ -27,9 +27,6 @@ REMEMBERED = {
     Result.ERR_REVOKED,
     Result.ERR_CALLBACK,
 }
-
-AtEnd = Optional[Callable[[], None]]
-
 
 class Calls:
     """The base of Communicator that the operations are built on."""
@@ -78,12 +75,10 @@ class Calls:
             self._group.note(function, arguments, owner, async_op, at_end)
             return None
         if async_op:
-            work = c_void_p()
-            code = function(self._handle, *arguments, None, byref(work))
-            if code < 0:
-                self._fail(code, last_message(), op_name(function), owner)
-            assert work.value is not None
-            return Work(work.value, self, op_name(function), (owner,), at_end)
+            started = start(self, function, arguments, owner, at_end, op_name(function))
+            if isinstance(started, Work):
+                return started
+            self._fail(started, last_message(), op_name(function), owner)
         if self._size > 1:
             code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
         else:
@@ -92,6 +87,7 @@ class Calls:
             self._fail(code, last_message(), op_name(function), owner)
         if at_end is not None:
             at_end()
+        reap()
         return None
 
     def _call(self, function: Any, *arguments: Any) -> None:
@@ -99,6 +95,7 @@ class Calls:
         code = _interrupt.call(self._stop, function, self._handle, *arguments)
         if code < 0:
             self._fail(code, last_message(), op_name(function))
+        reap()
 
     def _stop(self) -> None:
         """Ends the call that another thread is in; Ctrl-C needs no further exception from here."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from libdsc._library import last_message, lib
-from libdsc._work import Work
+from libdsc._work import AtEnd, Work
 
 if TYPE_CHECKING:
-    from libdsc._calls import AtEnd, Calls
+    from libdsc._calls import Calls
 
 
 class OperationGroup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int32
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from libdsc import _dtypes, _raw
 from libdsc._library import check, lib
@@ -127,10 +127,15 @@ def number_of(op: Any) -> int:
     return op._number
 
 
+def user_ops_in(owner: Any) -> Iterator[UserOp]:
+    """The functions of user_op() among what an operation keeps alive."""
+    if isinstance(owner, UserOp):
+        yield owner
+    elif isinstance(owner, (tuple, list)):
+        for part in owner:
+            yield from user_ops_in(part)
+
+
 def raised_in(owner: Any) -> Optional[BaseException]:
     """What a function raised, if there is one among what an operation keeps alive."""
-    if isinstance(owner, UserOp):
-        return owner._failure.take()
-    if isinstance(owner, (tuple, list)):
-        return next((found for found in map(raised_in, owner) if found is not None), None)
-    return None
+    return next((raised for op in user_ops_in(owner) if (raised := op._failure.take()) is not None), None)

@@ -74,8 +74,14 @@ class Record(NamedTuple):
     bytes: int  # of one rank's part
     group: str
     group_size: int
-    key: Optional[tuple[int, int]]  # names a collective on all ranks; None for messages
+    group_number: int  # the same on all ranks
+    sequence: Optional[int]  # of a collective; None for messages
     latency_ns: int
+
+    @property
+    def key(self) -> Optional[tuple[int, int]]:
+        """Names a collective on all ranks."""
+        return None if self.sequence is None else (self.group_number, self.sequence)
 
 
 @dataclass(frozen=True)
@@ -160,16 +166,16 @@ def completed_operations(trace: dict[str, Any]) -> list[Record]:
     records = []
     groups = {}
     for identity, config in trace["pg_config"].items():
-        groups[identity] = (config["name"], config["ranks"], _group_number(identity, config["ranks"]))
+        groups[identity] = (config["desc"], config["ranks"], _group_number(identity, config["ranks"]))
     for entry in trace["entries"]:
         begin, end = entry["time_discovered_started_ns"], entry["time_discovered_completed_ns"]
         if begin is None or end is None or entry["result"] != "DSC_OK":
             continue
         name, ranks, number = groups[entry["pg_id"]]
         operation = entry["profiling_name"].removeprefix("dsc:")
-        key = None if entry["is_p2p"] else (number, entry["collective_seq_id"])
+        sequence = None if entry["is_p2p"] else entry["collective_seq_id"]
         size = len(json.loads(ranks))
-        records.append(Record(operation, _part_bytes(entry, operation), name, size, key, end - begin))
+        records.append(Record(operation, _part_bytes(entry, operation), name, size, number, sequence, end - begin))
     return records
 
 
@@ -196,8 +202,8 @@ def least_latencies(comm: Communicator, records: list[Record]) -> dict[tuple[int
     return least
 
 
-def _row(kind: tuple[str, int, str, int], records: list[Record], least: Optional[dict[tuple[int, int], int]]) -> SummaryRow:
-    operation, size_bytes, group, group_size = kind
+def _row(records: list[Record], least: Optional[dict[tuple[int, int], int]]) -> SummaryRow:
+    operation, size_bytes, group, group_size = records[0][:4]
     own_ms = [record.latency_ns / NS_PER_MS for record in records]
     both = [bandwidth(operation, size_bytes, ms, group_size) for ms in own_ms]
     averages = (trimmed_mean(own_ms), trimmed_mean(a for a, _ in both), trimmed_mean(b for _, b in both))
@@ -212,10 +218,10 @@ def _row(kind: tuple[str, int, str, int], records: list[Record], least: Optional
 
 def summarize(records: list[Record], least: Optional[dict[tuple[int, int], int]] = None) -> tuple[SummaryRow, ...]:
     """Rows ordered by operation, bytes and group; with least latencies, stragglers as well."""
-    by_kind: dict[tuple[str, int, str, int], list[Record]] = {}
+    by_kind: dict[tuple[str, int, str, int, int], list[Record]] = {}
     for record in records:
-        by_kind.setdefault((record.operation, record.bytes, record.group, record.group_size), []).append(record)
-    return tuple(_row(kind, by_kind[kind], least) for kind in sorted(by_kind))
+        by_kind.setdefault(record[:5], []).append(record)
+    return tuple(_row(by_kind[kind], least) for kind in sorted(by_kind))
 
 
 def log_summary(comm: Communicator, show_straggler: bool) -> Summary:

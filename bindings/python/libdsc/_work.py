@@ -8,47 +8,49 @@ import ctypes
 import os
 import threading
 import time
-from ctypes import byref, c_int32
-from typing import TYPE_CHECKING, Any, Callable, Generator, Optional
+from collections import deque
+from ctypes import byref, c_int32, c_void_p
+from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
 from libdsc import _interrupt, _raw, errors
 from libdsc._library import check, last_message, lib
-from libdsc._ops import raised_in
+from libdsc._ops import raised_in, user_ops_in
 
 if TYPE_CHECKING:
     from libdsc._calls import Calls
 
+AtEnd = Optional[Callable[[], None]]
+
 IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
 FOREVER_MS = -1
 POLL_S = 0.001  # how often an awaited operation is driven where no thread does
+MISSES = 2  # dropped operations that one call may find running, so that many cost each call no more than few
 
-# Handle -> what an operation that runs needs alive. A Work that is dropped leaves its entry to reap().
-_running: dict[int, tuple[Any, ...]] = {}
-_dropped: list[tuple[int, Optional[Callable[[], None]]]] = []
-_completing = threading.Lock()
+# What an operation that runs needs alive, and its communicator; by handle, or by an object of no meaning while it is
+# being started. A Work that is dropped leaves its entry to reap().
+_running: dict[object, tuple[Any, Calls]] = {}
+_dropped: deque[tuple[int, AtEnd]] = deque()
+_completing = threading.RLock()  # what it frees may end in a Work of the caller's that is completed in turn
 
 
 class Work:
     """One operation that runs beside the program; it keeps its arrays alive until it has completed.
 
     Wait for it with wait(), or with ``await`` in an asyncio program, or ask test(). An object that is dropped
-    lets the operation finish by itself.
+    lets the operation finish by itself; results for a list of arrays are then copied there during a later call.
     """
 
     __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "__weakref__")
 
-    def __init__(
-        self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: Optional[Callable[[], None]]
-    ) -> None:
-        if _dropped:
-            reap()
+    def __init__(self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: AtEnd) -> None:
+        _running[handle] = (owners, comm)  # before anything that may raise
         self._handle = handle
         self._comm = comm
         self._op = op
         self._completed = False
         self._failure: Optional[errors.DscError] = None
         self._at_end = at_end
-        _running[handle] = (owners, comm)
+        reap()
 
     def __repr__(self) -> str:
         return f"<libdsc.Work {self._op} on {self._comm.name!r}, {'completed' if self._completed else 'started'}>"
@@ -78,6 +80,7 @@ class Work:
             if code == IN_PROGRESS:
                 return False
             self._complete(succeeded=code == 0)
+            reap()
         if self._failure is not None:
             raise self._failure
         return True
@@ -148,8 +151,10 @@ class Work:
             loop.add_reader(descriptor, set_readable)
             await readable
         finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            try:
+                loop.remove_reader(descriptor)
+            finally:
+                os.close(descriptor)
 
     async def _until_driven(self) -> None:
         """Without a thread of the library the loop's own turns move the operations."""
@@ -196,7 +201,22 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
     )
 
 
-def _release(handle: int, at_end: Optional[Callable[[], None]]) -> None:
+def start(comm: Calls, function: Any, arguments: tuple[Any, ...], owner: Any, at_end: AtEnd, op: str) -> Union[int, Work]:
+    """Starts an operation; returns its Work, or the code with which it was refused.
+
+    The signal handlers of a program may raise anywhere. Between the library's start and the Work nobody would own the
+    arrays, so they are kept from before on; after such an exception for ever.
+    """
+    token = object()
+    _running[token] = (owner, comm)
+    handle = c_void_p()
+    code = int(function(comm._handle, *arguments, None, byref(handle)))
+    started = Work(handle.value, comm, op, (owner,), at_end) if handle.value is not None else code
+    del _running[token]
+    return started
+
+
+def _release(handle: int, at_end: AtEnd) -> None:
     lib.dsc_work_destroy(handle)
     owners = _running.pop(handle, None)
     if at_end is not None:
@@ -204,23 +224,42 @@ def _release(handle: int, at_end: Optional[Callable[[], None]]) -> None:
     del owners  # not before at_end(), which reads from what they own
 
 
-def reap() -> None:
-    """Lets go of the arrays of dropped operations that have completed since."""
-    for entry in _dropped[:]:
-        handle, at_end = entry
+def reap(misses: int = MISSES) -> None:
+    """Lets go of the arrays of dropped operations that have completed since, until so many are found running.
+
+    Who has taken an entry out owns it: threads, and destructors that run during a release, meet no half-done ones.
+    """
+    while _dropped and misses > 0:
+        try:
+            handle, at_end = _dropped.popleft()
+        except IndexError:  # another thread took the last one
+            return
         completed = c_int32()
         code = lib.dsc_work_test(handle, byref(completed))
-        if code == _raw.Result.ERR_REENTRANT:
-            return  # inside a function of user_op()
-        if code < 0 or completed.value:
-            _dropped.remove(entry)
-            succeeded = code >= 0 and lib.dsc_work_wait(handle, None, 0) >= 0
-            _release(handle, at_end if succeeded else None)
+        if code == _raw.Result.ERR_REENTRANT:  # inside a function of user_op()
+            _dropped.append((handle, at_end))
+            return
+        if code >= 0 and not completed.value:
+            _dropped.append((handle, at_end))
+            misses -= 1
+            continue
+        succeeded = code >= 0 and lib.dsc_work_wait(handle, None, 0) >= 0
+        _release(handle, at_end if succeeded else None)
 
 
 @atexit.register
 def _leave_running() -> None:
-    """The process ends while operations run: their arrays must not be freed under the library's hands."""
-    reap()
-    for owners in _running.values():
+    """The process ends while operations run: their arrays must not be freed under the library's hands.
+
+    A function of user_op() cannot be called once the interpreter is gone, so operations with one end now.
+    """
+    reap(len(_dropped))
+    entries = list(_running.items())
+    calling = [(key, comm) for key, (owners, comm) in entries if any(user_ops_in(owners))]
+    for _, comm in calling:
+        lib.dsc_comm_abort(comm._handle)
+    for key, _ in calling:
+        if isinstance(key, int):
+            lib.dsc_work_synchronize(key, int(_interrupt.AFTER_ABORT_S * 1000))
+    for _, owners in entries:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owners))

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "dscctl/trace/findings.hpp"
 #include "dscctl/trace/operations.hpp"
 #include "dscctl/trace/perfetto.hpp"
+#include "dscctl/trace/reader.hpp"
 #include "dscctl/trace/report.hpp"
 #include "dscctl/trace/summary.hpp"
 #include "dscctl/trace/text.hpp"
@@ -113,7 +115,7 @@ int run_merge(const fs::path& folder, const fs::path& out, const Rules& rules, b
   if (as_json) {
     Json json = report_json(report);
     json["written"] = {html.string(), perfetto.string()};
-    std::cout << json.dump(2) << "\n";
+    std::cout << text_of(json, 2) << "\n";
   } else {
     std::cout << report_text(report, all, colors_are_welcome()) << "\nWrote " << html.string()
               << " (open it in a browser)\n      " << perfetto.string() << " (open it in ui.perfetto.dev)\n";
@@ -131,7 +133,7 @@ int run_summary(const fs::path& folder, std::optional<int> rank, bool as_json) {
                   " only");
   }
   const std::vector<SummaryRow> rows = summarize(trace, match(trace), chosen);
-  std::cout << (as_json ? summary_json(trace, rows, chosen).dump(2) + "\n"
+  std::cout << (as_json ? text_of(summary_json(trace, rows, chosen), 2) + "\n"
                         : summary_text(trace, rows, chosen));
   return kFine;
 }
@@ -148,6 +150,8 @@ int Command::run() const {
     std::cerr << "dscctl: " << refused.what() << "\n";
   } catch (const fs::filesystem_error& error) {
     std::cerr << "dscctl: " << error.path1().string() << ": " << error.code().message() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << "dscctl: " << o.folder << ": " << error.what() << "\n";
   }
   return kUsage;
 }

@@ -52,7 +52,10 @@ class DumpParser {
     dump.job = top_.text_or_empty("job");
     dump.reason = top_.text_or_empty("reason");
     dump.library = top_.text_or_empty("library");
-    dump.time = top_.object("clock").integer("dump_ns");
+    const Reader clock = top_.object("clock");
+    dump.time = clock.integer("dump_ns");
+    if (const auto monotonic = clock.optional_integer("monotonic_ns"))
+      dump.unix_minus_monotonic = dump.time - *monotonic;
     read_groups(dump);
     read_progress(dump);
     read_entries(dump);
@@ -64,7 +67,8 @@ class DumpParser {
     const Reader configs = top_.object("pg_config");
     for (const auto& [id, config] : configs.json().items()) {
       const Reader reader(config, configs.place_of(id.c_str()));
-      Group group{id, reader.text_or_empty("name"), read_ranks(reader)};
+      Group group{id, reader.text_or_empty("desc"), read_ranks(reader)};
+      if (group.name.empty()) group.name = reader.text_or_empty("name");
       if (group.name.empty()) group.name = id;
       if (group.position(dump.rank) < 0)
         throw WrongField(reader.place_of("ranks") + ": this file's rank is not among them");
@@ -240,6 +244,25 @@ std::vector<Problem> take_out_other_jobs(const Trace& trace, Files& files) {
   return problems;
 }
 
+void shift(Dump& dump, int64_t by_ns) {
+  dump.time += by_ns;
+  for (Entry& entry : dump.entries) {
+    entry.created += by_ns;
+    for (std::optional<TimeNs>* time : {&entry.started, &entry.met, &entry.completed})
+      if (*time) **time += by_ns;
+  }
+}
+
+// Ranks of one host share a monotonic clock, while its wall clock may have been set between two dumps.
+void align_clocks(std::vector<Dump>& dumps) {
+  std::map<std::string, int64_t> by_host;
+  for (Dump& dump : dumps) {
+    if (dump.host.empty() || !dump.unix_minus_monotonic) continue;
+    const int64_t common = by_host.try_emplace(dump.host, *dump.unix_minus_monotonic).first->second;
+    shift(dump, common - *dump.unix_minus_monotonic);
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> part_elements(const Entry& entry) {
@@ -269,6 +292,7 @@ Trace load_folder(const fs::path& folder) {
     trace = read_files(files);  // again, since groups of different jobs may have the same ids
     trace.problems.insert(trace.problems.end(), strangers.begin(), strangers.end());
   }
+  align_clocks(trace.dumps);
   if (!trace.dumps.empty()) trace.world_size = trace.dumps.front().world_size;
   for (int rank = 0; rank < trace.world_size; ++rank)
     if (trace.of_rank(rank) == nullptr) trace.missing.push_back(rank);

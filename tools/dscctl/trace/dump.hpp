@@ -58,6 +58,7 @@ struct Dump {
   int64_t pid = 0;
   std::string host, job, reason, library;
   TimeNs time = 0;
+  std::optional<int64_t> unix_minus_monotonic;  // when it was taken
   std::vector<Entry> entries;         // oldest first
   std::map<size_t, Progress> groups;  // by index in Trace::groups; what this rank is a member of
 };

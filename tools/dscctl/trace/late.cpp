@@ -67,9 +67,15 @@ const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& sp
   return longest;
 }
 
+// A group that a rank has destroyed is not in its dump.
+bool has_left(const Participant& participant, const Operation& operation) {
+  return participant.dump != nullptr && !participant.dump->groups.contains(operation.group);
+}
+
 // A record may have been overwritten by newer ones; then nobody knows whether the rank came.
 bool has_not_called(const Participant& participant, const Operation& operation) {
   if (participant.dump == nullptr || participant.entry != nullptr) return false;
+  if (has_left(participant, operation)) return true;
   if (!operation.is_message) return participant.dump->groups.at(operation.group).called < operation.sequence;
   const bool is_sender = &participant == &operation.participants[0];
   const int peer = operation.participants[is_sender ? 1 : 0].rank;
@@ -157,8 +163,10 @@ class LateFinder {
   // What a late rank has done instead; the same words for ranks in the same state.
   std::string story(const Participant& participant, const Operation& operation, const Span& span) const {
     const Dump& dump = *participant.dump;
-    std::string text = verb(participant, span) + title_for(participant, operation);
-    if (!operation.is_message) text += last_completed(dump, operation.group);
+    const bool left = has_left(participant, operation);
+    std::string text = left ? "left the group before " : verb(participant, span);
+    text += title_for(participant, operation);
+    if (!operation.is_message && !left) text += last_completed(dump, operation.group);
     const Entry* other = meanwhile(dump, participant.entry, span);
     if (other == nullptr) return text + "; no other operation holds it";
     const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
@@ -222,23 +230,35 @@ class LateFinder {
                          ranks, &operation});
   }
 
-  // Follows waits from rank to rank until one comes again.
   void find_deadlock() {
+    std::map<int, std::vector<const Wait*>> waits_of;
+    for (const Wait& wait : waits_) waits_of[wait.waiter].push_back(&wait);
+    std::set<int> seen;
     for (const Wait& first : waits_) {
-      std::vector<Wait> path = {first};
-      std::set<int> seen = {first.waiter};
-      while (!seen.contains(path.back().awaited)) {
-        const int rank = path.back().awaited;
-        seen.insert(rank);
-        const auto next =
-            std::find_if(waits_.begin(), waits_.end(), [&](const Wait& wait) { return wait.waiter == rank; });
-        if (next == waits_.end()) break;
-        path.push_back(*next);
-      }
-      if (path.back().awaited != first.waiter || path.size() < 2) continue;
+      std::vector<Wait> path;
+      if (seen.contains(first.waiter) || !find_circle(first.waiter, waits_of, seen, path)) continue;
       report_deadlock(path);
       return;
     }
+  }
+
+  // Follows all waits of a rank, depth first, until one leads back to a rank of the path; leaves that circle.
+  static bool find_circle(int rank, const std::map<int, std::vector<const Wait*>>& waits_of,
+                          std::set<int>& seen, std::vector<Wait>& path) {
+    const auto begin =
+        std::find_if(path.begin(), path.end(), [&](const Wait& wait) { return wait.waiter == rank; });
+    if (begin != path.end()) {
+      path.erase(path.begin(), begin);
+      return true;
+    }
+    const auto waits = waits_of.find(rank);
+    if (waits == waits_of.end() || !seen.insert(rank).second) return false;
+    for (const Wait* wait : waits->second) {
+      path.push_back(*wait);
+      if (find_circle(wait->awaited, waits_of, seen, path)) return true;
+      path.pop_back();
+    }
+    return false;
   }
 
   void report_deadlock(const std::vector<Wait>& path) {

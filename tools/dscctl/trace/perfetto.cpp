@@ -27,9 +27,10 @@ Json arguments_of(const Trace& trace, const Entry& entry) {
   Json args = {{"group", trace.groups[entry.group].name},
                {"number", entry.sequence},
                {"bytes", entry.bytes},
-               {"state", entry.completed ? "completed"
-                         : entry.started ? "started"
-                                         : "scheduled"}};
+               {"state", entry.failed()    ? "failed"
+                         : entry.completed ? "completed"
+                         : entry.started   ? "started"
+                                           : "scheduled"}};
   const std::pair<const char*, const std::string&> texts[] = {{"dtype", entry.dtype},
                                                               {"reduce_op", entry.reduce_op},
                                                               {"algorithm", entry.algorithm},
@@ -59,7 +60,7 @@ class PerfettoWriter {
  private:
   void event(const Json& json) {
     if (std::exchange(wrote_, true)) out_ << ",\n";
-    out_ << json.dump();
+    out_ << text_of(json);
   }
 
   double microseconds(TimeNs time) const { return static_cast<double>(time - base_) / 1000.0; }

@@ -8,11 +8,15 @@
 namespace dscctl::trace {
 namespace {
 
+constexpr size_t kShownBytes = 40;
+
 std::string shown(const Json& value) {
   if (value.is_object() || value.is_array()) return value.is_object() ? "an object" : "a list";
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 37) + "...";
-  return text;
+  std::string text = text_of(value);
+  if (text.size() <= kShownBytes) return text;
+  size_t end = kShownBytes - 3;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // not inside a character
+  return text.substr(0, end) + "...";
 }
 
 std::string line_and_column(const std::string& text, size_t byte) {
@@ -84,6 +88,10 @@ const Json& Reader::list(const char* name) const {
   const Json* found = find(name);
   if (found == nullptr || !found->is_array()) complain(name, "a list", found);
   return *found;
+}
+
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 Json parse(const std::string& text) {

@@ -42,4 +42,7 @@ class Reader {
 // Parses a text; a syntax error names line and column, and says so when the text just ends too early.
 Json parse(const std::string& text);
 
+// Never throws over bytes that are no UTF-8, as file names may have.
+std::string text_of(const Json& json, int indent = -1);
+
 }  // namespace dscctl::trace

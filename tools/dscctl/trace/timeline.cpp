@@ -9,6 +9,7 @@
 
 #include "dscctl/trace/page.hpp"
 #include "dscctl/trace/perfetto.hpp"
+#include "dscctl/trace/reader.hpp"
 
 namespace dscctl::trace {
 namespace {
@@ -24,7 +25,7 @@ Json or_null(const std::optional<Value>& value) {
 class Shared {
  public:
   int64_t index_of(Json value) {
-    const auto [found, is_new] = known_.try_emplace(value.dump(), list_.size());
+    const auto [found, is_new] = known_.try_emplace(text_of(value), list_.size());
     if (is_new) list_.push_back(std::move(value));
     return static_cast<int64_t>(found->second);
   }
@@ -179,7 +180,7 @@ std::string for_script(std::string text) {
 }  // namespace
 
 void write_timeline(std::ostream& out, const Report& report) {
-  out << kPageHead << for_script(page_data(report).dump()) << kPageTail;
+  out << kPageHead << for_script(text_of(page_data(report))) << kPageTail;
 }
 
 }  // namespace dscctl::trace

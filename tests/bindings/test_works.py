@@ -1,0 +1,214 @@
+"""Operations that nobody waits for any more: dropped, interrupted at their start, in flight when the program ends."""
+
+import gc
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from libdsc import _work
+from test_ranks import ranks
+
+DSCRUN = os.environ.get("DSCRUN")
+
+
+class Array(np.ndarray):
+    """An array that can hold something."""
+
+
+def ones(n=4):
+    return np.ones(n).view(Array)
+
+
+def of_threads(rank, failures):
+    try:
+        world = dsc.init_distributed(rank=rank, world_size=2, rank_per_thread=True, job_id="works", timeout=30)
+        for _ in range(500):
+            for _ in range(3):
+                world.all_reduce(np.ones(3000), async_op=True)
+        world.barrier()
+        world.close()
+    except Exception as error:
+        failures.append(error)
+
+
+def drops_on_threads():
+    """What two threads drop, either of them may find completed."""
+    failures, interval = [], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=of_threads, args=(rank, failures)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    return [repr(failure) for failure in failures]
+
+
+def test_dropped_by_two_threads():
+    assert dsc.spawn(lambda _rank: drops_on_threads(), 1, timeout=100) == [[]]
+
+
+def drops_within_a_drop(world):
+    """What a dropped operation kept alive drops another one when it goes."""
+    out = []
+    for _ in range(20):
+        if world.rank == 0:
+            first = ones()
+            first.inner = world.irecv(np.zeros(1), 1)
+            works = [world.irecv(first, 1), world.irecv(np.zeros(4), 1)]
+            out.append(weakref.ref(first))
+            del first, works
+        else:
+            for size in (1, 4, 4):
+                world.send(np.ones(size), 0)
+        world.barrier()
+    world.barrier()
+    gc.collect()
+    return sum(ref() is not None for ref in out), len(_work._dropped)
+
+
+def test_dropped_within_a_drop():
+    assert ranks(2, drops_within_a_drop) == [(0, 0)] * 2
+
+
+class Counting:
+    """The library, with its calls of dsc_work_test() counted."""
+
+    def __init__(self, lib):
+        self.lib, self.tests = lib, 0
+
+    def __getattr__(self, name):
+        self.tests += name == "dsc_work_test"
+        return getattr(self.lib, name)
+
+
+def drops_many(world):
+    n = 1000
+    if world.rank == 1:
+        world.barrier()
+        for _ in range(n):
+            world.recv(np.zeros(1), 0)
+        world.barrier()
+        return 0
+    _work.lib = counting = Counting(_work.lib)
+    for _ in range(n):
+        world.isend(np.ones(1), 1)
+    tests = counting.tests
+    world.barrier()
+    world.barrier()
+    return tests / n, len(_work._dropped)
+
+
+def test_the_cost_of_dropping_does_not_grow():
+    (tests, left), _ = ranks(2, drops_many)
+    assert tests < 10 and left == 0
+
+
+def drops_lists(world):
+    parts = [np.zeros(2) for _ in range(world.size)]
+    world.all_gather(parts, np.full(2, world.rank + 1.0), async_op=True)
+    world.barrier()
+    return [part.tolist() for part in parts]
+
+
+def test_a_dropped_work_fills_its_list():
+    assert ranks(2, drops_lists) == [[[1, 1], [2, 2]]] * 2
+
+
+class Waits(np.ndarray):
+    def __del__(self):
+        if hasattr(self, "work"):
+            self.work.wait()
+
+
+def test_waiting_in_a_destructor(world):
+    x = np.ones(4).view(Waits)
+    x.work = world.all_reduce(np.ones(2), async_op=True)
+    work, alive = world.all_reduce(x, async_op=True), weakref.ref(x)
+    del x
+    assert work.wait() is True and alive() is None
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def start_interrupted(world, monkeypatch):
+    """A signal handler raises when the library has started the operation."""
+    x = np.zeros(4)
+    with monkeypatch.context() as patch:
+        patch.setattr(_work, "Work", interrupted)
+        try:
+            world.all_reduce(x, async_op=True)
+        except KeyboardInterrupt:
+            return weakref.ref(x)
+
+
+def test_an_exception_at_the_start_frees_no_arrays(world, monkeypatch):
+    alive = start_interrupted(world, monkeypatch)
+    gc.collect()
+    assert alive() is not None
+
+
+def polls(rank):
+    with dsc.init_distributed(progress_thread=False, timeout=30) as world:
+        if world.rank == 1:
+            world.barrier()
+            world.send(np.ones(1), 0)
+            return []
+        work, took = world.irecv(np.zeros(1), 1), []
+        for timeout in (-1e-9, -0.0015, -5, -math.inf, 0, 1e-9):
+            begin = time.monotonic()
+            assert world.progress(timeout) is False
+            took.append(time.monotonic() - begin)
+        world.barrier()
+        while not world.progress(math.inf):
+            pass
+        work.wait()
+        return took
+
+
+def test_progress_for_any_time():
+    took, _ = dsc.spawn(polls, 2, timeout=60)
+    assert len(took) == 6 and max(took) < 2
+
+
+AT_EXIT = """
+    import sys, time
+    import numpy as np
+    import libdsc as dsc
+
+    class Slow:  # keeps the interpreter for a while when it has begun to go
+        def __del__(self, sleep=time.sleep):
+            sleep(1)
+
+    world = dsc.init_distributed(timeout=30)
+    op = dsc.user_op(lambda a, b: a + b, 7)
+    x = np.ones(1 << 16)
+    if world.rank == 0:
+        sys.slow = Slow()
+        work = world.all_reduce(x, op, async_op=True)
+    else:
+        time.sleep(0.5)
+        try:
+            world.all_reduce(x, op)
+        except dsc.RevokedError:
+            print("revoked")
+"""
+
+
+@pytest.mark.skipif(DSCRUN is None, reason="needs dscrun")
+def test_a_function_of_the_callers_at_the_end_of_the_program(tmp_path):
+    (tmp_path / "job.py").write_text(textwrap.dedent(AT_EXIT))
+    job = [DSCRUN, "-n", "2", "--", sys.executable, str(tmp_path / "job.py")]
+    result = subprocess.run(job, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, "revoked" in result.stdout) == (0, True), result.stdout + result.stderr
