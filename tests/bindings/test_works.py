@@ -20,6 +20,15 @@ from test_ranks import ranks
 DSCRUN = os.environ.get("DSCRUN")
 
 
+def settle():
+    """Waits until nothing that was dropped is left."""
+    for _ in range(2000):
+        _work.reap()
+        if not _work._dropped:
+            return
+        time.sleep(0.005)
+
+
 class Array(np.ndarray):
     """An array that can hold something."""
 
@@ -40,7 +49,7 @@ def of_threads(rank, failures):
         failures.append(error)
 
 
-def drops_on_threads():
+def drops_on_threads(_rank):
     """What two threads drop, either of them may find completed."""
     failures, interval = [], sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -54,7 +63,7 @@ def drops_on_threads():
 
 
 def test_dropped_by_two_threads():
-    assert dsc.spawn(lambda _rank: drops_on_threads(), 1, timeout=100) == [[]]
+    assert dsc.spawn(drops_on_threads, 1, timeout=100) == [[]]
 
 
 def drops_within_a_drop(world):
@@ -71,7 +80,7 @@ def drops_within_a_drop(world):
             for size in (1, 4, 4):
                 world.send(np.ones(size), 0)
         world.barrier()
-    world.barrier()
+    settle()
     gc.collect()
     return sum(ref() is not None for ref in out), len(_work._dropped)
 
@@ -105,6 +114,7 @@ def drops_many(world):
     tests = counting.tests
     world.barrier()
     world.barrier()
+    settle()
     return tests / n, len(_work._dropped)
 
 
@@ -114,9 +124,14 @@ def test_the_cost_of_dropping_does_not_grow():
 
 
 def drops_lists(world):
-    parts = [np.zeros(2) for _ in range(world.size)]
+    parts, alone = [np.zeros(2) for _ in range(world.size)], world.split(world.rank)
     world.all_gather(parts, np.full(2, world.rank + 1.0), async_op=True)
     world.barrier()
+    for _ in range(2000):
+        alone.barrier()  # any call that blocks delivers
+        if parts[1][1]:
+            break
+        time.sleep(0.005)
     return [part.tolist() for part in parts]
 
 

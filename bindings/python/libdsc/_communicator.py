@@ -361,7 +361,7 @@ class Communicator(Collectives):
         if not self._handle:
             self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
         slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
-        timeout_ms = slice_ms if timeout * 1000 >= slice_ms else max(0, math.ceil(timeout * 1000))
+        timeout_ms = math.ceil(max(0, min(slice_ms, timeout * 1000)))
         code = lib.dsc_progress(self._handle, timeout_ms)
         check(code)
         return bool(code != IN_PROGRESS)
