@@ -73,9 +73,10 @@ def drops_within_a_drop(world):
         if world.rank == 0:
             first = ones()
             first.inner = world.irecv(np.zeros(1), 1)
-            works = [world.irecv(first, 1), world.irecv(np.zeros(4), 1)]
+            holder, other = world.irecv(first, 1), world.irecv(np.zeros(4), 1)
             out.append(weakref.ref(first))
-            del first, works
+            del first, holder
+            del other  # after the holder, so that both wait to be let go in this order
         else:
             for size in (1, 4, 4):
                 world.send(np.ones(size), 0)
