@@ -211,7 +211,9 @@ def start(comm: Calls, function: Any, arguments: tuple[Any, ...], owner: Any, at
     _running[token] = (owner, comm)
     handle = c_void_p()
     code = int(function(comm._handle, *arguments, None, byref(handle)))
-    started = Work(handle.value, comm, op, (owner,), at_end) if handle.value is not None else code
+    started: Union[int, Work] = code
+    if handle.value is not None:
+        started = Work(handle.value, comm, op, (owner,), at_end)
     del _running[token]
     return started
 

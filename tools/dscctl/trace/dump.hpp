@@ -59,8 +59,8 @@ struct Dump {
   std::string host, job, reason, library;
   TimeNs time = 0;
   std::optional<int64_t> unix_minus_monotonic;  // when it was taken
-  std::vector<Entry> entries;         // oldest first
-  std::map<size_t, Progress> groups;  // by index in Trace::groups; what this rank is a member of
+  std::vector<Entry> entries;                   // oldest first
+  std::map<size_t, Progress> groups;            // by index in Trace::groups; what this rank is a member of
 };
 
 // A file that was not used, and why.
