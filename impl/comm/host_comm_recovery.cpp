@@ -7,6 +7,7 @@
 #include "base/guard.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/host_comm.hpp"
+#include "comm/progress.hpp"
 
 namespace dsc {
 namespace {
@@ -92,8 +93,10 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 
 // One decision of all ranks that live; throws if it is a failure, then on all of them.
 Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
-  Decision decision =
-      consensus_.reach(ballot, call.deadline, [&] { return over() || aborts_ != call.aborts; });
+  Bystanders others(self_driven());
+  Decision decision = consensus_.reach(
+      ballot, call.deadline, [&] { return over() || aborts_ != call.aborts; },
+      {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
   if (!lost.empty()) group_->revoke(loss_of(*group_, lost));
   const bool failed = decision.outcome != DSC_OK;

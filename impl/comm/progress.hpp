@@ -80,24 +80,25 @@ class DrivenLanes {
   uint64_t seen_ = 0;
 };
 
-// What a thread that waits in one lane drives besides: in a world without a progress thread all other lanes,
-// or two ranks that wait in different lanes would wait for each other.
+// What a thread that waits in one lane, or for something else, drives besides: in a world without a progress
+// thread all other lanes, or two ranks that wait in different places would wait for each other.
 class Bystanders {
  public:
   // `world` is null when the thread drives them.
-  Bystanders(const World* world, const Lane& own) noexcept : enabled_(world), own_(own), lanes_({world}) {}
+  Bystanders(const World* world, const Lane& own) noexcept : enabled_(world), own_(&own), lanes_({world}) {}
+  explicit Bystanders(const World* world) noexcept : enabled_(world), lanes_({world}) {}
   ~Bystanders() {
     if (enabled_) ProgressEngine::get().wake();  // a thread that found one of them driven may sleep over it
   }
   Bystanders(const Bystanders&) = delete;
   Bystanders& operator=(const Bystanders&) = delete;
 
-  bool drive() { return enabled_ && lanes_.drive(&own_); }
+  bool drive() { return enabled_ && lanes_.drive(own_); }
   void look_at_clock() { lanes_.look_at_clock(); }
 
  private:
   const bool enabled_;
-  const Lane& own_;
+  const Lane* const own_ = nullptr;
   DrivenLanes lanes_;
 };
 

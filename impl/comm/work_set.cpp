@@ -16,7 +16,19 @@ Countdown::Countdown(size_t works)
 }
 
 void Countdown::complete_one() noexcept {
-  if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) eventfd_write(fd_.get(), 1);
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  MutexLock lock(mutex_);
+  if (fd_) eventfd_write(fd_.get(), 1);
+}
+
+int Countdown::event_fd() noexcept {
+  MutexLock lock(mutex_);
+  return fd_.get();
+}
+
+void Countdown::close() noexcept {
+  MutexLock lock(mutex_);
+  fd_.reset();
 }
 
 bool WorkSet::done() const noexcept {
@@ -59,7 +71,7 @@ int WorkSet::event_fd() {
 
 void WorkSet::close_event_fd() noexcept {
   MutexLock lock(mutex_);
-  countdown_.reset();
+  if (countdown_) countdown_->close();
 }
 
 void WorkSet::notify(std::shared_ptr<Countdown>) {

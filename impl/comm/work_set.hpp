@@ -16,11 +16,13 @@ class Countdown {
  public:
   explicit Countdown(size_t works);
   void complete_one() noexcept;
-  int event_fd() const noexcept { return fd_.get(); }
+  int event_fd() noexcept;
+  void close() noexcept;  // works that still run keep the rest
 
  private:
   std::atomic<size_t> left_;
-  UniqueFd fd_;
+  Mutex mutex_;
+  UniqueFd fd_ DSC_GUARDED_BY(mutex_);
 };
 
 class WorkSet final : public Work {

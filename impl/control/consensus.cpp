@@ -203,7 +203,8 @@ void Consensus::catch_up() {
   check_membership();
 }
 
-Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted) {
+Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted,
+                          const Besides& besides) {
   const uint64_t number = number_ + 1;
   const int64_t start_ns = now_ns();
   const auto propose_timed = [&](Decision decision) {
@@ -212,7 +213,9 @@ Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::func
   };
   cast(mine, number);
   Backoff backoff(group_.world().process().bell(), group_.world().spins());
-  const auto moved = [&] { return decided(number) || complete(number) || interrupted(); };
+  const auto moved = [&] {
+    return decided(number) || complete(number) || interrupted() || besides.drive();
+  };
   while (!decided(number)) {
     if (complete(number)) {
       if (auto decision = count(number)) propose_timed(std::move(*decision));
@@ -221,8 +224,10 @@ Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::func
     } else if (deadline.passed()) {
       if (auto decision = give_up(number, DSC_ERR_TIMEOUT); !decision.named.empty())
         propose_timed(std::move(decision));  // else the last one has just come
-    } else {
-      backoff.pause(moved, deadline.remaining_ns());
+    } else if (besides.drive()) {
+      backoff.reset();
+    } else if (backoff.pause(moved, deadline.remaining_ns())) {
+      besides.look_at_clock();
     }
   }
   return settle(read_decision(), number);

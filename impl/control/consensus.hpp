@@ -41,6 +41,12 @@ struct Decision {
   std::string text;        // to the outcome; empty where code and members say it all
 };
 
+// What a thread that waits for a decision does besides: it may be the only one that moves queued operations.
+struct Besides {
+  std::function<bool()> drive;  // one step; true when something moved
+  std::function<void()> look_at_clock;
+};
+
 // Only the thread that is in a call of the communicator uses it.
 class Consensus {
  public:
@@ -52,7 +58,8 @@ class Consensus {
 
   // Blocks until there is a decision: at the deadline that is TIMEOUT, once `interrupted` is true REVOKED.
   // Throws as catch_up(), and PROTOCOL.
-  Decision reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted);
+  Decision reach(const Ballot& mine, Deadline deadline, const std::function<bool()>& interrupted,
+                 const Besides& besides);
 
   // Whether working towards the next question is in vain: a member is lost, has brought a failure, or the
   // decision is there.

@@ -68,12 +68,18 @@ void TraceDesk::write(const Job& job) {
           [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "trace: %s", text); });
 }
 
+// Exit does not wait for one that ran out of memory.
+struct TraceDesk::Writing {
+  explicit Writing(TraceDesk& desk) : desk(desk) { desk.set_writing(true); }
+  ~Writing() { desk.set_writing(false); }
+  TraceDesk& desk;
+};
+
 void TraceDesk::write_all() {
-  set_writing(true);
+  const Writing writing(*this);
   add_requested();
   for (std::vector<Job> jobs = take_jobs(); !jobs.empty(); jobs = take_jobs())
     for (const Job& job : jobs) write(job);
-  set_writing(false);
 }
 
 std::vector<TraceDesk::Job> TraceDesk::take_jobs() {

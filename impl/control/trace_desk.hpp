@@ -41,6 +41,8 @@ class TraceDesk {
     std::string reason;
   };
 
+  struct Writing;
+
   void write_all();
   void add_requested();
   std::vector<Job> take_jobs();

@@ -1,4 +1,5 @@
 /* Operations between dsc_group_begin() and dsc_group_end(). */
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 
@@ -97,6 +98,59 @@ static void one_descriptor_for_all(void** state) {
   for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, descriptor_body, NULL), 0);
 }
 
+/* It is closed with the work's handle, also when operations go on. */
+static int given_back_body(rank_t* self) {
+  char bytes[2] = "ab", heard[2] = "";
+  dsc_work_t* work = NULL;
+  int32_t descriptor = -1;
+  if (self->rank == 0) {
+    CHECK_OK(self, dsc_group_begin(self->world));
+    CHECK_OK(self, dsc_recv(self->world, &heard[0], 1, DSC_DTYPE_U8, 1, NULL, NULL));
+    CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+    CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
+    CHECK(self, fcntl(descriptor, F_GETFD) >= 0);
+    CHECK_OK(self, dsc_work_destroy(work));
+    CHECK(self, fcntl(descriptor, F_GETFD) == -1);
+  }
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  for (int i = 0; i < 2 && self->rank == 1; ++i)
+    CHECK_OK(self, dsc_send(self->world, &bytes[i], 1, DSC_DTYPE_U8, 0, NULL, NULL));
+  if (self->rank == 0) {
+    CHECK_OK(self, dsc_recv(self->world, &heard[1], 1, DSC_DTYPE_U8, 1, NULL, NULL)); /* after the first one */
+    CHECK(self, heard[0] == 'a' && heard[1] == 'b');
+  }
+  return 0;
+}
+
+static void a_descriptor_goes_with_its_work(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, given_back_body, NULL), 0);
+}
+
+/* Asking for the group's work moves all of its operations where no thread does. */
+static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
+
+static int tested_body(rank_t* self) {
+  ring_t ring;
+  fill(&ring, self);
+  PASS_ON(note_all(self, &ring));
+  dsc_work_t* work = NULL;
+  int32_t completed = 0;
+  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  for (const int64_t start = now_ms(); completed == 0 && now_ms() - start < 20000;)
+    CHECK_OK(self, dsc_work_test(work, &completed));
+  CHECK(self, completed == 1);
+  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK_OK(self, dsc_work_destroy(work));
+  return check_ring(self, &ring);
+}
+
+static void testing_moves_a_group(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 3; ++size)
+    assert_int_equal(run_ranks_with(size, without_thread, tested_body, NULL), 0);
+}
+
 /* One operation of the group differs: the group's failure is the first cause. */
 static int failure_body(rank_t* self) {
   int32_t value = 1;
@@ -153,6 +207,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_do_not_wait_for_each_other),
       cmocka_unit_test(one_descriptor_for_all),
+      cmocka_unit_test(a_descriptor_goes_with_its_work),
+      cmocka_unit_test(testing_moves_a_group),
       cmocka_unit_test(failures_are_the_groups),
       cmocka_unit_test(empty_and_forgotten),
   };

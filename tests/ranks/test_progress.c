@@ -116,6 +116,65 @@ static void a_blocking_call_drives_the_rest(void** state) {
   assert_int_equal(run_ranks(2, crossed_body, NULL), 0);
 }
 
+/* --- So do agreeing and shrinking, which are no operations: rank 1 comes only when it has the message. */
+
+static int agreed_body(rank_t* self) {
+  enum { BYTES = 16 * KIB * KIB };
+  char* bytes = calloc(BYTES, 1);
+  CHECK(self, bytes != NULL);
+  for (int turn = 0; turn < 2; ++turn) {
+    dsc_work_t* work = NULL;
+    dsc_comm_t* group = NULL;
+    int32_t agreed = 0;
+    if (self->rank == 0) {
+      memset(bytes, 'a' + turn, BYTES);
+      CHECK_OK(self, dsc_send(self->world, bytes, BYTES, DSC_DTYPE_U8, 1, NULL, &work));
+    } else {
+      CHECK_OK(self, dsc_recv(self->world, bytes, BYTES, DSC_DTYPE_U8, 0, NULL, NULL));
+    }
+    if (turn == 0) {
+      CHECK_OK(self, dsc_comm_agree(self->world, 6 + self->rank, &agreed));
+      CHECK(self, agreed == 6);
+    } else {
+      CHECK_OK(self, dsc_comm_shrink(self->world, NULL, &group));
+      CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+      CHECK_OK(self, dsc_comm_destroy(group));
+    }
+    CHECK(self, bytes[0] == 'a' + turn && bytes[BYTES - 1] == 'a' + turn);
+    if (work != NULL) CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+    CHECK_OK(self, dsc_work_destroy(work));
+  }
+  free(bytes);
+  return 0;
+}
+
+/* What rank 0 has queued ends at its time-out, while it waits for an answer. */
+static int late_answer_body(rank_t* self) {
+  dsc_comm_t* group = NULL;
+  dsc_work_t* work = NULL;
+  int32_t agreed = 0;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  CHECK_OK(self, dsc_comm_set_timeout(group, 100));
+  if (self->rank == 0) CHECK_OK(self, dsc_barrier(group, NULL, &work));
+  if (self->rank == 1) usleep(1000 * 1000);
+  CHECK_OK(self, dsc_comm_agree(self->world, 1, &agreed));
+  if (self->rank == 0) {
+    dsc_error_info_t info = {.struct_size = sizeof info};
+    CHECK_OK(self, dsc_work_error(work, &info));
+    CHECK(self, info.code == DSC_ERR_TIMEOUT && info.elapsed_ns < 900000000);
+    CHECK_OK(self, dsc_work_destroy(work));
+  }
+  CHECK_OK(self, dsc_comm_destroy(group));
+  return 0;
+}
+
+static void agreeing_drives_the_rest(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks_with(2, without_thread, agreed_body, NULL), 0);
+  assert_int_equal(run_ranks(2, agreed_body, NULL), 0);
+  assert_int_equal(run_ranks_with(2, without_thread, late_answer_body, NULL), 0);
+}
+
 /* --- Time-outs and departures are seen by a program that only polls. */
 
 static int late_body(rank_t* self) {
@@ -313,6 +372,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_moves_by_itself), /* first: no test before it may have started the thread */
       cmocka_unit_test(a_blocking_call_drives_the_rest),
+      cmocka_unit_test(agreeing_drives_the_rest),
       cmocka_unit_test(failures_reach_who_only_polls),
       cmocka_unit_test(many_operations_on_many_groups),
   };
