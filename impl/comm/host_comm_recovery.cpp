@@ -94,9 +94,9 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 // One decision of all ranks that live; throws if it is a failure, then on all of them.
 Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
   Bystanders others(self_driven());
-  Decision decision = consensus_.reach(
-      ballot, call.deadline, [&] { return over() || aborts_ != call.aborts; },
-      {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
+  Decision decision =
+      consensus_.reach(ballot, call.deadline, [&] { return over() || aborts_ != call.aborts; },
+                       {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
   if (!lost.empty()) group_->revoke(loss_of(*group_, lost));
   const bool failed = decision.outcome != DSC_OK;

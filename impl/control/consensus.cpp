@@ -213,9 +213,7 @@ Decision Consensus::reach(const Ballot& mine, Deadline deadline, const std::func
   };
   cast(mine, number);
   Backoff backoff(group_.world().process().bell(), group_.world().spins());
-  const auto moved = [&] {
-    return decided(number) || complete(number) || interrupted() || besides.drive();
-  };
+  const auto moved = [&] { return decided(number) || complete(number) || interrupted() || besides.drive(); };
   while (!decided(number)) {
     if (complete(number)) {
       if (auto decision = count(number)) propose_timed(std::move(*decision));

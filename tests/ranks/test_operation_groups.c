@@ -116,7 +116,8 @@ static int given_back_body(rank_t* self) {
   for (int i = 0; i < 2 && self->rank == 1; ++i)
     CHECK_OK(self, dsc_send(self->world, &bytes[i], 1, DSC_DTYPE_U8, 0, NULL, NULL));
   if (self->rank == 0) {
-    CHECK_OK(self, dsc_recv(self->world, &heard[1], 1, DSC_DTYPE_U8, 1, NULL, NULL)); /* after the first one */
+    CHECK_OK(self,
+             dsc_recv(self->world, &heard[1], 1, DSC_DTYPE_U8, 1, NULL, NULL)); /* after the first one */
     CHECK(self, heard[0] == 'a' && heard[1] == 'b');
   }
   return 0;

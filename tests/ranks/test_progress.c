@@ -371,10 +371,8 @@ static void many_operations_on_many_groups(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nothing_moves_by_itself), /* first: no test before it may have started the thread */
-      cmocka_unit_test(a_blocking_call_drives_the_rest),
-      cmocka_unit_test(agreeing_drives_the_rest),
-      cmocka_unit_test(failures_reach_who_only_polls),
-      cmocka_unit_test(many_operations_on_many_groups),
+      cmocka_unit_test(a_blocking_call_drives_the_rest), cmocka_unit_test(agreeing_drives_the_rest),
+      cmocka_unit_test(failures_reach_who_only_polls),   cmocka_unit_test(many_operations_on_many_groups),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
