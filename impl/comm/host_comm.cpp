@@ -100,7 +100,6 @@ Failure HostComm::refusal(const Operation& operation) const {
 }
 
 Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
-  running_.fetch_sub(1);
   const int64_t end = tick_now();
   operation.end(end, progress == Progress::kDone ? DSC_OK : operation.failure().code);
   if (operation.found().count > 0)
@@ -229,10 +228,19 @@ void HostComm::revoke(const Failure& cause) noexcept {
     if (const auto channel = known.lock()) channel->revoke(cause);
 }
 
+bool HostComm::has_running() noexcept {
+  if (running_.load() > 0 || collectives_.runs_alone()) return true;
+  MutexLock lock(lanes_mutex_);
+  for (auto* side : {&send_lanes_, &recv_lanes_})
+    for (const auto& [peer, lane] : *side)
+      if (lane.runs_alone()) return true;
+  return false;
+}
+
 void HostComm::leave() noexcept {
   if (left_.exchange(true)) return;
   if (id() == kWorldId) release_name();
-  if (running_.load() > 0) {
+  if (has_running()) {
     Failure cause;
     cause.code = DSC_ERR_REVOKED;
     cause.rank = rank();

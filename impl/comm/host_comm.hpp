@@ -85,6 +85,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::vector<Lane*> message_lanes();
   void drain_messages();
   bool is_alone() const noexcept;
+  bool has_running() noexcept;
   Lane& lane_for(const Call& call);
   std::string describe_failure(const Operation& operation, const Failure& failure) const;
   Failure run_locally(const Call& call);
@@ -119,7 +120,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::atomic<bool> told_{false};  // a call on this rank has reported the failure
   std::atomic<bool> left_{false};
   std::atomic<bool> finalized_{false};
-  std::atomic<int> running_{0};  // operations that have started and not ended
+  std::atomic<int> running_{0};  // operations that were queued and have not ended
   std::atomic<uint64_t> children_{0};
   uint64_t local_operations_ = 0;  // of a group of one
   Consensus consensus_{*group_};

@@ -116,16 +116,18 @@ void HostWork::close_event_fd() noexcept {
   event_fd_.reset();
 }
 
+// Calls come one after another, so nobody else changes it meanwhile.
+uint64_t Lane::take_number() noexcept {
+  const uint64_t number = next_number_.load(std::memory_order_relaxed);
+  next_number_.store(number + 1, std::memory_order_relaxed);
+  return number;
+}
+
 Failure Lane::run(const Call& call) {
   {
     MutexLock driver(driver_mutex_);
-    uint64_t number = 0;
-    {
-      MutexLock lock(queue_mutex_);
-      if (queue_.empty()) number = next_number_++;
-    }
-    if (number != 0) {
-      Failure ended = run_alone(call, number);
+    if (!busy()) {
+      Failure ended = run_alone(call);
       if (busy()) ProgressEngine::get().wake();  // it may have found the lane driven
       return ended;
     }
@@ -135,17 +137,18 @@ Failure Lane::run(const Call& call) {
   return work->failure();
 }
 
-Failure Lane::run_alone(const Call& call, uint64_t number) {
+Failure Lane::run_alone(const Call& call) {
   OperationBox box;
-  Operation& operation = box.emplace(comm_.group(), call, number);
-  comm_.begin();
+  Operation& operation = box.emplace(comm_.group(), call, take_number());
+  alone_.store(true, std::memory_order_seq_cst);  // before the look at whether this rank leaves
   if (comm_.refuses()) {
-    comm_.end();
+    alone_.store(false, std::memory_order_release);
     return comm_.refusal(operation);
   }
   const int64_t now = tick_now();
-  operation.create(now, comm_.timeout_ms(operation.call()));
-  operation.start(now, comm_.timeout_ms(operation.call()));
+  const int timeout_ms = comm_.timeout_ms(call);
+  operation.create(now, timeout_ms);
+  operation.start(now, timeout_ms);
   Backoff backoff(comm_.bell(), comm_.spins());
   Bystanders others(comm_.self_driven(), *this);
   Progress progress = step(operation);
@@ -159,7 +162,9 @@ Failure Lane::run_alone(const Call& call, uint64_t number) {
     }
     if (progress == Progress::kPending || progress == Progress::kMoved) progress = step(operation);
   }
-  return comm_.settle(operation, progress);
+  Failure failure = comm_.settle(operation, progress);
+  alone_.store(false, std::memory_order_release);
+  return failure;
 }
 
 std::shared_ptr<HostWork> Lane::start(const Call& call) {
@@ -167,7 +172,7 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
   bool first = false;
   {
     MutexLock lock(queue_mutex_);
-    work->operation_ = &work->box_.emplace(comm_.group(), call, next_number_++);
+    work->operation_ = &work->box_.emplace(comm_.group(), call, take_number());
     comm_.begin();
     if (comm_.refuses()) {
       comm_.end();
@@ -229,6 +234,7 @@ bool Lane::drive_first() {
   const Progress progress = step(operation);
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
   Failure failure = comm_.settle(operation, progress);
+  comm_.end();
   pop();
   work->box_.clear();
   work->complete(std::move(failure));

@@ -75,18 +75,18 @@ class Lane {
   bool drain(Deadline deadline);
 
   // What came before does not count as the user's.
-  void restart_numbers() {
-    MutexLock lock(queue_mutex_);
-    next_number_ = 1;
-  }
+  void restart_numbers() noexcept { next_number_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
+  // A thread runs an operation here that was never queued.
+  bool runs_alone() const noexcept { return alone_.load(std::memory_order_seq_cst); }
 
   // Threads that wait here and drive meanwhile: the progress thread leaves the lane to them.
   std::atomic<int> waiters{0};
 
  private:
-  Failure run_alone(const Call& call, uint64_t number);
+  uint64_t take_number() noexcept;
+  Failure run_alone(const Call& call);
   void begin_first(const std::shared_ptr<HostWork>& work);
   bool drive_first() DSC_REQUIRES(driver_mutex_);
   std::shared_ptr<HostWork> front();
@@ -98,7 +98,9 @@ class Lane {
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
   std::atomic<size_t> queued_{0};
-  uint64_t next_number_ DSC_GUARDED_BY(queue_mutex_) = 1;
+  std::atomic<bool> alone_{false};
+  // Of operations in the order of their calls, which the callers keep.
+  std::atomic<uint64_t> next_number_{1};
 };
 
 }  // namespace dsc

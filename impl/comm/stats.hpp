@@ -11,7 +11,7 @@ namespace dsc {
 
 class StatsTable {
  public:
-  // Any thread.
+  // Messages: any thread. All else: one thread at a time.
   void add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept;
   std::vector<OpStats> read() const;
 

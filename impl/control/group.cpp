@@ -62,11 +62,11 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
 Group::~Group() { withdraw(); }
 
 void Group::make_segment() {
-  const UniqueFd fd = create_segment("dsc-group", geometry_.bytes_of(rank_), static_cast<size_t>(size_));
+  const UniqueFd fd = create_segment("dsc-group", geometry_.bytes, static_cast<size_t>(size_));
   mappings_.resize(static_cast<size_t>(size_));
   bases_.resize(static_cast<size_t>(size_));
   auto& mapping = mappings_[static_cast<size_t>(rank_)];
-  mapping = map_segment(fd.get(), geometry_.bytes_of(rank_), OnFork::kGone);
+  mapping = map_segment(fd.get(), geometry_.bytes, OnFork::kGone);
   bases_[static_cast<size_t>(rank_)] = mapping->data();
   auto* header = new (mapping->data()) MemberHeader{};
   header->magic = kMemberMagic;
@@ -111,7 +111,7 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
     if (member != rank_) {
       const UniqueFd fd = fetch_segment(member, deadline, check);
-      mapping = map_segment(fd.get(), geometry_.bytes_of(member), OnFork::kGone);
+      mapping = map_segment(fd.get(), geometry_.bytes, OnFork::kGone);
     }
     const auto* header = reinterpret_cast<const MemberHeader*>(mapping->data());
     if (header->magic != kMemberMagic || header->version != kLayoutVersion || header->size != size_ ||

@@ -73,9 +73,6 @@ class Group : public std::enable_shared_from_this<Group> {
     return reinterpret_cast<uint64_t*>(base(member) + geometry_.lengths) +
            (tick & 1) * 2 * static_cast<size_t>(size_);
   }
-  std::byte* result_stage(uint64_t tick) const noexcept {
-    return base(0) + geometry_.result + (tick & 1) * geometry_.stage_bytes;
-  }
   TickRecord& record(uint64_t tick) const noexcept {
     return reinterpret_cast<TickRecord*>(base(0) + geometry_.records)[tick & 1];
   }

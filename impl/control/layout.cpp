@@ -33,8 +33,6 @@ Geometry::Geometry(int size, const Tuning& tuning)
   slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;  // stages must not share cache sets
   slots = place(2 * slot_stride);
   chunks = place(members * 2 * chunk_bytes);
-  at = round_up(at, 4096);
-  result = place(2 * stage_bytes);
   bytes = round_up(at, 4096);
 }
 

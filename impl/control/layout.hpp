@@ -16,7 +16,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr size_t kLine = 128;  // two lines of 64: processors fetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
@@ -150,14 +150,10 @@ struct Geometry {
   size_t slots;  // 2, each followed by its stage
   size_t slot_stride;
   size_t lengths;        // 2 x 2 x size: of blocks sent and expected, where they differ
-  size_t result;         // 2 stages, only with member 0
   size_t send_channels;  // size
   size_t recv_channels;  // size
   size_t chunks;         // size x 2
   size_t bytes;
-
-  // Only member 0 has the result stages, which lie last.
-  size_t bytes_of(int member) const noexcept { return member == 0 ? bytes : result; }
 };
 
 }  // namespace dsc

@@ -49,6 +49,8 @@ const char* algorithm_name(Algorithm algorithm) noexcept {
       return "local";
     case Algorithm::kDirect:
       return "direct";
+    case Algorithm::kDivided:
+      return "divided";
     case Algorithm::kClaimed:
       return "claimed";
     case Algorithm::kStaged:
@@ -89,27 +91,31 @@ Recorder::Recorder(size_t capacity)
 
 Recorder::~Recorder() = default;
 
-// Whoever exchanges the id of an entry that is free has it: another id in between means that it is not.
+// Whoever exchanges the id of an entry that is free and older than its own has it. `next_` only says where to
+// look first: writers at the same time may set it back a little.
 Record::Entry* Recorder::claim(uint64_t& id) noexcept {
-  for (int tries = 0; tries < kTries; ++tries) {
-    const uint64_t position = next_.fetch_add(1, std::memory_order_relaxed);
+  uint64_t position = next_.load(kRelaxed);
+  for (int tries = 0; tries < kTries; ++tries, ++position) {
     Entry& entry = entries_[position % capacity_];
     uint64_t held = entry.id.load(kRead);
-    const bool vacant = held == kUnused || (held != kChanging && entry.ended.load(kRead) != 0);
+    const bool vacant = held <= position && (held == kUnused || entry.ended.load(kRead) != 0);
     if (!vacant || !entry.id.compare_exchange_strong(held, kChanging, std::memory_order_acq_rel)) continue;
     id = position + 1;
+    next_.store(id, kRelaxed);
     return &entry;
   }
+  next_.store(position, kRelaxed);
   omitted_.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
 
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
-  if (!is_message(call.kind)) latest_.enqueued.store(call.sequence, kWrite);
+  const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
+  if (collective != 0) latest_.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   Entry* const entry = claim(id);
-  if (!entry) return {};
+  if (!entry) return Record(*this, nullptr, collective);
   entry->created.store(created, kWrite);
   entry->sequence.store(call.sequence, kWrite);
   entry->send_bytes.store(call.send_bytes, kWrite);
@@ -125,14 +131,12 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   entry->result.store(DSC_OK, kWrite);
   entry->ended.store(0, kWrite);
   entry->id.store(id, kWrite);
-  return Record(*this, *entry);
+  return Record(*this, entry, collective);
 }
 
 void Record::start(int64_t ticks) noexcept {
-  if (!entry_) return;
-  entry_->started.store(ticks, kWrite);
-  if (!is_message(entry_->kind.load(kRelaxed)))
-    recorder_->latest_.started.store(entry_->sequence.load(kRelaxed), kWrite);
+  if (entry_) entry_->started.store(ticks, kWrite);
+  if (collective_ != 0) recorder_->latest_.started.store(collective_, kWrite);
 }
 
 void Record::meet(int64_t ticks) noexcept {
@@ -144,9 +148,8 @@ void Record::move_by(Algorithm algorithm) noexcept {
 }
 
 void Record::end(int64_t ticks, dsc_result_t result) noexcept {
+  if (result == DSC_OK && collective_ != 0) recorder_->latest_.completed.store(collective_, kWrite);
   if (!entry_) return;
-  if (result == DSC_OK && !is_message(entry_->kind.load(kRelaxed)))
-    recorder_->latest_.completed.store(entry_->sequence.load(kRelaxed), kWrite);
   entry_->result.store(result, kWrite);
   entry_->ended.store(ticks, kWrite);
   entry_ = nullptr;  // it may soon be another operation's

@@ -15,7 +15,7 @@
 namespace dsc {
 
 // How the data of an operation moved.
-enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kClaimed, kStaged, kZeroCopy };
+enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kDivided, kClaimed, kStaged, kZeroCopy };
 
 inline constexpr std::array kAlgorithms = {Algorithm::kLocal, Algorithm::kDirect, Algorithm::kClaimed,
                                            Algorithm::kStaged, Algorithm::kZeroCopy};
@@ -58,7 +58,7 @@ struct RecordedProgress {
 
 class Recorder;
 
-// The entry of an operation that runs, written by its lane alone. One without an entry records nothing.
+// An operation that runs, written by its lane alone. Without an entry only its number counts.
 class Record {
  public:
   Record() noexcept = default;
@@ -71,10 +71,12 @@ class Record {
  private:
   friend class Recorder;
   struct Entry;
-  Record(Recorder& recorder, Entry& entry) noexcept : recorder_(&recorder), entry_(&entry) {}
+  Record(Recorder& recorder, Entry* entry, uint64_t collective) noexcept
+      : recorder_(&recorder), entry_(entry), collective_(collective) {}
 
   Recorder* recorder_ = nullptr;
-  Entry* entry_ = nullptr;
+  Entry* entry_ = nullptr;   // null when there was no place
+  uint64_t collective_ = 0;  // its number; 0 for messages
 };
 
 class Recorder {

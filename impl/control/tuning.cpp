@@ -25,18 +25,21 @@ struct Row {
 };
 
 // The first row that fits counts. Chosen on one machine of two cores. Stages of all members together stay
-// in the last-level cache; with two members a second meeting costs more than reducing everything twice.
+// in the last-level cache.
 constexpr size_t kCache = 0;  // stands for the size of the last-level cache
+// Fixed shares spare each rank the copy of its own; with more ranks than processors a share would wait for
+// its rank to run.
+constexpr size_t kAlone = 1;  // stands for no limit, or nothing with more ranks than processors
 constexpr std::array kRows = {
-    Row{1, true, {kNoLimit, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
-    Row{2, false, {kNoLimit, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{2, true, {kNoLimit, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, false, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{4, true, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
-    Row{8, true, {128 * kKiB, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
-    Row{16, true, {128 * kKiB, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
-    Row{32, true, {128 * kKiB, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
-    Row{1 << 30, true, {128 * kKiB, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
+    Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{2, true, {128 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, false, {32 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{4, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
+    Row{8, true, {128 * kKiB, kAlone, 512 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 32 * kKiB}},
+    Row{16, true, {128 * kKiB, kAlone, 128 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 16 * kKiB}},
+    Row{32, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 8 * kKiB}},
+    Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
 struct Key {
@@ -48,6 +51,7 @@ struct Key {
 };
 constexpr std::array kKeys = {
     Key{"direct_bytes", &Tuning::direct_bytes, 0, kNoLimit, 1},
+    Key{"divided_bytes", &Tuning::divided_bytes, 0, kNoLimit, 1},
     Key{"stage_bytes", &Tuning::stage_bytes, kPage, 16 * kMiB, kPage},
     Key{"stage_chunk_bytes", &Tuning::stage_chunk_bytes, kPage, 16 * kMiB, kPage},
     Key{"zero_copy_min_bytes", &Tuning::zero_copy_min_bytes, 0, kNoLimit, 1},
@@ -115,6 +119,7 @@ Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& ov
   });
   Tuning tuning = row->tuning;
   if (tuning.streaming_bytes == kCache) tuning.streaming_bytes = last_level_cache();
+  if (tuning.divided_bytes == kAlone) tuning.divided_bytes = oversubscribed ? 0 : kNoLimit;
   for (const auto& [name, value] : overrides) tuning.*find_key(name)->value = value;
   return tuning;
 }

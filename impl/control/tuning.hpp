@@ -11,9 +11,10 @@
 namespace dsc {
 
 struct Tuning {
-  size_t direct_bytes;           // data of all members up to which each of them reduces everything itself
-  size_t stage_bytes;            // room of a stage: what passes through at once
-  size_t stage_chunk_bytes;      // most that a member takes on at once of a staged reduction
+  size_t direct_bytes;       // data of all members up to which each of them reduces everything itself
+  size_t divided_bytes;      // and from there on up to which each reduces its share; beyond, whoever is free
+  size_t stage_bytes;        // room of a stage: what passes through at once
+  size_t stage_chunk_bytes;  // most that a member takes on at once of a staged reduction
   size_t zero_copy_min_bytes;    // data of a member from which zero copy is worth its second meeting
   size_t zero_copy_chunk_bytes;  // most that a member takes on at once with zero copy
   size_t streaming_bytes;        // data of all members from which it is stored past the caches

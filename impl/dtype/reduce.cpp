@@ -148,4 +148,10 @@ void copy(void* dst, const void* src, size_t bytes, bool non_temporal) {
   run(DSC_DTYPE_U8, args);
 }
 
+void take(void* dst, void* src, size_t bytes) {
+  const void* source = src;
+  void* both[] = {dst, src};
+  run(DSC_DTYPE_U8, KernelArgs{&source, 1, both, 2, bytes, DSC_OP_BOR});
+}
+
 }  // namespace dsc

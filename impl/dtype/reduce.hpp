@@ -68,4 +68,8 @@ void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size
 // memcpy, if asked with stores past the caches.
 void copy(void* dst, const void* src, size_t bytes, bool non_temporal);
 
+// memcpy that leaves the source's cache lines with this processor alone, as if it had written them: whoever
+// writes them next, here or elsewhere, does so at once. Nobody else may be using the source.
+void take(void* dst, void* src, size_t bytes);
+
 }  // namespace dsc

@@ -86,7 +86,7 @@ void Collective::show_up() {
   exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
   payload_shown_ = !exposed_;
   slot.call.has_payload = payload_shown_ ? 1 : 0;
-  if (payload_shown_) Staged::fill_first(transfer_, group_.geometry(), group_.next_stage());
+  if (payload_shown_) Staged::fill_first(group_, transfer_);
   if (!transfer_.knows_all()) {
     uint64_t* lengths = group_.lengths(group_.rank(), group_.tick() + 1);
     std::copy(call_.send_blocks->lengths.begin(), call_.send_blocks->lengths.end(), lengths);
@@ -100,7 +100,11 @@ void Collective::expose_buffers(Slot& slot) {
   const MemoryRegistry& memory = group_.world().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
     slot.send = memory.find(transfer_.send, transfer_.send_bytes);
-  if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_))
+  if (!transfer_.receives(transfer_.rank) || !ZeroCopy::shows_recv(transfer_)) return;
+  if (slot.send.segment != 0 && transfer_.send == transfer_.recv &&
+      transfer_.send_bytes == transfer_.recv_bytes)
+    slot.recv = slot.send;
+  else
     slot.recv = memory.find(transfer_.recv, transfer_.recv_bytes);
 }
 

@@ -12,55 +12,103 @@ namespace {
 constexpr size_t kMinChunkBytes = size_t{8} << 10;
 constexpr size_t kLineElements = 64;
 
-}  // namespace
+// Elements of a block from `first` on that fit into one part.
+size_t in_part(size_t count, size_t first, size_t part) noexcept {
+  return first < count ? std::min(part, count - first) : 0;
+}
 
-size_t Staged::part_elements(const Transfer& transfer, const Geometry& geometry) noexcept {
-  const size_t fit = geometry.stage_bytes / (transfer.element_bytes * transfer.parts);
+size_t part_elements(const Group& group, const Transfer& transfer) noexcept {
+  const size_t fit = group.geometry().stage_bytes / (transfer.element_bytes * transfer.parts);
   const size_t whole = fit >= kLineElements ? fit / kLineElements * kLineElements : fit;
   // Where nobody knows the longest block before all have come, the part must not depend on it.
   if (transfer.send_blocks && transfer.recv_blocks) return whole;
   return std::min(transfer.longest, whole);
 }
 
+// Two ranks reduce to one of them faster when that one does it all.
+bool may_divide(const Transfer& transfer) noexcept {
+  return transfer.pattern == Pattern::kAllReduce ||
+         (transfer.pattern == Pattern::kReduce && transfer.size > 2);
+}
+
+Algorithm choose(const Group& group, const Transfer& transfer) noexcept {
+  const size_t bytes = transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size);
+  if (!may_divide(transfer) || bytes <= group.tuning().direct_bytes) return Algorithm::kDirect;
+  return bytes <= group.tuning().divided_bytes ? Algorithm::kDivided : Algorithm::kClaimed;
+}
+
+bool reads_alone(const Transfer& transfer) noexcept {
+  return transfer.size == 2 || transfer.is_divided() || transfer.pattern == Pattern::kReduce ||
+         transfer.pattern == Pattern::kGather;
+}
+
+// Pointers for each member; without allocating when they are few.
+template <typename Pointer>
+class PerMember {
+ public:
+  explicit PerMember(int size) : many_(size > kFew ? static_cast<size_t>(size) : 0) {}
+  Pointer* data() noexcept { return many_.empty() ? few_.data() : many_.data(); }
+
+ private:
+  static constexpr int kFew = 16;
+  std::array<Pointer, kFew> few_;
+  std::vector<Pointer> many_;
+};
+
+}  // namespace
+
+Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
+    : transfer(transfer_in), algorithm(choose(group, transfer_in)), part(part_elements(group, transfer_in)) {}
+
+// What a member reduces of a part.
+Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
+  const auto members = static_cast<size_t>(transfer.size);
+  const size_t lines = (elements + kLineElements - 1) / kLineElements;
+  const size_t each = (lines + members - 1) / members * kLineElements;
+  const size_t first = std::min(elements, static_cast<size_t>(member) * each);
+  return {first, std::min(each, elements - first)};
+}
+
+void Staged::Plan::fill(std::byte* stage, size_t first) const {
+  if (!transfer.sends(transfer.rank)) return;
+  const auto put = [&](size_t offset, size_t from, size_t count) {
+    if (count > 0)
+      copy(stage + transfer.bytes_of(offset), transfer.send_at(from), transfer.bytes_of(count), false);
+  };
+  if (transfer.is_divided()) {
+    for (int receiver = 0; receiver < transfer.size; ++receiver) {
+      if (receiver == transfer.rank) continue;  // read where it is
+      const Block block = transfer.outgoing(receiver);
+      put(static_cast<size_t>(receiver) * part, block.from + first, in_part(block.count, first, part));
+    }
+    return;
+  }
+  const size_t elements = in_part(transfer.outgoing(0).count, first, part);
+  if (algorithm != Algorithm::kDivided) return put(0, first, elements);
+  const Range own = share_of(transfer.rank, elements);  // read where it is
+  const size_t behind = own.first + own.elements;
+  put(0, first, own.first);
+  put(behind, first + behind, elements - behind);
+}
+
 Staged::Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found)
     : group_(group),
       transfer_(transfer),
-      part_(part_elements(transfer, group.geometry())),
-      claimed_((transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce) &&
-               transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size) >
-                   group.tuning().direct_bytes),
+      plan_(group, transfer),
+      alone_(reads_alone(transfer)),
       // Where every rank reduces everything, one of them tells.
-      found_(claimed_ || transfer.pattern != Pattern::kAllReduce || transfer.rank == 0 ? found : nullptr),
+      found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
+                     transfer.rank == 0
+                 ? found
+                 : nullptr),
       phase_(shown ? Phase::kMeet : Phase::kShow) {}
 
-// Elements of a block from `first` on that fit into one part.
-size_t Staged::share(size_t count, size_t first, size_t part) noexcept {
-  return first < count ? std::min(part, count - first) : 0;
-}
-
-void Staged::fill(const Transfer& transfer, std::byte* stage, size_t first, size_t part) {
-  if (!transfer.sends(transfer.rank)) return;
-  if (!transfer.is_divided()) {
-    const size_t elements = share(transfer.outgoing(0).count, first, part);
-    if (elements > 0) copy(stage, transfer.send_at(first), transfer.bytes_of(elements), false);
-    return;
-  }
-  for (int receiver = 0; receiver < transfer.size; ++receiver) {
-    if (receiver == transfer.rank) continue;  // read where it is
-    const Block block = transfer.outgoing(receiver);
-    const size_t elements = share(block.count, first, part);
-    if (elements > 0)
-      copy(stage + transfer.bytes_of(static_cast<size_t>(receiver) * part),
-           transfer.send_at(block.from + first), transfer.bytes_of(elements), false);
-  }
-}
-
-void Staged::fill_first(const Transfer& transfer, const Geometry& geometry, std::byte* stage) {
+void Staged::fill_first(const Group& group, const Transfer& transfer) {
   if (transfer.pattern == Pattern::kNothing) return;
-  fill(transfer, stage, 0, part_elements(transfer, geometry));
+  Plan(group, transfer).fill(group.stage(group.rank(), group.tick() + 1), 0);
 }
 
-size_t Staged::elements() const noexcept { return share(transfer_.longest, first_, part_); }
+size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
 
 Progress Staged::step() {
   if (phase_ == Phase::kShow) {
@@ -69,23 +117,12 @@ Progress Staged::step() {
   }
   if (phase_ == Phase::kMeet) {
     if (!group_.all_arrived()) return Progress::kPending;
-    tick_ = group_.tick();
-    if (claimed_) {
-      work_on_chunks();
-      // Shown before the wait for the others' chunks: by the time they are done, all have shown the next part
-      // too.
-      if (first_ + elements() < transfer_.longest) show(first_ + elements());
-      phase_ = Phase::kAwaitChunks;
-    } else {
-      move_directly();
-      phase_ = Phase::kShow;
-    }
+    work();
+    phase_ = plan_.algorithm == Algorithm::kDirect ? Phase::kShow : Phase::kAwaitResults;
   }
-  if (phase_ == Phase::kAwaitChunks) {
-    if (transfer_.receives(transfer_.rank)) {
-      if (!chunks_complete(group_.record(tick_).done, tick_, chunks_)) return Progress::kPending;
-      copy(transfer_.recv_at(first_), group_.result_stage(tick_), transfer_.bytes_of(elements()), false);
-    }
+  if (phase_ == Phase::kAwaitResults) {
+    if (!results_complete()) return Progress::kPending;
+    read_back();
     phase_ = Phase::kMeet;
   }
   first_ += elements();
@@ -93,68 +130,113 @@ Progress Staged::step() {
 }
 
 void Staged::show(size_t first) {
-  fill(transfer_, group_.next_stage(), first, part_);
+  plan_.fill(group_.next_stage(), first);
   group_.arrive();
 }
 
-// `index` is where the elements stand in the send buffers.
-void Staged::reduce_stages(size_t stage_offset, size_t elements, size_t index, void* target,
-                           const void* own) const {
-  constexpr int kInline = 16;
-  std::array<const void*, kInline> few;
-  std::vector<const void*> many;
-  if (transfer_.size > kInline) many.resize(static_cast<size_t>(transfer_.size));
-  const void** sources = transfer_.size > kInline ? many.data() : few.data();
-  for (int member = 0; member < transfer_.size; ++member)
-    sources[member] = group_.stage(member, tick_) + transfer_.bytes_of(stage_offset);
-  // This rank's own part is read where it came from: it is as near, and its stage stays the others'.
-  if (own) sources[transfer_.rank] = own;
+void Staged::work() {
+  tick_ = group_.tick();
+  if (plan_.algorithm == Algorithm::kDirect) return move_directly();
+  if (plan_.algorithm == Algorithm::kDivided)
+    work_on_share();
+  else
+    work_on_chunks();
+  // The next part is shown before the wait for the others' results: by then all have shown it too. In a
+  // divided reduction arriving says as well that this rank's share is done.
+  const size_t next = first_ + elements();
+  if (next < transfer_.longest || plan_.algorithm == Algorithm::kDivided) show(next);
+}
+
+// `offset`: where the elements stand in the stages. `own`: where this rank's part of them is, if not there.
+// `into_stages`: the result goes there too.
+void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
+  PerMember<const void*> sources(transfer_.size);
+  PerMember<void*> targets(transfer_.size + 1);
+  int target_count = 0;
+  if (target) targets.data()[target_count++] = target;
+  for (int member = 0; member < transfer_.size; ++member) {
+    std::byte* const staged = stage(member) + transfer_.bytes_of(offset);
+    const bool elsewhere = own && member == transfer_.rank;
+    sources.data()[member] = elsewhere ? own : staged;
+    if (into_stages && !elsewhere) targets.data()[target_count++] = staged;
+  }
   NonFinite found;
-  reduce(transfer_.reduce, sources, transfer_.size, &target, 1, elements, found_ ? &found : nullptr);
-  if (found_) found_->add(found, index);
+  dsc::reduce(transfer_.reduce, sources.data(), transfer_.size, targets.data(), target_count, range.elements,
+              found_ ? &found : nullptr);
+  if (found_) found_->add(found, range.first);
 }
 
 void Staged::move_directly() {
   if (!transfer_.receives(transfer_.rank)) return;
-  if (transfer_.reduces()) {
-    const Block own = transfer_.incoming(transfer_.rank);
-    const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * part_ : 0;
-    if (const size_t length = share(own.count, first_, part_); length > 0)
-      reduce_stages(offset, length, own.from + first_, transfer_.recv_at(first_),
-                    transfer_.send_at(own.from + first_));
-    return;
-  }
+  if (transfer_.reduces()) return reduce_directly();
   for (int sender = 0; sender < transfer_.size; ++sender)
     if (transfer_.sends(sender)) copy_block(sender);
 }
 
+void Staged::reduce_directly() {
+  const Block own = transfer_.incoming(transfer_.rank);
+  const size_t length = in_part(own.count, first_, plan_.part);
+  if (length == 0) return;
+  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
+  const size_t index = own.from + first_;
+  reduce(offset, {index, length}, transfer_.send_at(index), transfer_.recv_at(first_), alone_);
+}
+
 void Staged::copy_block(int sender) {
   const Block block = transfer_.incoming(sender);
-  const size_t length = share(block.count, first_, part_);
-  if (length == 0) return;
-  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * part_ : 0;
-  const void* source = sender == transfer_.rank ? transfer_.send_at(block.from + first_)
-                                                : group_.stage(sender, tick_) + transfer_.bytes_of(offset);
-  copy(transfer_.recv_at(block.to + first_), source, transfer_.bytes_of(length), false);
+  const size_t bytes = transfer_.bytes_of(in_part(block.count, first_, plan_.part));
+  std::byte* const target = transfer_.recv_at(block.to + first_);
+  if (sender == transfer_.rank) return copy(target, transfer_.send_at(block.from + first_), bytes, false);
+  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
+  std::byte* const source = stage(sender) + transfer_.bytes_of(offset);
+  if (alone_)
+    take(target, source, bytes);
+  else
+    copy(target, source, bytes, false);
+}
+
+void Staged::work_on_share() {
+  const Range share = plan_.share_of(transfer_.rank, elements());
+  if (share.elements == 0) return;
+  const size_t at = first_ + share.first;
+  void* const target = transfer_.receives(transfer_.rank) ? transfer_.recv_at(at) : nullptr;
+  reduce(share.first, {at, share.elements}, transfer_.send_at(at), target, true);
 }
 
 void Staged::work_on_chunks() {
-  const size_t bytes = transfer_.bytes_of(elements());
-  const size_t fair = bytes / (2 * static_cast<size_t>(transfer_.size));
+  const size_t fair = transfer_.bytes_of(elements()) / (2 * static_cast<size_t>(transfer_.size));
   const size_t most = group_.tuning().stage_chunk_bytes;
-  chunk_ = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer_.element_bytes;
-  chunks_ = (elements() + chunk_ - 1) / chunk_;
+  const size_t chunk = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer_.element_bytes;
+  chunks_ = (elements() + chunk - 1) / chunk;
   TickRecord& record = group_.record(tick_);
   uint64_t finished = 0;
   for (;;) {
-    const uint64_t chunk = claim_chunk(record.claim, tick_, chunks_);
-    if (chunk == kNoChunk) break;
-    const size_t start = chunk * chunk_;
-    reduce_stages(start, std::min(chunk_, elements() - start), first_ + start,
-                  group_.result_stage(tick_) + transfer_.bytes_of(start), transfer_.send_at(first_ + start));
+    const uint64_t claimed = claim_chunk(record.claim, tick_, chunks_);
+    if (claimed == kNoChunk) break;
+    const size_t start = claimed * chunk;
+    reduce(start, {first_ + start, std::min(chunk, elements() - start)}, nullptr, nullptr, true);
     ++finished;
   }
   if (finished > 0 && complete_chunks(record.done, tick_, finished, chunks_)) group_.ring_all();
+}
+
+bool Staged::results_complete() noexcept {
+  if (plan_.algorithm == Algorithm::kDivided) return group_.all_arrived();
+  return !transfer_.receives(transfer_.rank) || chunks_complete(group_.record(tick_).done, tick_, chunks_);
+}
+
+void Staged::read_back() {
+  if (!transfer_.receives(transfer_.rank)) return;
+  if (plan_.algorithm == Algorithm::kClaimed) return read_back({0, elements()});
+  const Range own = plan_.share_of(transfer_.rank, elements());
+  const size_t behind = own.first + own.elements;
+  read_back({0, own.first});
+  read_back({behind, elements() - behind});
+}
+
+void Staged::read_back(Range range) {
+  take(transfer_.recv_at(first_ + range.first), stage(transfer_.rank) + transfer_.bytes_of(range.first),
+       transfer_.bytes_of(range.elements));
 }
 
 }  // namespace dsc

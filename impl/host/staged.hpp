@@ -1,5 +1,9 @@
 // Data that passes through the members' stages, part by part, in two alternating stages that stay in the
 // cache.
+//
+// A cache line that another processor has read costs its owner several times as much to write again as one
+// that the other has written too (docs/performance.md). So whoever is the only one to read a line of a stage
+// writes it as well, and reductions that the ranks divide among themselves leave the result in all stages.
 #pragma once
 
 #include "host/operation.hpp"
@@ -13,33 +17,52 @@ class Staged {
   // `found`, if not null, learns of the inputs that are not finite.
   Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found);
 
-  // Puts the first part of this rank's data into a stage.
-  static void fill_first(const Transfer& transfer, const Geometry& geometry, std::byte* stage);
+  // Puts the first part of this rank's data into its next stage.
+  static void fill_first(const Group& group, const Transfer& transfer);
 
   Progress step();
-  Algorithm algorithm() const noexcept { return claimed_ ? Algorithm::kClaimed : Algorithm::kDirect; }
+  Algorithm algorithm() const noexcept { return plan_.algorithm; }
 
  private:
-  enum class Phase { kShow, kMeet, kAwaitChunks };
+  enum class Phase { kShow, kMeet, kAwaitResults };
 
-  static size_t part_elements(const Transfer& transfer, const Geometry& geometry) noexcept;
-  static size_t share(size_t count, size_t first, size_t part) noexcept;
-  static void fill(const Transfer& transfer, std::byte* stage, size_t first, size_t part);
+  struct Range {
+    size_t first;
+    size_t elements;
+  };
+
+  // What all derive alike from the call.
+  struct Plan {
+    Plan(const Group& group, const Transfer& transfer) noexcept;
+    Range share_of(int member, size_t elements) const noexcept;
+    void fill(std::byte* stage, size_t first) const;
+
+    const Transfer& transfer;
+    Algorithm algorithm;
+    size_t part;  // elements of a full part of a block
+  };
+
   size_t elements() const noexcept;
+  std::byte* stage(int member) const noexcept { return group_.stage(member, tick_); }
+  bool results_complete() noexcept;
+  void work();
   void move_directly();
   void copy_block(int sender);
-  void reduce_stages(size_t stage_offset, size_t elements, size_t index, void* target, const void* own) const;
+  void reduce_directly();
+  void work_on_share();
   void work_on_chunks();
+  void reduce(size_t offset, Range range, const void* own, void* target, bool into_stages);
+  void read_back();
+  void read_back(Range range);
   void show(size_t first);
 
   Group& group_;
   const Transfer& transfer_;
-  const size_t part_;  // elements of a full part of a block
-  size_t first_ = 0;   // element at which the current part starts
-  bool claimed_;       // the ranks divide the reduction among themselves
-  uint64_t tick_ = 0;  // at which the current part was met
-  size_t chunk_ = 0;   // elements of a claimed chunk
-  uint64_t chunks_ = 0;
+  const Plan plan_;
+  const bool alone_;     // nobody else reads what this rank reads in the others' stages
+  size_t first_ = 0;     // element at which the current part starts
+  uint64_t tick_ = 0;    // at which the current part was met
+  uint64_t chunks_ = 0;  // of the current part, to be claimed
   NonFinite* const found_;
   Phase phase_;
 };

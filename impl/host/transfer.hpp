@@ -42,6 +42,10 @@ struct Transfer {
     return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce ||
            pattern == Pattern::kReduceScatter;
   }
+  // Whoever reduces a part of it writes it to all that receive it.
+  bool shares_result() const noexcept {
+    return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce;
+  }
   // Each receiver gets elements of its own; otherwise all get the same ones of a sender.
   bool is_divided() const noexcept { return parts > 1; }
   bool sends(int member) const noexcept {

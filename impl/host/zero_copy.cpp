@@ -62,17 +62,44 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
 ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found)
     : group_(group), transfer_(transfer), found_(found) {
   find_buffers();
-  const auto members = static_cast<size_t>(transfer.size);
-  from_.resize(members);
+  from_.resize(sources_.size());
+  to_.resize(std::max<size_t>(targets_.size(), 1));
+  // What is stored past the caches must not be in them: an input is.
   transfer_.reduce.non_temporal =
-      transfer.bytes_of(transfer.longest) * members >= group.tuning().streaming_bytes;
-  const size_t fair = transfer.bytes_of(transfer.longest) / (shared_out_ ? 2 * members : 1);
-  const size_t most = group.tuning().zero_copy_chunk_bytes;
-  const size_t elements = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer.element_bytes;
-  chunk_ = std::max(kLineElements, elements / kLineElements * kLineElements);
-  if (!shared_out_) return;
-  chunk_ = std::max(chunk_, transfer.longest / kMaxChunks + 1);
-  chunks_ = (transfer.longest + chunk_ - 1) / chunk_;
+      transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
+  divide();
+}
+
+bool ZeroCopy::in_place() const noexcept {
+  for (size_t member = 0; member < targets_.size(); ++member)
+    if (targets_[member] == sources_[member]) return true;
+  return transfer_.send == transfer_.recv;
+}
+
+// Into chunks, taken by whoever runs; a little into a share for each rank, where each has a processor.
+void ZeroCopy::divide() {
+  const size_t bytes = transfer_.bytes_of(transfer_.longest);
+  const size_t most = group_.tuning().zero_copy_chunk_bytes;
+  const size_t least = std::min(kMinChunkBytes, most);
+  const auto lines = [](size_t elements) {
+    return std::max(kLineElements, elements / kLineElements * kLineElements);
+  };
+  if (targets_.empty()) {
+    chunk_ = lines(std::clamp(bytes, least, most) / transfer_.element_bytes);
+    return;
+  }
+  const size_t members = sources_.size();
+  const size_t fair = bytes / (2 * members);
+  if (fair < least && bytes * members <= group_.tuning().divided_bytes) {
+    division_ = Division::kShares;
+    chunk_ = lines((transfer_.longest + members - 1) / members + kLineElements - 1);
+    next_chunk_ = static_cast<uint64_t>(transfer_.rank);
+    return;
+  }
+  division_ = Division::kClaims;
+  chunk_ = lines(std::clamp(fair, least, most) / transfer_.element_bytes);
+  chunk_ = std::max(chunk_, transfer_.longest / kMaxChunks + 1);
+  chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
 }
 
 // What the members have shown is copied once and then checked: a rank gone mad may change it.
@@ -87,38 +114,39 @@ void ZeroCopy::find_buffers() {
   };
   const uint64_t send_segment = shown(first_sender(transfer_)).send.segment;
   send_memory_ = memory.get(send_segment);
-  if (transfer_.pattern == Pattern::kAllReduce) recv_memory_ = memory.get(shown(0).recv.segment);
+  const uint64_t recv_segment =
+      shown(transfer_.pattern == Pattern::kReduce ? transfer_.root : 0).recv.segment;
   // The root's target is reached by all if it lies in the memory that all have shown.
-  if (transfer_.pattern == Pattern::kReduce && shown(transfer_.root).recv.segment == send_segment)
+  if (recv_segment == send_segment && transfer_.shares_result())
     recv_memory_ = send_memory_;
+  else if (transfer_.pattern == Pattern::kAllReduce)
+    recv_memory_ = memory.get(recv_segment);
   if (!send_memory_ || (transfer_.pattern == Pattern::kAllReduce && !recv_memory_))
     fail(DSC_ERR_STATE, "shared memory was freed while an operation used it");
-  shared_out_ = recv_memory_ != nullptr;
   for (int member = 0; member < transfer_.size; ++member) {
     sources_.push_back(transfer_.sends(member) ? locate(*send_memory_, member, shown(member).send,
                                                         transfer_.send_elements(member))
                                                : nullptr);
-    if (shared_out_ && transfer_.receives(member))
+    if (recv_memory_ && transfer_.receives(member))
       targets_.push_back(locate(*recv_memory_, member, shown(member).recv, transfer_.count));
   }
-  to_.resize(targets_.size());
 }
 
 Progress ZeroCopy::step() {
   if (phase_ == Phase::kWork) {
     const Progress progress = work();
     if (progress != Progress::kDone) return progress;
-    phase_ = shared_out_ ? Phase::kAwaitChunks : Phase::kMeet;
-    if (!shared_out_) group_.arrive();  // this rank has read what it needs
+    phase_ = division_ == Division::kClaims ? Phase::kAwaitChunks : Phase::kMeet;
+    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read what it needs, and done its share
   }
-  const bool over = phase_ == Phase::kMeet
-                        ? is_read()
-                        : chunks_complete(group_.record(group_.tick()).done, group_.tick(), chunks_);
-  return over ? finish() : Progress::kPending;
+  return is_over() ? finish() : Progress::kPending;
 }
 
-// Whether all who read this rank's buffer have done so.
-bool ZeroCopy::is_read() const noexcept {
+// Whether nobody reads this rank's buffer any more, nor writes to it.
+bool ZeroCopy::is_over() noexcept {
+  if (phase_ == Phase::kAwaitChunks)
+    return chunks_complete(group_.record(group_.tick()).done, group_.tick(), chunks_);
+  if (division_ == Division::kShares) return group_.all_arrived();
   if (!transfer_.sends(transfer_.rank)) return true;
   for (int member = 0; member < transfer_.size; ++member)
     if (transfer_.receives(member) && !group_.member_arrived(member)) return false;
@@ -138,7 +166,7 @@ Progress ZeroCopy::finish() noexcept {
 
 // One chunk; done when none is left to take.
 Progress ZeroCopy::work() {
-  if (!transfer_.receives(transfer_.rank) && !shared_out_) return Progress::kDone;
+  if (!transfer_.receives(transfer_.rank) && division_ == Division::kNone) return Progress::kDone;
   const OthersMemory others(group_);
   if (!others.entered()) return Progress::kFailed;
   return transfer_.reduces() ? reduce_piece() : copy_piece();
@@ -163,12 +191,14 @@ Progress ZeroCopy::copy_piece() {
 
 Progress ZeroCopy::reduce_piece() {
   TickRecord& record = group_.record(group_.tick());
+  const bool claims = division_ == Division::kClaims;
   const size_t count = transfer_.incoming(transfer_.rank).count;
-  const uint64_t chunk = shared_out_ ? claim_chunk(record.claim, group_.tick(), chunks_) : next_chunk_++;
+  const uint64_t chunk = claims ? claim_chunk(record.claim, group_.tick(), chunks_) : next_chunk_++;
   if (chunk == kNoChunk || chunk * chunk_ >= count) return Progress::kDone;
   const size_t first = chunk * chunk_;
   reduce_elements(first, std::min(chunk_, count - first));
-  if (shared_out_ && complete_chunks(record.done, group_.tick(), 1, chunks_)) group_.ring_all();
+  if (division_ == Division::kShares) return Progress::kDone;
+  if (claims && complete_chunks(record.done, group_.tick(), 1, chunks_)) group_.ring_all();
   return Progress::kMoved;
 }
 
@@ -179,7 +209,7 @@ void ZeroCopy::reduce_elements(size_t first, size_t elements) {
     from_[member] = static_cast<const std::byte*>(sources_[member]) + offset;
   for (size_t i = 0; i < targets_.size(); ++i)
     to_[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
-  if (!shared_out_) to_.assign(1, transfer_.recv_at(first));
+  if (targets_.empty()) to_.front() = transfer_.recv_at(first);
   NonFinite found;
   reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), static_cast<int>(to_.size()), elements,
          found_ ? &found : nullptr);

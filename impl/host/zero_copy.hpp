@@ -59,14 +59,17 @@ class ZeroCopy {
 
  private:
   enum class Phase { kWork, kAwaitChunks, kMeet };
+  enum class Division { kNone, kShares, kClaims };  // of a reduction among the ranks
 
   void find_buffers();
+  void divide();
   Progress work();
   Progress copy_piece();
   Progress reduce_piece();
   void reduce_elements(size_t first, size_t elements);
   Progress finish() noexcept;
-  bool is_read() const noexcept;
+  bool is_over() noexcept;
+  bool in_place() const noexcept;
 
   Group& group_;
   Transfer transfer_;
@@ -74,9 +77,9 @@ class ZeroCopy {
   std::shared_ptr<Allocation> send_memory_;
   std::shared_ptr<Allocation> recv_memory_;
   std::vector<const void*> sources_;  // each member's send buffer
-  std::vector<void*> targets_;        // each member's receive buffer
-  bool shared_out_ = false;           // the ranks divide the work among themselves
-  size_t chunk_ = 0;                  // elements
+  std::vector<void*> targets_;        // each member's receive buffer, where others write
+  Division division_ = Division::kNone;
+  size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
   uint64_t next_chunk_ = 0;        // of a rank that works for itself
   int turn_ = 0;                   // senders that were read

@@ -271,6 +271,15 @@ void copies_bytes(void**) {
         dsc::copy(dst.data() + offset, src.data() + 1, bytes, non_temporal);
         assert_true(dst == expected);
       }
+  const std::vector<uint8_t> before = src;
+  for (const size_t bytes : {0, 1, 63, 64, 300, 4999})
+    for (const size_t offset : {0, 1, 31, 64}) {
+      expected.assign(dst.size(), 7);
+      std::memcpy(expected.data() + offset, src.data() + 1, bytes);
+      dst.assign(dst.size(), 7);
+      dsc::take(dst.data() + offset, src.data() + 1, bytes);
+      assert_true(dst == expected && src == before);
+    }
 }
 
 // Rounding, denormals and traps as a caller may have set them change no bit and come back.
