@@ -68,13 +68,15 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
     case Algorithm::kLocal:
       return "one rank alone: its input is its result";
     case Algorithm::kDirect:
-      return "nothing is reduced, or at most direct_bytes of all ranks together: everybody reads what it "
-             "needs "
-             "out of the stages, stage_bytes at a time";
+      return "nothing is reduced, or for one of two ranks, or at most direct_bytes of all ranks together: "
+             "everybody reads what it needs out of the stages, stage_bytes at a time";
+    case Algorithm::kDivided:
+      return "more than direct_bytes and at most divided_bytes of all ranks together: every rank reduces its "
+             "share in all stages and reads the rest back from its own, stage_bytes at a time";
     case Algorithm::kClaimed:
-      return "more than direct_bytes of all ranks together: whoever runs takes the next chunk of at most "
-             "stage_chunk_bytes, reduces it out of the stages, and all copy the result, stage_bytes at a "
-             "time";
+      return "more than divided_bytes of all ranks together: whoever runs takes the next chunk of at most "
+             "stage_chunk_bytes and reduces it in all stages, and each reads the result back from its own, "
+             "stage_bytes at a time";
     case Algorithm::kStaged:
       return "a message that is not zero_copy: through a channel, message_chunk_bytes at a time";
     case Algorithm::kZeroCopy:

@@ -17,8 +17,8 @@ namespace dsc {
 // How the data of an operation moved.
 enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kDivided, kClaimed, kStaged, kZeroCopy };
 
-inline constexpr std::array kAlgorithms = {Algorithm::kLocal, Algorithm::kDirect, Algorithm::kClaimed,
-                                           Algorithm::kStaged, Algorithm::kZeroCopy};
+inline constexpr std::array kAlgorithms = {Algorithm::kLocal,   Algorithm::kDirect, Algorithm::kDivided,
+                                           Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kZeroCopy};
 static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was nothing to move, or not yet
