@@ -74,7 +74,8 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
       return "more than direct_bytes and at most divided_bytes of all ranks together: every rank reduces its "
              "share in all stages and reads the rest back from its own, stage_bytes at a time";
     case Algorithm::kClaimed:
-      return "more than divided_bytes of all ranks together: whoever runs takes the next chunk of at most "
+      return "more than direct_bytes and divided_bytes of all ranks together: whoever runs takes the next "
+             "chunk of at most "
              "stage_chunk_bytes and reduces it in all stages, and each reads the result back from its own, "
              "stage_bytes at a time";
     case Algorithm::kStaged:

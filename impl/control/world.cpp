@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kReportSilenceNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
+constexpr int kEndMs = 200;  // from a process that answers no more to its reported end
 
 // 'T' for a stopped process, 'D' for one in the kernel's hands, '?' when it cannot be told.
 char process_state_letter(int64_t pid) noexcept {
@@ -116,6 +117,14 @@ void World::probe_processes() const {
   }
 }
 
+// A process that ends closes its sockets before the kernel reports its end, from which its groups learn of
+// it.
+void World::await_end(const PeerProcess& peer) {
+  if (!peer.pidfd) return;  // nobody watches it yet
+  const Deadline deadline = Deadline::after_ms(kEndMs);
+  while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
+}
+
 void World::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
@@ -187,6 +196,7 @@ UniqueFd World::fetch(int world_rank, const std::string& owner, ItemKind kind, u
       },
       [&](dsc_result_t code, const char* text) {
         if (code == DSC_ERR_PEER_LEFT) probe_processes();  // it may have left because of one that died
+        if (code == DSC_ERR_PEER_DEAD) await_end(process_of(world_rank));
         throw Error(code, text);
       });
   return item;

@@ -104,6 +104,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void find_processes();
   void fetch_pages(Deadline deadline);
   void probe_processes() const;
+  static void await_end(const PeerProcess& peer);
   void count_all_processors();
   void watch();
   ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
