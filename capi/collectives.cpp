@@ -15,6 +15,19 @@ using dsc::Call;
 using dsc::OperationCall;
 using dsc::OpKind;
 
+// Work that the caller could not be given would go on in buffers that he thinks are his: it ends first.
+dsc_work_t* give_out(dsc::Comm& comm, const std::shared_ptr<dsc::Work>& started) {
+  dsc_work_t* work = nullptr;
+  dsc::capture([&] { work = dsc::open_handle<dsc_work_t>(dsc::HandleKind::kWork, started); },
+               [&](dsc_result_t code, const char* text) {
+                 comm.abort();
+                 dsc::capture([&] { started->wait(dsc::Deadline::never()); },
+                              [](dsc_result_t, const char*) {});
+                 throw dsc::Error(code, text);
+               });
+  return work;
+}
+
 void execute(dsc::Comm& comm, const Call& call, dsc_work_t** work) {
   if (comm.coalesced) {
     if (work)
@@ -28,7 +41,7 @@ void execute(dsc::Comm& comm, const Call& call, dsc_work_t** work) {
     comm.run(call);
     return;
   }
-  *work = dsc::open_handle<dsc_work_t, dsc::Work>(dsc::HandleKind::kWork, comm.start(call));
+  *work = give_out(comm, comm.start(call));
 }
 
 Call make_call(OpKind kind, const void* send, void* recv, size_t count, dsc_dtype_t dtype) {
@@ -369,6 +382,6 @@ dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
       dsc::fail(DSC_ERR_STATE, "no group of operations is open: expected dsc_group_begin()");
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
     if (!work) return dsc::run_all(*inside, *calls);
-    *work = dsc::open_handle<dsc_work_t, dsc::Work>(dsc::HandleKind::kWork, dsc::start_all(*inside, *calls));
+    *work = give_out(*inside, dsc::start_all(*inside, *calls));
   });
 }

@@ -96,6 +96,8 @@ dsc_result_t keep_exception(const char* function) noexcept {
     return keep_error(function, error.code(), error.what());
   } catch (const std::bad_alloc&) {
     return keep_error(function, DSC_ERR_NOMEM, "out of memory");
+  } catch (const std::system_error& error) {  // a thread that cannot be made
+    return keep_error(function, DSC_ERR_SYSTEM, error.what());
   } catch (const std::exception& error) {
     return keep_error(function, DSC_ERR_INTERNAL, error.what());
   } catch (...) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <new>
+#include <system_error>
 #include <type_traits>
 
 #include <cxxabi.h>
@@ -59,6 +60,8 @@ bool capture(Body&& body, OnError&& on_error) {
     on_error(error.code(), error.what());
   } catch (const std::bad_alloc&) {
     on_error(DSC_ERR_NOMEM, "out of memory");
+  } catch (const std::system_error& error) {  // a thread that cannot be made
+    on_error(DSC_ERR_SYSTEM, error.what());
   } catch (const std::exception& error) {
     on_error(DSC_ERR_INTERNAL, error.what());
   } catch (...) {

@@ -169,12 +169,16 @@ void LogHub::deliver_all() {
 }
 
 __attribute__((destructor)) void drain_log() {
-  if (!is_forked_child() && hub().level() > DSC_LOG_OFF) hub().drain();
+  if (log_enabled(DSC_LOG_ERROR)) hub().drain();
 }
 
 }  // namespace
 
-bool log_enabled(int32_t level) noexcept { return level <= hub().level() && !is_forked_child(); }
+bool log_enabled(int32_t level) noexcept {
+  bool wanted = false;
+  call_out([&] { wanted = level <= hub().level(); });  // the first call needs memory
+  return wanted && !is_forked_child();
+}
 
 void log(int32_t level, const char* format, ...) noexcept {
   if (!log_enabled(level)) return;

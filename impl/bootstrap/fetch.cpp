@@ -62,7 +62,8 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   if (!connection) return {};
   check_user(connection.get(), owner);
   const RequestWire request = encode(key);
-  send_message(connection.get(), &request, sizeof request);  // if it fails, receiving says why
+  const ssize_t sent = send_message(connection.get(), &request, sizeof request);
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};  // of a closed one, receiving says why
   while (!wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kCheckMs).ns)})) {
     if (check) check();
     if (deadline.passed()) return {};

@@ -51,7 +51,9 @@ std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& g
 }
 
 HostComm::HostComm(std::shared_ptr<Group> group, int timeout_ms)
-    : group_(std::move(group)), timeout_ms_(timeout_ms) {}
+    : group_(std::move(group)), timeout_ms_(timeout_ms) {
+  ProgressEngine::get();  // made here, where running out of memory can be told
+}
 
 HostComm::~HostComm() { leave(); }
 
@@ -211,9 +213,11 @@ void HostComm::abort() noexcept {
   Failure cause;
   cause.code = DSC_ERR_REVOKED;
   cause.rank = rank();
-  cause.ranks = {rank()};
-  cause.operation = "abort";
-  cause.text = group_->describe_member(rank()) + " aborted the communicator";
+  call_out([&] {  // without memory the code must do
+    cause.ranks = {rank()};
+    cause.operation = "abort";
+    cause.text = group_->describe_member(rank()) + " aborted the communicator";
+  });
   revoke(cause);
   aborts_.fetch_add(1);
   bell().ring();
@@ -244,10 +248,12 @@ void HostComm::leave() noexcept {
     Failure cause;
     cause.code = DSC_ERR_REVOKED;
     cause.rank = rank();
-    cause.ranks = {rank()};
-    cause.operation = "destroy";
-    cause.text =
-        group_->describe_member(rank()) + " destroyed the communicator while operations were running";
+    call_out([&] {
+      cause.ranks = {rank()};
+      cause.operation = "destroy";
+      cause.text =
+          group_->describe_member(rank()) + " destroyed the communicator while operations were running";
+    });
     group_->revoke(cause);
     group_->tell_failure();
   }
@@ -255,9 +261,11 @@ void HostComm::leave() noexcept {
   if (self_driven()) {  // nobody may come back to end what is queued
     while (collectives_.drive()) {
     }
-    for (Lane* lane : message_lanes())
-      while (lane->drive()) {
-      }
+    call_out([this] {
+      for (Lane* lane : message_lanes())
+        while (lane->drive()) {
+        }
+    });
   }
   {
     MutexLock lock(channels_mutex_);

@@ -93,7 +93,13 @@ std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std:
   };
   const std::shared_ptr<Group> group = map_group(kind, tag, note, create);
   if (!group) return nullptr;
-  return make_child(group, options);
+  std::shared_ptr<Comm> child;
+  capture([&] { child = make_child(group, options); },
+          [&](dsc_result_t code, const char* text) {
+            group->leave();  // the others have it
+            throw Error(code, text);
+          });
+  return child;
 }
 
 // A communicator on a mapped group, with this one's settings.

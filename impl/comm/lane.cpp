@@ -172,16 +172,17 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
   bool first = false;
   {
     MutexLock lock(queue_mutex_);
+    first = queue_.empty();
+    queue_.push_back(work);  // before anything is done that would have to be undone without memory
     work->operation_ = &work->box_.emplace(comm_.group(), call, take_number());
     comm_.begin();
     if (comm_.refuses()) {
       comm_.end();
+      queue_.pop_back();
       work->complete(comm_.refusal(*work->operation_));
       return work;
     }
-    first = queue_.empty();
     work->operation_->create(tick_now(), comm_.timeout_ms(call));
-    queue_.push_back(work);
     queued_.store(queue_.size(), std::memory_order_release);
   }
   if (first) begin_first(work);

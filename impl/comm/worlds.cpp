@@ -79,7 +79,12 @@ uint64_t init_world(const InitOptions* options, uint32_t library_version) {
   return handle;
 }
 
-uint64_t current_world() noexcept { return is_open(thread_world) ? thread_world : process_world().handle; }
+uint64_t current_world() {
+  if (is_open(thread_world)) return thread_world;
+  MutexLock lock(registry().mutex);
+  const uint64_t handle = registry().world.handle;
+  return is_open(handle) ? handle : 0;
+}
 
 void finalize_world() {
   const uint64_t handle = current_world();

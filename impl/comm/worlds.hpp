@@ -12,7 +12,7 @@ namespace dsc {
 uint64_t init_world(const InitOptions* options, uint32_t library_version);
 
 // 0 when there is none, or it was destroyed.
-uint64_t current_world() noexcept;
+uint64_t current_world();
 
 // The world ends: waits for all ranks unless it failed. Releases it in any case, then throws what went wrong.
 void finalize_world();

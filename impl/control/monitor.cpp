@@ -64,6 +64,8 @@ void Monitor::drop(int fd) noexcept {
 
 void Monitor::add(MonitorClient& client, const std::vector<int>& fds) {
   MutexLock lock(mutex_);
+  beating_.reserve(clients_.size() + 1);
+  clients_.reserve(clients_.size() + 1);
   for (const int fd : fds) {
     watches_.push_back({fd, &client});
     watch(fd);
@@ -92,7 +94,7 @@ void Monitor::run() noexcept {
 
 void Monitor::dispatch(int fd) noexcept {
   if (fd == endpoint_.poll_fd()) {
-    endpoint_.serve();
+    call_out([this] { endpoint_.serve(); });  // who finds no memory here comes again
     return;
   }
   const auto found =
@@ -104,8 +106,8 @@ void Monitor::beat(int64_t now) noexcept {
   const bool after_gap = now - last_beat_ns_ > kGapPeriods * kHeartbeatMs * kNsPerMs;
   last_beat_ns_ = now;
   page_.heartbeat.fetch_add(1, std::memory_order_relaxed);
-  const std::vector<MonitorClient*> clients = clients_;
-  for (MonitorClient* client : clients)
+  beating_ = clients_;
+  for (MonitorClient* client : beating_)
     if (std::find(clients_.begin(), clients_.end(), client) != clients_.end())
       client->on_heartbeat(now, after_gap);
 }

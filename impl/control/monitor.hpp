@@ -53,6 +53,7 @@ class Monitor {
   Mutex mutex_;
   std::vector<Watch> watches_ DSC_GUARDED_BY(mutex_);
   std::vector<MonitorClient*> clients_ DSC_GUARDED_BY(mutex_);
+  std::vector<MonitorClient*> beating_ DSC_GUARDED_BY(mutex_);  // always with room for all clients
   int64_t last_beat_ns_ DSC_GUARDED_BY(mutex_) = 0;
 };
 

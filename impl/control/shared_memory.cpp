@@ -94,6 +94,9 @@ int reserve(int fd, size_t bytes) noexcept {
 
 }  // namespace
 
+Mapping::Mapping(int fd, size_t bytes, OnFork on_fork)
+    : data_(map_pages(fd, bytes, on_fork)), bytes_(bytes) {}
+
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
 void Mapping::detach(size_t offset, size_t bytes) {
@@ -133,7 +136,7 @@ std::shared_ptr<Mapping> map_segment(int fd, size_t bytes, OnFork on_fork) {
   std::weak_ptr<Mapping>& entry = known.mappings[{status.st_dev, status.st_ino}];
   std::shared_ptr<Mapping> mapping = entry.lock();
   if (!mapping) {
-    mapping = std::make_shared<Mapping>(map_pages(fd, bytes, on_fork), bytes);
+    mapping = std::make_shared<Mapping>(fd, bytes, on_fork);
     entry = mapping;
   }
   return mapping;

@@ -8,10 +8,12 @@
 
 namespace dsc {
 
+enum class OnFork { kGone, kInherited };
+
 // A mapping of a whole segment. All ranks of a process share one mapping per segment.
 class Mapping {
  public:
-  Mapping(std::byte* data, size_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  Mapping(int fd, size_t bytes, OnFork on_fork);
   ~Mapping();
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -27,8 +29,6 @@ class Mapping {
   std::byte* data_;
   size_t bytes_;
 };
-
-enum class OnFork { kGone, kInherited };
 
 // A memfd of 0600 whose pages are reserved and whose size is sealed. NOSPACE when there is no memory for
 // `copies` such segments: as many ranks of this host make one at the same moment.

@@ -250,7 +250,15 @@ void World::close_name() noexcept {
 
 void World::end() noexcept {
   ended_.store(true);
-  for (const auto& group : groups()) group->leave();
+  for (size_t i = 0;; ++i) {  // one by one, since a list would need memory
+    std::shared_ptr<Group> group;
+    {
+      MutexLock lock(groups_mutex_);
+      if (i >= groups_.size()) return;
+      group = groups_[i].lock();
+    }
+    if (group) group->leave();
+  }
 }
 
 void World::on_readable(int fd) noexcept {
@@ -288,8 +296,10 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
       capture([&] { look_at(*peer, now, after_gap); },
               [](dsc_result_t, const char*) {});  // the next beat again
   // Of a failure elsewhere nobody hears here who makes no call.
-  if (enrolled_.load())
+  if (!enrolled_.load()) return;
+  call_out([this] {
     for (const auto& group : groups()) group->look_at_failure();
+  });
 }
 
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {

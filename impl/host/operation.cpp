@@ -122,7 +122,8 @@ Progress Operation::fail_nonfinite() noexcept {
 }
 
 void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept {
-  operation.revoke(code, {operation.group_.rank()}, text);
+  const bool told = call_out([&] { operation.revoke(code, {operation.group_.rank()}, text); });
+  if (!told) operation.revoke(code, {}, {});
 }
 
 bool Operation::is_missing(int32_t rank) const {

@@ -159,7 +159,10 @@ Progress ZeroCopy::finish() noexcept {
     return Progress::kDone;
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
-  cause.text = group_.describe_member(group_.rank()) + " lost its shared memory to a rank that does not run";
+  call_out([&] {
+    cause.text =
+        group_.describe_member(group_.rank()) + " lost its shared memory to a rank that does not run";
+  });
   group_.revoke(cause);
   return Progress::kFailed;
 }
