@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "bootstrap/unix_socket.hpp"
 
@@ -41,11 +42,17 @@ Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadlin
     return answer(DSC_ERR_ADDR_IN_USE, "the name is held by " + who + " of user " + std::to_string(host.uid) +
                                            ", expected user " + std::to_string(::geteuid()));
   const std::string hello = encode_hello({claim, deadline.remaining_ms()});
-  send_message(connection.get(), hello.data(), hello.size());  // if it fails, receiving says why
-  if (!wait_for_verdict(connection.get(), deadline, check))
-    return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no verdict; is that process stopped?");
+  const ssize_t sent = send_message(connection.get(), hello.data(), hello.size());
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET)  // of a closed connection, receiving says why
+    return answer(DSC_IN_PROGRESS, who + ", which hosts, could not be told who comes");
   std::string bytes(kMaxVerdictBytes, '\0');
-  const ssize_t got = receive_message(connection.get(), bytes.data(), bytes.size());
+  ssize_t got = -1;
+  do {  // it is given once
+    if (!wait_for_verdict(connection.get(), deadline, check))
+      return answer(DSC_ERR_TIMEOUT,
+                    who + " hosts the meeting but gave no verdict; is that process stopped?");
+    got = receive_message(connection.get(), bytes.data(), bytes.size());
+  } while (got < 0 && errno == EAGAIN);
   if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted, went away");
   return decode_verdict(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
 }

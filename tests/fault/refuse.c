@@ -132,10 +132,11 @@ static bool coin(void) {
   return (state >> 16 & 1) != 0;
 }
 
-/* For calls that wait or move data. EAGAIN comes from sockets only, which do not block. */
-static bool disturbed(call_kind_t kind, bool socket) {
+/* For calls that wait or move data. EAGAIN comes to who takes from a socket, although it was said to be
+ * ready. */
+static bool disturbed(call_kind_t kind, bool takes) {
   if (refused(kind)) return true;
-  if (storm_error == 0 || (storm_error == EAGAIN && !socket) || !coin()) return false;
+  if (storm_error == 0 || (storm_error == EAGAIN && !takes) || !coin()) return false;
   errno = storm_error;
   return true;
 }
@@ -187,10 +188,10 @@ EXPORT void* aligned_alloc(size_t alignment, size_t bytes) {
     return refused(kind) ? -1 : real arguments;         \
   }
 
-#define PASS_DISTURBED(kind, socket, result, name, parameters, arguments) \
-  EXPORT result name parameters {                                         \
-    REAL(result, #name, parameters)                                       \
-    return disturbed(kind, socket) ? -1 : real arguments;                 \
+#define PASS_DISTURBED(kind, takes, result, name, parameters, arguments) \
+  EXPORT result name parameters {                                        \
+    REAL(result, #name, parameters)                                      \
+    return disturbed(kind, takes) ? -1 : real arguments;                 \
   }
 
 PASS(MADVISE, int, madvise, (void* data, size_t bytes, int advice), (data, bytes, advice))
@@ -213,7 +214,7 @@ PASS_DISTURBED(ACCEPT4, true, int, accept4, (int fd, __SOCKADDR_ARG address, soc
                (fd, address, bytes, flags))
 PASS_DISTURBED(RECVMSG, true, ssize_t, recvmsg, (int fd, struct msghdr* message, int flags),
                (fd, message, flags))
-PASS_DISTURBED(SENDMSG, true, ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags),
+PASS_DISTURBED(SENDMSG, false, ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags),
                (fd, message, flags))
 PASS_DISTURBED(POLL, false, int, poll, (struct pollfd * entries, nfds_t count, int timeout_ms),
                (entries, count, timeout_ms))

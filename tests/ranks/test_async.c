@@ -1,4 +1,5 @@
 /* Operations that were started and not waited for. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,7 +29,10 @@ static int is_completed(rank_t* self, dsc_work_t* work, int32_t expected) {
 
 static int is_readable(int descriptor, int timeout_ms) {
   struct pollfd entry = {.fd = descriptor, .events = POLLIN};
-  return poll(&entry, 1, timeout_ms) == 1 && (entry.revents & POLLIN) != 0;
+  int ready = -1;
+  do ready = poll(&entry, 1, timeout_ms);
+  while (ready < 0 && errno == EINTR);
+  return ready == 1 && (entry.revents & POLLIN) != 0;
 }
 
 /* While it runs: every question is answered, and nothing ends it. */

@@ -1,8 +1,10 @@
 /* Ranks that do not agree: MISMATCH everywhere, nothing is written, the message says who called what. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmocka_c.h"
+#include "reference.h"
 #include "traffic.h"
 
 enum { KIB = 1024, MOST_BYTES = 700 * KIB };
@@ -10,49 +12,73 @@ enum { KIB = 1024, MOST_BYTES = 700 * KIB };
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
 typedef struct disagreement {
-  const char* what;
   operation_t usual;
   operation_t other; /* the culprit's */
 } disagreement_t;
 
-#define CALL(...) \
-  { __VA_ARGS__, .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 10 }
+enum { MOST_DISAGREEMENTS = 512 };
 
-static const disagreement_t disagreements[] = {
-    {"all_reduce, broadcast", CALL(.kind = ALL_REDUCE), CALL(.kind = BROADCAST)},
-    {"all_reduce, all_gather", CALL(.kind = ALL_REDUCE), CALL(.kind = ALL_GATHER)},
-    {"all_reduce, reduce_scatter", CALL(.kind = ALL_REDUCE), CALL(.kind = REDUCE_SCATTER)},
-    {"all_reduce, barrier", CALL(.kind = ALL_REDUCE), CALL(.kind = BARRIER)},
-    {"broadcast, all_gather", CALL(.kind = BROADCAST), CALL(.kind = ALL_GATHER)},
-    {"broadcast, reduce_scatter", CALL(.kind = BROADCAST), CALL(.kind = REDUCE_SCATTER)},
-    {"broadcast, barrier", CALL(.kind = BROADCAST), CALL(.kind = BARRIER)},
-    {"all_gather, reduce_scatter", CALL(.kind = ALL_GATHER), CALL(.kind = REDUCE_SCATTER)},
-    {"all_gather, barrier", CALL(.kind = ALL_GATHER), CALL(.kind = BARRIER)},
-    {"reduce_scatter, barrier", CALL(.kind = REDUCE_SCATTER), CALL(.kind = BARRIER)},
-    {"types of a sum",
-     CALL(.kind = ALL_REDUCE),
-     {.kind = ALL_REDUCE, .dtype = DSC_DTYPE_I32, .op = DSC_OP_SUM}},
-    {"types of a broadcast", CALL(.kind = BROADCAST), {.kind = BROADCAST, .dtype = DSC_DTYPE_U32}},
-    {"types of a gather", CALL(.kind = ALL_GATHER), {.kind = ALL_GATHER, .dtype = DSC_DTYPE_I32}},
-    {"types of a scatter",
-     CALL(.kind = REDUCE_SCATTER),
-     {.kind = REDUCE_SCATTER, .dtype = DSC_DTYPE_U32, .op = DSC_OP_SUM}},
-    {"sum, max", CALL(.kind = ALL_REDUCE), {.kind = ALL_REDUCE, .dtype = DSC_DTYPE_F32, .op = DSC_OP_MAX}},
-    {"scattered sum, average",
-     CALL(.kind = REDUCE_SCATTER),
-     {.kind = REDUCE_SCATTER, .dtype = DSC_DTYPE_F32, .op = DSC_OP_AVG}},
-    {"roots", CALL(.kind = BROADCAST), {.kind = BROADCAST, .dtype = DSC_DTYPE_F32, .root = 1}},
-    {"counts of a sum", CALL(.kind = ALL_REDUCE), CALL(.kind = ALL_REDUCE, .seed = 1)},
-    {"counts of a broadcast", CALL(.kind = BROADCAST), CALL(.kind = BROADCAST, .seed = 1)},
-    {"counts of a gather", CALL(.kind = ALL_GATHER), CALL(.kind = ALL_GATHER, .seed = 1)},
-    {"counts of a scatter", CALL(.kind = REDUCE_SCATTER), CALL(.kind = REDUCE_SCATTER, .seed = 1)},
-};
+static disagreement_t disagreements[MOST_DISAGREEMENTS];
+static size_t n_disagreements;
+
+static void add(operation_t usual, operation_t other) {
+  if (n_disagreements == MOST_DISAGREEMENTS) abort();
+  disagreements[n_disagreements++] = (disagreement_t){usual, other};
+}
+
+static operation_t make(kind_t kind) {
+  return (operation_t){.kind = kind, .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 1};
+}
+
+static bool reduces(kind_t kind) {
+  return kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V;
+}
+
+static bool has_root(kind_t kind) {
+  return kind == BROADCAST || kind == REDUCE || kind == GATHER || kind == SCATTER;
+}
+
+static void add_types(kind_t kind) {
+  for (dsc_dtype_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype) {
+    operation_t other = make(kind);
+    other.dtype = dtype;
+    if (dtype != DSC_DTYPE_F32 && (!reduces(kind) || op_is_offered(DSC_OP_SUM, dtype)))
+      add(make(kind), other);
+  }
+}
+
+static void add_reductions(kind_t kind) {
+  static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U32};
+  for (size_t i = 0; i < LENGTH(dtypes); ++i)
+    for (dsc_op_t op = DSC_OP_SUM + 1; op <= DSC_OP_BXOR; ++op) {
+      operation_t usual = make(kind), other = make(kind);
+      usual.dtype = other.dtype = dtypes[i];
+      other.op = op;
+      if (op_is_offered(op, dtypes[i])) add(usual, other);
+    }
+}
+
+/* Every pair of operations, and for each operation every argument that may differ. */
+static void make_disagreements(void) {
+  for (kind_t kind = ALL_REDUCE; kind <= BARRIER; ++kind) {
+    for (kind_t other = ALL_REDUCE; other <= BARRIER; ++other)
+      if (other != kind) add(make(kind), make(other));
+    if (kind == BARRIER) continue;
+    add_types(kind);
+    if (reduces(kind)) add_reductions(kind);
+    operation_t longer = make(kind), elsewhere = make(kind);
+    longer.count = 2; /* see check_disagreement() */
+    add(make(kind), longer);
+    elsewhere.root = 1;
+    if (has_root(kind)) add(make(kind), elsewhere);
+  }
+}
 
 /* Small, past one stage, and the two in memory that is reached without copying. */
 static const struct {
   size_t bytes; /* of the larger buffer at four ranks */
   layout_t layout;
-} forms[] = {{160, PLAIN}, {600 * KIB, PLAIN_IN_PLACE}, {64 * KIB, SHARED}, {640 * KIB, SHARED_IN_PLACE}};
+} forms[] = {{192, PLAIN}, {600 * KIB, PLAIN_IN_PLACE}, {64 * KIB, SHARED}, {640 * KIB, SHARED_IN_PLACE}};
 
 typedef struct mismatch_case {
   const arena_t* arena;
@@ -76,12 +102,14 @@ static void describe_group(const mismatch_case_t* it, bool culprit, kind_t kind,
 }
 
 static int check_text(const mismatch_case_t* it, const char* text) {
+  const kind_t kind = it->disagreement->usual.kind;
+  if (kind == ALL_TO_ALL_V && it->disagreement->other.kind == kind && strstr(text, "which expects") != NULL)
+    return 0; /* two ranks whose lengths differ are named */
   char usual[64], other[64];
   describe_group(it, false, it->disagreement->usual.kind, usual, sizeof usual);
   describe_group(it, true, it->disagreement->other.kind, other, sizeof other);
   if (strstr(text, usual) != NULL && strstr(text, other) != NULL) return 0;
-  FAIL(it->arena->self, "%s: the message does not have \"%s\" and \"%s\": %s", it->disagreement->what, usual,
-       other, text);
+  FAIL(it->arena->self, "the message does not have \"%s\" and \"%s\": %s", usual, other, text);
 }
 
 /* Afterwards the communicator refuses every call and tells why. */
@@ -116,12 +144,13 @@ static int check_call(const mismatch_case_t* it, bool with_work) {
   return 0;
 }
 
-static int check_disagreement(const arena_t* arena, const disagreement_t* disagreement, int32_t culprit,
-                              size_t form) {
+static int check_disagreement(const arena_t* arena, size_t index, int32_t culprit, size_t form) {
   rank_t* self = arena->self;
+  const disagreement_t* disagreement = &disagreements[index];
   mismatch_case_t it = {.arena = arena, .disagreement = disagreement, .culprit = culprit};
   it.mine = arena->rank == culprit ? disagreement->other : disagreement->usual;
-  it.mine.count = forms[form].bytes / 16 + it.mine.seed; /* the seed tells who has another count */
+  it.mine.count =
+      forms[form].bytes / 32 + (it.mine.count - 1) * 3; /* thirds are whole, for the lengths of _v */
   it.mine.layout = forms[form].layout;
   CHECK_OK(self, dsc_comm_split(arena->comm, 0, arena->rank, NULL, &it.group));
   if (form % 2 == 1) CHECK_OK(self, dsc_barrier(it.group, NULL, NULL)); /* not always the first operation */
@@ -131,14 +160,13 @@ static int check_disagreement(const arena_t* arena, const disagreement_t* disagr
   return 0;
 }
 
+/* The forms take turns. Fewer under sanitizers, which are slow. */
 static int disagreements_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, MOST_BYTES));
-  const size_t n_forms = test_scale() > 1 ? 3 : LENGTH(forms);
-  for (size_t i = 0; i < LENGTH(disagreements); ++i)
-    for (size_t form = i % 2; form<n_forms; form += test_scale()> 4 ? 2 : 1)
-      for (int32_t culprit = 0; culprit < self->size; ++culprit)
-        PASS_ON(check_disagreement(&arena, &disagreements[i], culprit, form));
+  for (size_t i = 0; i < n_disagreements; i += test_scale())
+    for (int32_t culprit = 0; culprit < self->size; ++culprit)
+      PASS_ON(check_disagreement(&arena, i, culprit, (i / test_scale() + (size_t)culprit) % LENGTH(forms)));
   return arena_close(&arena);
 }
 
@@ -193,12 +221,47 @@ static void makers_disagree(void** state) {
   assert_int_equal(run_ranks(3, makers_body, NULL), 0);
 }
 
+/* What the kinds of traffic.h do not have: another barrier, and several operations as one. */
+static int compounds_body(rank_t* self) {
+  const bool culprit = self->rank == 1;
+  int32_t in[3] = {1, 2, 3}, out[3] = {-1, -1, -1};
+  dsc_comm_t* group[3];
+  for (int i = 0; i < 3; ++i) CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group[i]));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH,
+               culprit ? dsc_monitored_barrier(group[0], 10000)
+                       : dsc_all_reduce(group[0], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_group_begin(group[1]));
+  for (int i = 0; i < 2; ++i) { /* the culprit in the other order */
+    if ((i == 1) == culprit)
+      CHECK_OK(self, dsc_all_reduce(group[1], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
+    else
+      CHECK_OK(self, dsc_all_gather(group[1], in, out, 1, DSC_DTYPE_I32, NULL, NULL));
+  }
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_group_end(group[1], NULL, NULL));
+  dsc_op_t scaled = 0;
+  CHECK_OK(self, dsc_op_create_premul(culprit ? 0.5 : 0.25, &scaled));
+  float values[3] = {1, 2, 3}, sums[3] = {-1, -1, -1};
+  CHECK_RESULT(self, DSC_ERR_MISMATCH,
+               dsc_all_reduce(group[2], values, sums, 3, DSC_DTYPE_F32, scaled, NULL, NULL));
+  CHECK_OK(self, dsc_op_destroy(scaled));
+  for (int i = 0; i < 3; ++i) {
+    CHECK(self, out[i] == -1 && sums[i] == -1);
+    CHECK_OK(self, dsc_comm_destroy(group[i]));
+  }
+  return 0;
+}
+
+static void compounds_disagree(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, compounds_body, NULL), 0);
+}
+
 int main(void) {
+  make_disagreements();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(two_ranks_disagree),
-      cmocka_unit_test(three_ranks_disagree),
-      cmocka_unit_test(four_ranks_disagree),
-      cmocka_unit_test(makers_disagree),
+      cmocka_unit_test(two_ranks_disagree),  cmocka_unit_test(three_ranks_disagree),
+      cmocka_unit_test(four_ranks_disagree), cmocka_unit_test(makers_disagree),
+      cmocka_unit_test(compounds_disagree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
