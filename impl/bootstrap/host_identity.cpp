@@ -4,21 +4,39 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "base/error.hpp"
 #include "base/fd.hpp"
 
 namespace dsc {
 namespace {
 
-// Without /proc (rare containers) the host's name has to do.
+constexpr size_t kBootIdBytes = 36;
+constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
+
+UniqueFd open_boot_id() {
+  for (;;) {
+    UniqueFd file(::open(kBootIdFile, O_RDONLY | O_CLOEXEC));
+    if (file || errno == ENOENT || errno == EACCES) return file;
+    if (errno != EINTR) fail_errno(errno, "%s", kBootIdFile);  // one rank under another name would be worse
+  }
+}
+
 std::string boot_id() {
   char text[128];
-  const UniqueFd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  const ssize_t got = file ? ::read(file.get(), text, sizeof text) : -1;
-  if (got >= 36) return std::string(text, 36);
+  const UniqueFd file = open_boot_id();
+  for (size_t bytes = 0; file;) {
+    const ssize_t got = ::read(file.get(), text + bytes, kBootIdBytes - bytes);
+    if (got < 0 && errno != EINTR) fail_errno(errno, "%s", kBootIdFile);
+    if (got > 0) bytes += static_cast<size_t>(got);
+    if (bytes == kBootIdBytes) return std::string(text, bytes);
+    if (got == 0) break;
+  }
+  // Without /proc (rare containers) the host's name has to do.
   if (::gethostname(text, sizeof text) != 0) return "unknown";
   text[sizeof text - 1] = '\0';
-  return std::string(text).substr(0, 36);
+  return std::string(text).substr(0, kBootIdBytes);
 }
 
 }  // namespace
