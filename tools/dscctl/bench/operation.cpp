@@ -142,6 +142,7 @@ std::string case_text(const Case& one) {
 
 std::vector<Case> parse_cases(const std::string& text) {
   std::vector<Case> cases;
+  if (text.empty()) return cases;
   for (const std::string& item : split(text)) cases.push_back(parse_case(item));
   return cases;
 }

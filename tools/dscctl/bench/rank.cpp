@@ -17,6 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kWarmUps = 3;
 constexpr int kFewest = 8;
 constexpr int kMost = 2000;
+constexpr double kSettleMs = 30;
+constexpr double kSettleCaseMs = 5;
 constexpr size_t kPage = 4096;
 
 struct Refused : std::runtime_error {
@@ -73,6 +75,18 @@ double time_once(const Rank& self, const Case& one, float* in, float* out, size_
   return one.operation->in_pairs ? elapsed / 2 : elapsed;
 }
 
+// Ranks that have just begun, or have slept, may share a processor while another one is idle. The kernel
+// needs some of its ticks to part them.
+void settle(const Rank& self, double ms) {
+  constexpr int kBarriers = 10;
+  const double end_us = now_us() + ms * 1e3;
+  for (int32_t more = 1; more != 0;) {
+    for (int i = 0; i < kBarriers; ++i) ok(dsc_barrier(self.world, nullptr, nullptr));
+    more = now_us() < end_us;
+    ok(dsc_broadcast(self.world, &more, &more, 1, DSC_DTYPE_I32, 0, nullptr, nullptr));
+  }
+}
+
 // As many as rank 0 has time for.
 int agree_on_repetitions(const Rank& self, double warm_up_us, int budget_ms) {
   const double fit = budget_ms * 1e3 * kWarmUps / std::max(warm_up_us, 1e-3);
@@ -115,6 +129,7 @@ Row measure_case(const Rank& self, const Case& one, int budget_ms, bool explain)
   const size_t count = std::max<size_t>(one.operation->moves, one.bytes / sizeof(float) / parts);
   const Buffer in(self, count * parts, one.shared), out(self, count * parts, one.shared);
   const auto time = [&] { return time_once(self, one, in.data(), out.data(), count); };
+  settle(self, kSettleCaseMs);
   double warm_up_us = 0;
   for (int i = 0; i < kWarmUps; ++i) warm_up_us += time();
   std::vector<double> times(static_cast<size_t>(agree_on_repetitions(self, warm_up_us, budget_ms)));
@@ -141,6 +156,7 @@ void measure_all(const std::vector<Case>& cases, int budget_ms, bool explain) {
   ok(dsc_comm_rank(self.world, &self.rank));
   ok(dsc_comm_size(self.world, &self.size));
   if (self.rank == 0) say_facts(self);
+  if (!cases.empty()) settle(self, kSettleMs);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Row row = measure_case(self, cases[i], budget_ms, explain);
     if (self.rank == 0) say({{"case", i}, {"median_us", row.median_us}, {"algorithm", row.algorithm}});

@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kNoLimit = size_t{1} << 60;  // and more
 constexpr size_t kWidth = 110;
 
-const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy" : "libdsc"; }
-
 double gigabytes_per_second(const Row& row) {
   return row.of.operation->moves ? static_cast<double>(row.of.bytes) / row.median_us / 1e3 : 0;
 }
@@ -63,6 +61,8 @@ int allowed_processors() {
   CPU_ZERO(&allowed);
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
 }
+
+const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy" : "libdsc"; }
 
 std::string setting_text(size_t value) { return value >= kNoLimit ? "no limit" : size_text(value); }
 

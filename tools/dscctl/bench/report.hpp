@@ -20,6 +20,8 @@ std::string reasons_text(const Facts& facts, const std::vector<Row>& rows);
 // Rows are named as those of ./dev bench; "tuning" is by number of ranks.
 void add_to_json(Json& report, const Facts& facts, const std::vector<Row>& rows, int ranks);
 
+const char* engine_name(const Case& one);  // as ./dev bench calls it
+
 // "128 KiB", "no limit"
 std::string setting_text(size_t value);
 
