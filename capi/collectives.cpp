@@ -80,6 +80,25 @@ void check_in_place(const void* block, size_t block_bytes, const void* all, size
     dsc::check_overlap(block, block_bytes, all, all_bytes, in_place);
 }
 
+struct NamedBuffer {
+  const char* name;
+  const void* data;
+};
+
+// Of gather and scatter: the block of this rank, and on the root all blocks. True on the root.
+bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBuffer& all, size_t count,
+                  dsc_dtype_t dtype, int32_t root, const char* in_place) {
+  dsc::check_dtype(dtype);
+  dsc::check_rank("root", root, comm.size());
+  const size_t bytes = dsc::checked_bytes(count, dtype, 1);
+  const size_t all_bytes = dsc::checked_bytes(count, dtype, static_cast<size_t>(comm.size()));
+  dsc::check_buffer(block.name, block.data, bytes);
+  if (comm.rank() != root) return false;
+  dsc::check_buffer(all.name, all.data, all_bytes);
+  check_in_place(block.data, bytes, all.data, all_bytes, static_cast<size_t>(root) * bytes, in_place);
+  return true;
+}
+
 // All ranks must have given the same counts: they are part of the fingerprint, and shown when it differs.
 void agree_on_counts(Call& call, const dsc::BlockList& blocks) {
   call.count = blocks.total();
@@ -189,16 +208,8 @@ dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, size_t c
   return dsc::guard(__func__, [&] {
     clear(work);
     OperationCall inside(comm);
-    dsc::check_dtype(dtype);
-    dsc::check_rank("root", root, inside->size());
-    const size_t part = dsc::checked_bytes(count, dtype, 1);
-    const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
-    const bool is_root = inside->rank() == root;
-    dsc::check_buffer("send", send, part);
-    if (is_root) {
-      dsc::check_buffer("recv", recv, all);
-      check_in_place(send, part, recv, all, static_cast<size_t>(root) * part, "send == recv + root x count");
-    }
+    const bool is_root = check_rooted(*inside, {"send", send}, {"recv", recv}, count, dtype, root,
+                                      "send == recv + root x count");
     dsc::check_stream(stream);
     Call call = make_call(OpKind::kGather, send, is_root ? recv : nullptr, count, dtype);
     call.root = root;
@@ -211,16 +222,8 @@ dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv, size_t 
   return dsc::guard(__func__, [&] {
     clear(work);
     OperationCall inside(comm);
-    dsc::check_dtype(dtype);
-    dsc::check_rank("root", root, inside->size());
-    const size_t part = dsc::checked_bytes(count, dtype, 1);
-    const size_t all = dsc::checked_bytes(count, dtype, static_cast<size_t>(inside->size()));
-    const bool is_root = inside->rank() == root;
-    dsc::check_buffer("recv", recv, part);
-    if (is_root) {
-      dsc::check_buffer("send", send, all);
-      check_in_place(recv, part, send, all, static_cast<size_t>(root) * part, "recv == send + root x count");
-    }
+    const bool is_root = check_rooted(*inside, {"recv", recv}, {"send", send}, count, dtype, root,
+                                      "recv == send + root x count");
     dsc::check_stream(stream);
     Call call = make_call(OpKind::kScatter, is_root ? send : nullptr, recv, count, dtype);
     call.root = root;

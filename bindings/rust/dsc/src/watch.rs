@@ -1,7 +1,7 @@
 //! What any thread may do with a communicator, also while another one is inside an operation on it.
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dsc_sys as sys;
@@ -32,6 +32,11 @@ pub struct Watch {
 impl Watch {
     pub(crate) fn new(comm: Weak<Shared>) -> Self {
         Watch { comm }
+    }
+
+    /// The communicator, if it is still there.
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
+        self.comm.upgrade()
     }
 
     /// Revokes the communicator on all ranks: pending and later operations fail with

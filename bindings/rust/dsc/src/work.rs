@@ -1,6 +1,7 @@
 //! Operations that run beside the program and own their buffers.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt;
 use std::os::unix::io::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,26 +110,41 @@ impl<B: Owned> fmt::Debug for Work<B> {
 /// An operation that was dropped while it ran, with its buffers.
 type Left = (Arc<Started>, Box<dyn Any + Send>);
 
-static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+/// Works that one call may find running, so that many that were dropped cost each call no more than few.
+const MISSES: usize = 2;
+
+static LEFT: Mutex<Option<VecDeque<Left>>> = Mutex::new(None);
 
 impl<B: Owned> Drop for Work<B> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             if !matches!(self.started.test(), Ok(true)) {
                 let left: Left = (self.started.clone(), Box::new(held));
-                LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+                let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+                all.get_or_insert_with(VecDeque::new).push_back(left);
             }
         }
         reap();
     }
 }
 
-/// Frees what dropped operations left behind that have completed since.
+/// Frees what dropped operations left behind that have completed since, in turn, until some are found running.
 fn reap() {
-    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = left.drain(..);
-    let (completed, running): (Vec<Left>, Vec<Left>) = all.partition(|(work, _)| matches!(work.test(), Ok(true)));
-    *left = running;
-    drop(left); // before the buffers, whose drop takes its time
-    drop(completed);
+    let mut completed = Vec::new();
+    {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut misses = 0;
+        while let Some(oldest) = left.as_mut().and_then(VecDeque::pop_front) {
+            if matches!(oldest.0.test(), Ok(true)) {
+                completed.push(oldest);
+                continue;
+            }
+            left.get_or_insert_with(VecDeque::new).push_back(oldest);
+            misses += 1;
+            if misses == MISSES {
+                break;
+            }
+        }
+    }
+    drop(completed); // outside the lock, for it takes its time
 }

@@ -114,3 +114,26 @@ fn types_may_go_where_the_headers_allow() {
     send_and_sync::<dsc::PipeSchedule>();
     send_and_sync::<dsc::Error>();
 }
+
+#[test]
+fn traces_of_the_flight_recorder() {
+    let _turn = TURN.lock();
+    let world = alone().init().unwrap();
+    world.barrier().unwrap();
+    let text = world.trace().unwrap();
+    assert!(text.starts_with('{') && text.ends_with('}'), "{}", text);
+    assert!(text.contains("\"profiling_name\":\"dsc:barrier\""), "{}", text);
+    let folder = std::env::temp_dir().join(format!("dsc-trace-{}", std::process::id()));
+    let path = folder.join("trace.json");
+    let watch = world.watch();
+    let dumping = watch.clone();
+    let to = path.clone();
+    thread::spawn(move || dumping.dump_trace(Some(&to))).join().unwrap().unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("dsc:barrier"));
+    std::fs::remove_dir_all(&folder).unwrap();
+    let error = world.dump_trace(None).unwrap_err();
+    assert!(error.code == ErrorCode::InvalidArg && error.message.contains("DSC_TRACE_DIR"), "{}", error);
+    assert_eq!(dsc::request_trace_dump().unwrap_err().code, ErrorCode::State);
+    drop(world);
+    assert_eq!(watch.trace().unwrap_err().code, ErrorCode::BadHandle);
+}

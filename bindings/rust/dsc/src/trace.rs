@@ -1,0 +1,100 @@
+//! Traces of the flight recorder: the last operations of every group, and how far they came.
+
+use std::ffi::CString;
+use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use dsc_sys as sys;
+
+use crate::comm::{Comm, Shared};
+use crate::error::{check, Error, Result};
+use crate::numbers::ErrorCode;
+use crate::watch::Watch;
+
+/// A trace may have grown by so much between asking for its length and reading it.
+const ROOM: usize = 4096;
+
+impl Comm {
+    /// This rank's trace of all groups of the communicator's world, as JSON with the field names of PyTorch's flight
+    /// recorder.
+    pub fn trace(&self) -> Result<String> {
+        self.watch().trace()
+    }
+
+    /// Writes the trace to a file, which is replaced as a whole; without a path to `dsc_trace_rank_R.json` in the
+    /// folder that `DSC_TRACE_DIR` named when the world was made.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let path = std::env::temp_dir().join(format!("trace_{}.json", std::process::id()));
+    /// world.dump_trace(Some(&path))?;
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
+        self.watch().dump_trace(path)
+    }
+}
+
+impl Watch {
+    /// As [`Comm::trace`], also while the thread that has the communicator is stuck in a call;
+    /// [`ErrorCode::BadHandle`] when the communicator is gone.
+    pub fn trace(&self) -> Result<String> {
+        let comm = self.still_there()?;
+        let mut text: Vec<u8> = Vec::new();
+        let mut needed = 0;
+        loop {
+            // SAFETY: the library checks the handle; text has the length that it is told, and outlives the call.
+            check(unsafe {
+                sys::dsc_trace_text(comm.handle.raw(), text.as_mut_ptr().cast::<c_char>(), text.len(), &mut needed)
+            })?;
+            if needed <= text.len() {
+                text.truncate(needed - 1); // without the zero
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            text.resize(needed + ROOM, 0);
+        }
+    }
+
+    /// As [`Comm::dump_trace`], also while the thread that has the communicator is stuck in a call;
+    /// [`ErrorCode::BadHandle`] when the communicator is gone.
+    pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
+        let comm = self.still_there()?;
+        let path = match path {
+            Some(path) => Some(
+                CString::new(path.as_os_str().as_bytes())
+                    .map_err(|_| Error::invalid(format!("path is {:?}; expected a path without a zero", path)))?,
+            ),
+            None => None,
+        };
+        let text = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
+        // SAFETY: the library checks the handle; the path is a text that outlives the call, or NULL.
+        check(unsafe { sys::dsc_trace_dump(comm.handle.raw(), text) })
+    }
+
+    fn still_there(&self) -> Result<Arc<Shared>> {
+        self.shared().ok_or_else(|| Error::new(ErrorCode::BadHandle, "the communicator is gone".to_owned()))
+    }
+}
+
+/// Asks for the trace files of all worlds of this process, in `DSC_TRACE_DIR`; [`ErrorCode::State`] when no world was
+/// made with it.
+///
+/// A thread of the library writes them soon, whatever the other threads are stuck in. May be called in a signal handler
+/// when its result is not an error: only errors allocate.
+pub fn request_trace_dump() -> Result<()> {
+    // SAFETY: the function takes nothing, and may be called at any time.
+    match unsafe { sys::dsc_trace_dump_request() } {
+        result if result >= 0 => Ok(()),
+        sys::DSC_ERR_STATE => {
+            let text = "no world of this process was made with DSC_TRACE_DIR set";
+            Err(Error::new(ErrorCode::State, text.to_owned()))
+        }
+        other => Err(Error::new(ErrorCode::from_number(other), "called in a child made by fork()".to_owned())),
+    }
+}
