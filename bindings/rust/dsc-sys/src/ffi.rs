@@ -2018,7 +2018,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
     /// world was made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM. Since 0.1.
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_dump(
         comm: *mut dsc_comm_t,
         path: *const c_char,
@@ -2035,7 +2035,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+    /// DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_text(
         comm: *mut dsc_comm_t,
         text: *mut c_char,
