@@ -323,7 +323,9 @@ dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int ti
   everything = Everything{};
   everything.rank = &rank;
   dsc_init_options_t options = rank.options();
-  options.job_id = index == 0 ? "refused" : "again";
+  char job[48];
+  std::snprintf(job, sizeof job, "%s-%zu", options.job_id, index);
+  options.job_id = job;
   options.init_timeout_ms = init_timeout_ms;
   options.timeout_ms = timeout_ms;
   rank.world = nullptr;
