@@ -334,6 +334,7 @@ dsc_result_t do_everything(Rank& rank, size_t index, int init_timeout_ms, int ti
   if (result == DSC_OK) {
     for (const Step& step : kSteps) {
       name = step.name;
+      rank.report.outcomes[index].begin_us = now_us();
       result = step.run(everything);
       if (result != DSC_OK) break;
     }
@@ -405,11 +406,14 @@ struct Trial {
   Holdings holdings[kSize];
 };
 
-// What is wrong with a rank's first round; empty: nothing. One refused call ends what it was for at once; a
-// system that refuses for ever may keep a rank until its time is over, as start-up may.
+// What is wrong with a rank's first round; empty: nothing. One refused call ends what it was for at once, so
+// that nobody waits until an operation's time is over (a time-out of start-up may end the first one,
+// quickly); a system that refuses for ever may keep a rank until its time is over, as start-up may.
 std::string judge_first(const Crew& crew, int rank, bool lasting) {
   const Outcome& outcome = crew.outcome(rank, 0);
-  if (outcome.result != DSC_ERR_TIMEOUT || lasting || std::strcmp(outcome.operation, "init") == 0) return "";
+  const bool waited = outcome.end_us - outcome.begin_us > (kShortMs - 100) * int64_t{1000};
+  if (outcome.result != DSC_ERR_TIMEOUT || lasting || !waited || std::strcmp(outcome.operation, "init") == 0)
+    return "";
   return format("%s timed out: ", outcome.operation) + describe(rank, outcome) + "; " +
          crew.outcome(1 - rank, 0).operation + " " + describe(1 - rank, crew.outcome(1 - rank, 0));
 }
