@@ -97,7 +97,7 @@ Failure HostComm::refusal(const Operation& operation) const {
   }
   failure.operation = op_kind_name(operation.call().kind);
   failure.sequence = operation.sequence();
-  failure.text = describe_failure(operation, failure);
+  failure.text = describe_failure(operation.call().kind, operation.sequence(), failure.text);
   return failure;
 }
 
@@ -120,16 +120,16 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
   failure.code = operation.failure().code;
   call_out([&] {
     failure = operation.failure();
-    failure.text = describe_failure(operation, failure);
+    failure.text = describe_failure(operation.call().kind, operation.sequence(), failure.text);
   });
   return failure;
 }
 
-std::string HostComm::describe_failure(const Operation& operation, const Failure& failure) const {
+std::string HostComm::describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const {
   char where[160];
   std::snprintf(where, sizeof where, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ",
-                op_kind_name(operation.call().kind), operation.sequence(), name().c_str(), rank(), size());
-  return where + failure.text;
+                op_kind_name(kind), sequence, name().c_str(), rank(), size());
+  return where + text;
 }
 
 Record HostComm::record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept {
@@ -159,7 +159,9 @@ void HostComm::move_locally(const Call& call, const Transfer& transfer, Failure&
   void* target = call.recv;
   NonFinite found;
   const bool checks = call.nonfinite != NonFiniteCheck::kOff;
-  if (source != target || call.prescale != 1 || checks)
+  // In place too: what is a NaN or true has one form in results.
+  const bool may_change = !call.user && (is_floating(call.dtype) || call.dtype == DSC_DTYPE_BOOL);
+  if (source != target || may_change || checks)
     reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);
   if (found.count == 0) return;
   nonfinite->add(call.kind, local_operations_, found);
@@ -179,7 +181,7 @@ Failure HostComm::run_locally(const Call& call) {
   capture([&] { move_locally(call, transfer, failure); },
           [&](dsc_result_t code, const char* text) {
             failure.code = code;
-            failure.text = text;
+            call_out([&] { failure.text = text; });
           });
   const int64_t end = tick_now();
   record.end(end, failure.code);
@@ -188,8 +190,16 @@ Failure HostComm::run_locally(const Call& call) {
     return failure;
   }
   failure.rank = 0;
-  failure.operation = op_kind_name(call.kind);
-  if (failure.code == DSC_ERR_CALLBACK) revoke(failure);
+  failure.group = id();
+  failure.sequence = call.kind == OpKind::kReady ? 0 : local_operations_;
+  failure.elapsed_ns = ticks_to_ns(end - start);
+  call_out([&] {
+    failure.ranks = {0};
+    failure.operation = op_kind_name(call.kind);
+  });
+  failure.revoked = failure.code == DSC_ERR_CALLBACK;
+  if (failure.revoked) revoke(failure);
+  call_out([&] { failure.text = describe_failure(call.kind, failure.sequence, failure.text); });
   return failure;
 }
 
@@ -214,7 +224,6 @@ void HostComm::abort() noexcept {
   cause.code = DSC_ERR_REVOKED;
   cause.rank = rank();
   call_out([&] {  // without memory the code must do
-    cause.ranks = {rank()};
     cause.operation = "abort";
     cause.text = group_->describe_member(rank()) + " aborted the communicator";
   });
@@ -249,7 +258,6 @@ void HostComm::leave() noexcept {
     cause.code = DSC_ERR_REVOKED;
     cause.rank = rank();
     call_out([&] {
-      cause.ranks = {rank()};
       cause.operation = "destroy";
       cause.text =
           group_->describe_member(rank()) + " destroyed the communicator while operations were running";
@@ -261,11 +269,11 @@ void HostComm::leave() noexcept {
   if (self_driven()) {  // nobody may come back to end what is queued
     while (collectives_.drive()) {
     }
-    call_out([this] {
-      for (Lane* lane : message_lanes())
-        while (lane->drive()) {
+    MutexLock lock(lanes_mutex_);  // a list would need memory
+    for (auto* side : {&send_lanes_, &recv_lanes_})
+      for (auto& [peer, lane] : *side)
+        while (lane.drive()) {
         }
-    });
   }
   {
     MutexLock lock(channels_mutex_);

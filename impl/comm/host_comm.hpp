@@ -87,7 +87,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   bool is_alone() const noexcept;
   bool has_running() noexcept;
   Lane& lane_for(const Call& call);
-  std::string describe_failure(const Operation& operation, const Failure& failure) const;
+  std::string describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const;
   Failure run_locally(const Call& call);
   void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;

@@ -37,12 +37,13 @@ std::string shrunk_name(const std::string& parent) {
 
 struct HostComm::Recovery {
   const char* name;
+  int64_t start_ns;
   Deadline deadline;
   uint64_t aborts;
 };
 
 HostComm::Recovery HostComm::begin_recovery(const char* name) {
-  const Recovery call{name, Deadline::after_ms(timeout_ms()), aborts_.load()};
+  const Recovery call{name, now_ns(), Deadline::after_ms(timeout_ms()), aborts_.load()};
   if (over())
     fail(DSC_ERR_STATE, "%s",
          group_->world().ended() ? "its world was finalized"
@@ -95,7 +96,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
   Bystanders others(self_driven());
   Decision decision =
-      consensus_.reach(ballot, call.deadline, [&] { return over() || aborts_ != call.aborts; },
+      consensus_.reach(ballot, call.start_ns, call.deadline, [&] { return over() || aborts_ != call.aborts; },
                        {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
   if (!lost.empty()) group_->revoke(loss_of(*group_, lost));

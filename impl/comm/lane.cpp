@@ -30,6 +30,15 @@ Progress step(Operation& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
+// An operation that has left its lane and is not marked as done yet.
+class Completing {
+ public:
+  Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
+  ~Completing() { ProgressEngine::get().completing.fetch_sub(1, std::memory_order_seq_cst); }
+  Completing(const Completing&) = delete;
+  Completing& operator=(const Completing&) = delete;
+};
+
 }  // namespace
 
 Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
@@ -155,6 +164,7 @@ Failure Lane::run_alone(const Call& call) {
   while (progress == Progress::kPending || progress == Progress::kMoved) {
     if (progress == Progress::kMoved || others.drive()) {
       backoff.reset();
+      if (progress == Progress::kPending) operation.glance_at_clock();
     } else if (backoff.pause(
                    [&] { return (progress = step(operation)) != Progress::kPending || others.drive(); })) {
       if (progress == Progress::kPending) operation.look_at_clock();
@@ -233,9 +243,11 @@ bool Lane::drive_first() {
   Operation& operation = *work->operation_;
   if (operation.started_ticks() == 0) operation.start(tick_now(), comm_.timeout_ms(operation.call()));
   const Progress progress = step(operation);
+  if (progress == Progress::kPending) operation.glance_at_clock();
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
   Failure failure = comm_.settle(operation, progress);
   comm_.end();
+  const Completing completing;
   pop();
   work->box_.clear();
   work->complete(std::move(failure));

@@ -4,10 +4,20 @@
 
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/process_guard.hpp"
 #include "base/thread.hpp"
 #include "comm/host_comm.hpp"
 
 namespace dsc {
+
+namespace {
+
+// A thread that began to wait while this one held the lane may have gone to sleep over it.
+void ring_for_waiters(const BusyLane& entry) noexcept {
+  if (entry.lane->waiters > 0) entry.comm->bell().ring();
+}
+
+}  // namespace
 
 bool LaneScope::holds(const BusyLane& entry) const noexcept {
   if (for_thread && entry.comm->self_driven()) return false;
@@ -69,6 +79,8 @@ std::vector<BusyLane> ProgressEngine::list(const LaneScope& scope, uint64_t& cha
   std::vector<BusyLane> idle;  // released outside the lock, too
   std::vector<BusyLane> chosen;
   MutexLock lock(mutex_);
+  idle.reserve(lanes_.size());  // nothing may fail half-way
+  chosen.reserve(lanes_.size());
   changes = changes_.load(std::memory_order_relaxed);
   const auto quiet =
       std::stable_partition(lanes_.begin(), lanes_.end(), [](const BusyLane& e) { return e.lane->busy(); });
@@ -102,27 +114,32 @@ void ProgressEngine::run() {
   }
 }
 
-void DrivenLanes::refresh() {
-  if (ProgressEngine::get().changes() != seen_) lanes_ = ProgressEngine::get().list(scope_, seen_);
+// Without memory for the new lanes, the old ones go on, and the next call tries again.
+void DrivenLanes::refresh() noexcept {
+  ProgressEngine& engine = ProgressEngine::get();
+  if (engine.changes() != seen_) call_out([&] { lanes_ = engine.list(scope_, seen_); });
 }
 
-bool DrivenLanes::drive(const Lane* except) {
+bool DrivenLanes::drive(const Lane* except) noexcept {
   refresh();
   bool moved = false;
   for (const BusyLane& entry : lanes_) {
     if (entry.lane == except || entry.lane->waiters > 0) continue;
     moved = entry.lane->drive() || moved;
-    // A thread that began to wait meanwhile found the lane locked, and may have gone to sleep over it.
-    if (entry.lane->waiters > 0) entry.comm->bell().ring();
+    ring_for_waiters(entry);
   }
   return moved;
 }
 
-void DrivenLanes::look_at_clock() {
-  for (const BusyLane& entry : lanes_) entry.lane->look_at_clock();
+void DrivenLanes::look_at_clock() noexcept {
+  for (const BusyLane& entry : lanes_) {
+    if (entry.lane->waiters > 0) continue;
+    entry.lane->look_at_clock();
+    ring_for_waiters(entry);
+  }
 }
 
-bool DrivenLanes::any_busy() {
+bool DrivenLanes::any_busy() noexcept {
   refresh();
   return std::any_of(lanes_.begin(), lanes_.end(), [](const BusyLane& e) { return e.lane->busy(); });
 }
@@ -142,7 +159,7 @@ bool make_progress(const LaneScope& scope, int spins, Deadline deadline) {
   Backoff backoff(Process::get().bell(), spins);
   for (;;) {
     const bool moved = lanes.drive();
-    if (!lanes.any_busy()) return true;
+    if (!lanes.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0) return true;
     const int64_t left_ns = deadline.remaining_ns();
     if (!moved && left_ns == 0) lanes.look_at_clock();  // a caller that never waits still hears of time-outs
     if (completed() || left_ns == 0) return false;

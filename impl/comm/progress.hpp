@@ -41,6 +41,8 @@ class ProgressEngine {
   uint64_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
   // The lanes in scope that have operations.
   std::vector<BusyLane> list(const LaneScope& scope, uint64_t& changes);
+  // Operations that have left their lanes and are not marked as done yet.
+  std::atomic<int> completing{0};
 
   // Operations that have completed so far.
   std::atomic<uint64_t> completed{0};
@@ -64,16 +66,16 @@ class DrivenLanes {
   explicit DrivenLanes(const LaneScope& scope) noexcept : scope_(scope) {}
 
   // Every lane that no other thread takes care of goes one step further. True when one did.
-  bool drive(const Lane* except = nullptr);
-  void look_at_clock();
-  bool any_busy();
+  bool drive(const Lane* except = nullptr) noexcept;
+  void look_at_clock() noexcept;
+  bool any_busy() noexcept;
   // Nobody takes care of one of them.
   bool any_unattended();
   void forget() noexcept;
   uint64_t seen() const noexcept { return seen_; }
 
  private:
-  void refresh();
+  void refresh() noexcept;
 
   const LaneScope scope_;
   std::vector<BusyLane> lanes_;
@@ -93,8 +95,8 @@ class Bystanders {
   Bystanders(const Bystanders&) = delete;
   Bystanders& operator=(const Bystanders&) = delete;
 
-  bool drive() { return enabled_ && lanes_.drive(own_); }
-  void look_at_clock() { lanes_.look_at_clock(); }
+  bool drive() noexcept { return enabled_ && lanes_.drive(own_); }
+  void look_at_clock() noexcept { lanes_.look_at_clock(); }
 
  private:
   const bool enabled_;

@@ -79,17 +79,17 @@ void WorkSet::notify(std::shared_ptr<Countdown>) {
 }
 
 std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
-  std::vector<std::shared_ptr<Work>> works;
-  works.reserve(calls.size());
+  const auto set = std::make_shared<WorkSet>(calls.size());
   capture(
       [&] {
-        for (const Call& call : calls) works.push_back(comm.start(call));
+        for (const Call& call : calls) set->add(comm.start(call));
       },
       [&](dsc_result_t code, const char* text) {
         comm.abort();
+        capture([&] { set->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
         throw Error(code, text);
       });
-  return std::make_shared<WorkSet>(std::move(works));
+  return set;
 }
 
 void run_all(Comm& comm, const std::vector<Call>& calls) {

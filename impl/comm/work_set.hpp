@@ -27,7 +27,10 @@ class Countdown {
 
 class WorkSet final : public Work {
  public:
-  explicit WorkSet(std::vector<std::shared_ptr<Work>> works) : works_(std::move(works)) {}
+  // Room for so many works.
+  explicit WorkSet(size_t works) { works_.reserve(works); }
+  // Before the set is anybody else's.
+  void add(std::shared_ptr<Work> work) { works_.push_back(std::move(work)); }
 
   bool done() const noexcept override;
   bool test() override;
@@ -39,12 +42,13 @@ class WorkSet final : public Work {
   void notify(std::shared_ptr<Countdown> countdown) override;
 
  private:
-  const std::vector<std::shared_ptr<Work>> works_;
+  std::vector<std::shared_ptr<Work>> works_;
   Mutex mutex_;
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Starts all calls. If one cannot be started, the communicator is revoked: other ranks wait for it.
+// Starts all calls. If one cannot be started, the communicator is revoked, since other ranks wait for it, and
+// those before have ended.
 std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls);
 
 // Runs all calls to their end; throws the first failure.

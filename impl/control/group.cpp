@@ -178,9 +178,14 @@ void Group::revoke(const Failure& cause) noexcept {
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;
   FailureCell& cell = failure_cell(rank_);
-  const size_t faults = std::min(cause.ranks.size(), std::size(cell.fault_list));
-  cell.ranks_at_fault = static_cast<int32_t>(faults);
-  std::copy_n(cause.ranks.begin(), faults, cell.fault_list);
+  if (cause.ranks.empty()) {  // a list would have needed memory
+    cell.ranks_at_fault = cause.rank == kNoRank ? 0 : 1;
+    cell.fault_list[0] = cause.rank;
+  } else {
+    const size_t faults = std::min(cause.ranks.size(), std::size(cell.fault_list));
+    cell.ranks_at_fault = static_cast<int32_t>(faults);
+    std::copy_n(cause.ranks.begin(), faults, cell.fault_list);
+  }
   cell.sequence = cause.sequence;
   cell.elapsed_ns = cause.elapsed_ns;
   copy_text(cell.operation, cause.operation);

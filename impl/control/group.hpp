@@ -134,6 +134,14 @@ class Group : public std::enable_shared_from_this<Group> {
   // PEER_STALLED; DSC_OK while it may answer.
   dsc_result_t loss_of(int member) const noexcept;
 
+  // A member that does its part of an operation, for those who wait for it. Only in words.
+  bool is_busy(int member) const noexcept {
+    const MemberState& it = state(member);
+    return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;
+  }
+  void show_busy(bool busy) noexcept { state(rank_).busy.store(busy ? 1 : 0, std::memory_order_relaxed); }
+  bool is_silent(int member) const noexcept { return process_of(member).silent_ns.load() != 0; }
+
   // This rank begins an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;
   // "all_reduce number 811", "send number 3 to rank 2": what a member began last, or "nothing".

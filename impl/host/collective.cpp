@@ -36,6 +36,10 @@ Progress Collective::step() {
       if (const Progress progress = move(); progress != Progress::kDone) return progress;
       if (call_.nonfinite == NonFiniteCheck::kOff || transfer_.pattern == Pattern::kNothing)
         return Progress::kDone;
+      phase_ = Phase::kMoved;
+      [[fallthrough]];
+    case Phase::kMoved:
+      if (!group_.all_arrived()) return pending();  // to the tick at which the movement ended
       show_found();
       phase_ = Phase::kComparing;
       [[fallthrough]];
@@ -202,13 +206,6 @@ Progress Collective::leave() {
       return Progress::kPending;
   }
   return fail_with_cause();
-}
-
-std::vector<int32_t> Collective::missing() const {
-  std::vector<int32_t> ranks;
-  for (int member = 0; member < group_.size(); ++member)
-    if (!group_.member_arrived(member)) ranks.push_back(member);
-  return ranks;
 }
 
 }  // namespace dsc

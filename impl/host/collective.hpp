@@ -21,10 +21,10 @@ class Collective final : public Operation {
   Progress depart() override { return leave(); }
 
  protected:
-  std::vector<int32_t> missing() const override;
+  bool misses(int member) const noexcept override { return !group_.member_arrived(member); }
 
  private:
-  enum class Phase { kQueued, kArriving, kMoving, kComparing, kLeaving };
+  enum class Phase { kQueued, kArriving, kMoving, kMoved, kComparing, kLeaving };
 
   void show_up();
   void expose_buffers(Slot& slot);

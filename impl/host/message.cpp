@@ -14,10 +14,6 @@ Message::Message(Group& group, const Call& call, uint64_t number) noexcept
   chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
 }
 
-std::vector<int32_t> Message::missing() const {
-  return peer_is_here() ? std::vector<int32_t>{} : std::vector<int32_t>{peer_};
-}
-
 // Both ends compute the fingerprint of the same neutral call.
 void Message::post(MessagePost& mine) noexcept {
   mine.call = fields_of(call_);

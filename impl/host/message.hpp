@@ -17,7 +17,8 @@ class Message : public Operation {
   enum class Phase { kPosting, kMeeting, kMoving, kFinishing, kLeaving };
 
   virtual bool peer_is_here() const noexcept = 0;
-  std::vector<int32_t> missing() const override;
+  bool misses(int member) const noexcept override { return member == peer_ && !peer_is_here(); }
+  bool suspects(int member) const noexcept override { return member == peer_; }
 
   void post(MessagePost& mine) noexcept;
   // True when the other end posted the same; otherwise the group is revoked.

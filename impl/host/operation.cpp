@@ -5,13 +5,13 @@
 #include <cstdio>
 
 #include "base/log.hpp"
-#include "base/process_guard.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr size_t kMostDescribed = 6;  // of the ranks that are missing
 constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
+constexpr int64_t kGlanceNs = 10 * kNsPerMs;
 
 std::string seconds(int64_t ns) {
   char text[32];
@@ -47,7 +47,7 @@ std::string describe_difference(const std::vector<std::string>& calls) {
   return text;
 }
 
-std::string Operation::describe_missing(const std::vector<int32_t>& ranks) const {
+std::string Operation::describe_ranks(const std::vector<int32_t>& ranks) const {
   return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(ranks);
 }
 
@@ -76,23 +76,25 @@ void Operation::create(int64_t ticks, int32_t timeout_ms) noexcept {
 
 void Operation::start(int64_t ticks, int32_t timeout_ms) noexcept {
   timeout_ns_ = timeout_ms * kNsPerMs;
-  started_ticks_ = ticks;
+  started_ticks_ = looked_ticks_ = ticks;
   record_.start(ticks);
   group_.show_latest(call_, sequence_);
 }
 
-void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
+Failure Operation::cause_of(dsc_result_t code, int rank) const noexcept {
   Failure cause;
   cause.code = code;
-  cause.rank = ranks.empty() ? kNoRank : ranks.front();
-  cause.ranks = std::move(ranks);
+  cause.rank = rank;
   cause.sequence = sequence_;
   cause.elapsed_ns = elapsed_ns();
-  call_out([&] {  // without memory the code must do
-    cause.operation = op_kind_name(call_.kind);
+  return cause;
+}
+
+void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
+  revoke(code, ranks.empty() ? kNoRank : ranks.front(), [&](Failure& cause) {
+    cause.ranks = std::move(ranks);
     cause.text = text;
   });
-  group_.revoke(cause);
 }
 
 Progress Operation::fail_with_cause() noexcept {
@@ -122,41 +124,66 @@ Progress Operation::fail_nonfinite() noexcept {
 }
 
 void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept {
-  const bool told = call_out([&] { operation.revoke(code, {operation.group_.rank()}, text); });
-  if (!told) operation.revoke(code, {}, {});
+  operation.revoke(code, operation.group_.rank(), [&](Failure& cause) { cause.text = text; });
 }
 
-bool Operation::is_missing(int32_t rank) const {
-  const std::vector<int32_t> ranks = missing();
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+std::vector<int32_t> Operation::missing() const {
+  std::vector<int32_t> ranks;
+  for (int member = 0; member < group_.size(); ++member)
+    if (misses(member)) ranks.push_back(member);
+  return ranks;
 }
 
-// Without memory for a list or a text, the next look comes soon enough.
+// A member may come and then leave: only one that is still missing afterwards never came.
+int Operation::first_departed() const noexcept {
+  for (int member = 0; member < group_.size(); ++member)
+    if (misses(member) && group_.has_left(member) && misses(member)) return member;
+  return kNoRank;
+}
+
+void Operation::glance_at_clock() noexcept {
+  if (ticks_to_ns(tick_now() - looked_ticks_) >= kGlanceNs) look_at_clock();
+}
+
+// Decides first, and then looks for words: those need memory.
 void Operation::look_at_clock() noexcept {
-  call_out([this] { inspect_clock(); });
-}
-
-void Operation::inspect_clock() {
   if (group_.revoked() || started_ticks_ == 0) return;
-  const std::vector<int32_t> ranks = missing();
-  for (const int32_t rank : ranks)
-    if (group_.has_left(rank) && is_missing(rank)) {  // it may have come and left since the list was made
-      revoke(DSC_ERR_PEER_LEFT, {rank}, group_.describe_member(rank) + " has left the group");
-      return;
-    }
-  const int64_t elapsed = elapsed_ns();
-  if (elapsed >= timeout_ns_) {
-    revoke(DSC_ERR_TIMEOUT, ranks,
-           ranks.empty() ? "not finished within " + seconds(elapsed)
-                         : describe_missing(ranks) + " did not come within " + seconds(elapsed) + "; " +
-                               describe_latest(ranks));
+  looked_ticks_ = tick_now();
+  if (const int member = first_departed(); member != kNoRank) {
+    revoke(DSC_ERR_PEER_LEFT, member,
+           [&](Failure& cause) { cause.text = group_.describe_member(member) + " has left the group"; });
     return;
   }
-  if (elapsed < kLateReportNs || reported_late_ || ranks.empty()) return;
+  const int64_t elapsed = elapsed_ns();
+  if (elapsed >= timeout_ns_)
+    revoke(DSC_ERR_TIMEOUT, kNoRank, [this](Failure& cause) { describe_time_out(cause); });
+  else if (elapsed >= kLateReportNs && !reported_late_)
+    call_out([&] { report_late(elapsed); });
+}
+
+// Once all have met, somebody may still be working, or have been stopped.
+void Operation::describe_time_out(Failure& cause) const {
+  cause.ranks = missing();
+  if (cause.ranks.empty()) {
+    for (int member = 0; member < group_.size(); ++member)
+      if (member != group_.rank() && suspects(member)) cause.ranks.push_back(member);
+  }
+  if (cause.ranks.empty()) {
+    cause.text = "not finished within " + seconds(cause.elapsed_ns);
+    return;
+  }
+  cause.rank = cause.ranks.front();
+  const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
+  cause.text = describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns) + "; " + describe_latest(cause.ranks);
+}
+
+void Operation::report_late(int64_t elapsed) {
+  const std::vector<int32_t> ranks = missing();
+  if (ranks.empty()) return;
   reported_late_ = true;
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s; %s",
       op_kind_name(call_.kind), sequence_, group_.name().c_str(), seconds(elapsed).c_str(),
-      describe_missing(ranks).c_str(), describe_latest(ranks).c_str());
+      describe_ranks(ranks).c_str(), describe_latest(ranks).c_str());
 }
 
 }  // namespace dsc

@@ -5,6 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/process_guard.hpp"
 #include "control/failure.hpp"
 #include "control/group.hpp"
 #include "dtype/reduce.hpp"
@@ -13,6 +14,18 @@ namespace dsc {
 
 // kMoved: it came further and may go on at once; a step is bounded, so that other work is not kept waiting.
 enum class Progress { kPending, kMoved, kDone, kFailed };
+
+// While it lives, this rank does its part of what the members of a group wait for.
+class Busy {
+ public:
+  explicit Busy(Group& group) noexcept : group_(group) { group_.show_busy(true); }
+  ~Busy() { group_.show_busy(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Group& group_;
+};
 
 class Operation {
  public:
@@ -41,6 +54,8 @@ class Operation {
   // Called now and then while it is pending: reports who is late, fails it when its time is over or a member
   // has left.
   void look_at_clock() noexcept;
+  // The same, if the last look was a while ago: for those who drive it and find no time to wait.
+  void glance_at_clock() noexcept;
 
   const Call& call() const noexcept { return call_; }
   uint64_t sequence() const noexcept { return sequence_; }
@@ -54,11 +69,23 @@ class Operation {
   const NonFinite& found() const noexcept { return found_; }  // inputs of all ranks, if the call asked
 
  protected:
-  // Members that this operation waits for.
-  virtual std::vector<int32_t> missing() const = 0;
+  // Whether the member has not come yet.
+  virtual bool misses(int member) const noexcept = 0;
+  // Whether the member came, and may be why the others wait.
+  virtual bool suspects(int member) const noexcept { return group_.is_busy(member) || group_.is_silent(member); }
 
   // Fails the group with this operation as its cause.
   void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
+  // The same; describe(Failure&) adds more. Without memory for that the code and the rank must do.
+  template <typename Describe>
+  void revoke(dsc_result_t code, int rank, Describe&& describe) noexcept {
+    Failure cause = cause_of(code, rank);
+    call_out([&] {
+      cause.operation = op_kind_name(call_.kind);
+      describe(cause);
+    });
+    group_.revoke(cause);
+  }
   // Ends this operation with the group's first cause.
   Progress fail_with_cause() noexcept;
   // Ends this operation alone: all ranks come to the same end, and the group goes on.
@@ -82,9 +109,12 @@ class Operation {
   NonFinite found_;
 
  private:
-  void inspect_clock();
-  bool is_missing(int32_t rank) const;
-  std::string describe_missing(const std::vector<int32_t>& ranks) const;
+  Failure cause_of(dsc_result_t code, int rank) const noexcept;
+  int first_departed() const noexcept;
+  void describe_time_out(Failure& cause) const;
+  void report_late(int64_t elapsed);
+  std::vector<int32_t> missing() const;
+  std::string describe_ranks(const std::vector<int32_t>& ranks) const;
   std::string describe_latest(const std::vector<int32_t>& ranks) const;
 
   size_t send_bytes_ = 0;
@@ -93,6 +123,7 @@ class Operation {
   int64_t timeout_ns_ = 0;
   int64_t started_ticks_ = 0;
   int64_t met_ticks_ = 0;
+  int64_t looked_ticks_ = 0;  // at the clock
   bool reported_late_ = false;
   Failure failure_;
 };

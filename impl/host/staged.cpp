@@ -136,6 +136,7 @@ void Staged::show(size_t first) {
 
 void Staged::work() {
   tick_ = group_.tick();
+  const Busy busy(group_);
   if (plan_.algorithm == Algorithm::kDirect) return move_directly();
   if (plan_.algorithm == Algorithm::kDivided)
     work_on_share();
