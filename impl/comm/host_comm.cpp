@@ -127,8 +127,9 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
 
 std::string HostComm::describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const {
   char where[160];
-  std::snprintf(where, sizeof where, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ",
-                op_kind_name(kind), sequence, name().c_str(), rank(), size());
+  std::snprintf(where, sizeof where,
+                "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", op_kind_name(kind), sequence,
+                name().c_str(), rank(), size());
   return where + text;
 }
 

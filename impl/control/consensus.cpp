@@ -203,8 +203,8 @@ void Consensus::catch_up() {
   check_membership();
 }
 
-Decision Consensus::reach(const Ballot& mine, int64_t start_ns, Deadline deadline, const std::function<bool()>& interrupted,
-                          const Besides& besides) {
+Decision Consensus::reach(const Ballot& mine, int64_t start_ns, Deadline deadline,
+                          const std::function<bool()>& interrupted, const Besides& besides) {
   const uint64_t number = number_ + 1;
   const auto propose_timed = [&](Decision decision) {
     decision.elapsed_ns = now_ns() - start_ns;

@@ -59,8 +59,8 @@ class Consensus {
   // Blocks until there is a decision: at the deadline that is TIMEOUT, once `interrupted` is true REVOKED.
   // Throws as catch_up(), and PROTOCOL.
   // `start_ns`: when the call began that this question belongs to.
-  Decision reach(const Ballot& mine, int64_t start_ns, Deadline deadline, const std::function<bool()>& interrupted,
-                 const Besides& besides);
+  Decision reach(const Ballot& mine, int64_t start_ns, Deadline deadline,
+                 const std::function<bool()>& interrupted, const Besides& besides);
 
   // Whether working towards the next question is in vain: a member is lost, has brought a failure, or the
   // decision is there.

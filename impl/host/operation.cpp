@@ -174,7 +174,8 @@ void Operation::describe_time_out(Failure& cause) const {
   }
   cause.rank = cause.ranks.front();
   const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
-  cause.text = describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns) + "; " + describe_latest(cause.ranks);
+  cause.text =
+      describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns) + "; " + describe_latest(cause.ranks);
 }
 
 void Operation::report_late(int64_t elapsed) {

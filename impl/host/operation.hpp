@@ -72,7 +72,9 @@ class Operation {
   // Whether the member has not come yet.
   virtual bool misses(int member) const noexcept = 0;
   // Whether the member came, and may be why the others wait.
-  virtual bool suspects(int member) const noexcept { return group_.is_busy(member) || group_.is_silent(member); }
+  virtual bool suspects(int member) const noexcept {
+    return group_.is_busy(member) || group_.is_silent(member);
+  }
 
   // Fails the group with this operation as its cause.
   void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
