@@ -9,8 +9,9 @@
 
 dsc_result_t dsc_comm_agree(dsc_comm_t* comm, int32_t flags, int32_t* agreed) {
   return dsc::guard(__func__, [&] {
-    dsc::OperationCall inside(comm);  // whatever else is open on it: after a failure nothing is left of that
+    dsc::OperationCall inside(comm);
     dsc::require(agreed, "agreed");
+    inside->coalesced.reset();
     *agreed = inside->agree_on(flags);
   });
 }
@@ -20,6 +21,7 @@ dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t* option
     if (shrunk) *shrunk = nullptr;
     dsc::OperationCall inside(comm);
     dsc::require(shrunk, "shrunk");
+    inside->coalesced.reset();
     *shrunk = dsc::open_comm(inside->shrink(dsc::read_group_options(options)));
   });
 }

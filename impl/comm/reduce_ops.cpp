@@ -1,5 +1,6 @@
 #include "comm/reduce_ops.hpp"
 
+#include <cmath>
 #include <map>
 
 #include "base/error.hpp"
@@ -62,6 +63,11 @@ void set_reduction(Call& call, int32_t op) {
   if (!is_floating(call.dtype))
     fail(DSC_ERR_UNSUPPORTED, "a sum of scaled %s: inputs are multiplied in floating point only",
          dtype_name(call.dtype));
+  // Other types are scaled in f32.
+  const auto narrow = static_cast<float>(custom->prescale);
+  if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
+    fail(DSC_ERR_INVALID_ARG, "op scales by %g, which f32 does not hold; expected less of it for %s",
+         custom->prescale, dtype_name(call.dtype));
   call.prescale = custom->prescale;
 }
 

@@ -90,6 +90,8 @@ void finalize_world() {
   const uint64_t handle = current_world();
   if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
   Pinned<Comm> world(HandleKind::kComm, handle);
+  if (world->coalesced && !world->failure().revoked)
+    fail(DSC_ERR_STATE, "a group of operations is open on the world: expected dsc_group_end() first");
   struct Release {
     Pinned<Comm>& world;
     ~Release() {

@@ -204,6 +204,23 @@ static void empty_and_forgotten(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, odd_body, NULL), 0);
 }
 
+/* Ending the world is refused; agreeing drops the group. */
+static int open_body(rank_t* self) {
+  int32_t agreed = 0;
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_finalize());
+  CHECK_OK(self, dsc_comm_agree(self->world, 1, &agreed));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_group_end(self->world, NULL, NULL));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  return 0;
+}
+
+static void what_ends_with_a_group_open(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, open_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_do_not_wait_for_each_other),
@@ -212,6 +229,7 @@ int main(void) {
       cmocka_unit_test(testing_moves_a_group),
       cmocka_unit_test(failures_are_the_groups),
       cmocka_unit_test(empty_and_forgotten),
+      cmocka_unit_test(what_ends_with_a_group_open),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

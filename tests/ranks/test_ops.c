@@ -110,6 +110,28 @@ static void premul_scales_every_input(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, premul_body, NULL), 0);
 }
 
+static int scale_body(rank_t* self) {
+  static const double unfit[] = {1e300, -1e39, 1e-50};
+  float narrow = 1;
+  double wide = 1;
+  for (size_t i = 0; i < 3; ++i) {
+    dsc_op_t op = 0;
+    CHECK_OK(self, dsc_op_create_premul(unfit[i], &op));
+    CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+                 dsc_all_reduce(self->world, &narrow, &narrow, 1, DSC_DTYPE_F32, op, NULL, NULL));
+    wide = 1;
+    CHECK_OK(self, dsc_all_reduce(self->world, &wide, &wide, 1, DSC_DTYPE_F64, op, NULL, NULL));
+    CHECK(self, wide == unfit[i] * self->size);
+    CHECK_OK(self, dsc_op_destroy(op));
+  }
+  return 0;
+}
+
+static void scales_must_fit_the_type(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, scale_body, NULL), 0);
+}
+
 static int32_t fail_late(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
   (void)in, (void)inout, (void)count, (void)dtype;
   return *(const int32_t*)context;
@@ -172,6 +194,42 @@ static void scales_and_ids_must_agree(void** state) {
   }
 }
 
+/* One rank gives the bits that several give: in place, out of place. */
+static int bits_body(rank_t* self) {
+  for (int in_place = 0; in_place < 2; ++in_place) {
+    uint8_t flags[4] = {7, 0, 255, 1}, results[4] = {0};
+    uint8_t* target = in_place ? flags : results;
+    CHECK_OK(self, dsc_all_reduce(self->world, flags, target, 4, DSC_DTYPE_BOOL, DSC_OP_SUM, NULL, NULL));
+    CHECK(self, target[0] == 1 && target[1] == 0 && target[2] == 1 && target[3] == 1);
+    uint32_t nan = 0xffc12345, result = 0; /* negative, with a payload */
+    uint32_t* sum = in_place ? &nan : &result;
+    CHECK_OK(self, dsc_all_reduce(self->world, &nan, sum, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+    CHECK(self, *sum == 0x7fc00000);
+  }
+  return 0;
+}
+
+static int alone_body(rank_t* self) {
+  uint32_t nan = 0x7fc00000, result = 0;
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_all_reduce(self->world, &nan, &result, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
+  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  CHECK(self,
+        strstr(dsc_last_error_message(), "all_reduce number 2 of group \"world\" on rank 0 of 1: ") != NULL);
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK(self, info.code == DSC_ERR_NONFINITE && info.rank == 0 && info.sequence == 2);
+  return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
+}
+
+static void one_rank_is_like_several(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, bits_body, NULL), 0);
+  assert_int_equal(run_ranks(1, alone_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(functions_see_aligned_elements_in_order),
@@ -179,6 +237,8 @@ int main(void) {
       cmocka_unit_test(premul_scales_every_input),
       cmocka_unit_test(what_functions_may_not),
       cmocka_unit_test(scales_and_ids_must_agree),
+      cmocka_unit_test(scales_must_fit_the_type),
+      cmocka_unit_test(one_rank_is_like_several),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

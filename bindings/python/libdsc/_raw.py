@@ -273,7 +273,7 @@ class InitOptions(ctypes.Structure):
     port: int  # 1 to 65535; 0 (default): MASTER_PORT, or 29500
     sources: int  # bits of ::dsc_source that may be used; 0 (default): all
     require_existing: int  # 1: return the world that exists, never make one; default 0
-    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0
+    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a function of the caller's (op.h) cannot be given up then
     init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups
     stall_timeout_ms: int  # a process that has not run for so long fails its groups; 0: never; default 30,000

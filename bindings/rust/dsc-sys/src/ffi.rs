@@ -395,7 +395,8 @@ pub struct dsc_init_options_t {
     pub sources: u32,
     /// 1: return the world that exists, never make one; default 0
     pub require_existing: i32,
-    /// 1: several ranks live in this process, one call per rank; default 0
+    /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
+    /// a function of the caller's (op.h) cannot be given up then
     pub rank_per_thread: i32,
     /// deadline of this call, 1 or more; default 300,000
     pub init_timeout_ms: i32,
@@ -1437,9 +1438,9 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world; DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and
-    /// the like if not all ranks came: the world is released all the same; DSC_ERR_FORKED. Since
-    /// 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a group of operations is open on
+    /// it (nothing happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not all ranks
+    /// came: the world is released all the same; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
     /// Sends log records to a callback.
@@ -1981,8 +1982,8 @@ extern "C" {
     /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
     /// a time per communicator.
     ///
-    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank,
-    /// on all. Since 0.1.
+    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank
+    /// that could not make its part of the new communicator, on all. Since 0.1.
     pub fn dsc_comm_shrink(
         comm: *mut dsc_comm_t,
         options: *const dsc_group_options_t,

@@ -1,0 +1,101 @@
+/* Who is late, and that it is told in time, whatever else goes on. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmocka_c.h"
+#include "ranks.h"
+
+enum { TIMEOUT_MS = 300, SLOW_MS = 1500, SOON_MS = 2000 };
+
+static void sleep_for_ms(int64_t ms) {
+  for (const int64_t end = now_ms() + ms; now_ms() < end;) usleep(1000);
+}
+
+/* Of rank 1 it takes longer than the time-out. */
+static int32_t slow_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)in, (void)inout, (void)count, (void)dtype;
+  if (context != NULL) sleep_for_ms(SLOW_MS);
+  return 0;
+}
+
+static int slow_body(rank_t* self) {
+  enum { COUNT = 100000 };
+  const bool is_slow = self->rank == 1;
+  float* data = calloc(COUNT, sizeof *data);
+  dsc_op_t op = 0;
+  CHECK_OK(self, dsc_op_create_user(slow_op, is_slow ? data : NULL, 1, 1, &op));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, TIMEOUT_MS));
+  const dsc_result_t result = dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, NULL);
+  free(data);
+  CHECK(self, result == DSC_ERR_TIMEOUT);
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  if (info.rank != 1 || strstr(info.text, "rank 1 (pid ") == NULL ||
+      strstr(info.text, "did not finish") == NULL)
+    FAIL(self, "rank %d: %s", info.rank, info.text);
+  return 0;
+}
+
+static void rank_that_came_and_works_is_named(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, slow_body, NULL), 0);
+}
+
+static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
+
+enum { LARGE = 1 << 20, MANY = 5000 };
+
+/* Queues what moves for as long as the other rank does not stop it, and meanwhile waits for nobody. */
+static int starved(rank_t* self, dsc_comm_t* lonely, dsc_work_t* last) {
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, dsc_comm_set_timeout(lonely, TIMEOUT_MS));
+  const int64_t start = now_ms();
+  CHECK_OK(self, dsc_barrier(lonely, NULL, &work));
+  int32_t done = 0;
+  while (done == 0) CHECK_OK(self, dsc_work_test(work, &done));
+  CHECK(self, now_ms() - start < TIMEOUT_MS + SOON_MS);
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_test(last, &done));
+  CHECK(self, done == 0); /* or nothing has starved anybody */
+  return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
+}
+
+static int starved_body(rank_t* self) {
+  dsc_comm_t *busy = NULL, *lonely = NULL;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &busy));
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &lonely));
+  float* data = calloc(LARGE, sizeof *data);
+  dsc_work_t** works = calloc(MANY, sizeof(dsc_work_t*));
+  for (int i = 0; i < MANY; ++i)
+    CHECK_OK(self, dsc_all_reduce(busy, data, data, LARGE, DSC_DTYPE_F32, DSC_OP_MAX, NULL, &works[i]));
+  int failed = 0;
+  if (self->rank == 0) {
+    failed = starved(self, lonely, works[MANY - 1]);
+    CHECK_OK(self, dsc_comm_abort(busy));
+  }
+  for (int i = 0; i < MANY; ++i) {
+    dsc_work_wait(works[i], NULL, -1);
+    CHECK_OK(self, dsc_work_destroy(works[i]));
+  }
+  free(works);
+  free(data);
+  CHECK_OK(self, dsc_comm_destroy(busy));
+  CHECK_OK(self, dsc_comm_destroy(lonely));
+  return failed;
+}
+
+static void time_out_while_others_move(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, starved_body, NULL), 0);
+  assert_int_equal(run_ranks_with(2, without_thread, starved_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(rank_that_came_and_works_is_named),
+      cmocka_unit_test(time_out_while_others_move),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
