@@ -2,7 +2,7 @@
 // cache.
 //
 // A cache line that another processor has read costs its owner several times as much to write again as one
-// that the other has written too (docs/performance.md). So whoever is the only one to read a line of a stage
+// that the other has written too (docs/decisions.md). So whoever is the only one to read a line of a stage
 // writes it as well, and reductions that the ranks divide among themselves leave the result in all stages.
 #pragma once
 
