@@ -199,6 +199,10 @@ void Group::revoke(const Failure& cause) noexcept {
   ring_all();
 }
 
+dsc_result_t Group::first_code() const noexcept {
+  return -static_cast<dsc_result_t>(failure_word().load(std::memory_order_acquire) >> 16 & 0xff);
+}
+
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);
   Failure cause;

@@ -115,6 +115,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Sets the first cause for all members, unless there is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
+  dsc_result_t first_code() const noexcept;  // all of it that needs no memory; DSC_OK: none
   // Tells the world of the failure: whenever this rank's part of it has come further.
   void tell_failure() noexcept;
   // Tells it for a rank that makes no call.

@@ -98,7 +98,7 @@ void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std:
 }
 
 Progress Operation::fail_with_cause() noexcept {
-  failure_.code = DSC_ERR_REVOKED;  // all that can be told without memory
+  failure_.code = group_.first_code();  // all that can be told without memory
   call_out([this] {
     failure_ = group_.first_cause();
     failure_.sequence = sequence_;
