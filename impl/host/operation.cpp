@@ -30,7 +30,8 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
 std::string describe_found(const NonFinite& found) {
   return "the input of rank " + std::to_string(found.source) + " is a NaN or infinite at element " +
          std::to_string(found.index) + "; " + std::to_string(found.count) +
-         (found.count == 1 ? " element of all inputs is" : " elements of all inputs are");
+         (found.count == 1 ? " element of all inputs is NaN or infinite"
+                           : " elements of all inputs are NaN or infinite");
 }
 
 std::string describe_difference(const std::vector<std::string>& calls) {

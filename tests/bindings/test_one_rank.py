@@ -54,7 +54,7 @@ def test_operations(world):
         (lambda w, x: w.all_gather([np.empty(3)], x), r"out\[0\] has 3 elements; expected 4"),
         (lambda w, x: w.reduce_scatter(np.empty(3), x), "x has 4 elements; expected 3"),
         (lambda w, x: w.all_reduce(x, op="mean"), 'op is one of "sum", "prod"'),
-        (lambda w, x: w.set_timeout(0), "a time-out is a number of seconds above 0; got 0"),
+        (lambda w, x: w.set_timeout(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.broadcast(x, root=1), ""),
         (lambda w, x: w.send(x, 0), ""),
     ],

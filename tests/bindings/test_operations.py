@@ -103,12 +103,12 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3"),
         (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, counts\[0\]"),
         (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected one per rank, 1"),
-        (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 or more"),
+        (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 to"),
         (lambda w, x: w.reduce_scatter(x, [np.empty(3)]), r"x\[0\] has 3 elements; expected 4, as out"),
         (lambda w, x: w.all_to_all(np.empty(3), x), "x has 4 elements; expected 3"),
         (lambda w, x: w.all_to_all([x]), "x is None; expected it with lists"),
         (lambda w, x: w.all_to_all(x, np.empty(4), send_counts=[4]), "recv_counts is None; expected it with out"),
-        (lambda w, x: w.monitored_barrier(0), "a time-out is a number of seconds above 0; got 0"),
+        (lambda w, x: w.monitored_barrier(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.all_reduce(x, dsc.premul(float("nan"))), "scale"),
         (lambda w, x: dsc.user_op(min, -1), r"id is -1; expected 0 to 2\*\*64 - 1"),
         (lambda w, x: setattr(w, "nonfinite_check", "on"), 'nonfinite_check is one of "off", "count", "fail"; got "on"'),
@@ -190,6 +190,26 @@ def _fails_in_world(rank, async_op):
     return fails(dsc.init_distributed(init_timeout=30, timeout=30), async_op)
 
 
+RETURNS = {
+    "shape": (lambda earlier, later: later[:1], "ValueError('the function returned an array of shape (1,); expected (8"),
+    "scalar": (lambda earlier, later: 3, "ValueError('the function returned an array of shape (); expected (8"),
+    "cast": (lambda earlier, later: earlier / 2, "TypeError('the function returned elements of float64; expected int"),
+}
+
+
+def _returns_wrongly(rank, name):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+    with pytest.raises(dsc.CallbackError) as caught:
+        world.all_reduce(np.arange(8, dtype=np.int32), dsc.user_op(RETURNS[name][0], 1))
+    return repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_what_a_user_op_may_not_return(name):
+    found = set(dsc.spawn(_returns_wrongly, 2, (name,), timeout=60))
+    assert any(text.startswith(RETURNS[name][1]) for text in found - {"None"}) and len(found) <= 2, found
+
+
 def test_ids_that_differ_are_a_mismatch():
     assert set(dsc.spawn(_mismatch, 2, timeout=60)) == {"MismatchError"}
 
@@ -209,6 +229,9 @@ def test_the_end_of_an_op(world):
     assert "user_op(" in repr(op) and op.close() is None and op.close() is None
     with pytest.raises(ValueError, match="closed>; expected one that is open"):
         world.all_reduce(np.ones(3), op)
+    with dsc.user_op(function, 3) as op:
+        pass
+    assert "closed" in repr(op)
     del function, op
     assert alive() is None
     with pytest.raises(TypeError, match="function is a int"):
@@ -274,8 +297,15 @@ def counts_nonfinite(world):
     group = world.split(0)
     assert group.nonfinite_check == "count"
     world.nonfinite_check = "fail"
-    with pytest.raises(dsc.NonfiniteError):
+    with pytest.raises(dsc.NonfiniteError) as caught:
+        world.all_reduce(x.copy())
+    failure = caught.value
+    assert (failure.rank, failure.ranks, failure.op, failure.group) == (1, (1,), "all_reduce", "world")
+    assert failure.sequence == world.nonfinite().sequence
+    assert "element 4; 2 elements of all inputs are NaN or infinite" in str(failure)
+    with pytest.raises(dsc.NonfiniteError) as caught, world.group():
         world.all_reduce(x)
+    assert caught.value.ranks == (1,) and world.error() is None
     assert np.isnan(x[4])
     world.nonfinite_check = "off"
     world.all_reduce(x)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import operator
 from typing import Any, Optional, Sequence, Union
 
 from libdsc import _buffers, _dtypes, _raw
+from libdsc._arguments import SIZE, integers
 
 Arrays = Union[Any, Sequence[Any]]
 
@@ -98,10 +98,7 @@ def checked_counts(counts: Optional[Sequence[int]], argument: str, size: int) ->
     """The numbers of elements per rank, if they were given."""
     if counts is None:
         return None
-    numbers = [operator.index(count) for count in counts]
+    numbers = integers(argument, counts, *SIZE)
     if len(numbers) != size:
         raise ValueError(f"{argument} has {len(numbers)} numbers; expected one per rank, {size}")
-    for index, number in enumerate(numbers):
-        if number < 0:
-            raise ValueError(f"{argument}[{index}] is {number}; expected 0 or more")
     return numbers

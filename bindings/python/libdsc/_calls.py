@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
-from libdsc import _buffers, _interrupt, _raw, errors
+from libdsc import _buffers, _interrupt, _nonfinite, _raw, errors
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in
@@ -31,12 +30,14 @@ REMEMBERED = {
 class Calls:
     """The base of Communicator that the operations are built on."""
 
+    __slots__ = ("_handle", "_rank", "_size", "_name", "_progress_thread", "_group")
+
     _handle: int
     _rank: int
     _size: int
     _name: str
     _progress_thread: bool
-    _group: Optional[OperationGroup] = None  # that is open
+    _group: Optional[OperationGroup]  # that is open
 
     @property
     def name(self) -> str:
@@ -74,11 +75,15 @@ class Calls:
         if self._group is not None:
             self._group.note(function, arguments, owner, async_op, at_end)
             return None
-        if async_op:
+        waits_here = not async_op and _nonfinite.fails(self._handle)  # only a work knows whose input it was
+        if async_op or waits_here:
             started = start(self, function, arguments, owner, at_end, op_name(function))
-            if isinstance(started, Work):
+            if not isinstance(started, Work):
+                self._fail(started, last_message(), op_name(function), owner)
+            if async_op:
                 return started
-            self._fail(started, last_message(), op_name(function), owner)
+            started.wait()
+            return None
         if self._size > 1:
             code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
         else:
@@ -122,13 +127,6 @@ class Calls:
         if cause is not None and not isinstance(cause, Exception):
             raise cause  # KeyboardInterrupt, in a function of user_op()
         raise errors.from_code(code, text, **details) from cause
-
-
-def milliseconds(seconds: float) -> int:
-    """A time-out as the library wants it, never rounded down to nothing."""
-    if not seconds > 0:
-        raise ValueError(f"a time-out is a number of seconds above 0; got {seconds}")
-    return min(2**31 - 1, math.ceil(seconds * 1000))
 
 
 def op_name(function: Any) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Optional, Sequence
 
 from libdsc import _buffers
+from libdsc._arguments import member, milliseconds
 from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
-from libdsc._calls import Calls, milliseconds
+from libdsc._calls import Calls
 from libdsc._group import OperationGroup
 from libdsc._library import lib
 from libdsc._ops import BUILT_IN, number_of
@@ -20,6 +21,8 @@ class Collectives(Calls):
 
     An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
     """
+
+    __slots__ = ()
 
     # ---- all ranks get the same --------------------------------------------------------------------------------
 
@@ -44,6 +47,7 @@ class Collectives(Calls):
 
     def broadcast(self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
+        root = member("root", root, self._size)
         address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
         return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op)
 
@@ -170,6 +174,7 @@ class Collectives(Calls):
             op: as in all_reduce().
             out: where the result goes on the root; ignored elsewhere.
         """
+        root = member("root", root, self._size)
         is_root = self._rank == root
         send, count, code, owner = _locate(x, "x", dtype, is_root and out is None)
         recv: Optional[int] = send if is_root else None
@@ -188,6 +193,7 @@ class Collectives(Calls):
                 elsewhere, and may be None.
             x: an array, the same count and type on all ranks; may be the root's own part of out.
         """
+        root = member("root", root, self._size)
         send, count, code, owner = _locate(x, "x", dtype, False)
         if self._rank != root:
             return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op)
@@ -206,6 +212,7 @@ class Collectives(Calls):
             x: on the root an array of size times as many elements as out, or a list of size arrays like out; ignored
                 elsewhere, and may be None.
         """
+        root = member("root", root, self._size)
         recv, count, code, owner = _locate(out, "out", dtype)
         if self._rank != root:
             return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op)
@@ -217,11 +224,13 @@ class Collectives(Calls):
 
     def send(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has it, whatever the size."""
+        peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype, False)
         return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op)
 
     def recv(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
+        peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype)
         return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op)
 

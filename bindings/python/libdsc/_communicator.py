@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Optional, Sequence, TextIO, Union
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
-from libdsc._calls import milliseconds, op_name
+from libdsc._arguments import INT32, SIZE, extents, integer, integers, member, milliseconds
+from libdsc._arguments import optional_string, real, string
+from libdsc._calls import op_name
 from libdsc._collectives import Collectives
 from libdsc._library import check, last_message, lib
 from libdsc._raw import MemoryKind
@@ -55,8 +57,11 @@ class Communicator(Collectives):
     As a context manager it ends with finalize() and close(), or with abort() and close() after an exception.
     """
 
+    __slots__ = ("_is_world", "__weakref__")
+
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
+        self._group = None
         self._is_world = is_world
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
@@ -110,16 +115,16 @@ class Communicator(Collectives):
                 or "DSC_PROGRESS_THREAD" ("1" or "0").
         """
         text = ctypes.create_string_buffer(1 << 16)
-        check(lib.dsc_comm_env(self._handle, variable.encode(), text, len(text)))
+        check(lib.dsc_comm_env(self._handle, string("variable", variable), text, len(text)))
         return text.value.decode(errors="replace")
 
     def global_rank(self, group_rank: int) -> int:
         """Translates a rank of this group into the world's."""
-        return self._query(lib.dsc_comm_global_rank, group_rank)
+        return self._query(lib.dsc_comm_global_rank, member("group_rank", group_rank, self._size))
 
     def group_rank(self, global_rank: int) -> Optional[int]:
         """Translates a rank of the world into this group's; None if it is not a member."""
-        rank = self._query(lib.dsc_comm_group_rank, global_rank)
+        rank = self._query(lib.dsc_comm_group_rank, integer("global_rank", global_rank))
         return None if rank < 0 else rank
 
     def error(self) -> Optional[errors.DscError]:
@@ -253,8 +258,8 @@ class Communicator(Collectives):
 
         Collective. With color None this rank joins no group and gets None.
         """
-        number = -1 if color is None else color
-        return self._make_group(lib.dsc_comm_split, (number, key), name, timeout)
+        number = -1 if color is None else integer("color", color)
+        return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), name, timeout)
 
     def create_group(
         self, ranks: Sequence[int], name: Optional[str] = None, timeout: Optional[float] = None
@@ -263,7 +268,7 @@ class Communicator(Collectives):
 
         A rank that is not listed gets None.
         """
-        listed = (c_int32 * len(ranks))(*ranks)
+        listed = (c_int32 * len(ranks))(*integers("ranks", ranks, *INT32))
         return self._make_group(lib.dsc_comm_create_group, (listed, len(ranks)), name, timeout)
 
     def _make_group(
@@ -287,9 +292,10 @@ class Communicator(Collectives):
 
         Raises TimeoutError, with .ranks, on all ranks when one lives and does not come; the call may be repeated.
         """
+        is_bool = type(flags).__name__.startswith("bool")  # Python's or numpy's
         agreed = c_int32()
-        self._recover(lib.dsc_comm_agree, int(flags), byref(agreed))
-        return bool(agreed.value & 1) if isinstance(flags, bool) else agreed.value
+        self._recover(lib.dsc_comm_agree, integer("flags", bool(flags) if is_bool else flags), byref(agreed))
+        return bool(agreed.value & 1) if is_bool else agreed.value
 
     def shrink(self, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
         """Returns a working communicator of the ranks that live, in their old order.
@@ -333,13 +339,13 @@ class Communicator(Collectives):
             shape: one extent or several.
             dtype: a name such as "float32", or a numpy type; "bf16" makes an array of uint16.
         """
-        extents = tuple(shape) if isinstance(shape, (tuple, list)) else (int(shape),)  # type: ignore[arg-type]
+        sizes = extents("shape", shape)
         element = numpy_module().dtype(_dtypes.numpy_type(_dtypes.dtype_code(dtype), dtype))
-        size_bytes = max(1, math.prod(extents) * element.itemsize)
+        size_bytes = integer("bytes of shape", max(1, math.prod(sizes) * element.itemsize), *SIZE)
         address = c_void_p()
         self._call(lib.dsc_mem_alloc, size_bytes, int(MemoryKind.HOST), byref(address))
         assert address.value is not None
-        return array_over(address.value, extents, element, SharedMemory(address.value))
+        return array_over(address.value, sizes, element, SharedMemory(address.value))
 
     # ---- life and failure --------------------------------------------------------------------------------------
 
@@ -361,7 +367,7 @@ class Communicator(Collectives):
         if not self._handle:
             self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
         slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
-        timeout_ms = math.ceil(max(0, min(slice_ms, timeout * 1000)))
+        timeout_ms = math.ceil(max(0, min(slice_ms, real("timeout", timeout) * 1000)))
         code = lib.dsc_progress(self._handle, timeout_ms)
         check(code)
         return bool(code != IN_PROGRESS)
@@ -436,7 +442,7 @@ def read_stats(function: Any, handle: int) -> list[OpStats]:
 def _group_options(name: Optional[str], timeout: Optional[float]) -> _raw.GroupOptions:
     options = _raw.GroupOptions()
     check(lib.dsc_group_options_init(byref(options), ctypes.sizeof(options)))
-    options.name = None if name is None else name.encode()
+    options.name = optional_string("name", name)
     if timeout is not None:
         options.timeout_ms = milliseconds(timeout)
     return options

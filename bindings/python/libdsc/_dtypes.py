@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from libdsc._arguments import integer
 from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op
 
 BYTES = {
@@ -77,8 +78,8 @@ def _choice(what: str, kind: Any, value: Any) -> int:
             pass
         names = ", ".join(f'"{member.name.lower()}"' for member in kind)
         raise ValueError(f'{what} is one of {names}; got "{value}"')
-    if isinstance(value, int):
-        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return integer(what, value)
     raise TypeError(f"{what} is a name or a number; got {type(value).__name__}")
 
 

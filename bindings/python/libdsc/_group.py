@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 class OperationGroup:
     """What ``with comm.group() as g:`` gives. After the block, g.work stands for all operations if async_op is True."""
 
+    __slots__ = ("work", "_comm", "_async_op", "_owners", "_at_ends")
+
     def __init__(self, comm: Calls, async_op: bool) -> None:
         self.work: Optional[Work] = None
         self._comm = comm

@@ -12,6 +12,7 @@ the call returns, and may want the call to succeed; a second Ctrl-C ends the cal
 from __future__ import annotations
 
 import _thread
+import ctypes
 import os
 import signal
 import threading
@@ -60,6 +61,9 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
     _stop = stop
     try:
         result = function(*arguments)
+    except ctypes.ArgumentError:  # the function was not called: nothing is to be stopped
+        _stop = outer
+        raise
     except BaseException:
         stop()
         _stop = outer

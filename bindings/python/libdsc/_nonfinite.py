@@ -37,7 +37,7 @@ class NonfiniteInputs:
 def read(handle: int, clear: bool) -> NonfiniteInputs:
     """Reads what a communicator has counted."""
     info = _raw.NonfiniteInfo(struct_size=ctypes.sizeof(_raw.NonfiniteInfo))
-    check(lib.dsc_comm_nonfinite(handle, byref(info), int(clear)))
+    check(lib.dsc_comm_nonfinite(handle, byref(info), int(bool(clear))))
     if info.rank < 0:
         return NonfiniteInputs(info.elements, info.operations, None, None, None, None)
     name = info.operation.decode()
@@ -54,6 +54,11 @@ def set_check(handle: int, value: Any) -> None:
 def get_check(handle: int) -> str:
     """What was set last."""
     return _raw.NonfiniteCheck(_checks.get(handle, 0)).name.lower()
+
+
+def fails(handle: int) -> bool:
+    """Whether reductions fail with such inputs."""
+    return _checks.get(handle) == _raw.NonfiniteCheck.FAIL
 
 
 def inherit(parent: int, group: int) -> None:

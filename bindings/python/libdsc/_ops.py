@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ctypes import byref, c_int32
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from libdsc import _dtypes, _raw
+from libdsc._arguments import SIZE, integer, real
 from libdsc._library import check, lib
 from libdsc._memory import array_over, numpy_module
 
+Self = TypeVar("Self", bound="ReduceOp")
 Combine = Callable[[Any, Any], Any]
 
 FAILED = 1
@@ -19,8 +21,11 @@ BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 class ReduceOp:
     """An operation made by premul() or user_op(), for the op argument of reductions.
 
-    It belongs to this process. close() forgets it, as does the end of the last reference; what runs with it goes on.
+    It belongs to this process. close() forgets it, as do the end of a with block and of the last reference; what runs
+    with it goes on.
     """
+
+    __slots__ = ("_number", "_text", "__weakref__")
 
     def __init__(self, number: int, text: str) -> None:
         self._number = number
@@ -35,6 +40,12 @@ class ReduceOp:
         if number:
             lib.dsc_op_destroy(number)
 
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
     def __del__(self) -> None:
         try:
             self.close()
@@ -44,6 +55,8 @@ class ReduceOp:
 
 class UserOp(ReduceOp):
     """A function of the caller's as a reduce operation; made by user_op()."""
+
+    __slots__ = ("_entry", "_failure")
 
     def __init__(self, number: int, text: str, entry: Any, failure: _Failure) -> None:
         super().__init__(number, text)
@@ -70,7 +83,7 @@ def premul(scale: float) -> ReduceOp:
         scale: finite; all ranks use the same.
     """
     number = c_int32()
-    check(lib.dsc_op_create_premul(float(scale), byref(number)))
+    check(lib.dsc_op_create_premul(real("scale", scale), byref(number)))
     return ReduceOp(number.value, f"premul({scale!r})")
 
 
@@ -81,8 +94,9 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
     elements of the next rank. It returns the combination of both, or writes it into earlier and returns None. It is
     called for pieces of the arrays, on any rank and on any thread, and must give the same bits for the same inputs
     everywhere. The arrays are valid during the call only; bfloat16 comes as uint16, 8-bit floats as uint8. It may
-    not call libdsc. When it raises, the operation fails with CallbackError on all ranks; on the rank where it
-    happened, the exception is that error's cause.
+    not call libdsc. When it raises, or returns another shape or a type that numpy does not cast as
+    "same_kind", the operation fails with CallbackError on all ranks; on the rank where it happened, the exception is
+    that error's cause.
 
     Args:
         function: combines two arrays, such as numpy.hypot.
@@ -91,12 +105,11 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
     """
     if not callable(function):
         raise TypeError(f"function is a {type(function).__name__}; expected a function of two arrays")
-    if not 0 <= id < 2**64:
-        raise ValueError(f"id is {id}; expected 0 to 2**64 - 1")
+    number_of_caller = integer("id", id, *SIZE)
     numpy_module()  # not for the first time on a thread of the library
     failure = _Failure()
     entry, number = _entry(function, failure), c_int32()
-    check(lib.dsc_op_create_user(entry, None, id, int(commutative), byref(number)))
+    check(lib.dsc_op_create_user(entry, None, number_of_caller, int(bool(commutative)), byref(number)))
     return UserOp(number.value, f"user_op({function!r}, {id})", entry, failure)
 
 
@@ -109,13 +122,24 @@ def _entry(function: Combine, failure: _Failure) -> Any:
             result_array = array_over(earlier, (count,), kind, None)
             result = function(result_array, array_over(later, (count,), kind, None))
             if result is not None and result is not result_array:
-                result_array[...] = result
+                _store(result, result_array)
             return 0
         except BaseException as error:  # nothing may leave through C
             failure.raised = failure.raised or error
         return FAILED
 
     return _raw.OpFunction(called)
+
+
+def _store(result: Any, target: Any) -> None:
+    """Takes what a function returned: one element per element, of a type that numpy converts without a surprise."""
+    numpy = numpy_module()
+    came = numpy.asarray(result)
+    if came.shape != target.shape:
+        raise ValueError(f"the function returned an array of shape {came.shape}; expected {target.shape} as its inputs")
+    if not numpy.can_cast(came.dtype, target.dtype, "same_kind"):
+        raise TypeError(f"the function returned elements of {came.dtype}; expected {target.dtype} as its inputs")
+    target[...] = came
 
 
 def number_of(op: Any) -> int:

@@ -8,6 +8,7 @@ from ctypes import byref, c_int32, c_int64, c_void_p
 from typing import Any, Iterator, NamedTuple, Optional
 
 from libdsc import _raw
+from libdsc._arguments import integer, string
 from libdsc._library import check, lib
 
 DONE = int(_raw.Result.DONE)
@@ -90,12 +91,26 @@ class PipeSchedule:
         chunks: parts of the model on every stage; 1 for all schedules above.
     """
 
+    __slots__ = (
+        "name",
+        "stages",
+        "stage",
+        "micro_batches",
+        "chunks",
+        "_owner",
+        "_handle",
+        "_iteration",
+        "_length",
+        "_run_buffers",
+        "__weakref__",
+    )
+
     def __init__(self, name: str, stages: int, stage: int, micro_batches: int, chunks: int = 1) -> None:
         self.name = name
-        self.stages = _int32("stages", stages)
-        self.stage = _int32("stage", stage)
-        self.micro_batches = _int32("micro_batches", micro_batches)
-        self.chunks = _int32("chunks", chunks)
+        self.stages = integer("stages", stages)
+        self.stage = integer("stage", stage)
+        self.micro_batches = integer("micro_batches", micro_batches)
+        self.chunks = integer("chunks", chunks)
         self._owner: Optional[_Handle] = _Handle(self._options())
         self._handle = self._owner.value
         self._iteration = 0
@@ -153,7 +168,7 @@ class PipeSchedule:
     def _options(self) -> _raw.PipeScheduleOptions:
         options = _raw.PipeScheduleOptions()
         check(lib.dsc_pipe_schedule_options_init(byref(options), ctypes.sizeof(options)))
-        options.name = _c_string("name", self.name)
+        options.name = string("name", self.name)
         options.stages, options.stage = self.stages, self.stage
         options.micro_batches, options.chunks = self.micro_batches, self.chunks
         return options
@@ -171,22 +186,3 @@ def _instructions(handle: int) -> Iterator[_raw.PipeInstruction]:
     at, following = byref(raw), lib.dsc_pipe_schedule_next
     while check(following(handle, at)) != DONE:
         yield raw
-
-
-def _int32(name: str, value: Any) -> int:
-    """A number that C can take; one that is too large must not become another one."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is a {type(value).__name__}; expected a whole number") from None
-    if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{name} is {number}; expected a number of at most {2**31 - 1}")
-    return number
-
-
-def _c_string(name: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is a {type(value).__name__}; expected a string")
-    if "\0" in value:
-        raise ValueError(f"{name} is {value!r}; expected no zero byte")
-    return value.encode()

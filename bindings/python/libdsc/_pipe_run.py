@@ -10,6 +10,7 @@ from ctypes import byref, c_double, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
 from libdsc import _dtypes, _interrupt, _raw
+from libdsc._arguments import extents
 from libdsc._library import check, last_message, lib
 from libdsc._memory import array_over
 from libdsc._pipe import PipeInstruction, PipeSchedule, instruction_of
@@ -43,13 +44,13 @@ class Tensors:
     def _add(self, tensor: _raw.Tensor, argument: str, entry: Any) -> None:
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise TypeError(f'{argument} is {entry!r}; expected (shape, dtype) such as ((8, 64), "float32")')
-        shape = tuple(entry[0]) if isinstance(entry[0], (tuple, list)) else (int(entry[0]),)
+        shape = extents(f"{argument}'s shape", entry[0])
         code = _dtypes.dtype_code(entry[1], argument)
-        extents = (c_int64 * max(1, len(shape)))(*shape)
-        self._keep.append(extents)
+        sizes = (c_int64 * max(1, len(shape)))(*shape)
+        self._keep.append(sizes)
         tensor.struct_size = ctypes.sizeof(_raw.Tensor)
         tensor.count, tensor.dtype, tensor.device = math.prod(shape), int(code), -1
-        tensor.shape, tensor.ndim = extents, len(shape)
+        tensor.shape, tensor.ndim = sizes, len(shape)
         self.kinds.append((shape, _dtypes.numpy_type(code, entry[1])))
 
 

@@ -6,6 +6,7 @@ from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, cast
 from typing import Any, Hashable, Optional, Sequence
 
 from libdsc import _dtypes
+from libdsc._arguments import SIZE, integer, integers
 from libdsc._library import check, lib
 
 
@@ -32,16 +33,17 @@ def plan_buckets(
     _same_length(n, dtypes=dtypes, devices=devices, expect_sparse=expect_sparse, order=order)
     numbers: dict[Hashable, int] = {}
     placed = None if devices is None else [numbers.setdefault(device, len(numbers)) for device in devices]
+    sparse = None if expect_sparse is None else [int(bool(value)) for value in expect_sparse]
     indices, starts, n_buckets = (c_size_t * max(1, n))(), (c_size_t * (n + 1))(), c_size_t()
     check(
         lib.dsc_bucket_plan(
-            _array(c_size_t, numels),
+            _sizes("numels", numels),
             _array(c_int32, [_dtypes.dtype_code(dtype, "dtypes") for dtype in dtypes]),
             _array(c_int32, placed),
-            _array(c_uint8, expect_sparse),
-            _array(c_size_t, order),
+            _array(c_uint8, sparse),
+            _sizes("order", order),
             n,
-            _array(c_size_t, limits),
+            _sizes("limits", limits),
             len(limits),
             indices,
             starts,
@@ -57,14 +59,13 @@ def bucket_lists(indices: Any, starts: Any, n_buckets: int) -> list[list[int]]:
     return [list(indices[starts[b] : starts[b + 1]]) for b in range(n_buckets)]
 
 
-def _array(element: Any, values: Optional[Sequence[Any]]) -> Any:
-    """A C array; a negative number must not become a huge one."""
-    if values is None:
-        return None
-    numbers = [int(value) for value in values]
-    if element is not c_int32 and any(number < 0 for number in numbers):
-        raise ValueError(f"expected numbers of 0 or more; got {min(numbers)}")
-    return (element * max(1, len(numbers)))(*numbers)
+def _sizes(argument: str, values: Optional[Sequence[Any]]) -> Any:
+    """A C array of numbers of 0 or more, if they were given."""
+    return None if values is None else _array(c_size_t, integers(argument, values, *SIZE))
+
+
+def _array(element: Any, numbers: Optional[list[int]]) -> Any:
+    return None if numbers is None else (element * max(1, len(numbers)))(*numbers)
 
 
 def _same_length(n: int, **lists: Optional[Sequence[Any]]) -> None:
@@ -89,9 +90,9 @@ def shard_indices(
         seed: for example the run's seed plus the epoch.
         drop_last: True leaves out the samples that do not fill all shards; False repeats from the start.
     """
-    if count < 0 or shards < 0 or shard < 0:
-        raise ValueError(f"count, shards and shard are 0 or more; got {count}, {shards} and {shard}")
-    fixed = (count, shards, shard, int(shuffle), seed % 2**64, int(drop_last))
+    sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("shards", shards), ("shard", shard))]
+    seed = integer("seed", seed, -(2**63), SIZE[1])
+    fixed = (*sizes, int(bool(shuffle)), seed % 2**64, int(bool(drop_last)))
     n = c_size_t()
     check(lib.dsc_shard_indices(*fixed, None, 0, byref(n)))
     try:

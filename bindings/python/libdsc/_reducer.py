@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from ctypes import byref, c_int64, c_size_t, c_void_p
 from typing import Any, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
+from libdsc._arguments import INT64_MOST, SIZE, integer, integers, member, optional_string
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._memory import array_over
@@ -37,7 +39,7 @@ class _Tensors:
         tensor.struct_size = ctypes.sizeof(_raw.Tensor)
         tensor.data, tensor.count, tensor.dtype = buffer.address, buffer.count, buffer.dtype
         tensor.shape, tensor.ndim = shape, len(buffer.shape)
-        tensor.name = None if name is None else name.encode()
+        tensor.name = optional_string("names", name)
         tensor.device = buffer.device
 
 
@@ -65,6 +67,7 @@ def broadcast_coalesced(
         buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
         dtype: what the elements of all arrays are, such as "bf16".
     """
+    root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
     tensors = _Tensors(arrays, "arrays", dtype, comm.rank != root)
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
 
@@ -105,6 +108,19 @@ class BucketReducer:
         dtype: what the elements of all parameters and gradients are, such as "bf16".
     """
 
+    __slots__ = (
+        "_world",
+        "_dtype",
+        "_owner",
+        "_handle",
+        "_expected",
+        "_shapes",
+        "_elements",
+        "_views",
+        "_grads",
+        "__weakref__",
+    )
+
     def __init__(
         self,
         world: Communicator,
@@ -121,9 +137,10 @@ class BucketReducer:
         tensors = _Tensors(params, "params", dtype, sync and world.rank != 0, names)
         options = _raw.BucketReducerOptions()
         check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
-        options.bucket_bytes, options.first_bucket_bytes = bucket_bytes, first_bucket_bytes
-        options.average, options.sync = _dtypes.average_code(average), int(sync)
-        options.single_first_bucket = int(single_first_bucket)
+        options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
+        options.first_bucket_bytes = integer("first_bucket_bytes", first_bucket_bytes, *SIZE)
+        options.average, options.sync = _dtypes.average_code(average), int(bool(sync))
+        options.single_first_bucket = int(bool(single_first_bucket))
         if buckets is not None:
             _set_buckets(options, buckets)
         reducer = c_void_p()
@@ -148,6 +165,7 @@ class BucketReducer:
 
     def accumulate(self, i: int, g: Any) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
+        i = self._index(i)
         address, _ = self._gradient(i, g, "g", False)
         self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, None), "accumulate")
 
@@ -159,6 +177,7 @@ class BucketReducer:
             grad: an array like the parameter; finish() writes the average into it. None, or the parameter's
                 grad_view(): the gradient is there already and nothing is copied.
         """
+        i = self._index(i)
         address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
         code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, None)
         if code < 0:
@@ -167,7 +186,7 @@ class BucketReducer:
 
     def mark_unused(self, i: int) -> None:
         """Says that this rank has no gradient for parameter i; it contributes zeros."""
-        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
+        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, self._index(i)), "mark_unused")
 
     def grad_view(self, i: int) -> Any:
         """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
@@ -175,6 +194,7 @@ class BucketReducer:
         A gradient that is computed there is never copied. After finish() it holds the average until the next
         begin(); between mark_ready() and finish() it must not be touched.
         """
+        i = self._index(i)
         view = self._views.get(i)
         if view is None:
             address = c_void_p()
@@ -222,13 +242,17 @@ class BucketReducer:
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
         """Locates a gradient, which must have the count and type of its parameter."""
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
-        if not 0 <= i < len(self._expected):
-            raise IndexError(f"there is no parameter {i}; this reducer has {len(self._expected)}")
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
             raise ValueError(f"{argument} has {got}; parameter {i} has {wanted} of {_raw.Dtype(dtype).name.lower()}")
         return address, owner
+
+    def _index(self, i: int) -> int:
+        """The index of a parameter that there is."""
+        if not 0 <= integer("i", i, -INT64_MOST, INT64_MOST) < len(self._expected):
+            raise IndexError(f"there is no parameter {i}; this reducer has {len(self._expected)}")
+        return operator.index(i)
 
     def _stop(self) -> None:
         """Makes finish() return on all ranks."""
@@ -244,7 +268,7 @@ class BucketReducer:
 
 
 def _set_buckets(options: _raw.BucketReducerOptions, buckets: Sequence[Sequence[int]]) -> None:
-    flat = [index for bucket in buckets for index in bucket]
+    flat = [n for b, bucket in enumerate(buckets) for n in integers(f"buckets[{b}]", bucket, *SIZE)]
     starts = [0]
     for bucket in buckets:
         starts.append(starts[-1] + len(bucket))

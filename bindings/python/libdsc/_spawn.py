@@ -11,6 +11,8 @@ import time
 import traceback
 from typing import Any, Callable, Optional, Sequence
 
+from libdsc._arguments import integer
+
 END_S = 5.0
 
 
@@ -36,7 +38,7 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
         args: further arguments.
         timeout: seconds until all are ended and TimeoutError is raised.
     """
-    if n < 1:
+    if integer("n", n) < 1:
         raise ValueError(f"n is the number of processes, 1 or more; got {n}")
     context = multiprocessing.get_context("spawn")
     job_id = f"spawn-{os.getpid()}-{time.monotonic_ns()}"

@@ -7,8 +7,8 @@ from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _raw
+from libdsc._arguments import integer, milliseconds, optional_string
 from libdsc._library import check, last_message, lib
-from libdsc._calls import milliseconds
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
 
@@ -55,21 +55,18 @@ def init_distributed(
         progress_thread: a thread of the library drives operations that nobody waits for; without it the program
             calls progress(), or awaits its works.
     """
+    numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
     given: dict[str, Any] = {
-        "rank": rank,
-        "world_size": world_size,
-        "local_rank": local_rank,
-        "init_method": None if init_method is None else init_method.encode(),
-        "job_id": None if job_id is None else job_id.encode(),
-        "device": device,
-        "port": port,
-        "sources": sources,
+        **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
+        "init_method": optional_string("init_method", init_method),
+        "job_id": optional_string("job_id", job_id),
+        "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": _dtypes.backend_code(backend) or None,
-        "require_existing": int(require_existing) or None,
-        "rank_per_thread": int(rank_per_thread) or None,
-        "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout),
+        "require_existing": int(bool(require_existing)) or None,
+        "rank_per_thread": int(bool(rank_per_thread)) or None,
+        "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout, "init_timeout"),
         "timeout_ms": None if timeout is None else milliseconds(timeout),
-        "stall_timeout_ms": None if stall_timeout is None else milliseconds(stall_timeout) if stall_timeout else 0,
+        "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
     options = _options({name: value for name, value in given.items() if value is not None})
@@ -83,6 +80,11 @@ def init_distributed(
         raise from_code(code, text, op="init_distributed")
     assert handle.value is not None
     return communicator_of(handle.value, is_world=True)
+
+
+def _stall_ms(seconds: float) -> int:
+    """0 means never."""
+    return 0 if seconds == 0 else milliseconds(seconds, "stall_timeout")
 
 
 def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:

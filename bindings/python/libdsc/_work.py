@@ -13,6 +13,7 @@ from ctypes import byref, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
 from libdsc import _interrupt, _raw, errors
+from libdsc._arguments import real
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 
@@ -95,6 +96,8 @@ class Work:
 
     def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[float]) -> int:
         """Waits in slices on the main thread, where a signal handler may have to run."""
+        if timeout is not None:
+            timeout = real("timeout", timeout)
         if timeout is None and not _interrupt.on_main_thread():
             return int(function(*arguments, FOREVER_MS))
         end = None if timeout is None else time.monotonic() + timeout
@@ -102,7 +105,7 @@ class Work:
             while True:
                 left_ms = _interrupt.SLICE_MS
                 if end is not None:
-                    left_ms = max(0, min(left_ms, round((end - time.monotonic()) * 1000)))
+                    left_ms = round(max(0, min(left_ms, (end - time.monotonic()) * 1000)))
                 code = int(function(*arguments, left_ms))
                 if code != IN_PROGRESS or end is not None and time.monotonic() >= end:
                     return code

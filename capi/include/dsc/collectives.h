@@ -317,10 +317,10 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
  * @param[in] comm communicator
  *
  * For messages that would wait for each other, and for one work object instead of many. Between the two calls
- * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group). Their arguments
- * are checked at once; one that is refused is not in the group. The state is the communicator's, not the
- * thread's. Collective: no; ranks may group as they like, as long as the order of collectives is the same.
- * Blocking: no. Threads: one at a time per communicator.
+ * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group); the calls of
+ * recovery.h drop the group. The arguments of operations are checked at once; one that is refused is not in
+ * the group. The state is the communicator's, not the thread's. Collective: no; ranks may group as they like,
+ * as long as the order of collectives is the same. Blocking: no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1

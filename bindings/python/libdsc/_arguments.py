@@ -1,0 +1,76 @@
+"""Numbers and names that the caller gives, checked before C gets them: it would cut a number that is too large."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import reprlib
+from typing import Any, Optional, Sequence, Union
+
+INT32 = (-(2**31), 2**31 - 1)
+INT64_MOST = 2**63 - 1
+SIZE = (0, 2**64 - 1)
+TIMEOUT_MOST_MS = 2**31 - 1
+
+
+def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[1], expected: str = "") -> int:
+    """An integer of a range; expected is what an error says instead of that range."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected an integer") from None
+    if not least <= number <= most:
+        raise ValueError(f"{argument} is {number}; expected {expected or f'{_bound(least)} to {_bound(most)}'}")
+    return number
+
+
+def _bound(number: int) -> str:
+    """A limit as people write it."""
+    names = {-(2**31): "-2**31", 2**31 - 1: "2**31 - 1", 2**63 - 1: "2**63 - 1", 2**64 - 1: "2**64 - 1"}
+    return names.get(number, str(number))
+
+
+def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
+    """Several of them; an error names the one that is wrong."""
+    return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(values)]
+
+
+def member(argument: str, value: Any, size: int) -> int:
+    """A rank of a communicator; the library itself says what is wrong with one that C can take."""
+    return integer(argument, value, *INT32, expected=f"0 to {size - 1}")
+
+
+def extents(argument: str, shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
+    """The shape of an array, of one extent or several."""
+    if isinstance(shape, (tuple, list)):
+        return tuple(integers(argument, shape, 0, INT64_MOST))
+    return (integer(argument, shape, 0, INT64_MOST),)
+
+
+def string(argument: str, value: Any) -> bytes:
+    """A text for C."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a string")
+    if "\0" in value:
+        raise ValueError(f"{argument} is {value!r}; expected no zero byte")
+    return value.encode()
+
+
+def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
+    """A text for C that may be left out."""
+    return None if value is None else string(argument, value)
+
+
+def real(argument: str, value: Any) -> float:
+    """A number of seconds, and the like."""
+    if not isinstance(value, numbers.Real):
+        raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
+    return float(value)
+
+
+def milliseconds(seconds: float, argument: str = "timeout") -> int:
+    """A time-out as the library wants it, never rounded down to nothing."""
+    if not real(argument, seconds) > 0:
+        raise ValueError(f"{argument} is {seconds}; expected a number of seconds above 0")
+    return math.ceil(min(TIMEOUT_MOST_MS, float(seconds) * 1000))

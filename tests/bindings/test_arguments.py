@@ -1,0 +1,110 @@
+"""Arguments of a wrong type or out of range: an error that names them, and nobody else notices."""
+
+import ctypes
+import math
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from test_ranks import ranks
+
+WRONG_TYPES = [
+    (lambda w, x: w.broadcast(x, root=1.0), "root is 1.0; expected an integer"),
+    (lambda w, x: w.reduce(x, root="0"), "root is '0'; expected an integer"),
+    (lambda w, x: w.gather(None, x, root=None), "root is None; expected an integer"),
+    (lambda w, x: w.scatter(x, x, root=[0]), r"root is \[0\]; expected an integer"),
+    (lambda w, x: w.send(x, peer="1"), "peer is '1'; expected an integer"),
+    (lambda w, x: w.recv(x, peer=0.5), "peer is 0.5; expected an integer"),
+    (lambda w, x: w.split("a"), "color is 'a'; expected an integer"),
+    (lambda w, x: w.split(0, key=1.5), "key is 1.5; expected an integer"),
+    (lambda w, x: w.split(0, name=3), "name is 3; expected a string"),
+    (lambda w, x: w.split(0, timeout="a"), "timeout is 'a'; expected a number"),
+    (lambda w, x: w.create_group([0, "1"]), r"ranks\[1\] is '1'; expected an integer"),
+    (lambda w, x: w.shrink(name=b"a"), "name is b'a'; expected a string"),
+    (lambda w, x: w.agree(1.5), "flags is 1.5; expected an integer"),
+    (lambda w, x: w.all_gather(x, x, counts=["1"]), r"counts\[0\] is '1'; expected an integer"),
+    (lambda w, x: w.set_timeout("a"), "timeout is 'a'; expected a number"),
+    (lambda w, x: w.monitored_barrier("a"), "timeout is 'a'; expected a number"),
+    (lambda w, x: w.progress("a"), "timeout is 'a'; expected a number"),
+    (lambda w, x: w.env(3), "variable is 3; expected a string"),
+    (lambda w, x: w.global_rank("0"), "group_rank is '0'; expected an integer"),
+    (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
+    (lambda w, x: w.empty(1.5), "shape is 1.5; expected an integer"),
+    (lambda w, x: w.empty((1, "2")), r"shape\[1\] is '2'; expected an integer"),
+    (lambda w, x: dsc.broadcast_coalesced(w, [x], root="0"), "root is '0'; expected an integer"),
+    (lambda w, x: dsc.broadcast_coalesced(w, [x], buffer_bytes=0.5), "buffer_bytes is 0.5; expected an integer"),
+    (lambda w, x: dsc.BucketReducer(w, [x], bucket_bytes=1e6), "bucket_bytes is 1000000.0; expected an integer"),
+    (lambda w, x: dsc.BucketReducer(w, [x], buckets=[["0"]]), r"buckets\[0\]\[0\] is '0'; expected an integer"),
+    (lambda w, x: dsc.BucketReducer(w, [x], names=[0]), "names is 0; expected a string"),
+    (lambda w, x: dsc.premul("2"), "scale is '2'; expected a number"),
+    (lambda w, x: dsc.user_op(min, 1.0), "id is 1.0; expected an integer"),
+    (lambda w, x: dsc.init_distributed(rank="0"), "rank is '0'; expected an integer"),
+    (lambda w, x: dsc.shard_indices(10, 2, 0.5), "shard is 0.5; expected an integer"),
+    (lambda w, x: dsc.plan_buckets([1.5], ["f32"], [9]), r"numels\[0\] is 1.5; expected an integer"),
+    (lambda w, x: setattr(w, "nonfinite_check", True), "nonfinite_check is a name or a number; got bool"),
+]
+OUT_OF_RANGE = [
+    (lambda w, x: w.broadcast(x, root=2**32 + 1), "root is 4294967297; expected 0 to 1"),
+    (lambda w, x: w.send(x, peer=2**32), "peer is 4294967296; expected 0 to 1"),
+    (lambda w, x: w.split(2**33), r"color is 8589934592; expected -2\*\*31 to 2\*\*31 - 1"),
+    (lambda w, x: w.split(0, key=-(2**40)), r"key is -\d+; expected -2\*\*31 to 2\*\*31 - 1"),
+    (lambda w, x: w.create_group([2**32]), r"ranks\[0\] is 4294967296; expected"),
+    (lambda w, x: w.agree(2**65), r"flags is 36893488147419103232; expected -2\*\*31 to 2\*\*31 - 1"),
+    (lambda w, x: w.global_rank(2**32), "group_rank is 4294967296; expected 0 to 1"),
+    (lambda w, x: w.empty(-1), r"shape is -1; expected 0 to 2\*\*63 - 1"),
+    (lambda w, x: w.empty((2**62, 2**62)), r"bytes of shape is \d+; expected 0 to 2\*\*64 - 1"),
+    (lambda w, x: w.all_gather(x, x, counts=[2**64, 0]), r"counts\[0\] is 18446744073709551616; expected 0 to"),
+    (lambda w, x: dsc.BucketReducer(w, [x], bucket_bytes=-1), "bucket_bytes is -1; expected 0 to"),
+    (lambda w, x: dsc.init_distributed(port=2**40), "port is 1099511627776; expected"),
+    (lambda w, x: dsc.shard_indices(2**64, 2, 0), "count is 18446744073709551616; expected 0 to"),
+    (lambda w, x: w.set_timeout(float("nan")), "timeout is nan; expected a number of seconds above 0"),
+    (lambda w, x: w.split(0, name="a\0b"), "expected no zero byte"),
+]
+
+
+def refuses(world):
+    """Rank 1 calls wrongly between two operations of both; neither notices."""
+    x = np.zeros(4)
+    for kind, cases in ((TypeError, WRONG_TYPES), (ValueError, OUT_OF_RANGE)):
+        for call, text in cases if world.rank == 1 else ():
+            with pytest.raises(kind, match=text):
+                call(world, x)
+    world.all_reduce(x)
+    assert world.error() is None
+    assert world.agree(np.bool_(True)) is True and world.agree(np.int64(6)) == 6
+    world.broadcast(x, root=np.int8(1))
+    world.set_timeout(math.inf)
+    return world.all_reduce(np.ones(1), async_op=True).wait(math.inf)
+
+
+def test_wrong_arguments_concern_nobody_else():
+    assert ranks(2, refuses) == [True, True]
+
+
+def test_what_ctypes_refuses_aborts_nothing(world):
+    from libdsc import _interrupt
+    from libdsc._library import lib
+
+    with pytest.raises(ctypes.ArgumentError):
+        _interrupt.call(lambda: pytest.fail("stopped"), lib.dsc_comm_finalize, 1.5)
+    world.barrier()
+
+
+@pytest.mark.parametrize("i", [-1, 1, 2**64])
+def test_there_is_no_such_parameter(world, i):
+    with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
+        for call in (reducer.mark_ready, reducer.mark_unused, reducer.grad_view):
+            with pytest.raises(IndexError if abs(i) < 2**63 else ValueError, match=str(i)):
+                call(i)
+        with pytest.raises(TypeError, match="i is '0'; expected an integer"):
+            reducer.mark_ready("0")
+
+
+def test_misspelt_attributes(world):
+    with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
+        things = [world, reducer, dsc.premul(1.0), dsc.user_op(np.add, 1), world.group()]
+        things += [dsc.PipeSchedule("1f1b", 2, 0, 4), world.barrier(async_op=True)]
+        for thing in things:
+            with pytest.raises(AttributeError):
+                thing.nonfinte_check = "fail"
