@@ -139,8 +139,9 @@ class Communicator(Collectives):
     def log_summary(self, show_straggler: bool = False, file: Optional[TextIO] = None) -> _summary.Summary:
         """Prints, on rank 0, and returns, on all ranks, how many operations of which size took how long.
 
-        Counts the completed operations that the flight recorder holds, of all groups of this communicator's world:
-        the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A latency counts from when this
+        Counts the completed operations that the flight recorder holds, of all groups of this communicator's world
+        that are open: the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A closed group has no
+        record any more. Sizes are in units of 1,024 bytes, bandwidths in 10**9 bits per second. A latency counts from when this
         rank showed up until the operation was over; averages leave out the tenth of the lowest and of the highest
         values. Bandwidths are those of DeepSpeed's communication logger, with the group's size.
 
@@ -301,6 +302,7 @@ class Communicator(Collectives):
         """Returns a working communicator of the ranks that live, in their old order.
 
         Collective among the ranks that live. Works after a failure and without one, and again on what it returned.
+        Whom it missed stands in .missing of this communicator, in its numbers, not in that of the new one.
         Arrays of empty() move without copying on the new communicator too. Close the old one when nothing of it is
         needed any more; finalize() of the world waits for the ranks of the new one.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class OperationGroup:
-    """What ``with comm.group() as g:`` gives. After the block, g.work stands for all operations if async_op is True."""
+    """What ``with comm.group() as g:`` gives. g.work: all operations, after a block with async_op=True; else None."""
 
     __slots__ = ("work", "_comm", "_async_op", "_owners", "_at_ends")
 
