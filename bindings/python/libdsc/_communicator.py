@@ -141,9 +141,10 @@ class Communicator(Collectives):
 
         Counts the completed operations that the flight recorder holds, of all groups of this communicator's world
         that are open: the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A closed group has no
-        record any more. Sizes are in units of 1,024 bytes, bandwidths in 10**9 bits per second. A latency counts from when this
-        rank showed up until the operation was over; averages leave out the tenth of the lowest and of the highest
-        values. Bandwidths are those of DeepSpeed's communication logger, with the group's size.
+        record any more. A latency counts from when this rank showed up until the operation was over; averages leave
+        out the tenth of the lowest and of the highest values. Sizes are in units of 1,024 bytes: a KB is a KiB, as in
+        DeepSpeed's communication logger. Bandwidths, in 10**9 bits per second, are those of that logger too, with the
+        group's size.
 
         Args:
             show_straggler: True adds what this rank waited in each operation beyond the rank of this communicator
