@@ -269,8 +269,9 @@ class LateFinder {
       text += (text.empty() ? "rank " : "; rank ") + std::to_string(wait.waiter) + " waits for rank " +
               std::to_string(wait.awaited) + " in " + title(trace_, *wait.operation);
     }
-    findings_.push_back({Kind::kDeadlock, ranks_text(ranks) + " wait for each other: " + text, ranks,
-                         path.front().operation});
+    // Before those who are late because of it.
+    findings_.insert(findings_.begin(), {Kind::kDeadlock, ranks_text(ranks) + " wait for each other: " + text,
+                                         ranks, path.front().operation});
   }
 
   const Trace& trace_;
