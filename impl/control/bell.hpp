@@ -58,6 +58,9 @@ class Backoff {
       return false;
     }
     if (turn < spins_ + kYields) {
+      // Soon those who wait would only hand the processor round.
+      if (turn >= spins_ + kEagerYields)
+        for (int i = 0; i < kPausesBetween; ++i) relax();
       yield();
       return (turn & 31) == 31;
     }
@@ -70,6 +73,8 @@ class Backoff {
 
  private:
   static constexpr int kYields = 50;
+  static constexpr int kEagerYields = 8;
+  static constexpr int kPausesBetween = 50;  // about a microsecond
   static constexpr int64_t kMaxSleepNs = 50 * kNsPerMs;
 
   static void relax() noexcept {
