@@ -126,8 +126,8 @@ Progress RecvMessage::consume() {
   for (; chunk_ < chunks_; ++chunk_) {
     if (theirs_.produced.load(std::memory_order_acquire) < base_ + chunk_ + 1)
       return chunk_ == before ? pending() : Progress::kMoved;
-    copy(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
-         group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_), false);
+    take(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
+         group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_));
     mine_.consumed.store(base_ + chunk_ + 1, std::memory_order_seq_cst);
     group_.ring(peer_);
   }
