@@ -175,6 +175,16 @@ int perform(Rank& rank, const Scene& scene, const Death& death) {
   return rank.report.note[0] ? 3 : 0;
 }
 
+// "missing: rank 0, 1; came: ...": another survivor may have given up before this one came.
+bool is_missing(const std::string& text, int rank) {
+  const std::string words = "missing: rank ";
+  const size_t begin = text.find(words);
+  if (begin == std::string::npos) return false;
+  const size_t first = begin + words.size();
+  const std::string list = ", " + text.substr(first, text.find(';', first) - first) + ",";
+  return list.find(", " + std::to_string(rank) + ",") != std::string::npos;
+}
+
 // What is wrong with what a survivor met; empty: nothing.
 std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   const Outcome& outcome = crew.outcome(rank, 0);
@@ -184,8 +194,7 @@ std::string judge(const Crew& crew, const Scene& scene, int victim, int rank) {
   bool named = text.find(format("rank %d (pid %d)", victim, pid)) != std::string::npos;
   bool fits = outcome.result == DSC_ERR_PEER_DEAD;
   if (scene.kind == Scene::kNothing) {  // it may not have come yet, or be known by its process alone
-    named = named || text.find(format("missing: rank %d", victim)) != std::string::npos ||
-            text.find(format("pid %d ", pid)) != std::string::npos;
+    named = named || is_missing(text, victim) || text.find(format("pid %d ", pid)) != std::string::npos;
     fits = fits || outcome.result == DSC_ERR_TIMEOUT;
   }
   if (scene.kind == Scene::kFinalize && outcome.result == DSC_ERR_STATE) return "";
