@@ -60,29 +60,35 @@ Calibration calibrate() noexcept {
 
 // Measured once per process.
 const Calibration& calibration() noexcept {
-  static const Calibration measured = calibrate();
+  static const Calibration measured = [] {
+    const Calibration calibration = calibrate();
+    clock_detail::ns_per_tick.store(calibration.ns_per_tick, std::memory_order_relaxed);
+    return calibration;
+  }();
   return measured;
 }
 
-double ns_per_tick() noexcept { return calibration().ns_per_tick; }
+double measured_ns_per_tick() noexcept { return calibration().ns_per_tick; }
 
 }  // namespace
 
-int64_t tick_now() noexcept { return ns_per_tick() > 0 ? static_cast<int64_t>(__rdtsc()) : now_ns(); }
+int64_t clock_detail::other_tick_now() noexcept {
+  return measured_ns_per_tick() > 0 ? static_cast<int64_t>(__rdtsc()) : now_ns();
+}
 
-int64_t ticks_to_ns(int64_t ticks) noexcept {
-  return ns_per_tick() > 0 ? static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick()) : ticks;
+int64_t clock_detail::other_ticks_to_ns(int64_t ticks) noexcept {
+  return measured_ns_per_tick() > 0 ? static_cast<int64_t>(static_cast<double>(ticks) * measured_ns_per_tick()) : ticks;
 }
 
 TickScale tick_scale() noexcept {
-  if (ns_per_tick() == 0) return {0, 0, 1};
+  if (measured_ns_per_tick() == 0) return {0, 0, 1};
   const Sample now = take_sample();
   return {static_cast<int64_t>(now.tsc), now.ns, rate_between(calibration().start, now)};
 }
 
 #else
-int64_t tick_now() noexcept { return now_ns(); }
-int64_t ticks_to_ns(int64_t ticks) noexcept { return ticks; }
+int64_t clock_detail::other_tick_now() noexcept { return now_ns(); }
+int64_t clock_detail::other_ticks_to_ns(int64_t ticks) noexcept { return ticks; }
 TickScale tick_scale() noexcept { return {0, 0, 1}; }
 #endif
 

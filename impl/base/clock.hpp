@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -35,9 +36,27 @@ struct Deadline {
   }
 };
 
+namespace clock_detail {
+// Of the time-stamp counter; 0 where it is not used, or not measured yet.
+inline std::atomic<double> ns_per_tick{0};
+int64_t other_tick_now() noexcept;
+int64_t other_ticks_to_ns(int64_t ticks) noexcept;
+}  // namespace clock_detail
+
 // Time stamps that cost a few nanoseconds: the time-stamp counter where the kernel trusts it, else now_ns().
-int64_t tick_now() noexcept;
-int64_t ticks_to_ns(int64_t ticks) noexcept;
+inline int64_t tick_now() noexcept {
+#if defined(__x86_64__)
+  if (clock_detail::ns_per_tick.load(std::memory_order_relaxed) != 0)
+    return static_cast<int64_t>(__builtin_ia32_rdtsc());
+#endif
+  return clock_detail::other_tick_now();
+}
+
+inline int64_t ticks_to_ns(int64_t ticks) noexcept {
+  const double rate = clock_detail::ns_per_tick.load(std::memory_order_relaxed);
+  return rate != 0 ? static_cast<int64_t>(static_cast<double>(ticks) * rate)
+                   : clock_detail::other_ticks_to_ns(ticks);
+}
 
 // Places ticks of the past on CLOCK_MONOTONIC. Its rate is that of the whole time since the process first
 // asked for ticks, so an old one is off by no more than the clocks were steered apart meanwhile.

@@ -8,12 +8,14 @@
 #include <atomic>
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 namespace dsc {
 namespace {
 
 thread_local char last_error[1024];
-thread_local int callback_depth = 0;
+// Found without a call, also in a library: every entry looks at it.
+[[gnu::tls_model("initial-exec")]] thread_local int callback_depth = 0;
 
 // One word in a page that the kernel clears in the child: no system call is needed to notice a fork.
 std::atomic<const volatile int*> alive_word{nullptr};
@@ -89,20 +91,34 @@ dsc_result_t keep_error(const char* function, dsc_result_t code, const char* tex
   return code;
 }
 
-dsc_result_t keep_exception(const char* function) noexcept {
+void name_exception(void (*report)(void* context, dsc_result_t code, const char* text), void* context) {
   try {
     throw;
   } catch (const Error& error) {
-    return keep_error(function, error.code(), error.what());
+    report(context, error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return keep_error(function, DSC_ERR_NOMEM, "out of memory");
+    report(context, DSC_ERR_NOMEM, "out of memory");
   } catch (const std::system_error& error) {  // a thread that cannot be made
-    return keep_error(function, DSC_ERR_SYSTEM, error.what());
+    report(context, DSC_ERR_SYSTEM, error.what());
   } catch (const std::exception& error) {
-    return keep_error(function, DSC_ERR_INTERNAL, error.what());
+    report(context, DSC_ERR_INTERNAL, error.what());
   } catch (...) {
-    return keep_error(function, DSC_ERR_INTERNAL, "an exception of an unknown type");
+    report(context, DSC_ERR_INTERNAL, "an exception of an unknown type");
   }
+}
+
+dsc_result_t keep_exception(const char* function) noexcept {
+  struct Kept {
+    const char* function;
+    dsc_result_t code;
+  } kept{function, DSC_ERR_INTERNAL};
+  name_exception(
+      [](void* context, dsc_result_t code, const char* text) {
+        Kept& it = *static_cast<Kept*>(context);
+        it.code = keep_error(it.function, code, text);
+      },
+      &kept);
+  return kept.code;
 }
 
 const char* last_error_message() noexcept { return last_error; }

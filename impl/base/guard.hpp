@@ -2,8 +2,6 @@
 // error's text.
 #pragma once
 
-#include <new>
-#include <system_error>
 #include <type_traits>
 
 #include <cxxabi.h>
@@ -48,6 +46,9 @@ dsc_result_t guard(const char* function, Body&& body) {
   return refused != DSC_OK ? refused : guard_pure(function, body);
 }
 
+// Call inside a catch block: tells `report(context, code, text)` what was thrown.
+void name_exception(void (*report)(void* context, dsc_result_t code, const char* text), void* context);
+
 // Runs code whose failure has another way to be told; false if it threw, after `on_error(code, text)`.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
@@ -56,16 +57,11 @@ bool capture(Body&& body, OnError&& on_error) {
     return true;
   } catch (const abi::__forced_unwind&) {
     throw;
-  } catch (const Error& error) {
-    on_error(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    on_error(DSC_ERR_NOMEM, "out of memory");
-  } catch (const std::system_error& error) {  // a thread that cannot be made
-    on_error(DSC_ERR_SYSTEM, error.what());
-  } catch (const std::exception& error) {
-    on_error(DSC_ERR_INTERNAL, error.what());
   } catch (...) {
-    on_error(DSC_ERR_INTERNAL, "an exception of an unknown type");
+    using Plain = std::remove_reference_t<OnError>;
+    name_exception([](void* context, dsc_result_t code,
+                      const char* text) { (*static_cast<Plain*>(context))(code, text); },
+                   const_cast<void*>(static_cast<const void*>(&on_error)));
   }
   return false;
 }

@@ -101,7 +101,7 @@ Failure HostComm::refusal(const Operation& operation) const {
   return failure;
 }
 
-Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
+std::optional<Failure> HostComm::settle(Operation& operation, Progress progress) noexcept {
   const int64_t end = tick_now();
   operation.end(end, progress == Progress::kDone ? DSC_OK : operation.failure().code);
   if (operation.found().count > 0)
@@ -110,7 +110,7 @@ Failure HostComm::settle(Operation& operation, Progress progress) noexcept {
     const int64_t met = operation.met_ticks();
     stats_.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
                ticks_to_ns(end - met));
-    return {};
+    return std::nullopt;
   }
   if (operation.failure().code != DSC_ERR_NONFINITE) {  // which ends no group
     told_.store(true);
@@ -174,7 +174,7 @@ void HostComm::move_locally(const Call& call, const Transfer& transfer, Failure&
 
 // A group of one: the arguments mean the same, and nobody is asked. As with more ranks, code of the caller's
 // that fails ends the communicator.
-Failure HostComm::run_locally(const Call& call) {
+std::optional<Failure> HostComm::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
   Record record = record_locally(call, transfer, start);
@@ -188,7 +188,7 @@ Failure HostComm::run_locally(const Call& call) {
   record.end(end, failure.code);
   if (failure.code == DSC_OK) {
     stats_.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
-    return failure;
+    return std::nullopt;
   }
   failure.rank = 0;
   failure.group = id();
@@ -209,14 +209,14 @@ bool HostComm::is_alone() const noexcept {
 }
 
 void HostComm::run(const Call& call) {
-  const Failure failure = is_alone() ? run_locally(call) : lane_for(call).run(call);
-  if (failure.code != DSC_OK) throw Error(failure.code, failure.text.c_str());
+  const std::optional<Failure> failure = is_alone() ? run_locally(call) : lane_for(call).run(call);
+  if (failure) throw Error(failure->code, failure->text.c_str());
 }
 
 std::shared_ptr<Work> HostComm::start(const Call& call) {
   if (!is_alone()) return lane_for(call).start(call);
-  const auto work = std::make_shared<HostWork>(share(), collectives_);
-  work->complete(run_locally(call));
+  const auto work = std::make_shared<HostWork>(share(), collectives_, call);
+  work->complete(run_locally(call).value_or(Failure{}));
   return work;
 }
 

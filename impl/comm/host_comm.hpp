@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/comm.hpp"
@@ -77,8 +78,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Failure refusal(const Operation& operation) const;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
-  // Books an operation that is over and says how it ended.
-  Failure settle(Operation& operation, Progress progress) noexcept;
+  // Books an operation that is over and says why it failed, if it did.
+  std::optional<Failure> settle(Operation& operation, Progress progress) noexcept;
 
  private:
   void release_name() noexcept;
@@ -88,7 +89,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   bool has_running() noexcept;
   Lane& lane_for(const Call& call);
   std::string describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const;
-  Failure run_locally(const Call& call);
+  std::optional<Failure> run_locally(const Call& call);
   void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,

@@ -26,7 +26,8 @@ Progress contain(Operation& operation, Body&& body) noexcept {
   return ran ? progress : operation.depart();
 }
 
-Progress step(Operation& operation) noexcept {
+template <typename Kind>
+Progress step(Kind& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
@@ -132,28 +133,35 @@ uint64_t Lane::take_number() noexcept {
   return number;
 }
 
-Failure Lane::run(const Call& call) {
-  {
-    MutexLock driver(driver_mutex_);
+std::optional<Failure> Lane::run(const Call& call) {
+  if (!busy() && driver_.try_lock_alone()) {
     if (!busy()) {
-      Failure ended = run_alone(call);
+      auto failure = run_alone(call);
+      driver_.unlock();
       if (busy()) ProgressEngine::get().wake();  // it may have found the lane driven
-      return ended;
+      return failure;
     }
+    driver_.unlock();
   }
   const auto work = start(call);
   capture([&] { work->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
-  return work->failure();
+  Failure failure = work->failure();
+  return failure.code == DSC_OK ? std::nullopt : std::optional(std::move(failure));
 }
 
-Failure Lane::run_alone(const Call& call) {
-  OperationBox box;
-  Operation& operation = box.emplace(comm_.group(), call, take_number());
-  alone_.store(true, std::memory_order_seq_cst);  // before the look at whether this rank leaves
-  if (comm_.refuses()) {
-    alone_.store(false, std::memory_order_release);
-    return comm_.refusal(operation);
-  }
+std::optional<Failure> Lane::run_alone(const Call& call) {
+  if (call.kind == OpKind::kSend) return run_as<SendMessage>(call);
+  if (call.kind == OpKind::kRecv) return run_as<RecvMessage>(call);
+  return run_as<Collective>(call);
+}
+
+// Of a known kind, so that the way of a small operation is free of indirect calls. The seat was taken before the
+// look at whether this rank leaves.
+template <typename Kind>
+std::optional<Failure> Lane::run_as(const Call& call) {
+  comm_.group().prepare_slot();
+  Kind operation(comm_.group(), call, take_number());
+  if (comm_.refuses()) return comm_.refusal(operation);
   const int64_t now = tick_now();
   const int timeout_ms = comm_.timeout_ms(call);
   operation.create(now, timeout_ms);
@@ -170,21 +178,20 @@ Failure Lane::run_alone(const Call& call) {
       if (progress == Progress::kPending) operation.look_at_clock();
       others.look_at_clock();
     }
-    if (progress == Progress::kPending || progress == Progress::kMoved) progress = step(operation);
+    if ((progress == Progress::kPending || progress == Progress::kMoved) && operation.may_step())
+      progress = step(operation);
   }
-  Failure failure = comm_.settle(operation, progress);
-  alone_.store(false, std::memory_order_release);
-  return failure;
+  return comm_.settle(operation, progress);
 }
 
 std::shared_ptr<HostWork> Lane::start(const Call& call) {
-  auto work = std::make_shared<HostWork>(comm_.share(), *this);
+  auto work = std::make_shared<HostWork>(comm_.share(), *this, call);
   bool first = false;
   {
     MutexLock lock(queue_mutex_);
     first = queue_.empty();
     queue_.push_back(work);  // before anything is done that would have to be undone without memory
-    work->operation_ = &work->box_.emplace(comm_.group(), call, take_number());
+    work->operation_ = &work->box_.emplace(comm_.group(), work->call_, take_number());
     comm_.begin();
     if (comm_.refuses()) {
       comm_.end();
@@ -205,7 +212,7 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
 // The operation arrives at once; the last rank to come finishes a small one without waking its progress
 // thread.
 void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
-  if (!driver_mutex_.try_lock()) return;
+  if (!driver_.try_lock()) return;
   if (front() == work) {
     Operation& operation = *work->operation_;
     operation.start(tick_now(), comm_.timeout_ms(operation.call()));
@@ -215,7 +222,7 @@ void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
     });
     if (entered == Progress::kMoved && operation.bytes() <= kInlineBytes) drive_first();
   }
-  driver_mutex_.unlock();
+  driver_.unlock();
 }
 
 std::shared_ptr<HostWork> Lane::front() {
@@ -230,9 +237,9 @@ void Lane::pop() {
 }
 
 bool Lane::drive() {
-  if (!driver_mutex_.try_lock()) return false;
+  if (!driver_.try_lock()) return false;
   const bool moved = drive_first();
-  driver_mutex_.unlock();
+  driver_.unlock();
   return moved;
 }
 
@@ -245,7 +252,7 @@ bool Lane::drive_first() {
   const Progress progress = step(operation);
   if (progress == Progress::kPending) operation.glance_at_clock();
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
-  Failure failure = comm_.settle(operation, progress);
+  Failure failure = comm_.settle(operation, progress).value_or(Failure{});
   comm_.end();
   const Completing completing;
   pop();
@@ -255,10 +262,10 @@ bool Lane::drive_first() {
 }
 
 void Lane::look_at_clock() {
-  if (!driver_mutex_.try_lock()) return;
+  if (!driver_.try_lock()) return;
   if (const auto work = front(); work && work->operation_->started_ticks() != 0)
     work->operation_->look_at_clock();
-  driver_mutex_.unlock();
+  driver_.unlock();
 }
 
 bool Lane::drain(Deadline deadline) {

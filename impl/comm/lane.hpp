@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "base/mutex.hpp"
@@ -30,7 +31,8 @@ class OperationBox {
 
 class HostWork final : public Work {
  public:
-  HostWork(std::shared_ptr<HostComm> comm, Lane& lane) noexcept : comm_(std::move(comm)), lane_(lane) {}
+  HostWork(std::shared_ptr<HostComm> comm, Lane& lane, const Call& call)
+      : comm_(std::move(comm)), lane_(lane), call_(call) {}
 
   bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
   bool test() override;
@@ -49,6 +51,7 @@ class HostWork final : public Work {
 
   const std::shared_ptr<HostComm> comm_;
   Lane& lane_;
+  const Call call_;
   OperationBox box_;                // the driver's, until completion
   Operation* operation_ = nullptr;  // in box_
   std::atomic<bool> done_{false};
@@ -58,12 +61,34 @@ class HostWork final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
+// Held by the one thread that moves a lane's operations. Nobody waits for it: who finds it taken leaves the work
+// to its holder.
+class DSC_TSA(capability("mutex")) DriverSeat {
+ public:
+  bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
+  // For an operation that was never queued.
+  bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
+  void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_release); }
+
+  bool is_alone() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kAlone; }
+
+ private:
+  enum class State { kFree, kDriven, kAlone };
+
+  bool take(State wanted) noexcept {
+    State seen = State::kFree;
+    return state_.compare_exchange_strong(seen, wanted, std::memory_order_seq_cst);
+  }
+
+  std::atomic<State> state_{State::kFree};
+};
+
 class Lane {
  public:
   explicit Lane(HostComm& comm) : comm_(comm) {}
 
-  // Runs an operation on the calling thread, after those that are queued.
-  Failure run(const Call& call);
+  // Runs an operation on the calling thread, after those that are queued. Says why it failed, if it did.
+  std::optional<Failure> run(const Call& call);
   // Queues an operation for whoever drives: the progress thread, a thread that waits, dsc_progress().
   std::shared_ptr<HostWork> start(const Call& call);
 
@@ -79,26 +104,26 @@ class Lane {
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
   // A thread runs an operation here that was never queued.
-  bool runs_alone() const noexcept { return alone_.load(std::memory_order_seq_cst); }
+  bool runs_alone() const noexcept { return driver_.is_alone(); }
 
   // Threads that wait here and drive meanwhile: the progress thread leaves the lane to them.
   std::atomic<int> waiters{0};
 
  private:
   uint64_t take_number() noexcept;
-  Failure run_alone(const Call& call);
+  std::optional<Failure> run_alone(const Call& call);
+  template <typename Kind>
+  std::optional<Failure> run_as(const Call& call);
   void begin_first(const std::shared_ptr<HostWork>& work);
-  bool drive_first() DSC_REQUIRES(driver_mutex_);
+  bool drive_first() DSC_REQUIRES(driver_);
   std::shared_ptr<HostWork> front();
   void pop();
 
   HostComm& comm_;
-  // Held by the one thread that moves the lane's operations; taken before the other one.
-  Mutex driver_mutex_;
+  DriverSeat driver_;  // taken before the mutex
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
   std::atomic<size_t> queued_{0};
-  std::atomic<bool> alone_{false};
   // Of operations in the order of their calls, which the callers keep.
   std::atomic<uint64_t> next_number_{1};
 };

@@ -57,8 +57,9 @@ void set_reduction(Call& call, int32_t op) {
     return;
   }
   call.op = custom ? DSC_OP_SUM : op;
-  if (const char* reason = op_unsupported_reason(call.op, call.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(call.op), dtype_name(call.dtype), reason);
+  if (!op_supports(call.op, call.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(call.op), dtype_name(call.dtype),
+         op_unsupported_reason(call.op, call.dtype));
   if (!custom) return;
   if (!is_floating(call.dtype))
     fail(DSC_ERR_UNSUPPORTED, "a sum of scaled %s: inputs are multiplied in floating point only",

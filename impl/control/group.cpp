@@ -125,21 +125,6 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   world_->enroll(shared_from_this());
 }
 
-void Group::arrive() noexcept {
-  ++tick_;
-  arrived_upto_ = 0;
-  slot(rank_, tick_).tick.store(tick_, std::memory_order_seq_cst);
-  ring_all();
-}
-
-bool Group::all_arrived() noexcept {
-  while (arrived_upto_ < size_) {
-    if (!member_arrived(arrived_upto_)) return false;
-    ++arrived_upto_;
-  }
-  return true;
-}
-
 std::string Group::describe_member(int member) const {
   char text[64];
   std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", member, process_of(member).pid);

@@ -56,8 +56,21 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t tick() const noexcept { return tick_; }
   Slot& next_slot() noexcept { return slot(rank_, tick_ + 1); }
   std::byte* next_stage() noexcept { return stage(rank_, tick_ + 1); }
-  void arrive() noexcept;       // at the next tick
-  bool all_arrived() noexcept;  // at the current tick
+  // Asks for the lines that this rank will write first; others read them last.
+  void prepare_slot() noexcept {
+    const auto* start = reinterpret_cast<const std::byte*>(&next_slot());
+    for (const size_t at : {size_t{0}, size_t{kLine}, sizeof(Slot)}) __builtin_prefetch(start + at, 1);
+  }
+  void arrive() noexcept {  // at the next tick
+    ++tick_;
+    arrived_upto_ = 0;
+    slot(rank_, tick_).tick.store(tick_, std::memory_order_seq_cst);
+    ring_all();
+  }
+  bool all_arrived() noexcept {  // at the current tick
+    while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
+    return arrived_upto_ == size_;
+  }
   bool member_arrived(int member) const noexcept {
     return slot(member, tick_).tick.load(std::memory_order_acquire) >= tick_;
   }

@@ -16,7 +16,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr size_t kLine = 128;  // two lines of 64: processors fetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
@@ -70,8 +70,7 @@ struct alignas(kLine) Slot {
 // Shared counters of one tick, written by all ranks; they lie with member 0. Each word carries the tick it
 // belongs to, so nobody has to reset it.
 struct alignas(kLine) TickRecord {
-  std::atomic<uint64_t> state;  // tick << 2 | RunState
-  alignas(kLine) std::atomic<uint64_t> claim;
+  std::atomic<uint64_t> claim;
   alignas(kLine) std::atomic<uint64_t> done;
 };
 

@@ -51,19 +51,21 @@ void MemoryRegistry::add(std::shared_ptr<Allocation> allocation) {
   }
   MutexLock lock(mutex_);
   allocations_.push_back(std::move(allocation));
+  used_.store(true, std::memory_order_relaxed);
 }
 
-SharedPlace MemoryRegistry::find(const void* data, size_t bytes) const noexcept {
+SharedRange MemoryRegistry::find(const void* data, size_t bytes) const noexcept {
+  if (!used_.load(std::memory_order_relaxed)) return {};
   const auto* start = static_cast<const std::byte*>(data);
   MutexLock lock(mutex_);
   for (const auto& allocation : allocations_) {
     const std::byte* base = allocation->own_base();
     if (start < base || start >= base + allocation->bytes) continue;
     const auto offset = static_cast<uint64_t>(start - base);
-    if (bytes > allocation->bytes - offset || allocation->detached.load()) return {0, 0};
-    return {allocation->id, offset};
+    if (bytes > allocation->bytes - offset || allocation->detached.load()) return {};
+    return {{allocation->id, offset}, allocation};
   }
-  return {0, 0};
+  return {};
 }
 
 std::shared_ptr<Allocation> MemoryRegistry::get(uint64_t id) const noexcept {

@@ -29,13 +29,19 @@ struct Allocation {
   bool holds(int world_rank, uint64_t offset, size_t length) const noexcept;
 };
 
+// A buffer in shared memory, and what keeps it mapped.
+struct SharedRange {
+  SharedPlace place{0, 0};
+  std::shared_ptr<Allocation> allocation;
+};
+
 // The allocations of one rank.
 class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  public:
   void add(std::shared_ptr<Allocation> allocation);
 
-  // Segment 0 when the range is not wholly inside one allocation.
-  SharedPlace find(const void* data, size_t bytes) const noexcept;
+  // Nothing when the range is not wholly inside one allocation.
+  SharedRange find(const void* data, size_t bytes) const noexcept;
   std::shared_ptr<Allocation> get(uint64_t id) const noexcept;
   // The allocation that an address lies in, also when it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
@@ -46,6 +52,8 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  private:
   std::shared_ptr<Allocation> take(const void* memory) noexcept;
 
+  // So that a program that never allocates here does not pay for looking.
+  std::atomic<bool> used_{false};
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<Allocation>> allocations_ DSC_GUARDED_BY(mutex_);
 };

@@ -20,27 +20,6 @@ constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend |
 
 }  // namespace
 
-// Every field is an atomic of its own, so nobody reads half of one; a reader that finds the same id before
-// and after has read one operation. From `started` on the fields are written while it runs, in the order in
-// which they stand.
-struct alignas(128) Record::Entry {
-  std::atomic<uint64_t> id{0};
-  std::atomic<int64_t> created{0};
-  std::atomic<uint64_t> sequence{0};
-  std::atomic<uint64_t> send_bytes{0};
-  std::atomic<uint64_t> recv_bytes{0};
-  std::atomic<int32_t> dtype{0};
-  std::atomic<int32_t> op{0};
-  std::atomic<int32_t> root{0};
-  std::atomic<int32_t> timeout_ms{0};
-  std::atomic<OpKind> kind{OpKind::kNone};
-  std::atomic<int64_t> started{0};
-  std::atomic<int64_t> met{0};
-  std::atomic<Algorithm> algorithm{Algorithm::kNone};
-  std::atomic<dsc_result_t> result{DSC_OK};
-  std::atomic<int64_t> ended{0};
-};
-
 const char* algorithm_name(Algorithm algorithm) noexcept {
   switch (algorithm) {
     case Algorithm::kNone:
@@ -88,18 +67,16 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 }
 
 Recorder::Recorder(size_t capacity)
-    : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<Entry[]>(capacity) : nullptr) {
-  static_assert(sizeof(Entry) == 128);
-}
+    : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {}
 
 Recorder::~Recorder() = default;
 
 // Whoever exchanges the id of an entry that is free and older than its own has it. `next_` only says where to
 // look first: writers at the same time may set it back a little.
-Record::Entry* Recorder::claim(uint64_t& id) noexcept {
+RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);
   for (int tries = 0; tries < kTries; ++tries, ++position) {
-    Entry& entry = entries_[position % capacity_];
+    RecordEntry& entry = entries_[position % capacity_];
     uint64_t held = entry.id.load(kRead);
     const bool vacant = held <= position && (held == kUnused || entry.ended.load(kRead) != 0);
     if (!vacant || !entry.id.compare_exchange_strong(held, kChanging, std::memory_order_acq_rel)) continue;
@@ -117,7 +94,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
   if (collective != 0) latest_.enqueued.store(collective, kWrite);
   uint64_t id = 0;
-  Entry* const entry = claim(id);
+  RecordEntry* const entry = claim(id);
   if (!entry) return Record(*this, nullptr, collective);
   entry->created.store(created, kWrite);
   entry->sequence.store(call.sequence, kWrite);
@@ -137,29 +114,8 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   return Record(*this, entry, collective);
 }
 
-void Record::start(int64_t ticks) noexcept {
-  if (entry_) entry_->started.store(ticks, kWrite);
-  if (collective_ != 0) recorder_->latest_.started.store(collective_, kWrite);
-}
-
-void Record::meet(int64_t ticks) noexcept {
-  if (entry_) entry_->met.store(ticks, kWrite);
-}
-
-void Record::move_by(Algorithm algorithm) noexcept {
-  if (entry_) entry_->algorithm.store(algorithm, kWrite);
-}
-
-void Record::end(int64_t ticks, dsc_result_t result) noexcept {
-  if (result == DSC_OK && collective_ != 0) recorder_->latest_.completed.store(collective_, kWrite);
-  if (!entry_) return;
-  entry_->result.store(result, kWrite);
-  entry_->ended.store(ticks, kWrite);
-  entry_ = nullptr;  // it may soon be another operation's
-}
-
 // What was written last is read first: an operation that has ended has all its times.
-bool Recorder::read_entry(const Entry& entry, RecordedOperation& operation) noexcept {
+bool Recorder::read_entry(const RecordEntry& entry, RecordedOperation& operation) noexcept {
   operation.id = entry.id.load(kRead);
   if (operation.id == kUnused || operation.id == kChanging) return false;
   operation.ended = entry.ended.load(kRead);

@@ -58,24 +58,50 @@ struct RecordedProgress {
 
 class Recorder;
 
+// Every field is an atomic of its own, so nobody reads half of one; a reader that finds the same id before
+// and after has read one operation. From `started` on the fields are written while it runs, in the order in
+// which they stand.
+struct alignas(128) RecordEntry {
+  std::atomic<uint64_t> id{0};
+  std::atomic<int64_t> created{0};
+  std::atomic<uint64_t> sequence{0};
+  std::atomic<uint64_t> send_bytes{0};
+  std::atomic<uint64_t> recv_bytes{0};
+  std::atomic<int32_t> dtype{0};
+  std::atomic<int32_t> op{0};
+  std::atomic<int32_t> root{0};
+  std::atomic<int32_t> timeout_ms{0};
+  std::atomic<OpKind> kind{OpKind::kNone};
+  std::atomic<int64_t> started{0};
+  std::atomic<int64_t> met{0};
+  std::atomic<Algorithm> algorithm{Algorithm::kNone};
+  std::atomic<dsc_result_t> result{DSC_OK};
+  std::atomic<int64_t> ended{0};
+};
+static_assert(sizeof(RecordEntry) == 128);
+
 // An operation that runs, written by its lane alone. Without an entry only its number counts.
 class Record {
  public:
   Record() noexcept = default;
 
-  void start(int64_t ticks) noexcept;
-  void meet(int64_t ticks) noexcept;
-  void move_by(Algorithm algorithm) noexcept;
-  void end(int64_t ticks, dsc_result_t result) noexcept;
+  inline void start(int64_t ticks) noexcept;
+  void meet(int64_t ticks) noexcept {
+    if (entry_) entry_->met.store(ticks, kWrite);
+  }
+  void move_by(Algorithm algorithm) noexcept {
+    if (entry_) entry_->algorithm.store(algorithm, kWrite);
+  }
+  inline void end(int64_t ticks, dsc_result_t result) noexcept;
 
  private:
   friend class Recorder;
-  struct Entry;
-  Record(Recorder& recorder, Entry* entry, uint64_t collective) noexcept
+  static constexpr auto kWrite = std::memory_order_release;
+  Record(Recorder& recorder, RecordEntry* entry, uint64_t collective) noexcept
       : recorder_(&recorder), entry_(entry), collective_(collective) {}
 
   Recorder* recorder_ = nullptr;
-  Entry* entry_ = nullptr;   // null when there was no place
+  RecordEntry* entry_ = nullptr;  // null when there was no place
   uint64_t collective_ = 0;  // its number; 0 for messages
 };
 
@@ -99,22 +125,33 @@ class Recorder {
 
  private:
   friend class Record;
-  using Entry = Record::Entry;
-
   struct Latest {
     std::atomic<uint64_t> enqueued{0};
     std::atomic<uint64_t> started{0};
     std::atomic<uint64_t> completed{0};
   };
 
-  Entry* claim(uint64_t& id) noexcept;
-  static bool read_entry(const Entry& entry, RecordedOperation& operation) noexcept;
+  RecordEntry* claim(uint64_t& id) noexcept;
+  static bool read_entry(const RecordEntry& entry, RecordedOperation& operation) noexcept;
 
   const size_t capacity_;
-  const std::unique_ptr<Entry[]> entries_;
+  const std::unique_ptr<RecordEntry[]> entries_;
   std::atomic<uint64_t> next_{0};
   std::atomic<uint64_t> omitted_{0};
   Latest latest_;
 };
+
+void Record::start(int64_t ticks) noexcept {
+  if (entry_) entry_->started.store(ticks, kWrite);
+  if (collective_ != 0) recorder_->latest_.started.store(collective_, kWrite);
+}
+
+void Record::end(int64_t ticks, dsc_result_t result) noexcept {
+  if (result == DSC_OK && collective_ != 0) recorder_->latest_.completed.store(collective_, kWrite);
+  if (!entry_) return;
+  entry_->result.store(result, kWrite);
+  entry_->ended.store(ticks, kWrite);
+  entry_ = nullptr;  // it may soon be another operation's
+}
 
 }  // namespace dsc

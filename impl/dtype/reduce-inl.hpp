@@ -86,6 +86,7 @@ HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
   using T = typename L::Element;
   const T* p = static_cast<const T*>(array) + at;
   if constexpr (kWhole) return L::load(p);
+  if constexpr (kMasks<T>) return load_first(hn::ScalableTag<T>(), p, n);
   HWY_ALIGN T lanes[L::kMaxElements] = {};
   std::memcpy(lanes, p, n * sizeof(T));
   return L::load(lanes);
@@ -131,6 +132,11 @@ class Loop {
   }
 
   HWY_INLINE void part(size_t at, size_t n) const {
+    if constexpr (kMasks<T>) {
+      const auto result = L::pack(combine<false>(at, n));
+      for (int d = 0; d < args_.dst_count; ++d) store_first(hn::ScalableTag<T>(), result, static_cast<T*>(args_.dsts[d]) + at, n);
+      return;
+    }
     HWY_ALIGN T lanes[L::kMaxElements];
     L::template store<false>(L::pack(combine<false>(at, n)), lanes);
     for (int d = 0; d < args_.dst_count; ++d)

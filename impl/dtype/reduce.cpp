@@ -64,8 +64,9 @@ void require_float(const char* what, int32_t dtype) {
 
 void check(const ReduceSpec& spec, int src_count) {
   if (spec.user != nullptr) return check_user_op(spec, src_count);
-  if (const char* reason = op_unsupported_reason(spec.op, spec.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(spec.op), dtype_name(spec.dtype), reason);
+  if (!op_supports(spec.op, spec.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s of %s: %s", op_name(spec.op), dtype_name(spec.dtype),
+         op_unsupported_reason(spec.op, spec.dtype));
   if (src_count < 1) fail(DSC_ERR_INTERNAL, "reduce expects at least 1 source, got %d", src_count);
   if (spec.divisor < 1) fail(DSC_ERR_INTERNAL, "reduce expects a divisor of 1 or more, got %d", spec.divisor);
   if (spec.prescale != 1.0) require_float("a scale", spec.dtype);

@@ -29,7 +29,7 @@ Progress Collective::step() {
       if (!group_.all_arrived()) return pending();
       met();
       if (!verify()) return leave();
-      if (!choose_path()) return leave();
+      choose_path();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     case Phase::kMoving:
@@ -53,8 +53,11 @@ Progress Collective::step() {
 
 Progress Collective::move() {
   if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
-  const Progress progress = std::holds_alternative<Staged>(mover_) ? std::get<Staged>(mover_).step()
-                                                                   : std::get<ZeroCopy>(mover_).step();
+  auto* const staged = std::get_if<Staged>(&mover_);
+  const Progress progress = staged ? staged->step() : std::get<ZeroCopy>(mover_).step();
+  awaits_arrival_ =
+      progress == Progress::kPending &&
+      (staged ? staged->awaits_arrival() : std::get<ZeroCopy>(mover_).awaits_arrival());
   if (progress == Progress::kFailed) return leave();
   return progress == Progress::kPending ? pending() : progress;
 }
@@ -90,7 +93,7 @@ void Collective::show_up() {
   exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
   payload_shown_ = !exposed_;
   slot.call.has_payload = payload_shown_ ? 1 : 0;
-  if (payload_shown_) Staged::fill_first(group_, transfer_);
+  if (payload_shown_ && transfer_.pattern != Pattern::kNothing) stage().fill_first();
   if (!transfer_.knows_all()) {
     uint64_t* lengths = group_.lengths(group_.rank(), group_.tick() + 1);
     std::copy(call_.send_blocks->lengths.begin(), call_.send_blocks->lengths.end(), lengths);
@@ -103,13 +106,15 @@ void Collective::show_up() {
 void Collective::expose_buffers(Slot& slot) {
   const MemoryRegistry& memory = group_.world().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
-    slot.send = memory.find(transfer_.send, transfer_.send_bytes);
-  if (!transfer_.receives(transfer_.rank) || !ZeroCopy::shows_recv(transfer_)) return;
-  if (slot.send.segment != 0 && transfer_.send == transfer_.recv &&
-      transfer_.send_bytes == transfer_.recv_bytes)
-    slot.recv = slot.send;
-  else
-    slot.recv = memory.find(transfer_.recv, transfer_.recv_bytes);
+    send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
+  if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {
+    const bool in_place =
+        transfer_.send == transfer_.recv && transfer_.send_bytes == transfer_.recv_bytes;
+    recv_range_ = send_range_.allocation && in_place ? send_range_
+                                                     : memory.find(transfer_.recv, transfer_.recv_bytes);
+  }
+  slot.send = send_range_.place;
+  slot.recv = recv_range_.place;
 }
 
 bool Collective::verify() {
@@ -170,22 +175,32 @@ bool Collective::verify_blocks() {
   return true;
 }
 
-// False when a member gave up before all had arrived: then nobody moves anything.
-bool Collective::choose_path() {
-  if (transfer_.pattern == Pattern::kNothing) return true;
-  NonFinite* const found = call_.nonfinite != NonFiniteCheck::kOff ? &found_ : nullptr;
+void Collective::choose_path() {
+  if (transfer_.pattern == Pattern::kNothing) {  // all blocks turned out to be empty
+    mover_.emplace<std::monostate>();
+    return;
+  }
   if (ZeroCopy::possible(group_, transfer_)) {
-    if (!settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kRunning))
-      return false;
-    mover_.emplace<ZeroCopy>(group_, transfer_, found);
+    const SharedRange& shown = transfer_.sends(transfer_.rank) ? send_range_ : recv_range_;
+    mover_.emplace<ZeroCopy>(group_, transfer_, shown.allocation, recv_range_.allocation, report());
     move_by(Algorithm::kZeroCopy);
-    return true;
+    return;
   }
   bool all_shown = true;
   for (int member = 0; member < group_.size(); ++member)
     all_shown = all_shown && group_.slot(member, group_.tick()).call.has_payload != 0;
-  move_by(mover_.emplace<Staged>(group_, transfer_, all_shown, found).algorithm());
-  return true;
+  Staged& staged = stage();
+  if (all_shown) staged.find_shown();
+  move_by(staged.algorithm());
+}
+
+Staged& Collective::stage() {
+  if (auto* staged = std::get_if<Staged>(&mover_)) return *staged;
+  return mover_.emplace<Staged>(group_, transfer_, report());
+}
+
+NonFinite* Collective::report() noexcept {
+  return call_.nonfinite != NonFiniteCheck::kOff ? &found_ : nullptr;
 }
 
 Progress Collective::pending() {
@@ -193,12 +208,8 @@ Progress Collective::pending() {
   return leave();
 }
 
-// Before all had arrived, the operation is stopped for everybody; once it runs, this rank stays until nobody
-// works on its memory.
+// This rank stays until nobody works on its memory.
 Progress Collective::leave() {
-  if (phase_ == Phase::kArriving && exposed_ &&
-      settle_run_state(group_.record(group_.tick()).state, group_.tick(), RunState::kAborted))
-    return fail_with_cause();
   if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);

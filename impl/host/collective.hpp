@@ -18,6 +18,10 @@ class Collective final : public Operation {
 
   void enter() override;
   Progress step() override;
+  bool may_step() noexcept {
+    const bool awaits_arrival = phase_ == Phase::kArriving || (phase_ == Phase::kMoving && awaits_arrival_);
+    return !awaits_arrival || group_.all_arrived() || group_.revoked();
+  }
   Progress depart() override { return leave(); }
 
  protected:
@@ -30,7 +34,9 @@ class Collective final : public Operation {
   void expose_buffers(Slot& slot);
   bool verify();
   bool verify_blocks();
-  bool choose_path();
+  void choose_path();
+  Staged& stage();
+  NonFinite* report() noexcept;
   Progress move();
   void show_found() noexcept;
   Progress compare_found();
@@ -41,7 +47,10 @@ class Collective final : public Operation {
   Transfer transfer_;
   bool payload_shown_ = false;
   bool exposed_ = false;  // others may reach this rank's buffers
+  SharedRange send_range_;  // what this rank exposes
+  SharedRange recv_range_;
   std::variant<std::monostate, Staged, ZeroCopy> mover_;
+  bool awaits_arrival_ = false;  // the mover does, and nothing else
   std::optional<Departure> departure_;
 };
 

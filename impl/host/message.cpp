@@ -23,7 +23,7 @@ void Message::post(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint(group_.id(), sequence_, neutral);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_) : SharedPlace{0, 0};
+  mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
   mine.number.store(sequence_, std::memory_order_seq_cst);
 }
 

@@ -99,27 +99,29 @@ void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std:
 }
 
 Progress Operation::fail_with_cause() noexcept {
-  failure_.code = group_.first_code();  // all that can be told without memory
-  call_out([this] {
-    failure_ = group_.first_cause();
-    failure_.sequence = sequence_;
-    failure_.operation = op_kind_name(call_.kind);
-    failure_.elapsed_ns = elapsed_ns();
+  Failure& failure = failure_.emplace();
+  failure.code = group_.first_code();  // all that can be told without memory
+  call_out([&] {
+    failure = group_.first_cause();
+    failure.sequence = sequence_;
+    failure.operation = op_kind_name(call_.kind);
+    failure.elapsed_ns = elapsed_ns();
   });
   return Progress::kFailed;
 }
 
 Progress Operation::fail_nonfinite() noexcept {
-  failure_.code = DSC_ERR_NONFINITE;
-  failure_.rank = found_.source;
-  failure_.index = found_.index;
-  failure_.group = group_.id();
-  failure_.sequence = sequence_;
-  failure_.elapsed_ns = elapsed_ns();
+  Failure& failure = failure_.emplace();
+  failure.code = DSC_ERR_NONFINITE;
+  failure.rank = found_.source;
+  failure.index = found_.index;
+  failure.group = group_.id();
+  failure.sequence = sequence_;
+  failure.elapsed_ns = elapsed_ns();
   call_out([&] {
-    failure_.ranks = {found_.source};
-    failure_.operation = op_kind_name(call_.kind);
-    failure_.text = describe_found(found_);
+    failure.ranks = {found_.source};
+    failure.operation = op_kind_name(call_.kind);
+    failure.text = describe_found(found_);
   });
   return Progress::kFailed;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
@@ -29,6 +30,7 @@ class Busy {
 
 class Operation {
  public:
+  // The call must outlive it.
   Operation(Group& group, const Call& call, uint64_t sequence) noexcept
       : group_(group), call_(call), sequence_(sequence) {}
   virtual ~Operation() = default;
@@ -41,6 +43,9 @@ class Operation {
 
   // Goes a bounded way further. After kDone or kFailed nobody touches the buffers any more.
   virtual Progress step() = 0;
+
+  // False while step() would only find out that it has to wait on: a shorter look, for those who spin.
+  bool may_step() noexcept { return true; }
 
   // The group has failed: ends this operation as soon as nobody touches its buffers any more.
   virtual Progress depart() = 0;
@@ -59,7 +64,7 @@ class Operation {
 
   const Call& call() const noexcept { return call_; }
   uint64_t sequence() const noexcept { return sequence_; }
-  const Failure& failure() const noexcept { return failure_; }
+  const Failure& failure() const noexcept { return *failure_; }  // after kFailed
   int64_t started_ticks() const noexcept { return started_ticks_; }
   int64_t elapsed_ns() const noexcept {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
@@ -106,7 +111,7 @@ class Operation {
   }
 
   Group& group_;
-  const Call call_;
+  const Call& call_;
   const uint64_t sequence_;
   NonFinite found_;
 
@@ -127,7 +132,7 @@ class Operation {
   int64_t met_ticks_ = 0;
   int64_t looked_ticks_ = 0;  // at the clock
   bool reported_late_ = false;
-  Failure failure_;
+  std::optional<Failure> failure_;
 };
 
 // "rank 1: broadcast(root 0, f32, 1000), ranks 0, 2: all_reduce(sum, f32, 1000)"

@@ -1,10 +1,9 @@
 #include "host/staged.hpp"
 
 #include <algorithm>
-#include <array>
-#include <vector>
 
 #include "host/claim.hpp"
+#include "host/per_member.hpp"
 
 namespace dsc {
 namespace {
@@ -42,19 +41,6 @@ bool reads_alone(const Transfer& transfer) noexcept {
          transfer.pattern == Pattern::kGather;
 }
 
-// Pointers for each member; without allocating when they are few.
-template <typename Pointer>
-class PerMember {
- public:
-  explicit PerMember(int size) : many_(size > kFew ? static_cast<size_t>(size) : 0) {}
-  Pointer* data() noexcept { return many_.empty() ? few_.data() : many_.data(); }
-
- private:
-  static constexpr int kFew = 16;
-  std::array<Pointer, kFew> few_;
-  std::vector<Pointer> many_;
-};
-
 }  // namespace
 
 Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
@@ -91,7 +77,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   put(behind, first + behind, elements - behind);
 }
 
-Staged::Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found)
+Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
     : group_(group),
       transfer_(transfer),
       plan_(group, transfer),
@@ -100,13 +86,9 @@ Staged::Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* fo
       found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
                      transfer.rank == 0
                  ? found
-                 : nullptr),
-      phase_(shown ? Phase::kMeet : Phase::kShow) {}
+                 : nullptr) {}
 
-void Staged::fill_first(const Group& group, const Transfer& transfer) {
-  if (transfer.pattern == Pattern::kNothing) return;
-  Plan(group, transfer).fill(group.stage(group.rank(), group.tick() + 1), 0);
-}
+void Staged::fill_first() { plan_.fill(group_.next_stage(), 0); }
 
 size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
 
@@ -151,14 +133,15 @@ void Staged::work() {
 // `offset`: where the elements stand in the stages. `own`: where this rank's part of them is, if not there.
 // `into_stages`: the result goes there too.
 void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
-  PerMember<const void*> sources(transfer_.size);
-  PerMember<void*> targets(transfer_.size + 1);
+  const auto members = static_cast<size_t>(transfer_.size);
+  PerMember<const void*> sources(members);
+  PerMember<void*> targets(members + 1);
   int target_count = 0;
   if (target) targets.data()[target_count++] = target;
   for (int member = 0; member < transfer_.size; ++member) {
     std::byte* const staged = stage(member) + transfer_.bytes_of(offset);
     const bool elsewhere = own && member == transfer_.rank;
-    sources.data()[member] = elsewhere ? own : staged;
+    sources[static_cast<size_t>(member)] = elsewhere ? own : staged;
     if (into_stages && !elsewhere) targets.data()[target_count++] = staged;
   }
   NonFinite found;

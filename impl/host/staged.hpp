@@ -13,14 +13,19 @@ namespace dsc {
 
 class Staged {
  public:
-  // `shown`: the first part stands in the stage of the current tick on all members.
   // `found`, if not null, learns of the inputs that are not finite.
-  Staged(Group& group, const Transfer& transfer, bool shown, NonFinite* found);
+  Staged(Group& group, const Transfer& transfer, NonFinite* found);
 
-  // Puts the first part of this rank's data into its next stage.
-  static void fill_first(const Group& group, const Transfer& transfer);
+  // Puts the first part of this rank's data into its next stage, before the members meet.
+  void fill_first();
+  // They have met: the first part of all members' data stands in the stages. Without this, it is shown first.
+  void find_shown() noexcept { phase_ = Phase::kMeet; }
 
   Progress step();
+  // Whether step() waits for all to arrive, and for nothing else.
+  bool awaits_arrival() const noexcept {
+    return phase_ == Phase::kMeet || plan_.algorithm == Algorithm::kDivided;
+  }
   Algorithm algorithm() const noexcept { return plan_.algorithm; }
 
  private:
@@ -64,7 +69,7 @@ class Staged {
   uint64_t tick_ = 0;    // at which the current part was met
   uint64_t chunks_ = 0;  // of the current part, to be claimed
   NonFinite* const found_;
-  Phase phase_;
+  Phase phase_ = Phase::kShow;
 };
 
 }  // namespace dsc

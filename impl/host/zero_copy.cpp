@@ -27,15 +27,6 @@ OthersMemory::~OthersMemory() {
   if (group_.revoked()) group_.ring_all();  // somebody may wait for this rank to be out
 }
 
-bool settle_run_state(std::atomic<uint64_t>& word, uint64_t tick, RunState wanted) noexcept {
-  const uint64_t target = tick << 2 | static_cast<uint64_t>(wanted);
-  uint64_t seen = word.load(std::memory_order_acquire);
-  while (seen >> 2 < tick)
-    if (word.compare_exchange_weak(seen, target, std::memory_order_seq_cst, std::memory_order_acquire))
-      return true;
-  return seen == target;
-}
-
 // Equal on all ranks. Where that is not known yet: perhaps.
 bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
   return !transfer.knows_all() ||
@@ -59,20 +50,37 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   return true;
 }
 
-ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found)
-    : group_(group), transfer_(transfer), found_(found) {
+// Where the receive buffers are that others write to; null where nobody writes to others.
+std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
+  if (transfer_.pattern == Pattern::kAllReduce) return own;
+  // The root's target is reached by all if it lies in the memory that all have shown.
+  const bool reached = transfer_.pattern == Pattern::kReduce &&
+                       group_.slot(transfer_.root, group_.tick()).recv.segment == send_memory_->id;
+  return reached ? send_memory_ : nullptr;
+}
+
+ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
+                   std::shared_ptr<Allocation> recv, NonFinite* found)
+    : group_(group),
+      transfer_(transfer),
+      spec_(transfer.reduce),
+      found_(found),
+      send_memory_(std::move(shown)),
+      recv_memory_(target_memory(std::move(recv))),
+      sources_(static_cast<size_t>(transfer.size)),
+      targets_(!recv_memory_                             ? 0
+               : transfer.pattern == Pattern::kReduce ? 1
+                                                      : static_cast<size_t>(transfer.size)) {
   find_buffers();
-  from_.resize(sources_.size());
-  to_.resize(std::max<size_t>(targets_.size(), 1));
   // What is stored past the caches must not be in them: an input is.
-  transfer_.reduce.non_temporal =
+  spec_.non_temporal =
       transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
   divide();
 }
 
 bool ZeroCopy::in_place() const noexcept {
-  for (size_t member = 0; member < targets_.size(); ++member)
-    if (targets_[member] == sources_[member]) return true;
+  for (const void* target : targets_)
+    if (std::find(sources_.begin(), sources_.end(), target) != sources_.end()) return true;
   return transfer_.send == transfer_.recv;
 }
 
@@ -104,31 +112,21 @@ void ZeroCopy::divide() {
 
 // What the members have shown is copied once and then checked: a rank gone mad may change it.
 void ZeroCopy::find_buffers() {
-  const MemoryRegistry& memory = group_.world().memory();
-  const auto shown = [this](int member) -> const Slot& { return group_.slot(member, group_.tick()); };
   const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
     const int world_rank = group_.world_rank(member);
     if (!allocation.holds(world_rank, place.offset, transfer_.bytes_of(elements)))
       fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
     return allocation.base(world_rank) + place.offset;
   };
-  const uint64_t send_segment = shown(first_sender(transfer_)).send.segment;
-  send_memory_ = memory.get(send_segment);
-  const uint64_t recv_segment =
-      shown(transfer_.pattern == Pattern::kReduce ? transfer_.root : 0).recv.segment;
-  // The root's target is reached by all if it lies in the memory that all have shown.
-  if (recv_segment == send_segment && transfer_.shares_result())
-    recv_memory_ = send_memory_;
-  else if (transfer_.pattern == Pattern::kAllReduce)
-    recv_memory_ = memory.get(recv_segment);
-  if (!send_memory_ || (transfer_.pattern == Pattern::kAllReduce && !recv_memory_))
-    fail(DSC_ERR_STATE, "shared memory was freed while an operation used it");
+  size_t targets = 0;
   for (int member = 0; member < transfer_.size; ++member) {
-    sources_.push_back(transfer_.sends(member) ? locate(*send_memory_, member, shown(member).send,
-                                                        transfer_.send_elements(member))
-                                               : nullptr);
+    const Slot& slot = group_.slot(member, group_.tick());
+    sources_[static_cast<size_t>(member)] =
+        transfer_.sends(member)
+            ? locate(*send_memory_, member, slot.send, transfer_.send_elements(member))
+            : nullptr;
     if (recv_memory_ && transfer_.receives(member))
-      targets_.push_back(locate(*recv_memory_, member, shown(member).recv, transfer_.count));
+      targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
   }
 }
 
@@ -185,7 +183,7 @@ Progress ZeroCopy::copy_piece() {
     copy(transfer_.recv_at(block.to + at),
          static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]) +
              transfer_.bytes_of(block.from + at),
-         transfer_.bytes_of(std::min(chunk_, block.count - at)), transfer_.reduce.non_temporal);
+         transfer_.bytes_of(std::min(chunk_, block.count - at)), spec_.non_temporal);
     ++next_chunk_;
     return Progress::kMoved;
   }
@@ -208,13 +206,15 @@ Progress ZeroCopy::reduce_piece() {
 void ZeroCopy::reduce_elements(size_t first, size_t elements) {
   const size_t index = transfer_.incoming(transfer_.rank).from + first;
   const size_t offset = transfer_.bytes_of(index);
+  PerMember<const void*> from(sources_.size());
+  PerMember<void*> to(std::max<size_t>(targets_.size(), 1));
   for (size_t member = 0; member < sources_.size(); ++member)
-    from_[member] = static_cast<const std::byte*>(sources_[member]) + offset;
+    from[member] = static_cast<const std::byte*>(sources_[member]) + offset;
   for (size_t i = 0; i < targets_.size(); ++i)
-    to_[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
-  if (targets_.empty()) to_.front() = transfer_.recv_at(first);
+    to[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
+  if (targets_.empty()) to[0] = transfer_.recv_at(first);
   NonFinite found;
-  reduce(transfer_.reduce, from_.data(), transfer_.size, to_.data(), static_cast<int>(to_.size()), elements,
+  reduce(spec_, from.data(), transfer_.size, to.data(), static_cast<int>(to.size()), elements,
          found_ ? &found : nullptr);
   if (found_) found_->add(found, index);
 }

@@ -2,19 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "host/operation.hpp"
+#include "host/per_member.hpp"
 #include "host/transfer.hpp"
 
 namespace dsc {
-
-// Whether an operation may have to wait for others before it gives its buffers back.
-enum class RunState : uint64_t { kOpen = 0, kRunning = 1, kAborted = 2 };
-
-// The first rank to see all arrive starts the operation; a rank that gives up first stops it. True if it is
-// in `wanted`.
-bool settle_run_state(std::atomic<uint64_t>& word, uint64_t tick, RunState wanted) noexcept;
 
 // Around every access to another member's buffer. False when the group has failed: a member that leaves an
 // operation first makes sure that the group is revoked, and then that nobody is inside.
@@ -52,15 +45,20 @@ class ZeroCopy {
   // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
+  // `shown` holds the buffers that all have shown, `recv` this rank's receive buffer; null if it has shown none.
   // `found`, if not null, learns of the inputs that are not finite.
-  ZeroCopy(Group& group, const Transfer& transfer, NonFinite* found);
+  ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
+           std::shared_ptr<Allocation> recv, NonFinite* found);
 
   Progress step();
+  // Whether step() waits for all to arrive, and for nothing else.
+  bool awaits_arrival() const noexcept { return phase_ == Phase::kMeet && division_ == Division::kShares; }
 
  private:
   enum class Phase { kWork, kAwaitChunks, kMeet };
   enum class Division { kNone, kShares, kClaims };  // of a reduction among the ranks
 
+  std::shared_ptr<Allocation> target_memory(std::shared_ptr<Allocation> own) const noexcept;
   void find_buffers();
   void divide();
   Progress work();
@@ -72,19 +70,18 @@ class ZeroCopy {
   bool in_place() const noexcept;
 
   Group& group_;
-  Transfer transfer_;
+  const Transfer& transfer_;
+  ReduceSpec spec_;
   NonFinite* const found_;
-  std::shared_ptr<Allocation> send_memory_;
-  std::shared_ptr<Allocation> recv_memory_;
-  std::vector<const void*> sources_;  // each member's send buffer
-  std::vector<void*> targets_;        // each member's receive buffer, where others write
+  const std::shared_ptr<Allocation> send_memory_;
+  const std::shared_ptr<Allocation> recv_memory_;
+  PerMember<const void*> sources_;           // each member's send buffer
+  PerMember<void*> targets_;                 // the receive buffers where others write
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
   uint64_t next_chunk_ = 0;        // of a rank that works for itself
   int turn_ = 0;                   // senders that were read
-  std::vector<const void*> from_;  // of the current chunk
-  std::vector<void*> to_;
   Phase phase_ = Phase::kWork;
 };
 
