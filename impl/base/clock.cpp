@@ -77,7 +77,9 @@ int64_t clock_detail::other_tick_now() noexcept {
 }
 
 int64_t clock_detail::other_ticks_to_ns(int64_t ticks) noexcept {
-  return measured_ns_per_tick() > 0 ? static_cast<int64_t>(static_cast<double>(ticks) * measured_ns_per_tick()) : ticks;
+  return measured_ns_per_tick() > 0
+             ? static_cast<int64_t>(static_cast<double>(ticks) * measured_ns_per_tick())
+             : ticks;
 }
 
 TickScale tick_scale() noexcept {

@@ -155,8 +155,8 @@ std::optional<Failure> Lane::run_alone(const Call& call) {
   return run_as<Collective>(call);
 }
 
-// Of a known kind, so that the way of a small operation is free of indirect calls. The seat was taken before the
-// look at whether this rank leaves.
+// Of a known kind, so that the way of a small operation is free of indirect calls. The seat was taken before
+// the look at whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> Lane::run_as(const Call& call) {
   comm_.group().prepare_slot();

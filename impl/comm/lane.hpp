@@ -61,8 +61,8 @@ class HostWork final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Held by the one thread that moves a lane's operations. Nobody waits for it: who finds it taken leaves the work
-// to its holder.
+// Held by the one thread that moves a lane's operations. Nobody waits for it: who finds it taken leaves the
+// work to its holder.
 class DSC_TSA(capability("mutex")) DriverSeat {
  public:
   bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }

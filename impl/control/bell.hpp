@@ -58,11 +58,12 @@ class Backoff {
       return false;
     }
     if (turn < spins_ + kYields) {
-      // Soon those who wait would only hand the processor round.
-      if (turn >= spins_ + kEagerYields)
-        for (int i = 0; i < kPausesBetween; ++i) relax();
+      // By now all others of this processor have had their turn: they would only hand it round.
+      const int hesitation = turn - spins_ - kEagerYields;
+      if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
+        return false;
       yield();
-      return (turn & 31) == 31;
+      return hesitation >= 0;
     }
     BellSleep sleep(bell_);
     if (!ready()) sleep.sleep(std::min(max_sleep_ns, kMaxSleepNs));
@@ -72,9 +73,11 @@ class Backoff {
   void reset() noexcept { turn_ = 0; }
 
  private:
-  static constexpr int kYields = 50;
-  static constexpr int kEagerYields = 8;
-  static constexpr int kPausesBetween = 50;  // about a microsecond
+  static constexpr int kEagerYields = 4;
+  static constexpr int kYields = kEagerYields + 10;
+  static constexpr int kPauses = 64;  // between yields at first: about a microsecond
+  static constexpr int kMostDoublings = 4;
+  static constexpr int kPausesPerLook = 8;
   static constexpr int64_t kMaxSleepNs = 50 * kNsPerMs;
 
   static void relax() noexcept {
@@ -85,6 +88,15 @@ class Backoff {
 #endif
   }
   static void yield() noexcept;
+
+  template <typename Ready>
+  static bool becomes_ready(int pauses, Ready&& ready) {
+    for (int i = 0; i < pauses; i += kPausesPerLook) {
+      for (int k = 0; k < kPausesPerLook; ++k) relax();
+      if (ready()) return true;
+    }
+    return false;
+  }
 
   Bell& bell_;
   int spins_;

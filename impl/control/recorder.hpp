@@ -102,7 +102,7 @@ class Record {
 
   Recorder* recorder_ = nullptr;
   RecordEntry* entry_ = nullptr;  // null when there was no place
-  uint64_t collective_ = 0;  // its number; 0 for messages
+  uint64_t collective_ = 0;       // its number; 0 for messages
 };
 
 class Recorder {

@@ -21,10 +21,10 @@ inline constexpr uint16_t kIntegerOps = kOrderOps | 1 << DSC_OP_BAND | 1 << DSC_
 
 // By number: i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, bool.
 inline constexpr DtypeFacts kDtypeFacts[] = {
-    {0, false, 0},          {1, false, kIntegerOps}, {1, false, kIntegerOps}, {4, false, kIntegerOps},
+    {0, false, 0},           {1, false, kIntegerOps}, {1, false, kIntegerOps}, {4, false, kIntegerOps},
     {4, false, kIntegerOps}, {8, false, kIntegerOps}, {8, false, kIntegerOps}, {2, true, kFloatOps},
-    {4, true, kFloatOps},   {8, true, kFloatOps},    {2, true, kFloatOps},    {1, true, kFloatOps},
-    {1, true, kFloatOps},   {1, false, kIntegerOps},
+    {4, true, kFloatOps},    {8, true, kFloatOps},    {2, true, kFloatOps},    {1, true, kFloatOps},
+    {1, true, kFloatOps},    {1, false, kIntegerOps},
 };
 static_assert(sizeof kDtypeFacts / sizeof *kDtypeFacts == DSC_DTYPE_BOOL + 1);
 

@@ -68,7 +68,7 @@ HWY_INLINE void store_quad(D tag, const Quad<hn::Vec<D>>& q, T* p) {
 
 // Whether loads and stores can leave out elements without touching their memory.
 template <typename T>
-inline constexpr bool kMasks = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && sizeof(T) >= 4;
+inline constexpr bool kMasks = HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2 && sizeof(T) >= 4;
 
 // The first `n` elements of a Quad; the rest is zero.
 template <class D, typename T = hn::TFromD<D>>

@@ -134,7 +134,8 @@ class Loop {
   HWY_INLINE void part(size_t at, size_t n) const {
     if constexpr (kMasks<T>) {
       const auto result = L::pack(combine<false>(at, n));
-      for (int d = 0; d < args_.dst_count; ++d) store_first(hn::ScalableTag<T>(), result, static_cast<T*>(args_.dsts[d]) + at, n);
+      for (int d = 0; d < args_.dst_count; ++d)
+        store_first(hn::ScalableTag<T>(), result, static_cast<T*>(args_.dsts[d]) + at, n);
       return;
     }
     HWY_ALIGN T lanes[L::kMaxElements];

@@ -55,9 +55,8 @@ Progress Collective::move() {
   if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
   auto* const staged = std::get_if<Staged>(&mover_);
   const Progress progress = staged ? staged->step() : std::get<ZeroCopy>(mover_).step();
-  awaits_arrival_ =
-      progress == Progress::kPending &&
-      (staged ? staged->awaits_arrival() : std::get<ZeroCopy>(mover_).awaits_arrival());
+  awaits_arrival_ = progress == Progress::kPending &&
+                    (staged ? staged->awaits_arrival() : std::get<ZeroCopy>(mover_).awaits_arrival());
   if (progress == Progress::kFailed) return leave();
   return progress == Progress::kPending ? pending() : progress;
 }
@@ -108,10 +107,9 @@ void Collective::expose_buffers(Slot& slot) {
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
     send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
   if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {
-    const bool in_place =
-        transfer_.send == transfer_.recv && transfer_.send_bytes == transfer_.recv_bytes;
-    recv_range_ = send_range_.allocation && in_place ? send_range_
-                                                     : memory.find(transfer_.recv, transfer_.recv_bytes);
+    const bool in_place = transfer_.send == transfer_.recv && transfer_.send_bytes == transfer_.recv_bytes;
+    recv_range_ =
+        send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
   }
   slot.send = send_range_.place;
   slot.recv = recv_range_.place;

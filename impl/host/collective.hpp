@@ -46,7 +46,7 @@ class Collective final : public Operation {
   Phase phase_ = Phase::kQueued;
   Transfer transfer_;
   bool payload_shown_ = false;
-  bool exposed_ = false;  // others may reach this rank's buffers
+  bool exposed_ = false;    // others may reach this rank's buffers
   SharedRange send_range_;  // what this rank exposes
   SharedRange recv_range_;
   std::variant<std::monostate, Staged, ZeroCopy> mover_;

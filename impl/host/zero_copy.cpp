@@ -68,7 +68,7 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
       send_memory_(std::move(shown)),
       recv_memory_(target_memory(std::move(recv))),
       sources_(static_cast<size_t>(transfer.size)),
-      targets_(!recv_memory_                             ? 0
+      targets_(!recv_memory_                          ? 0
                : transfer.pattern == Pattern::kReduce ? 1
                                                       : static_cast<size_t>(transfer.size)) {
   find_buffers();
@@ -122,9 +122,8 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.tick());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member)
-            ? locate(*send_memory_, member, slot.send, transfer_.send_elements(member))
-            : nullptr;
+        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.send_elements(member))
+                                : nullptr;
     if (recv_memory_ && transfer_.receives(member))
       targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
   }

@@ -45,8 +45,8 @@ class ZeroCopy {
   // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  // `shown` holds the buffers that all have shown, `recv` this rank's receive buffer; null if it has shown none.
-  // `found`, if not null, learns of the inputs that are not finite.
+  // `shown` holds the buffers that all have shown, `recv` this rank's receive buffer; null if it has shown
+  // none. `found`, if not null, learns of the inputs that are not finite.
   ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
            std::shared_ptr<Allocation> recv, NonFinite* found);
 
@@ -75,13 +75,13 @@ class ZeroCopy {
   NonFinite* const found_;
   const std::shared_ptr<Allocation> send_memory_;
   const std::shared_ptr<Allocation> recv_memory_;
-  PerMember<const void*> sources_;           // each member's send buffer
-  PerMember<void*> targets_;                 // the receive buffers where others write
+  PerMember<const void*> sources_;  // each member's send buffer
+  PerMember<void*> targets_;        // the receive buffers where others write
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;        // of a rank that works for itself
-  int turn_ = 0;                   // senders that were read
+  uint64_t next_chunk_ = 0;  // of a rank that works for itself
+  int turn_ = 0;             // senders that were read
   Phase phase_ = Phase::kWork;
 };
 
