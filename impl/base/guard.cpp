@@ -14,8 +14,7 @@ namespace dsc {
 namespace {
 
 thread_local char last_error[1024];
-// Found without a call, also in a library: every entry looks at it.
-[[gnu::tls_model("initial-exec")]] thread_local int callback_depth = 0;
+thread_local int callback_depth = 0;
 
 // One word in a page that the kernel clears in the child: no system call is needed to notice a fork.
 std::atomic<const volatile int*> alive_word{nullptr};

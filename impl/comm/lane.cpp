@@ -40,6 +40,20 @@ class Completing {
   Completing& operator=(const Completing&) = delete;
 };
 
+// Afterwards: the progress thread may have found the lane driven, and gone to sleep over what was queued.
+class WakeIfBusy {
+ public:
+  explicit WakeIfBusy(const Lane& lane) noexcept : lane_(lane) {}
+  ~WakeIfBusy() {
+    if (lane_.busy()) ProgressEngine::get().wake();
+  }
+  WakeIfBusy(const WakeIfBusy&) = delete;
+  WakeIfBusy& operator=(const WakeIfBusy&) = delete;
+
+ private:
+  const Lane& lane_;
+};
+
 }  // namespace
 
 Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
@@ -135,13 +149,9 @@ uint64_t Lane::take_number() noexcept {
 
 std::optional<Failure> Lane::run(const Call& call) {
   if (!busy() && driver_.try_lock_alone()) {
-    if (!busy()) {
-      auto failure = run_alone(call);
-      driver_.unlock();
-      if (busy()) ProgressEngine::get().wake();  // it may have found the lane driven
-      return failure;
-    }
-    driver_.unlock();
+    const WakeIfBusy after(*this);
+    const SeatGuard seat(driver_);
+    if (!busy()) return run_alone(call);
   }
   const auto work = start(call);
   capture([&] { work->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});

@@ -83,6 +83,18 @@ class DSC_TSA(capability("mutex")) DriverSeat {
   std::atomic<State> state_{State::kFree};
 };
 
+// Gives back a seat that its maker has taken.
+class DSC_TSA(scoped_lockable) SeatGuard {
+ public:
+  explicit SeatGuard(DriverSeat& seat) DSC_TSA(requires_capability(seat)) : seat_(seat) {}
+  ~SeatGuard() DSC_TSA(release_capability()) { seat_.unlock(); }
+  SeatGuard(const SeatGuard&) = delete;
+  SeatGuard& operator=(const SeatGuard&) = delete;
+
+ private:
+  DriverSeat& seat_;
+};
+
 class Lane {
  public:
   explicit Lane(HostComm& comm) : comm_(comm) {}

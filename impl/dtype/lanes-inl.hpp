@@ -66,31 +66,8 @@ HWY_INLINE void store_quad(D tag, const Quad<hn::Vec<D>>& q, T* p) {
   store_any<kStream>(tag, q.d, p + 3 * n);
 }
 
-// Whether loads and stores can leave out elements without touching their memory.
 template <typename T>
 inline constexpr bool kMasks = HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2 && sizeof(T) >= 4;
-
-// The first `n` elements of a Quad; the rest is zero.
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE Quad<hn::Vec<D>> load_first(D tag, const T* p, size_t n) {
-  const size_t each = hn::Lanes(tag);
-  const auto part = [&](size_t at) {
-    return hn::MaskedLoad(hn::FirstN(tag, n > at ? n - at : 0), tag, p + at);
-  };
-  return {part(0), part(each), part(2 * each), part(3 * each)};
-}
-
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void store_first(D tag, const Quad<hn::Vec<D>>& q, T* p, size_t n) {
-  const size_t each = hn::Lanes(tag);
-  const auto part = [&](hn::Vec<D> v, size_t at) {
-    hn::BlendedStore(v, hn::FirstN(tag, n > at ? n - at : 0), tag, p + at);
-  };
-  part(q.a, 0);
-  part(q.b, each);
-  part(q.c, 2 * each);
-  part(q.d, 3 * each);
-}
 
 // Types that are computed with as they are.
 template <typename T>
@@ -114,6 +91,31 @@ struct Plain {
   template <bool kStream>
   static HWY_INLINE void store(const Quad<V>& q, T* p) {
     store_quad<kStream>(Tag(), q, p);
+  }
+
+  // Where loads and stores can leave out elements without touching their memory: of the first n elements
+  // only.
+  static HWY_INLINE Quad<V> load_first(const T* p, size_t n) requires(kMasks<T>) {
+    return {mask_load(p, 0, n), mask_load(p, 1, n), mask_load(p, 2, n), mask_load(p, 3, n)};
+  }
+
+  static HWY_INLINE void store_first(const Quad<V>& q, T* p, size_t n) requires(kMasks<T>) {
+    mask_store(q.a, p, 0, n);
+    mask_store(q.b, p, 1, n);
+    mask_store(q.c, p, 2, n);
+    mask_store(q.d, p, 3, n);
+  }
+
+ private:
+  static HWY_INLINE auto mask(size_t vector, size_t n) {
+    const size_t before = vector * hn::Lanes(Tag());
+    return hn::FirstN(Tag(), n > before ? n - before : 0);
+  }
+  static HWY_INLINE V mask_load(const T* p, size_t vector, size_t n) {
+    return hn::MaskedLoad(mask(vector, n), Tag(), p + vector * hn::Lanes(Tag()));
+  }
+  static HWY_INLINE void mask_store(V v, T* p, size_t vector, size_t n) {
+    hn::BlendedStore(v, mask(vector, n), Tag(), p + vector * hn::Lanes(Tag()));
   }
 };
 

@@ -80,13 +80,18 @@ HWY_INLINE Quad<V> each(Op op, const Quad<V>& x, V y) {
   return {op(x.a, y), op(x.b, y), op(x.c, y), op(x.d, y)};
 }
 
+template <class L>
+concept TakesFirst = requires(const typename L::Element* p) {
+  L::load_first(p, size_t{});
+};
+
 // A Quad from element `at` on. When not kWhole only `n` elements exist; the rest is zero.
 template <class L, bool kWhole>
 HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
   using T = typename L::Element;
   const T* p = static_cast<const T*>(array) + at;
   if constexpr (kWhole) return L::load(p);
-  if constexpr (kMasks<T>) return load_first(hn::ScalableTag<T>(), p, n);
+  if constexpr (TakesFirst<L>) return L::load_first(p, n);
   HWY_ALIGN T lanes[L::kMaxElements] = {};
   std::memcpy(lanes, p, n * sizeof(T));
   return L::load(lanes);
@@ -132,14 +137,14 @@ class Loop {
   }
 
   HWY_INLINE void part(size_t at, size_t n) const {
-    if constexpr (kMasks<T>) {
-      const auto result = L::pack(combine<false>(at, n));
+    const auto result = L::pack(combine<false>(at, n));
+    if constexpr (TakesFirst<L>) {
       for (int d = 0; d < args_.dst_count; ++d)
-        store_first(hn::ScalableTag<T>(), result, static_cast<T*>(args_.dsts[d]) + at, n);
+        L::store_first(result, static_cast<T*>(args_.dsts[d]) + at, n);
       return;
     }
     HWY_ALIGN T lanes[L::kMaxElements];
-    L::template store<false>(L::pack(combine<false>(at, n)), lanes);
+    L::template store<false>(result, lanes);
     for (int d = 0; d < args_.dst_count; ++d)
       std::memcpy(static_cast<T*>(args_.dsts[d]) + at, lanes, n * sizeof(T));
   }
