@@ -103,8 +103,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   struct Recovery;
   Recovery begin_recovery(const char* name);
   Decision decide(const Ballot& ballot, const Recovery& call);
-  Ballot map_survivors(const Decision& decision, const GroupOptions& options, const Recovery& call,
-                       std::shared_ptr<HostComm>& child);
+  Ballot map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
+                       const Recovery& call, std::shared_ptr<HostComm>& child);
   void adopt(const std::shared_ptr<HostComm>& child) noexcept;
   bool over() const noexcept { return finalized_.load() || left_.load() || group_->world().ended(); }
   uint64_t next_id() noexcept;
@@ -127,6 +127,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Consensus consensus_{*group_};
   std::atomic<uint64_t> aborts_{0};  // by this rank: they end a recovery too, that is in progress
   bool replaces_world_ = false;      // made by shrink() of the world, and of what that made
+  // How often this communicator, those that shrink() made of it, and those that it was made of, have shrunk.
+  std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);
   mutable Mutex recovery_mutex_;
   std::vector<int32_t> missing_ DSC_GUARDED_BY(recovery_mutex_);
   std::weak_ptr<HostComm> successor_ DSC_GUARDED_BY(recovery_mutex_);

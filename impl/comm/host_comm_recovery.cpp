@@ -1,7 +1,9 @@
 // What the ranks that still live can do after a failure: agree on something, and make a group of themselves.
 #include <algorithm>
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -14,6 +16,8 @@ namespace {
 
 constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
 constexpr int32_t kMapped = 1;
+constexpr int kMostNumber = 31;
+constexpr size_t kMostNameBytes = 31;
 
 Ballot make_ballot(Question question, int32_t flags) noexcept {
   Ballot ballot{};
@@ -28,9 +32,23 @@ bool is_loss(dsc_result_t code) noexcept {
          code == DSC_ERR_TIMEOUT;
 }
 
-std::string shrunk_name(const std::string& parent) {
-  constexpr const char* kEnd = "/shrunk";
-  return parent.ends_with(kEnd) ? parent : parent + kEnd;
+// The bitwise AND of such words holds the largest of their numbers. What is beyond them counts as the
+// largest.
+int32_t word_of_number(int number) noexcept {
+  return static_cast<int32_t>(~uint32_t{0} << std::min(number, kMostNumber));
+}
+int number_in_word(int32_t word) noexcept {
+  return std::min(std::countr_zero(static_cast<uint32_t>(word)), kMostNumber);
+}
+
+// "world/shrunk" of "world", then "world/shrunk2" of either.
+std::string shrunk_name(std::string_view parent, int number) {
+  constexpr std::string_view kMark = "/shrunk", kDigits = "0123456789";
+  const size_t mark = parent.rfind(kMark);
+  if (mark != parent.npos && parent.find_first_not_of(kDigits, mark + kMark.size()) == parent.npos)
+    parent = parent.substr(0, mark);
+  const std::string end = std::string(kMark) + (number > 1 ? std::to_string(number) : "");
+  return std::string(parent.substr(0, kMostNameBytes - end.size())) + end;
 }
 
 }  // namespace
@@ -130,16 +148,14 @@ int32_t HostComm::agree_on(int32_t flags) {
 
 // Makes this rank's part of a group of those that are not lost and maps the others' parts. The ballot says
 // whether that went well; with flags 0 it is worth another round.
-Ballot HostComm::map_survivors(const Decision& decision, const GroupOptions& options, const Recovery& call,
-                               std::shared_ptr<HostComm>& child) {
+Ballot HostComm::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
+                               const Recovery& call, std::shared_ptr<HostComm>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
   capture(
       [&] {
         std::vector<int32_t> survivors;
         for (int member = 0; member < size(); ++member)
           if (!decision.lost.contains(member)) survivors.push_back(group_->world_rank(member));
-        std::string name = options.name.empty() ? shrunk_name(this->name()) : options.name;
-        name.resize(std::min<size_t>(name.size(), 31));
         const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
         auto group = Group::create(group_->shared_world(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
@@ -161,6 +177,7 @@ Ballot HostComm::map_survivors(const Decision& decision, const GroupOptions& opt
 void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
   child->group_->withdraw();
   child->replaces_world_ = id() == kWorldId || replaces_world_;
+  child->shrinks_ = shrinks_;
   MutexLock lock(recovery_mutex_);
   successor_ = child;
 }
@@ -169,13 +186,17 @@ void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
 // two is left out of the next round.
 std::shared_ptr<Comm> HostComm::shrink(const GroupOptions& options) {
   const Recovery call = begin_recovery("shrink");
-  Decision decision = decide(make_ballot(Question::kShrink, 0), call);
+  Decision decision = decide(make_ballot(Question::kShrink, word_of_number(*shrinks_)), call);
+  const int number = number_in_word(decision.flags) + 1;
+  const std::string name =
+      options.name.empty() ? shrunk_name(this->name(), number) : options.name.substr(0, kMostNameBytes);
   for (;;) {
     std::shared_ptr<HostComm> child;
-    const Ballot mapped = map_survivors(decision, options, call, child);
+    const Ballot mapped = map_survivors(decision, name, options, call, child);
     const MemberSet lost = decision.lost;
     decision = decide(mapped, call);
     if (decision.flags != kMapped || decision.lost != lost) continue;
+    shrinks_->store(number);
     adopt(child);
     return child;
   }

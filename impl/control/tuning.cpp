@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
@@ -60,6 +61,10 @@ constexpr std::array kKeys = {
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
 };
 
+// Powers of 1024; a unit of 1000 ("KB") would be misread by half of its readers.
+constexpr std::pair<std::string_view, int> kUnits[] = {{"", 0},   {"b", 0},    {"k", 10}, {"kib", 10},
+                                                       {"m", 20}, {"mib", 20}, {"g", 30}, {"gib", 30}};
+
 std::string known_keys() {
   std::string text;
   for (const Key& key : kKeys) {
@@ -81,17 +86,28 @@ const Key* find_key(std::string_view name) noexcept {
   return found == kKeys.end() ? nullptr : found;
 }
 
+// "65536", "64KiB", "64k": units are powers of 1024, in any case. Nothing for anything else.
+std::optional<size_t> parse_bytes(std::string_view text) {
+  size_t number = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  std::string unit(stop, text.data() + text.size());
+  for (char& letter : unit)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  for (const auto& [name, shift] : kUnits)
+    if (unit == name) return number <= kNoLimit >> shift ? std::optional(number << shift) : std::nullopt;
+  return std::nullopt;
+}
+
 std::pair<std::string, size_t> parse_item(std::string_view item) {
   const size_t equals = item.find('=');
   if (equals == std::string_view::npos) refuse(item, "has no '='");
   const Key* key = find_key(item.substr(0, equals));
   if (!key) refuse(item, "has no known key");
-  const std::string_view digits = item.substr(equals + 1);
-  size_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || stop != digits.data() + digits.size()) refuse(item, "has no whole number");
-  if (value < key->least || value > key->most || value % key->unit != 0) refuse(item, "is out of range");
-  return {key->name, value};
+  const std::optional<size_t> value = parse_bytes(item.substr(equals + 1));
+  if (!value) refuse(item, "has no size such as 65536, 64KiB, 64k or 1MiB, at most 4611686018427387904");
+  if (*value < key->least || *value > key->most || *value % key->unit != 0) refuse(item, "is out of range");
+  return {key->name, *value};
 }
 
 // Beyond it, what is written is gone from the cache before it is read again.

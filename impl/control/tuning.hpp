@@ -24,12 +24,12 @@ struct Tuning {
 // Values of the caller's for some of them, by name.
 using TuningOverrides = std::vector<std::pair<std::string, size_t>>;
 
-// "direct_bytes=0,stage_bytes=65536". Throws CONFIG, which names the known keys and their ranges.
+// "direct_bytes=0,stage_bytes=64KiB". Throws CONFIG, which names the known keys and their ranges.
 TuningOverrides parse_tuning(const std::string& text);
 
 Tuning choose_tuning(int members, bool oversubscribed, const TuningOverrides& overrides);
 
-// All of them, as parse_tuning() reads them.
+// All of them, in plain bytes.
 std::string tuning_text(const Tuning& tuning);
 // Those alone, sorted: equal settings have equal texts.
 std::string tuning_text(const TuningOverrides& overrides);

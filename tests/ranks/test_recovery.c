@@ -198,6 +198,43 @@ static int all_live_body(rank_t* self) {
   return arena_close(&arena);
 }
 
+/* Expects the name of what is made of comm. */
+static int shrinks_to(rank_t* self, dsc_comm_t* comm, const char* expected, dsc_comm_t** shrunk) {
+  char name[32];
+  CHECK_OK(self, dsc_comm_shrink(comm, NULL, shrunk));
+  CHECK_OK(self, dsc_comm_name(*shrunk, name, sizeof name));
+  if (strcmp(name, expected) != 0) FAIL(self, "the name is \"%s\", expected \"%s\"", name, expected);
+  return 0;
+}
+
+/* Also where a rank was not in all of them, and the name is long. Errors show it. */
+static int names_body(rank_t* self) {
+  dsc_comm_t *first = NULL, *second = NULL, *third = NULL, *last = NULL, *group = NULL, *twice = NULL;
+  PASS_ON(shrinks_to(self, self->world, "world/shrunk", &first));
+  if (self->rank != 2) PASS_ON(shrinks_to(self, first, "world/shrunk2", &second));
+  CHECK_OK(self, dsc_comm_destroy(first));
+  PASS_ON(shrinks_to(self, self->world, "world/shrunk3", &third));
+  PASS_ON(shrinks_to(self, third, "world/shrunk4", &last));
+  CHECK_OK(self, dsc_comm_abort(last));
+  CHECK_RESULT(self, DSC_ERR_REVOKED, barrier(last));
+  CHECK(self, strstr(dsc_last_error_message(), "\"world/shrunk4\"") != NULL);
+  dsc_group_options_t options;
+  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  options.name = "a name of thirty-one characters";
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, &options, &group));
+  dsc_comm_t* once = NULL;
+  PASS_ON(shrinks_to(self, group, "a name of thirty-one cha/shrunk", &once));
+  PASS_ON(shrinks_to(self, once, "a name of thirty-one ch/shrunk2", &twice));
+  dsc_comm_t* const all[] = {second, third, last, group, once, twice};
+  for (size_t i = 0; i < LENGTH(all); ++i) CHECK_OK(self, dsc_comm_destroy(all[i]));
+  return 0;
+}
+
+static void successors_have_names_of_their_own(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, names_body, NULL), 0);
+}
+
 static void shrink_after_failures_without_a_loss(void** state) {
   (void)state;
   assert_int_equal(run_ranks(3, all_live_body, NULL), 0);
@@ -400,6 +437,7 @@ int main(void) {
       cmocka_unit_test(shrink_after_failures_without_a_loss),
       cmocka_unit_test(shrink_without_a_rank_that_left),
       cmocka_unit_test(shrink_again_and_again),
+      cmocka_unit_test(successors_have_names_of_their_own),
       cmocka_unit_test(recovery_of_what_is_over),
       cmocka_unit_test(end_of_a_world_that_shrank),
       cmocka_unit_test(end_of_a_world_that_failed),

@@ -79,16 +79,26 @@ static void extremes_change_no_byte(void** state) {
 }
 
 static int shown_body(rank_t* self) {
+  const char* expected = self->arg;
   char text[1024];
   CHECK_OK(self, dsc_comm_env(self->world, "DSC_TUNING", text, sizeof text));
-  if (strstr(text, "stage_bytes=8192") == NULL) FAIL(self, "came %s", text);
+  if (strstr(text, expected) == NULL) FAIL(self, "expected %s, came %s", expected, text);
   return 0;
 }
 
-static void the_choice_is_shown(void** state) {
+static void the_choice_is_shown_in_bytes(void** state) {
   (void)state;
-  set_tuning("stage_bytes=8192");
-  assert_int_equal(run_ranks(2, shown_body, NULL), 0);
+  static const char* const settings[][2] = {
+      {"stage_bytes=8192", ",stage_bytes=8192,"},        {"stage_bytes=8KiB", ",stage_bytes=8192,"},
+      {"stage_bytes=8k", ",stage_bytes=8192,"},          {"stage_bytes=8K", ",stage_bytes=8192,"},
+      {"stage_bytes=8192B", ",stage_bytes=8192,"},       {"stage_bytes=2mib", ",stage_bytes=2097152,"},
+      {"stage_bytes=1M", ",stage_bytes=1048576,"},       {"direct_bytes=1g", "direct_bytes=1073741824,"},
+      {"direct_bytes=2GiB", "direct_bytes=2147483648,"},
+  };
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i) {
+    set_tuning(settings[i][0]);
+    assert_int_equal(run_ranks(2, shown_body, settings[i][1]), 0);
+  }
   unsetenv("DSC_TUNING");
 }
 
@@ -106,10 +116,16 @@ static void wrong_settings_are_refused(void** state) {
   static const char* const wrong[][2] = {
       {"speed=1", "'speed=1' has no known key"},
       {"stage_bytes", "'stage_bytes' has no '='"},
-      {"stage_bytes=", "has no whole number"},
-      {"stage_bytes=-1", "has no whole number"},
-      {"stage_bytes=64K", "has no whole number"},
-      {"stage_bytes=99999999999999999999", "has no whole number"},
+      {"stage_bytes=", "has no size such as 65536, 64KiB"},
+      {"stage_bytes=-1", "has no size"},
+      {"stage_bytes=64 KiB", "has no size"},
+      {"stage_bytes=64KB", "'stage_bytes=64KB' has no size"},
+      {"stage_bytes=KiB", "has no size"},
+      {"stage_bytes=1.5MiB", "has no size"},
+      {"stage_bytes=99999999999999999999", "has no size"},
+      {"direct_bytes=4294967297GiB", "has no size"},
+      {"stage_bytes=1k", "is out of range"},
+      {"stage_bytes=17MiB", "is out of range"},
       {"stage_bytes=4095", "is out of range"},
       {"stage_bytes=4097", "is out of range"},
       {"message_chunk_bytes=2097152", "is out of range"},
@@ -141,7 +157,7 @@ static void ranks_must_agree(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(extremes_change_no_byte),
-      cmocka_unit_test(the_choice_is_shown),
+      cmocka_unit_test(the_choice_is_shown_in_bytes),
       cmocka_unit_test(wrong_settings_are_refused),
       cmocka_unit_test(ranks_must_agree),
   };

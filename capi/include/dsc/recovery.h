@@ -50,9 +50,10 @@ DSC_API dsc_result_t dsc_comm_agree(dsc_comm_t* comm, int32_t flags, int32_t* ag
  * @param[out] shrunk the new communicator; NULL on failure
  *
  * Ranks that die during the call are left out too. One that dies when it is over makes the new communicator
- * fail like any other: shrink that one then. Memory of dsc_mem_alloc() that was made on comm, or on what comm
- * was made from, moves without copying on the new communicator as before. dsc_finalize() waits for the ranks
- * of the new communicator when it was made from a world that failed.
+ * fail like any other: shrink that one then. Without a name in options, what is made of "world" and of its
+ * successors is named "world/shrunk", "world/shrunk2" and so on. Memory of dsc_mem_alloc() that was made on
+ * comm, or on what comm was made from, moves without copying on the new communicator as before.
+ * dsc_finalize() waits for the ranks of the new communicator when it was made from a world that failed.
  *
  * Collective: yes, every rank that lives; a rank that is still inside an operation on comm has to come out of
  * it first, for which a death is enough and dsc_comm_abort() serves otherwise. Blocking: as dsc_comm_agree().

@@ -1,6 +1,7 @@
 #include "dscctl/bench/operation.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <stdexcept>
 
@@ -63,11 +64,13 @@ size_t parse_size(const std::string& text) {
   size_t number = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
-  const std::string unit(stop, end);
-  const int shift = unit.empty() || unit == "B"    ? 0
-                    : unit == "KiB" || unit == "K" ? 10
-                    : unit == "MiB" || unit == "M" ? 20
-                    : unit == "GiB" || unit == "G" ? 30
+  std::string unit(stop, end);
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  const int shift = unit.empty() || unit == "b"    ? 0  // as DSC_TUNING has them
+                    : unit == "kib" || unit == "k" ? 10
+                    : unit == "mib" || unit == "m" ? 20
+                    : unit == "gib" || unit == "g" ? 30
                                                    : -1;
   if (error != std::errc{} || shift < 0 || number == 0 || number > kMostBytes >> shift ||
       (number << shift) % sizeof(float) != 0)
