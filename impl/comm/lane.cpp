@@ -169,7 +169,6 @@ std::optional<Failure> Lane::run_alone(const Call& call) {
 // the look at whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> Lane::run_as(const Call& call) {
-  comm_.group().prepare_slot();
   Kind operation(comm_.group(), call, take_number());
   if (comm_.refuses()) return comm_.refusal(operation);
   const int64_t now = tick_now();
@@ -247,6 +246,7 @@ void Lane::pop() {
 }
 
 bool Lane::drive() {
+  if (!busy()) return false;  // the seat may be wanted for an operation that is not queued
   if (!driver_.try_lock()) return false;
   const bool moved = drive_first();
   driver_.unlock();

@@ -68,7 +68,8 @@ class DSC_TSA(capability("mutex")) DriverSeat {
   bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
   // For an operation that was never queued.
   bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
-  void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_release); }
+  // Sequentially consistent: who gives it back then looks whether something was queued meanwhile.
+  void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_seq_cst); }
 
   bool is_alone() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kAlone; }
 

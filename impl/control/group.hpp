@@ -56,11 +56,6 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t tick() const noexcept { return tick_; }
   Slot& next_slot() noexcept { return slot(rank_, tick_ + 1); }
   std::byte* next_stage() noexcept { return stage(rank_, tick_ + 1); }
-  // Asks for the lines that this rank will write first; others read them last.
-  void prepare_slot() noexcept {
-    const auto* start = reinterpret_cast<const std::byte*>(&next_slot());
-    for (const size_t at : {size_t{0}, size_t{kLine}, sizeof(Slot)}) __builtin_prefetch(start + at, 1);
-  }
   void arrive() noexcept {  // at the next tick
     ++tick_;
     arrived_upto_ = 0;
@@ -70,6 +65,12 @@ class Group : public std::enable_shared_from_this<Group> {
   bool all_arrived() noexcept {  // at the current tick
     while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
     return arrived_upto_ == size_;
+  }
+  // Whether a member still misses the current tick, in the order of all that is sequentially consistent.
+  bool misses_somebody() const noexcept {
+    for (int member = 0; member < size_; ++member)
+      if (slot(member, tick_).tick.load(std::memory_order_seq_cst) < tick_) return true;
+    return false;
   }
   bool member_arrived(int member) const noexcept {
     return slot(member, tick_).tick.load(std::memory_order_acquire) >= tick_;

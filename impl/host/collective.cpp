@@ -180,6 +180,7 @@ void Collective::choose_path() {
   }
   if (ZeroCopy::possible(group_, transfer_)) {
     const SharedRange& shown = transfer_.sends(transfer_.rank) ? send_range_ : recv_range_;
+    check_own_slot(shown);
     mover_.emplace<ZeroCopy>(group_, transfer_, shown.allocation, recv_range_.allocation, report());
     move_by(Algorithm::kZeroCopy);
     return;
@@ -190,6 +191,19 @@ void Collective::choose_path() {
   Staged& staged = stage();
   if (all_shown) staged.find_shown();
   move_by(staged.algorithm());
+}
+
+// All was derived from the slots, this rank's own among them, which a rank gone mad may have changed.
+void Collective::check_own_slot(const SharedRange& shown) const {
+  const Slot& own = group_.slot(group_.rank(), group_.tick());
+  const auto holds = [](const SharedRange& range, uint64_t segment) {
+    return range.allocation && range.allocation->id == segment;
+  };
+  const bool sends = transfer_.sends(transfer_.rank);
+  if (holds(shown, sends ? own.send.segment : own.recv.segment) &&
+      (transfer_.pattern != Pattern::kAllReduce || holds(recv_range_, own.recv.segment)))
+    return;
+  fail(DSC_ERR_PROTOCOL, "somebody wrote into the slot of %s", group_.describe_member(group_.rank()).c_str());
 }
 
 Staged& Collective::stage() {
@@ -206,8 +220,11 @@ Progress Collective::pending() {
   return leave();
 }
 
-// This rank stays until nobody works on its memory.
+// Once all had arrived, this rank stays until nobody works on its memory. Whoever does has seen all arrive,
+// said that it works, and then found the group not revoked: where somebody is still missing after the
+// revocation, nobody is inside on behalf of this operation.
 Progress Collective::leave() {
+  if (phase_ == Phase::kArriving && group_.misses_somebody()) return fail_with_cause();
   if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);

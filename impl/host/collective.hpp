@@ -35,6 +35,7 @@ class Collective final : public Operation {
   bool verify();
   bool verify_blocks();
   void choose_path();
+  void check_own_slot(const SharedRange& shown) const;
   Staged& stage();
   NonFinite* report() noexcept;
   Progress move();
