@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/guard.hpp"
+#include "bootstrap/pmix.hpp"
 
 namespace {
 
@@ -11,8 +12,8 @@ struct Feature {
   int32_t available;
 };
 
-constexpr Feature kFeatures[] = {{"host", 1}, {"nccl", 0}, {"cuda", 0},
-                                 {"pmix", 0}, {"gloo", 0}, {"pipeline", 1}};
+const Feature kFeatures[] = {{"host", 1}, {"nccl", 0},    {"cuda", 0}, {"pmix", dsc::has_pmix() ? 1 : 0},
+                             {"gloo", 0}, {"pipeline", 1}};
 
 }  // namespace
 

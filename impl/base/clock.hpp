@@ -36,6 +36,8 @@ struct Deadline {
   }
 };
 
+inline Deadline sooner(Deadline a, Deadline b) noexcept { return a.ns < b.ns ? a : b; }
+
 namespace clock_detail {
 // Of the time-stamp counter; 0 where it is not used, or not measured yet.
 inline std::atomic<double> ns_per_tick{0};

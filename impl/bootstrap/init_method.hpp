@@ -1,4 +1,4 @@
-// "env://", "tcp://HOST:PORT": where a job meets.
+// "env://", "pmix://", "tcp://HOST:PORT": where a job meets.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,11 @@ struct MasterAddress {
   int32_t port;
 };
 
-// Nothing for null and "env://": the environment says. Throws UNSUPPORTED for the forms of later versions,
-// INVALID_ARG (naming the forms) for everything else.
+// Rank and size from a PMIx server and nobody else; the address as with env://.
+inline constexpr std::string_view kPmixMethod = "pmix://";
+
+// Nothing for null, "env://" and "pmix://": the environment says. Throws UNSUPPORTED for the forms of later
+// versions, INVALID_ARG (naming the forms) for everything else.
 std::optional<MasterAddress> parse_init_method(const char* text);
 
 // A port number from 1 to 65535, or nothing.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "bootstrap/init_method.hpp"
 #include "bootstrap/launcher_table.hpp"
 
@@ -36,8 +37,9 @@ void check_options(const LaunchOptions& options) {
 // One search through the sources.
 class Search {
  public:
-  Search(const LaunchOptions& options, const Environment& environment, const IsLocalAddress& is_local)
-      : options_(options), environment_(environment), is_local_(is_local) {}
+  Search(const LaunchOptions& options, const Environment& environment, const IsLocalAddress& is_local,
+         const AskPmix& ask_pmix)
+      : options_(options), environment_(environment), is_local_(is_local), ask_pmix_(ask_pmix) {}
 
   Launch run() {
     check_options(options_);
@@ -57,6 +59,9 @@ class Search {
   void find_rank_and_size();
   bool offers(const Launcher& launcher);
   void take(const Launcher& launcher, int32_t rank, int32_t size);
+  void take_local(const Launcher& launcher);
+  bool pmix_offers(const Launcher& launcher);
+  std::optional<PmixJob> ask_pmix();
   void nobody_offers();
   void check_local() const;
   void find_job_id();
@@ -70,8 +75,11 @@ class Search {
   const LaunchOptions& options_;
   const Environment& environment_;
   const IsLocalAddress& is_local_;
+  const AskPmix& ask_pmix_;
   const Launcher* winner_ = nullptr;  // null: the options, or one process
-  bool pmix_offers_ = false;
+  dsc_result_t pmix_code_ = DSC_OK;   // why the PMIx server could not be asked
+  std::string pmix_text_;
+  std::optional<int32_t> hosts_;
   std::string half_set_;  // a launcher that set only one of rank and size
   Launch launch_;
 };
@@ -107,10 +115,7 @@ bool Search::offers(const Launcher& launcher) {
   if (options_.sources != 0 && (options_.sources & launcher.source) == 0) return pass("excluded by sources");
   if (launcher.only_with != nullptr && !environment_(launcher.only_with))
     return pass(std::string(launcher.only_with) + " is not set");
-  if (launcher.source == DSC_SOURCE_PMIX) {
-    pmix_offers_ = true;
-    return pass("found, but asking its server for the size is not part of this version");
-  }
+  if (launcher.source == DSC_SOURCE_PMIX) return pmix_offers(launcher);
   const auto rank = number(launcher.rank);
   const auto size = number(launcher.world_size);
   if (rank && size) return take(launcher, *rank, *size), true;
@@ -126,12 +131,43 @@ bool Search::offers(const Launcher& launcher) {
   return pass(missing + " is not set");
 }
 
+// A server that cannot be asked is passed over, as long as somebody else offers.
+std::optional<PmixJob> Search::ask_pmix() {
+  std::optional<PmixJob> job;
+  capture([&] { job = ask_pmix_(); },
+          [&](dsc_result_t code, const char* text) {
+            pmix_code_ = code;
+            pmix_text_ = text;
+          });
+  return job;
+}
+
+bool Search::pmix_offers(const Launcher& launcher) {
+  const auto job = ask_pmix();
+  if (!job) return note(std::string(launcher.name) + ": " + pmix_text_), false;
+  winner_ = &launcher;
+  launch_.rank = job->rank;
+  launch_.world_size = job->size;
+  launch_.local_rank = job->local_rank;
+  launch_.local_world_size = job->local_size;
+  launch_.source = launcher.name;
+  if (job->hosts >= 1) hosts_ = job->hosts;
+  note(std::string(launcher.name) + ": the server was asked through " + job->version);
+  return true;
+}
+
 void Search::take(const Launcher& launcher, int32_t rank, int32_t size) {
   if (size < 1) fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", launcher.world_size, size);
   winner_ = &launcher;
   launch_.rank = rank;
   launch_.world_size = size;
   launch_.source = launcher.name;
+  hosts_ = number(launcher.hosts);
+  take_local(launcher);
+}
+
+void Search::take_local(const Launcher& launcher) {
+  const int32_t size = launch_.world_size;
   if (const auto local_rank = number(launcher.local_rank)) {
     if (*local_rank < 0)
       fail(DSC_ERR_CONFIG, "%s is %d, expected 0 or more", launcher.local_rank, *local_rank);
@@ -147,11 +183,12 @@ void Search::take(const Launcher& launcher, int32_t rank, int32_t size) {
 
 void Search::nobody_offers() {
   if (!half_set_.empty()) fail(DSC_ERR_CONFIG, "%s", half_set_.c_str());
-  if (pmix_offers_)
-    fail(DSC_ERR_UNSUPPORTED,
-         "only PMIx says that this process is a rank of a job, and asking a PMIx server is not part of this "
-         "version; "
-         "set RANK and WORLD_SIZE, or exclude PMIx from sources");
+  if (pmix_code_ != DSC_OK)
+    fail(pmix_code_,
+         "only PMIx says that this process is a rank of a job, but %.400s; set RANK and WORLD_SIZE, or "
+         "exclude "
+         "PMIx from sources",
+         pmix_text_.c_str());
   if (options_.sources != 0 && (options_.sources & DSC_SOURCE_SINGLE) == 0)
     fail(DSC_ERR_CONFIG, "no allowed source gives rank and world size: %s", launch_.report.c_str());
   launch_.local_rank = 0;
@@ -218,10 +255,11 @@ void Search::check_one_host() const {
     fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d and %s is %d", kOneHost,
          name_or(&Launcher::local_world_size, "local_world_size"), launch_.local_world_size,
          name_or(&Launcher::world_size, "world_size"), launch_.world_size);
-  const auto hosts = winner_ != nullptr ? number(winner_->hosts) : std::nullopt;
-  if (hosts.value_or(1) > 1) fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d", kOneHost, winner_->hosts, *hosts);
+  if (hosts_.value_or(1) > 1)
+    fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d", kOneHost, name_or(&Launcher::hosts, "the number of hosts"),
+         *hosts_);
   // With all ranks known to be here the address is only a name.
-  const bool known = launch_.local_world_size == launch_.world_size || hosts.has_value();
+  const bool known = launch_.local_world_size == launch_.world_size || hosts_.has_value();
   if (!known && !is_local_(launch_.master_addr))
     fail(DSC_ERR_UNSUPPORTED, "%s, but the master address %.100s is not this host's", kOneHost,
          launch_.master_addr.c_str());
@@ -230,8 +268,14 @@ void Search::check_one_host() const {
 }  // namespace
 
 Launch find_launch(const LaunchOptions& options, const Environment& environment,
-                   const IsLocalAddress& is_local) {
-  return Search(options, environment, is_local).run();
+                   const IsLocalAddress& is_local, const AskPmix& ask_pmix) {
+  LaunchOptions wanted = options;
+  if (options.init_method != nullptr && options.init_method == kPmixMethod) {
+    if (options.sources != 0 && (options.sources & DSC_SOURCE_PMIX) == 0)
+      fail(DSC_ERR_INVALID_ARG, "init_method is pmix://, but sources (0x%x) excludes PMIx", options.sources);
+    wanted.sources = DSC_SOURCE_PMIX;
+  }
+  return Search(wanted, environment, is_local, ask_pmix).run();
 }
 
 }  // namespace dsc

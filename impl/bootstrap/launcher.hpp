@@ -8,13 +8,14 @@
 #include <string>
 
 #include "bootstrap/environment.hpp"
+#include "bootstrap/pmix.hpp"
 #include "dsc/types.h"
 
 namespace dsc {
 
 // What the caller of dsc_init_distributed() chose.
 struct LaunchOptions {
-  const char* init_method = nullptr;  // "env://", "tcp://HOST:PORT"; null: env://
+  const char* init_method = nullptr;  // "env://", "pmix://", "tcp://HOST:PORT"; null: env://
   const char* job_id = nullptr;
   int32_t rank = -1;  // -1: from the environment, as below
   int32_t world_size = -1;
@@ -38,9 +39,9 @@ struct Launch {
 // is_local_address() with the deadline of the start-up.
 using IsLocalAddress = std::function<bool(const std::string& address)>;
 
-// Throws INVALID_ARG (options), CONFIG (impossible or half-set variables), UNSUPPORTED (PMIx alone, several
-// hosts).
+// Throws INVALID_ARG (options), CONFIG (impossible or half-set variables), UNSUPPORTED (several hosts), and
+// what ask_pmix() throws where only PMIx could tell.
 Launch find_launch(const LaunchOptions& options, const Environment& environment,
-                   const IsLocalAddress& is_local);
+                   const IsLocalAddress& is_local, const AskPmix& ask_pmix);
 
 }  // namespace dsc

@@ -32,8 +32,16 @@ inline constexpr Launcher kLaunchers[] = {
      nullptr,
      nullptr,
      {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-    // A PMIx server is asked for the size, no variable has it.
-    {"PMIx", DSC_SOURCE_PMIX, "PMIX_RANK", nullptr, nullptr, nullptr, nullptr, "PMIX_NAMESPACE", {}},
+    // The server is asked for all numbers.
+    {"PMIx",
+     DSC_SOURCE_PMIX,
+     "PMIX_RANK",
+     nullptr,
+     nullptr,
+     nullptr,
+     nullptr,
+     "PMIX_NAMESPACE",
+     {"PMIX_NAMESPACE"}},
     // Also Azure ML and SageMaker, which start ranks with Open MPI.
     {"Open MPI",
      DSC_SOURCE_LAUNCHER,

@@ -13,6 +13,7 @@
 namespace dsc {
 namespace {
 
+constexpr int kPmixPatienceMs = 10'000;          // a server is a process of this host
 constexpr size_t kMostTraceEntries = 1'000'000;  // 122 MiB per group
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
@@ -135,9 +136,10 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
 std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version) {
   const Deadline deadline = Deadline::after_ms(options.init_timeout_ms);
   const Environment environment = process_environment();
-  const Launch launch =
-      find_launch(launch_options(options), environment,
-                  [deadline](const std::string& address) { return is_local_address(address, deadline); });
+  const Launch launch = find_launch(
+      launch_options(options), environment,
+      [deadline](const std::string& address) { return is_local_address(address, deadline); },
+      [&] { return ask_pmix(environment, sooner(deadline, Deadline::after_ms(kPmixPatienceMs))); });
   log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
   const auto world = World::join(world_settings(options, launch, environment, library_version, deadline));
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));

@@ -39,8 +39,10 @@ Environment lookup(const Variables& variables) {
 
 bool here(const std::string& address) { return address == "127.0.0.1" || address == "here"; }
 
-Launch launch(const Variables& variables, const LaunchOptions& options = {}) {
-  return find_launch(options, lookup(variables), here);
+PmixJob no_pmix() { throw Error(DSC_ERR_NO_BACKEND, "libpmix is not here"); }
+
+Launch launch(const Variables& variables, const LaunchOptions& options = {}, const AskPmix& ask = no_pmix) {
+  return find_launch(options, lookup(variables), here, ask);
 }
 
 struct Outcome {
@@ -209,9 +211,57 @@ void test_sources_mask(void**) {
   assert_refused(refusal({}, options), DSC_ERR_INVALID_ARG, {"excludes the options"});
 }
 
-void test_pmix_alone_is_unsupported(void**) {
-  assert_refused(refusal({{"PMIX_NAMESPACE", "n"}, {"PMIX_RANK", "0"}}), DSC_ERR_UNSUPPORTED,
-                 {"PMIx", "RANK"});
+const Variables kPmix = {{"PMIX_NAMESPACE", "n"}, {"PMIX_RANK", "0"}};
+
+void test_pmix_alone_without_its_library(void**) {
+  assert_refused(refusal(kPmix), DSC_ERR_NO_BACKEND, {"PMIx", "libpmix is not here", "RANK"});
+}
+
+void test_pmix_is_asked(void**) {
+  PmixJob job;
+  job.rank = 2;
+  job.size = 4;
+  job.local_rank = 1;
+  job.local_size = 4;
+  const AskPmix ask = [&] { return job; };
+  const Launch found = launch(kPmix, {}, ask);
+  assert_launch(found, 2, 4, 1, 4);
+  assert_string_equal(found.source.c_str(), "PMIx");
+  assert_string_equal(found.job_id.c_str(), "n");
+  job.local_size = 2;
+  try {
+    launch(kPmix, {}, ask);
+    assert_true(false);
+  } catch (const Error& error) {
+    assert_int_equal(error.code(), DSC_ERR_UNSUPPORTED);
+  }
+  job.local_size = -1;
+  job.hosts = 2;
+  try {
+    launch(kPmix, {}, ask);
+    assert_true(false);
+  } catch (const Error& error) {
+    assert_int_equal(error.code(), DSC_ERR_UNSUPPORTED);
+    assert_true(says(error.what(), "hosts is 2"));
+  }
+}
+
+// Who has RANK and WORLD_SIZE does not wait for a server, unless it is asked for by name.
+void test_pmix_is_asked_only_where_it_counts(void**) {
+  int asked = 0;
+  const AskPmix ask = [&] { return ++asked, PmixJob{}; };
+  Variables both = kPmix;
+  both["RANK"] = "0";
+  both["WORLD_SIZE"] = "1";
+  launch(both, {}, ask);
+  assert_int_equal(asked, 0);
+  LaunchOptions options;
+  options.init_method = "pmix://";
+  assert_string_equal(launch(both, options, ask).source.c_str(), "PMIx");
+  assert_int_equal(asked, 1);
+  assert_refused(refusal({}, options), DSC_ERR_CONFIG, {"PMIX_NAMESPACE is not set"});
+  options.sources = DSC_SOURCE_ENV;
+  assert_refused(refusal(both, options), DSC_ERR_INVALID_ARG, {"pmix://", "excludes PMIx"});
 }
 
 void test_half_set_launchers(void**) {
@@ -318,8 +368,8 @@ void test_init_method(void**) {
   assert_int_equal(plain->port, 29500);
   const auto six = parse_init_method("tcp://[::1]:1");
   assert_string_equal(six->host.c_str(), "::1");
-  for (const char* later : {"file:///tmp/x", "pmix://"})
-    assert_refused(refused_method(later), DSC_ERR_UNSUPPORTED, {later, "env://"});
+  assert_false(parse_init_method("pmix://").has_value());
+  assert_refused(refused_method("file:///tmp/x"), DSC_ERR_UNSUPPORTED, {"file:///tmp/x", "env://"});
   for (const char* bad :
        {"", "tcp", "tcp://", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:65536", "tcp://h:1x",
         "tcp://::1:5", "tcp://[]:5", "tcp://h:1?rank=0", "env://x", "http://h:1"})
@@ -378,7 +428,9 @@ int main() {
       cmocka_unit_test(test_precedence_decides_across_launchers),
       cmocka_unit_test(test_batch_script_is_not_a_step),
       cmocka_unit_test(test_sources_mask),
-      cmocka_unit_test(test_pmix_alone_is_unsupported),
+      cmocka_unit_test(test_pmix_alone_without_its_library),
+      cmocka_unit_test(test_pmix_is_asked),
+      cmocka_unit_test(test_pmix_is_asked_only_where_it_counts),
       cmocka_unit_test(test_half_set_launchers),
       cmocka_unit_test(test_numbers_that_are_none),
       cmocka_unit_test(test_contradictions_inside_one_launcher),

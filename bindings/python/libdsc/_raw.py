@@ -263,7 +263,7 @@ class InitOptions(ctypes.Structure):
     """Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is needed."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    init_method: Bytes | None  # "env://" or "tcp://HOST:PORT"; NULL: env://
+    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT"; NULL: env://
     job_id: Bytes | None  # keeps jobs on one host apart; NULL: from the launcher, or none
     backend: int  # ::dsc_backend; default DSC_BACKEND_AUTO
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher

@@ -42,7 +42,7 @@ def init_distributed(
         rank: this process's number, 0 to world_size - 1.
         world_size: the number of processes.
         local_rank: this process's number on its host.
-        init_method: "env://" or "tcp://HOST:PORT".
+        init_method: "env://", "pmix://" or "tcp://HOST:PORT".
         job_id: keeps jobs on one host apart.
         device: the number of the GPU to bind.
         port: 1 to 65535; MASTER_PORT or 29500 if not given.

@@ -374,7 +374,7 @@ pub struct dsc_nonfinite_info_t {
 pub struct dsc_init_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// "env://" or "tcp://HOST:PORT"; NULL: env://
+    /// "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT"; NULL: env://
     pub init_method: *const c_char,
     /// keeps jobs on one host apart; NULL: from the launcher, or none
     pub job_id: *const c_char,

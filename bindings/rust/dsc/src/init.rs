@@ -112,7 +112,7 @@ impl InitOptions {
     }
 
     settings! {
-        /// "env://" (the default) or "tcp://HOST:PORT".
+        /// "env://" (the default), "pmix://" or "tcp://HOST:PORT".
         init_method: &str, text => Some(text.to_owned());
         /// Keeps jobs on one host apart; by default from the launcher, or none.
         job_id: &str, text => Some(text.to_owned());

@@ -1,0 +1,32 @@
+// What a PMIx server tells the process that it started. libpmix is loaded when it is asked for, never linked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.hpp"
+#include "bootstrap/environment.hpp"
+
+namespace dsc {
+
+struct PmixJob {
+  int32_t rank = 0;
+  int32_t size = 1;
+  int32_t local_rank = -1;  // -1, here and below: the server does not say
+  int32_t local_size = -1;
+  int32_t hosts = -1;
+  std::string version;  // of libpmix, in its own words
+};
+
+// Whether this build knows PMIx.
+bool has_pmix() noexcept;
+
+// Connects to the server, once for the process and until it ends: a program that uses MPI as well shares the
+// connection, and PMIx does not come back after the last user has left. Throws NO_BACKEND (no libpmix that
+// can be used; says where it looked), TIMEOUT, SYSTEM (the server refuses, in libpmix's words).
+PmixJob ask_pmix(const Environment& environment, Deadline deadline);
+
+using AskPmix = std::function<PmixJob()>;
+
+}  // namespace dsc

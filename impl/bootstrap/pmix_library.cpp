@@ -1,0 +1,75 @@
+#include "bootstrap/pmix_library.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+// The first whose values have today's layout.
+constexpr int kLeastMajor = 3;
+constexpr int kLeastMinor = 1;
+constexpr const char* kNames[] = {"libpmix.so.2", "libpmix.so"};
+
+struct Loaded {
+  void* handle;
+  std::string name;
+};
+
+// Stays loaded: its threads may run until the process ends.
+Loaded open_library(const Environment& environment) {
+  std::string tried;
+  const auto open = [&tried](const std::string& name) {
+    void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!handle) tried += (tried.empty() ? "" : "; ") + std::string(dlerror());
+    return handle;
+  };
+  if (const auto path = environment("DSC_PMIX_LIBRARY")) {
+    if (void* handle = open(*path)) return {handle, *path};
+    fail(DSC_ERR_NO_BACKEND, "libpmix cannot be loaded from DSC_PMIX_LIBRARY: %s", tried.c_str());
+  }
+  for (const char* name : kNames)
+    if (void* handle = open(name)) return {handle, name};
+  fail(DSC_ERR_NO_BACKEND, "libpmix cannot be loaded: %s; DSC_PMIX_LIBRARY may say where it is",
+       tried.c_str());
+}
+
+template <typename Function>
+void find(const Loaded& library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library.handle, name));
+  if (!function)
+    fail(DSC_ERR_NO_BACKEND, "%s has no %s; expected PMIx %d.%d or newer", library.name.c_str(), name,
+         kLeastMajor, kLeastMinor);
+}
+
+// "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)"
+void check_version(const Loaded& library, const char* text) {
+  int major = 0, minor = 0;
+  const char* digits = text + std::strcspn(text, "0123456789");
+  if (std::sscanf(digits, "%d.%d", &major, &minor) == 2 &&
+      (major > kLeastMajor || (major == kLeastMajor && minor >= kLeastMinor)))
+    return;
+  fail(DSC_ERR_NO_BACKEND, "%s is \"%.60s\", expected PMIx %d.%d or newer", library.name.c_str(), text,
+       kLeastMajor, kLeastMinor);
+}
+
+}  // namespace
+
+PmixLibrary load_pmix(const Environment& environment) {
+  const Loaded library = open_library(environment);
+  PmixLibrary found;
+  find(library, "PMIx_Get_version", found.version);
+  check_version(library, found.version());
+  find(library, "PMIx_Init", found.init);
+  find(library, "PMIx_Finalize", found.finalize);
+  find(library, "PMIx_Get", found.get);
+  find(library, "PMIx_Error_string", found.error_string);
+  return found;
+}
+
+}  // namespace dsc

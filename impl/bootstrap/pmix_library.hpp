@@ -1,0 +1,21 @@
+// The functions of libpmix that are used, found at run time.
+#pragma once
+
+#include <pmix.h>
+
+#include "bootstrap/environment.hpp"
+
+namespace dsc {
+
+struct PmixLibrary {
+  decltype(&PMIx_Init) init = nullptr;
+  decltype(&PMIx_Finalize) finalize = nullptr;
+  decltype(&PMIx_Get) get = nullptr;
+  decltype(&PMIx_Error_string) error_string = nullptr;
+  decltype(&PMIx_Get_version) version = nullptr;
+};
+
+// Looks at the path DSC_PMIX_LIBRARY or, without it, in the system. Throws NO_BACKEND.
+PmixLibrary load_pmix(const Environment& environment);
+
+}  // namespace dsc
