@@ -95,7 +95,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (collective != 0) latest_.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   RecordEntry* const entry = claim(id);
-  if (!entry) return Record(*this, nullptr, collective);
+  if (!entry) return Record(*this, nullptr, collective, created);
   entry->created.store(created, kWrite);
   entry->sequence.store(call.sequence, kWrite);
   entry->send_bytes.store(call.send_bytes, kWrite);
@@ -111,7 +111,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   entry->result.store(DSC_OK, kWrite);
   entry->ended.store(0, kWrite);
   entry->id.store(id, kWrite);
-  return Record(*this, entry, collective);
+  return Record(*this, entry, collective, created);
 }
 
 // What was written last is read first: an operation that has ended has all its times.

@@ -2,6 +2,7 @@
 // lanes write at once, each its own entry, while any thread reads: without locks, and without allocating.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -80,14 +81,16 @@ struct alignas(128) RecordEntry {
 };
 static_assert(sizeof(RecordEntry) == 128);
 
-// An operation that runs, written by its lane alone. Without an entry only its number counts.
+// An operation that runs, written by its lane alone. Without an entry only its number counts. Its times are
+// taken by different threads, and a processor may read its counter ahead of the instructions before it, by
+// about as long as it waits for what another one wrote: so none is recorded as earlier than the one before.
 class Record {
  public:
   Record() noexcept = default;
 
   inline void start(int64_t ticks) noexcept;
   void meet(int64_t ticks) noexcept {
-    if (entry_) entry_->met.store(ticks, kWrite);
+    if (entry_) entry_->met.store(not_before(ticks), kWrite);
   }
   void move_by(Algorithm algorithm) noexcept {
     if (entry_) entry_->algorithm.store(algorithm, kWrite);
@@ -97,12 +100,14 @@ class Record {
  private:
   friend class Recorder;
   static constexpr auto kWrite = std::memory_order_release;
-  Record(Recorder& recorder, RecordEntry* entry, uint64_t collective) noexcept
-      : recorder_(&recorder), entry_(entry), collective_(collective) {}
+  Record(Recorder& recorder, RecordEntry* entry, uint64_t collective, int64_t created) noexcept
+      : recorder_(&recorder), entry_(entry), collective_(collective), latest_(created) {}
+  int64_t not_before(int64_t ticks) noexcept { return latest_ = std::max(latest_, ticks); }
 
   Recorder* recorder_ = nullptr;
   RecordEntry* entry_ = nullptr;  // null when there was no place
   uint64_t collective_ = 0;       // its number; 0 for messages
+  int64_t latest_ = 0;            // of its times
 };
 
 class Recorder {
@@ -142,7 +147,7 @@ class Recorder {
 };
 
 void Record::start(int64_t ticks) noexcept {
-  if (entry_) entry_->started.store(ticks, kWrite);
+  if (entry_) entry_->started.store(not_before(ticks), kWrite);
   if (collective_ != 0) recorder_->latest_.started.store(collective_, kWrite);
 }
 
@@ -150,7 +155,7 @@ void Record::end(int64_t ticks, dsc_result_t result) noexcept {
   if (result == DSC_OK && collective_ != 0) recorder_->latest_.completed.store(collective_, kWrite);
   if (!entry_) return;
   entry_->result.store(result, kWrite);
-  entry_->ended.store(ticks, kWrite);
+  entry_->ended.store(not_before(ticks), kWrite);
   entry_ = nullptr;  // it may soon be another operation's
 }
 

@@ -415,16 +415,21 @@ void time_outs_say_what_the_others_did(void**) { assert_int_equal(run_ranks(3, l
 // ---- reading while others write
 // ---------------------------------------------------------------------------------
 
-void read_traces(dsc_comm_t* comm, const std::atomic<bool>& stop, std::atomic<int>& wrong,
+constexpr int kEnough = 3;  // traces that each rank reads
+
+// `wrong` says what was found first.
+void read_traces(dsc_comm_t* comm, const std::atomic<bool>& stop, std::string& wrong,
                  std::atomic<int>& traces) {
   while (!stop.load()) {
     const Json trace = trace_of(comm);
     if (!trace.is_object() || !trace.contains("entries")) {
-      wrong.fetch_add(1);
-      continue;
+      wrong = std::string("no trace: ") + dsc_last_error_message();
+      traces.store(kEnough);
+      return;
     }
     for (const Json& entry : trace.at("entries"))
-      if (!in_order(entry, trace.at("clock").at("dump_ns").get<int64_t>())) wrong.fetch_add(1);
+      if (wrong.empty() && !in_order(entry, trace.at("clock").at("dump_ns").get<int64_t>()))
+        wrong = trace.at("clock").dump() + entry.dump();
     traces.fetch_add(1);
   }
 }
@@ -447,15 +452,16 @@ int run_a_round(rank_t* self, int32_t enough, int32_t& all_enough) {
 int load_body(rank_t* self) {
   const size_t rounds = 2000 / test_scale();
   std::atomic<bool> stop{false};
-  std::atomic<int> wrong{0}, traces{0};
+  std::atomic<int> traces{0};
+  std::string wrong;
   std::thread reader([&] { read_traces(self->world, stop, wrong, traces); });
   int32_t all_enough = 0;
   int failed = 0;
   for (size_t i = 0; failed == 0 && (i < rounds || all_enough == 0); ++i)
-    failed = run_a_round(self, traces.load() >= 3 ? 1 : 0, all_enough);
+    failed = run_a_round(self, traces.load() >= kEnough ? 1 : 0, all_enough);
   stop.store(true);
   reader.join();
-  if (wrong.load() > 0) FAIL(self, "%d of %d traces are not whole", wrong.load(), traces.load());
+  if (!wrong.empty()) FAIL(self, "not whole: %s", wrong.c_str());
   return failed;
 }
 

@@ -115,6 +115,19 @@ void shows_how_far_an_operation_is(void**) {
   assert_true(operation.ended == 400 && operation.result == DSC_ERR_TIMEOUT);
 }
 
+// Processors that read their counters ahead give another thread a time that lies a little before.
+void times_stand_in_their_order(void**) {
+  Recorder recorder(4);
+  Record record = recorder.open(call_of(7), 100);
+  record.start(99);
+  record.meet(300);
+  record.end(290, DSC_OK);
+  const RecordedOperation operation = recorder.read().at(0);
+  assert_int_equal(operation.started, 100);
+  assert_int_equal(operation.met, 300);
+  assert_int_equal(operation.ended, 300);
+}
+
 void counts_collectives_and_not_messages(void**) {
   Recorder recorder(8);
   Record first = recorder.open(call_of(1), 1), second = recorder.open(call_of(2), 2);
@@ -305,6 +318,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(keeps_the_last),
       cmocka_unit_test(shows_how_far_an_operation_is),
+      cmocka_unit_test(times_stand_in_their_order),
       cmocka_unit_test(counts_collectives_and_not_messages),
       cmocka_unit_test(never_gives_up_one_that_runs),
       cmocka_unit_test(records_nothing_without_room),
