@@ -33,9 +33,12 @@ void make_alive_page() {
   if (page == MAP_FAILED) throw std::bad_alloc();
   if (madvise(page, bytes, MADV_WIPEONFORK) != 0)
     fail(DSC_ERR_SYSTEM, "madvise(MADV_WIPEONFORK) needs Linux 4.14");
+  if (pthread_atfork(nullptr, nullptr, run_fork_actions) != 0) {
+    munmap(page, bytes);
+    throw std::bad_alloc();
+  }
   *static_cast<int*>(page) = 1;
   alive_word.store(static_cast<const volatile int*>(page), std::memory_order_release);
-  pthread_atfork(nullptr, nullptr, run_fork_actions);
 }
 
 }  // namespace

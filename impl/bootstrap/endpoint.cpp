@@ -141,13 +141,14 @@ void Endpoint::drop(Clients::iterator client) {
 void Endpoint::publish(const ItemKey& key, int fd) {
   UniqueFd copy = duplicate(fd);
   const MutexLock lock(mutex_);
+  UniqueFd& item = items_[key];  // before anybody gets it: without memory nobody does
+  item = std::move(copy);
   for (auto client = clients_.begin(); client != clients_.end();) {
     const auto current = client++;
     if (current->wanted != key) continue;
-    reply(current->fd.get(), DSC_OK, copy.get());
+    reply(current->fd.get(), DSC_OK, item.get());
     drop(current);
   }
-  items_[key] = std::move(copy);
 }
 
 void Endpoint::withdraw(const ItemKey& key) {

@@ -32,14 +32,18 @@ const WorldInfo& Comm::world_info() const noexcept {
 
 std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& group, int timeout_ms,
                                                  Deadline deadline) {
-  capture([&] { group->map_members(deadline, [] {}); },
-          [&](dsc_result_t code, const char* text) {
-            // A rank that fails by itself must not be waited for. A peer's failure the others see with their
-            // own eyes.
-            if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
-            throw Error(code, text);
-          });
-  auto comm = std::make_shared<HostComm>(group, timeout_ms);
+  std::shared_ptr<HostComm> comm;
+  capture(
+      [&] {
+        group->map_members(deadline, [] {});
+        comm = std::make_shared<HostComm>(group, timeout_ms);
+      },
+      [&](dsc_result_t code, const char* text) {
+        // A rank that fails by itself must not be waited for. A peer's failure the others see with their
+        // own eyes.
+        if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
+        throw Error(code, text);
+      });
   comm->set_timeout_ms(static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms)));
   Call barrier;
   barrier.kind = OpKind::kReady;
@@ -76,13 +80,23 @@ Lane& HostComm::lane_for(const Call& call) {
   return lanes.try_emplace(call.root, *this).first->second;
 }
 
-bool HostComm::refuses() const noexcept {
-  return left_.load() || finalized_.load() || group_->world().ended() || (told_.load() && group_->revoked());
+bool HostComm::refuses() const noexcept { return is_over() || (told_.load() && group_->revoked()); }
+
+bool HostComm::is_over() const noexcept {
+  return left_.load() || finalized_.load() || group_->world().ended();
 }
 
-Failure HostComm::refusal(const Operation& operation) const {
+// The caller holds its lane: nothing may be thrown.
+Failure HostComm::refusal(const Operation& operation) const noexcept {
+  Failure refusal;
+  refusal.code = is_over() ? DSC_ERR_STATE : DSC_ERR_REVOKED;
+  call_out([&] { refusal = described_refusal(operation); });  // without memory the code must do
+  return refusal;
+}
+
+Failure HostComm::described_refusal(const Operation& operation) const {
   Failure failure;
-  if (finalized_.load() || left_.load() || group_->world().ended()) {
+  if (is_over()) {
     failure = refused(*group_, DSC_ERR_STATE,
                       group_->world().ended() ? "its world was finalized"
                       : finalized_.load()     ? "the communicator was finalized"

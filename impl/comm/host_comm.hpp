@@ -75,7 +75,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
 
   // Whether a new operation has no chance: this rank has been told of the failure, or has left.
   bool refuses() const noexcept;
-  Failure refusal(const Operation& operation) const;
+  Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
   // Books an operation that is over and says why it failed, if it did.
@@ -91,6 +91,8 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::string describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const;
   std::optional<Failure> run_locally(const Call& call);
   void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
+  bool is_over() const noexcept;
+  Failure described_refusal(const Operation& operation) const;
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
                                 const std::string& note);

@@ -1,5 +1,7 @@
 #include "comm/progress.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
 
 #include "base/guard.hpp"
@@ -11,6 +13,8 @@
 namespace dsc {
 
 namespace {
+
+constexpr int kPauseMs = 1;
 
 // A thread that began to wait while this one held the lane may have gone to sleep over it.
 void ring_for_waiters(const BusyLane& entry) noexcept {
@@ -107,6 +111,7 @@ void ProgressEngine::run() {
     if (!lanes.any_unattended()) {
       const uint64_t seen = lanes.seen();
       lanes.forget();
+      if (lanes.lacks_memory()) poll(nullptr, 0, kPauseMs);  // the news are known, but not what they are
       await_news(seen);
       continue;
     }
@@ -117,7 +122,8 @@ void ProgressEngine::run() {
 // Without memory for the new lanes, the old ones go on, and the next call tries again.
 void DrivenLanes::refresh() noexcept {
   ProgressEngine& engine = ProgressEngine::get();
-  if (engine.changes() != seen_) call_out([&] { lanes_ = engine.list(scope_, seen_); });
+  if (engine.changes() == seen_) return;
+  lacks_memory_ = !call_out([&] { lanes_ = engine.list(scope_, seen_); });
 }
 
 bool DrivenLanes::drive(const Lane* except) noexcept {

@@ -73,6 +73,8 @@ class DrivenLanes {
   bool any_unattended();
   void forget() noexcept;
   uint64_t seen() const noexcept { return seen_; }
+  // There was none for the lanes that came since.
+  bool lacks_memory() const noexcept { return lacks_memory_; }
 
  private:
   void refresh() noexcept;
@@ -80,6 +82,7 @@ class DrivenLanes {
   const LaneScope scope_;
   std::vector<BusyLane> lanes_;
   uint64_t seen_ = 0;
+  bool lacks_memory_ = false;
 };
 
 // What a thread that waits in one lane, or for something else, drives besides: in a world without a progress

@@ -1,5 +1,6 @@
 #include "control/monitor.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace dsc {
 namespace {
 
 constexpr int kGapPeriods = 4;
+constexpr int kPauseMs = 5;
 thread_local bool on_monitor_thread = false;
 
 // Locks unless the caller is the monitor, which holds the lock while it calls its clients.
@@ -85,21 +87,24 @@ void Monitor::run() noexcept {
   for (;;) {
     const int ready = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), kHeartbeatMs);
     if (ready < 0 && errno != EINTR) return;
-    MutexLock lock(mutex_);
-    for (int i = 0; i < ready; ++i) dispatch(events[static_cast<size_t>(i)].data.fd);
-    const int64_t now = now_ns();
-    if (now - last_beat_ns_ >= kHeartbeatMs * kNsPerMs) beat(now);
+    bool done = true;
+    {
+      MutexLock lock(mutex_);
+      for (int i = 0; i < ready; ++i) done = dispatch(events[static_cast<size_t>(i)].data.fd) && done;
+      const int64_t now = now_ns();
+      if (now - last_beat_ns_ >= kHeartbeatMs * kNsPerMs) beat(now);
+    }
+    // What found no memory is readable still: the others get the lock meanwhile, and the processor.
+    if (!done) poll(nullptr, 0, kPauseMs);
   }
 }
 
-void Monitor::dispatch(int fd) noexcept {
-  if (fd == endpoint_.poll_fd()) {
-    call_out([this] { endpoint_.serve(); });  // who finds no memory here comes again
-    return;
-  }
+bool Monitor::dispatch(int fd) noexcept {
+  if (fd == endpoint_.poll_fd())
+    return call_out([this] { endpoint_.serve(); });  // who finds no memory here comes again
   const auto found =
       std::find_if(watches_.begin(), watches_.end(), [fd](const Watch& watch) { return watch.fd == fd; });
-  if (found != watches_.end()) found->client->on_readable(fd);
+  return found == watches_.end() || found->client->on_readable(fd);
 }
 
 void Monitor::beat(int64_t now) noexcept {

@@ -18,7 +18,8 @@ inline constexpr int64_t kHeartbeatMs = 250;
 class MonitorClient {
  public:
   virtual ~MonitorClient() = default;
-  virtual void on_readable(int fd) noexcept = 0;
+  // False: there was no memory for it, and it is to be called again.
+  virtual bool on_readable(int fd) noexcept = 0;
   // Every kHeartbeatMs. `after_gap`: this thread itself did not run for a while, so nobody may be accused.
   virtual void on_heartbeat(int64_t now, bool after_gap) noexcept = 0;
 };
@@ -37,7 +38,7 @@ class Monitor {
 
  private:
   void run() noexcept;
-  void dispatch(int fd) noexcept DSC_REQUIRES(mutex_);
+  bool dispatch(int fd) noexcept DSC_REQUIRES(mutex_);
   void beat(int64_t now) noexcept DSC_REQUIRES(mutex_);
   void watch(int fd);
   void drop(int fd) noexcept DSC_REQUIRES(mutex_);

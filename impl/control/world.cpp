@@ -261,22 +261,23 @@ void World::end() noexcept {
   }
 }
 
-void World::on_readable(int fd) noexcept {
+bool World::on_readable(int fd) noexcept {
   const auto self = weak_from_this().lock();  // the last of groups() may be all that keeps this world
-  if (!self) return;                          // another thread is about to end it
+  if (!self) return true;                     // another thread is about to end it
   {
     MutexLock lock(name_mutex_);
     if (listener_ && fd == listener_.get()) {
       held_.closing = held_closing_.load();
-      answer_late_comer(fd, held_);
-      return;
+      return call_out([&] { answer_late_comer(fd, held_); });
     }
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
     // Without memory the descriptor stays watched, and is readable until it works.
-    if (capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) process_.monitor().forget(fd);
+    if (!capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) return false;
+    process_.monitor().forget(fd);
   }
+  return true;
 }
 
 void World::on_end(PeerProcess& peer) {

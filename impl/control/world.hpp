@@ -96,7 +96,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void end() noexcept;
   bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 
-  void on_readable(int fd) noexcept override;
+  bool on_readable(int fd) noexcept override;
   void on_heartbeat(int64_t now, bool after_gap) noexcept override;
 
  private:

@@ -108,10 +108,66 @@ void test_failures_need_no_memory(void**) {
   for (const Scene& scene : kScenes) play(scene);
 }
 
+enum LateOrder { kCome = 1, kRecover = 2, kComeAgain = 3, kEnd = 4 };
+
+dsc_init_options_t options_of_two(const Rank& rank) {
+  dsc_init_options_t options = rank.options();
+  options.world_size = 2;
+  options.rank = rank.rank % 2;
+  return options;
+}
+
+int hold_the_name(Rank& rank) {
+  if (!rank.join(options_of_two(rank))) return 2;
+  dsc_barrier(rank.world, nullptr, nullptr);
+  refuse_memory();
+  rank.reach(kDone);
+  if (!rank.await_order(kRecover, kPatienceMs)) return 3;
+  refuse_no_more();
+  rank.reach(kDone + 1);
+  const bool works = dsc_barrier(rank.world, nullptr, nullptr) == DSC_OK;
+  return rank.await_order(kEnd, kPatienceMs) && works && dsc_finalize() == DSC_OK ? 0 : 4;
+}
+
+int come_late(Rank& rank) {
+  dsc_init_options_t options = options_of_two(rank);
+  options.init_timeout_ms = kTimeoutMs;
+  for (const size_t visit : {0, 1}) {
+    if (!rank.await_order(visit == 0 ? kCome : kComeAgain, kPatienceMs)) return 2;
+    rank.record(visit, dsc_init_distributed(&options, &rank.world), nullptr);
+    rank.reach(kDone + static_cast<int32_t>(visit));
+  }
+  return 0;
+}
+
+// Whoever keeps the world's name cannot answer without memory; it lives, and answers later.
+void test_a_late_comer_needs_no_memory(void**) {
+  Crew crew(3, [](Rank& rank) { return rank.rank < 2 ? hold_the_name(rank) : come_late(rank); });
+  assert_true(crew.await_stage(0, kDone, kPatienceMs) && crew.await_stage(1, kDone, kPatienceMs));
+  crew.order(kCome);
+  if (!crew.await_stage(2, kDone, kPatienceMs))
+    fail_msg("hangs%s%s", crew.describe().c_str(), crew.stacks().c_str());
+  crew.order(kRecover);
+  for (int rank = 0; rank < 2; ++rank)
+    if (!crew.await_stage(rank, kDone + 1, kPatienceMs)) fail_msg("ended%s", crew.describe().c_str());
+  crew.order(kComeAgain);
+  assert_true(crew.await_stage(2, kDone + 1, kPatienceMs));
+  crew.order(kEnd);
+  if (!crew.await_end_of_all(kPatienceMs)) fail_msg("hangs%s", crew.describe().c_str());
+  for (int rank = 0; rank < crew.size(); ++rank)
+    if (crew.status(rank) != 0) fail_msg("%s", crew.describe().c_str());
+  assert_true(crew.outcome(2, 0).result < 0);
+  if (crew.outcome(2, 1).result != DSC_ERR_ADDR_IN_USE)
+    fail_msg("%s", describe(2, crew.outcome(2, 1)).c_str());
+}
+
 }  // namespace
 
 int main() {
   isolate();
-  const CMUnitTest tests[] = {cmocka_unit_test_teardown(test_failures_need_no_memory, end_everything)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_failures_need_no_memory, end_everything),
+      cmocka_unit_test_teardown(test_a_late_comer_needs_no_memory, end_everything),
+  };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
