@@ -38,6 +38,7 @@ typedef enum {
   GETSOCKOPT,
   RECVMSG,
   SENDMSG,
+  SENDMSG_FULL,
   POLL,
   EPOLL_CREATE1,
   EPOLL_CTL,
@@ -75,6 +76,7 @@ static const struct {
     [GETSOCKOPT] = {"getsockopt", ENOMEM},
     [RECVMSG] = {"recvmsg", ENOMEM},
     [SENDMSG] = {"sendmsg", ENOBUFS},
+    [SENDMSG_FULL] = {"sendmsg to a full socket", EAGAIN},
     [POLL] = {"poll", ENOMEM},
     [EPOLL_CREATE1] = {"epoll_create1", EMFILE},
     [EPOLL_CTL] = {"epoll_ctl", ENOSPC},
@@ -97,8 +99,9 @@ static atomic_int refused_kind = -1;
 static atomic_llong calls[KINDS];
 static int64_t first_refused, last_refused;
 
-static int storm_error; /* of half of all calls; 0: none */
-static bool only_bytes; /* files are read and written byte by byte */
+static int storm_error;  /* of half of all calls; 0: none */
+static bool only_bytes;  /* files are read and written byte by byte */
+static bool clock_jumps; /* the time of day, an hour to and fro */
 
 const char* refuse_name(int kind) { return kind >= 0 && kind < KINDS ? kinds[kind].name : NULL; }
 
@@ -147,6 +150,7 @@ __attribute__((constructor)) static void read_environment(void) {
   if (strcmp(wanted, "interrupt") == 0) storm_error = EINTR;
   if (strcmp(wanted, "again") == 0) storm_error = EAGAIN;
   if (strcmp(wanted, "short") == 0) only_bytes = true;
+  if (strcmp(wanted, "clock") == 0) clock_jumps = true;
 }
 
 /* ---- memory
@@ -214,10 +218,13 @@ PASS_DISTURBED(ACCEPT4, true, int, accept4, (int fd, __SOCKADDR_ARG address, soc
                (fd, address, bytes, flags))
 PASS_DISTURBED(RECVMSG, true, ssize_t, recvmsg, (int fd, struct msghdr* message, int flags),
                (fd, message, flags))
-PASS_DISTURBED(SENDMSG, false, ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags),
-               (fd, message, flags))
 PASS_DISTURBED(POLL, false, int, poll, (struct pollfd * entries, nfds_t count, int timeout_ms),
                (entries, count, timeout_ms))
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
+  REAL(ssize_t, "sendmsg", (int, const struct msghdr*, int))
+  return disturbed(SENDMSG, false) || refused(SENDMSG_FULL) ? -1 : real(fd, message, flags);
+}
 
 /* The caller's mistakes apart, only a signal ends it. */
 EXPORT int epoll_wait(int epoll, struct epoll_event* events, int most, int timeout_ms) {
@@ -245,6 +252,13 @@ EXPORT ssize_t write(int fd, const void* data, size_t bytes) {
   REAL(ssize_t, "write", (int, const void*, size_t))
   if (disturbed(WRITE, false)) return -1;
   return real(fd, data, only_bytes && bytes > 1 && lseek(fd, 0, SEEK_CUR) >= 0 ? 1 : bytes);
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec* time) {
+  REAL(int, "clock_gettime", (clockid_t, struct timespec*))
+  const int result = real(clock, time);
+  if (clock_jumps && clock == CLOCK_REALTIME) time->tv_sec += coin() ? 3600 : -3600;
+  return result;
 }
 
 /* ---- calls of other forms

@@ -1,8 +1,8 @@
 /*
  * A system that refuses: this library stands between the program and the C library, and lets the n-th call of
  * one kind fail as the system would. Link it before the C library, or preload it with DSC_REFUSE=interrupt
- * (half of all calls that wait or move data end with EINTR first), again (EAGAIN instead) or short (files are
- * read and written byte by byte).
+ * (half of all calls that wait or move data end with EINTR first), again (EAGAIN instead), short (files are
+ * read and written byte by byte) or clock (the time of day jumps by hours).
  */
 #ifndef TESTS_FAULT_REFUSE_H
 #define TESTS_FAULT_REFUSE_H

@@ -1,10 +1,15 @@
 // A system that refuses: memory, descriptors; and signals that interrupt everything.
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +28,8 @@ extern "C" {
 namespace {
 
 using namespace fault;
+
+bool isolated = false;  // from the machine's own mounts
 
 void expect_end(Crew& crew, int timeout_ms) {
   const bool ended = crew.await_end_of_all(timeout_ms * slowdown());
@@ -110,6 +117,113 @@ void test_few_descriptors(void**) {
   assert_true(refused > 0 && started > 0);
 }
 
+constexpr uid_t kLimitedUser = 54'321;  // as whom nothing else runs
+
+// The limit of threads binds no root.
+bool become_limited(rlim_t most) {
+  if (geteuid() == 0 && (setresgid(kLimitedUser, kLimitedUser, kLimitedUser) != 0 ||
+                         setresuid(kLimitedUser, kLimitedUser, kLimitedUser) != 0))
+    return false;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // which changing the user undid
+  rlimit limit{};
+  getrlimit(RLIMIT_NPROC, &limit);
+  limit.rlim_cur = std::min(most, limit.rlim_max);
+  return setrlimit(RLIMIT_NPROC, &limit) == 0;
+}
+
+dsc_result_t reduce_async(Rank& rank) {
+  int32_t value = 1;
+  dsc_work_t* work = nullptr;
+  dsc_result_t result =
+      dsc_all_reduce(rank.world, &value, &value, 1, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, &work);
+  if (result == DSC_OK) result = dsc_work_wait(work, nullptr, -1);
+  dsc_work_destroy(work);
+  return result == DSC_OK && value != rank.size ? DSC_ERR_INTERNAL : result;
+}
+
+// Start-up with so many threads of this user; then the same process again, with as many as it wants.
+int start_with_threads(Rank& rank, int most) {
+  dsc_init_options_t options = rank.options();
+  options.init_timeout_ms = 300 * slowdown();
+  if (!become_limited(static_cast<rlim_t>(most))) return 2;
+  rank.record(0, dsc_init_distributed(&options, &rank.world), nullptr);
+  if (rank.world) rank.record(1, reduce_async(rank), rank.world);
+  rank.reach(1);
+  if (!rank.await_order(1, 20'000) || !become_limited(RLIM_INFINITY)) return 3;
+  if (rank.world) dsc_comm_destroy(rank.world);
+  options.init_timeout_ms = 10'000 * slowdown();
+  options.job_id = "fault-second";
+  if (!rank.join(options) || reduce_async(rank) != DSC_OK) return 4;
+  return dsc_finalize() == DSC_OK ? 0 : 5;
+}
+
+// No thread can be made: start-up says so, or works if the thread is one that can be missed.
+void test_few_threads(void**) {
+  int refused = 0;
+  int started = 0;
+  for (int most = 1; most <= 6; ++most) {
+    Crew crew(2, [most](Rank& rank) { return start_with_threads(rank, most); });
+    if (!crew.await_stage_of_all(1, 10'000 * slowdown()))
+      fail_msg("%d threads: hangs%s%s", most, crew.describe().c_str(), crew.stacks().c_str());
+    crew.order(1);
+    for (int rank = 0; rank < crew.size(); ++rank) {
+      const Outcome& outcome = crew.outcome(rank, 0);
+      started += outcome.result == DSC_OK;
+      refused += outcome.result == DSC_ERR_SYSTEM;
+      const bool other_was_refused = crew.outcome(1 - rank, 0).result == DSC_ERR_SYSTEM;
+      const bool proper =
+          outcome.result == DSC_OK
+              ? crew.outcome(rank, 1).result == DSC_OK
+              : outcome.result == DSC_ERR_SYSTEM || (outcome.result == DSC_ERR_TIMEOUT && other_was_refused);
+      if (!proper)
+        fail_msg("%d threads: %s; then %s", most, describe(rank, outcome).c_str(),
+                 describe(rank, crew.outcome(rank, 1)).c_str());
+      if (outcome.result == DSC_ERR_SYSTEM && !std::strstr(outcome.text, std::strerror(EAGAIN)))
+        fail_msg("no reason is given: %s", outcome.text);
+    }
+    expect_end(crew, 20'000);
+  }
+  print_message("%d ranks refused, %d started\n", refused, started);
+  assert_true(refused > 0 && started > 0);
+}
+
+void write_file(const char* path, size_t number) {
+  std::FILE* file = std::fopen(path, "w");
+  assert_non_null(file);
+  std::fprintf(file, "%zu\n", number);
+  std::fclose(file);
+}
+
+// A control group as a container shows it. What it leaves is what counts, however much the machine has.
+void test_limit_of_the_control_group(void**) {
+  constexpr size_t kLimit = size_t{96} << 20;
+  constexpr size_t kUsed = size_t{32} << 20;
+  if (!isolated || mount("fault", "/sys/fs/cgroup", "tmpfs", 0, nullptr) != 0) {
+    print_message("left out: needs a /sys/fs/cgroup of its own\n");
+    return;
+  }
+  write_file("/sys/fs/cgroup/memory.max", kLimit);
+  write_file("/sys/fs/cgroup/memory.current", kUsed);
+  {
+    Crew crew(2, [](Rank& rank) {
+      if (!rank.join(rank.options())) return 2;
+      void* memory = nullptr;
+      rank.record(0, dsc_mem_alloc(rank.world, kLimit - kUsed, DSC_MEMORY_HOST, &memory), rank.world);
+      if (memory || dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_HOST, &memory) != DSC_OK) return 3;
+      return dsc_finalize() == DSC_OK ? 0 : 4;
+    });
+    expect_end(crew, 20'000);
+    for (int rank = 0; rank < crew.size(); ++rank) {
+      const Outcome& outcome = crew.outcome(rank, 0);
+      if (outcome.result != DSC_ERR_NOSPACE ||
+          !std::strstr(outcome.text, format("%zu are available", kLimit - kUsed).c_str()))
+        fail_msg("%s", describe(rank, outcome).c_str());
+      assert_int_equal(outcome.revoked, 0);
+    }
+  }
+  assert_int_equal(umount("/sys/fs/cgroup"), 0);
+}
+
 std::atomic<int64_t> alarms{0};
 
 void on_alarm(int) { alarms.fetch_add(1, std::memory_order_relaxed); }
@@ -147,10 +261,12 @@ void test_storm_of_signals(void**) {
 }  // namespace
 
 int main() {
-  isolate();
+  isolated = isolate();
   const CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_too_much_memory_is_refused, end_everything),
       cmocka_unit_test_teardown(test_few_descriptors, end_everything),
+      cmocka_unit_test_teardown(test_few_threads, end_everything),
+      cmocka_unit_test_teardown(test_limit_of_the_control_group, end_everything),
       cmocka_unit_test_teardown(test_storm_of_signals, end_everything),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "crew.hpp"
+#include "sweep.hpp"
 #include "traces.hpp"
 
 // Last, since it defines macros such as fail().
@@ -259,6 +260,44 @@ void test_stopped_rank_never_writes_into_reused_memory(void**) {
   assert_true(hits > 0);
 }
 
+// Stops of any rank at random moments, each shorter than the limit: nobody notices more than a delay.
+std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
+  constexpr int kSize = 3;
+  const auto pick = [&random](uint64_t choices) { return static_cast<int>(random() % choices); };
+  const int stall_timeout_ms = 10'000;
+  Crew crew(kSize, [&](Rank& rank) { return reduce_watched(rank, stall_timeout_ms); });
+  if (!crew.await_stage_of_all(kRunning, 20'000 * slowdown())) return "no start" + crew.describe();
+  for (int stops = 0; stops < 8; ++stops) {
+    usleep(static_cast<useconds_t>(pick(10'000)));
+    const int victims = 1 + pick(7);  // a set of ranks
+    const auto signal_them = [&](int number) {
+      for (int rank = 0; rank < kSize; ++rank)
+        if ((victims >> rank & 1) != 0) crew.signal(rank, number);
+    };
+    signal_them(SIGSTOP);
+    usleep(static_cast<useconds_t>(pick(stops == 0 ? 200'000 : 20'000)));
+    signal_them(SIGCONT);
+  }
+  const uint64_t before = crew.report(0).operations.load();
+  crew.order(kFinish);
+  const int64_t continued_us = now_us();
+  if (!crew.await_end_of_all(20'000 * slowdown())) return "a rank hangs" + crew.stacks();
+  sweep.add("end after the last stop", now_us() - continued_us);
+  for (int rank = 0; rank < kSize; ++rank)
+    if (crew.status(rank) != 0 || crew.outcome(rank, 0).result != DSC_OK)
+      return describe(rank, crew.outcome(rank, 0)) + crew.describe();
+  return crew.report(0).operations.load() >= before && before > 0 ? "" : "nothing was done";
+}
+
+void test_stops_at_random_moments_change_nothing(void**) {
+  Sweep sweep("stops at random moments, eight each", 8, 200);
+  while (sweep.next()) {
+    const std::string problem = stop_and_go(sweep.random(), sweep);
+    if (!problem.empty()) fail_msg("%s%s", sweep.replay().c_str(), problem.c_str());
+  }
+  sweep.report();
+}
+
 void test_all_stopped_accuse_nobody(void**) {
   constexpr int kCrews = 4;
   std::vector<std::unique_ptr<Crew>> crews;
@@ -297,6 +336,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_stop_is_reported_and_waited_for, end_everything),
       cmocka_unit_test_teardown(test_stopped_rank_never_writes_into_reused_memory, end_everything),
+      cmocka_unit_test_teardown(test_stops_at_random_moments_change_nothing, end_everything),
       cmocka_unit_test_teardown(test_all_stopped_accuse_nobody, end_everything),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

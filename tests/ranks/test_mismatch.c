@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "cmocka_c.h"
 #include "reference.h"
@@ -257,12 +259,48 @@ static void compounds_disagree(void** state) {
   for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, compounds_body, NULL), 0);
 }
 
+static int64_t now_us(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+/* How long after the last one came all have the error: a few scheduling delays, whoever comes last. */
+static int promptness_body(rank_t* self) {
+  enum { ROUNDS = 20, MOST_US = 2000000 };
+  int64_t slowest_us = 0;
+  for (int round = 0; round < ROUNDS; ++round) {
+    dsc_comm_t* group = NULL;
+    float value = 1, sum = -1;
+    CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+    if (self->rank == round % self->size) usleep(3000); /* the others wait, some asleep */
+    int64_t times[2] = {now_us(), 0};                   /* of the call and of its end */
+    CHECK_RESULT(self, DSC_ERR_MISMATCH,
+                 dsc_all_reduce(group, &value, &sum, 1, DSC_DTYPE_F32,
+                                self->rank == self->size - 1 ? DSC_OP_MAX : DSC_OP_SUM, NULL, NULL));
+    times[1] = now_us();
+    CHECK_OK(self, dsc_all_reduce(self->world, times, times, 2, DSC_DTYPE_I64, DSC_OP_MAX, NULL, NULL));
+    if (times[1] - times[0] > slowest_us) slowest_us = times[1] - times[0];
+    CHECK_OK(self, dsc_comm_destroy(group));
+  }
+  if (self->rank == 0)
+    printf("%d ranks: all have the mismatch %.3f ms after the last came, at most\n", self->size,
+           (double)slowest_us / 1e3);
+  CHECK(self, slowest_us < MOST_US);
+  return 0;
+}
+
+static void all_hear_of_it_at_once(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, promptness_body, NULL), 0);
+}
+
 int main(void) {
   make_disagreements();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_ranks_disagree),  cmocka_unit_test(three_ranks_disagree),
       cmocka_unit_test(four_ranks_disagree), cmocka_unit_test(makers_disagree),
-      cmocka_unit_test(compounds_disagree),
+      cmocka_unit_test(compounds_disagree),  cmocka_unit_test(all_hear_of_it_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,88 @@
+// Shared segments: whoever holds one can neither shrink nor grow it, and one that could be changed is not
+// taken.
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/guard.hpp"
+#include "control/shared_memory.hpp"
+
+extern "C" {
+#include <cmocka.h>  // last: it defines fail() as a macro
+}
+
+namespace {
+
+constexpr size_t kBytes = size_t{64} << 10;
+
+// What mapping it gives, and with which words.
+dsc_result_t map(int fd, size_t bytes, std::string& text) {
+  dsc_result_t result = DSC_OK;
+  dsc::capture([&] { dsc::map_segment(fd, bytes, dsc::OnFork::kGone)->data()[bytes - 1] = std::byte{1}; },
+               [&](dsc_result_t code, const char* words) { result = code, text = words; });
+  return result;
+}
+
+dsc::UniqueFd foreign_segment(size_t bytes, int seals) {
+  dsc::UniqueFd fd(memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  assert_true(static_cast<bool>(fd));
+  assert_int_equal(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  if (seals != 0) assert_int_equal(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+// A peer holds the same descriptor: it may write, and no more.
+void nobody_changes_its_size(void**) {
+  const dsc::UniqueFd fd = dsc::create_segment("test", kBytes, 1);
+  for (const size_t bytes : {size_t{0}, kBytes - 1, kBytes + 1}) {
+    assert_int_equal(ftruncate(fd.get(), static_cast<off_t>(bytes)), -1);
+    assert_int_equal(errno, EPERM);
+  }
+  assert_int_equal(posix_fallocate(fd.get(), 0, 2 * kBytes), EPERM);
+  assert_int_equal(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  assert_int_equal(errno, EPERM);
+  struct stat status {};
+  assert_int_equal(fstat(fd.get(), &status), 0);
+  assert_int_equal(status.st_size, kBytes);
+  assert_int_equal(status.st_mode & 0777, 0600);
+  std::string text;
+  assert_int_equal(map(fd.get(), kBytes, text), DSC_OK);
+}
+
+void one_that_may_change_is_refused(void**) {
+  constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SHRINK | F_SEAL_GROW, kAll | F_SEAL_WRITE}) {
+    std::string text;
+    assert_int_equal(map(foreign_segment(kBytes, seals).get(), kBytes, text), DSC_ERR_PROTOCOL);
+    assert_non_null(std::strstr(text.c_str(), "seals"));
+  }
+  std::string text;
+  assert_int_equal(map(foreign_segment(kBytes, kAll).get(), kBytes, text), DSC_OK);
+}
+
+// Or its end would be a SIGBUS.
+void one_that_is_too_small_is_refused(void**) {
+  const dsc::UniqueFd small = dsc::create_segment("test", kBytes / 2, 1);
+  std::string text;
+  assert_int_equal(map(small.get(), kBytes, text), DSC_ERR_PROTOCOL);
+  assert_non_null(std::strstr(text.c_str(), "32768 bytes, expected 65536"));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(nobody_changes_its_size),
+      cmocka_unit_test(one_that_may_change_is_refused),
+      cmocka_unit_test(one_that_is_too_small_is_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
