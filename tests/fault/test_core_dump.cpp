@@ -132,9 +132,8 @@ void test_a_rank_that_dumps_core_is_named(void**) {
 
 int main() {
   isolate();
-  char made[] = "/tmp/fault_core_XXXXXX";
-  if (!mkdtemp(made)) return 1;
-  folder = made;
+  folder = std::filesystem::temp_directory_path() / "fault_core_XXXXXX";
+  if (!mkdtemp(folder.data())) return 1;
   const CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_a_rank_that_dumps_core_is_named, end_everything),
   };
