@@ -6,7 +6,7 @@
 
 const char* dsc_result_name(dsc_result_t result) { return dsc::result_name(result); }
 
-const char* dsc_last_error_message(void) { return dsc::last_error_message(); }
+const char* dsc_last_error_message(void) { return dsc::last_error().message; }
 
 const char* dsc_dtype_name(dsc_dtype_t dtype) {
   return dsc::is_dtype(dtype) ? dsc::dtype_name(dtype) : "unknown";

@@ -1,31 +1,49 @@
 #include "error_info.hpp"
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdio>
-#include <iterator>
+#include <cstring>
+
+#include "base/guard.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr size_t kFirstSize = 856;
-static_assert(sizeof(dsc_error_info_t) == kFirstSize, "no padding, and nothing but appended fields");
+static_assert(offsetof(dsc_error_info_t, index) == kFirstSize && sizeof(dsc_error_info_t) == kFirstSize + 8,
+              "no padding, and nothing but appended fields");
+
+void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_error_info_t* info) {
+  dsc_error_info_t filled{};
+  static_assert(sizeof filled.ranks == sizeof place.ranks &&
+                sizeof filled.operation == sizeof place.operation);
+  filled.group = place.group;
+  filled.sequence = place.sequence;
+  filled.elapsed_ns = place.elapsed_ns;
+  filled.code = code;
+  filled.revoked = place.revoked ? 1 : 0;
+  filled.rank = place.rank;
+  filled.n_ranks = place.n_ranks;
+  std::memcpy(filled.ranks, place.ranks, sizeof filled.ranks);
+  filled.system_error = place.system_error;
+  std::memcpy(filled.operation, place.operation, sizeof filled.operation);
+  std::snprintf(filled.text, sizeof filled.text, "%s", text);
+  filled.index = place.index;
+  write_sized(info, filled, kFirstSize, "info");
+}
 
 }  // namespace
 
 void write_error_info(const Failure& failure, dsc_error_info_t* info) {
-  dsc_error_info_t filled{};
-  filled.group = failure.group;
-  filled.sequence = failure.sequence;
-  filled.elapsed_ns = failure.elapsed_ns;
-  filled.code = failure.code;
-  filled.revoked = failure.revoked ? 1 : 0;
-  filled.rank = failure.rank;
-  const size_t ranks = std::min(failure.ranks.size(), std::size(filled.ranks));
-  filled.n_ranks = static_cast<int32_t>(ranks);
-  std::copy_n(failure.ranks.begin(), ranks, filled.ranks);
-  std::snprintf(filled.operation, sizeof filled.operation, "%s", failure.operation.c_str());
-  std::snprintf(filled.text, sizeof filled.text, "%s", failure.text.c_str());
-  write_sized(info, filled, kFirstSize, "info");
+  write(failure.code, failure.text.c_str(), place_of(failure), info);
 }
 
 }  // namespace dsc
+
+dsc_result_t dsc_last_error_info(dsc_error_info_t* info) {
+  // A wrong argument becomes the last error in its turn.
+  return dsc::guard_pure(__func__, [&] {
+    const dsc::LastError last = dsc::last_error();
+    dsc::write(last.code, last.text, *last.place, info);
+  });
+}

@@ -42,7 +42,8 @@ static_assert(kErrorNames.size() == 1 - DSC_ERR_INTERNAL);
 
 }  // namespace
 
-Error::Error(dsc_result_t code, const char* text) noexcept : code_(code) {
+Error::Error(dsc_result_t code, const char* text, const ErrorPlace& place) noexcept
+    : code_(code), place_(place) {
   std::snprintf(text_, sizeof text_, "%s", text);
 }
 
@@ -72,7 +73,9 @@ void fail_errno(int error, const char* format, ...) {
   const char* words = strerror_r(error, reason, sizeof reason);  // GNU form: may return a static string
   if (used >= 0 && static_cast<size_t>(used) < sizeof text)
     std::snprintf(text + used, sizeof text - static_cast<size_t>(used), ": %s (errno %d)", words, error);
-  throw Error(DSC_ERR_SYSTEM, text);
+  ErrorPlace place;
+  place.system_error = error;
+  throw Error(DSC_ERR_SYSTEM, text, place);
 }
 
 }  // namespace dsc

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdarg>
+#include <cstdint>
 #include <exception>
 
 #include "dsc/types.h"
@@ -11,18 +12,34 @@ namespace dsc {
 
 inline constexpr int kNoRank = -1;
 
+// What is known besides of whose fault it is, and where. Plain, so that keeping it never allocates.
+struct ErrorPlace {
+  uint64_t group = 0;
+  uint64_t sequence = 0;  // operation number in the group, from 1; 0: none
+  int64_t elapsed_ns = 0;
+  uint64_t index = 0;  // element that is not finite, with NONFINITE
+  int32_t rank = kNoRank;
+  int32_t n_ranks = 0;
+  int32_t ranks[64] = {};
+  int32_t system_error = 0;  // errno
+  bool revoked = false;
+  char operation[32] = {};
+};
+
 class Error : public std::exception {
  public:
   static constexpr size_t kTextBytes = 512;
 
-  Error(dsc_result_t code, const char* text) noexcept;
+  Error(dsc_result_t code, const char* text, const ErrorPlace& place = {}) noexcept;
 
   const char* what() const noexcept override { return text_; }
   dsc_result_t code() const noexcept { return code_; }
+  const ErrorPlace& place() const noexcept { return place_; }
 
  private:
   dsc_result_t code_;
   char text_[kTextBytes];
+  ErrorPlace place_;
 };
 
 // "DSC_ERR_TIMEOUT"
@@ -32,7 +49,7 @@ const char* result_name(dsc_result_t result) noexcept;
 // function.
 [[noreturn]] void fail(dsc_result_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// As fail(DSC_ERR_SYSTEM): appends the text and number of `error`, which is an errno value.
+// As fail(DSC_ERR_SYSTEM): appends the text and number of `error`, an errno value, and keeps it.
 [[noreturn]] void fail_errno(int error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 }  // namespace dsc

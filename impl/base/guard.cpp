@@ -7,13 +7,20 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <new>
 #include <system_error>
 
 namespace dsc {
 namespace {
 
-thread_local char last_error[1024];
+struct Kept {
+  dsc_result_t code = DSC_OK;
+  size_t text_at = 0;
+  char message[1024] = {};
+  ErrorPlace place;
+};
+constinit thread_local Kept kept;
 thread_local int callback_depth = 0;
 
 // One word in a page that the kernel clears in the child: no system call is needed to notice a fork.
@@ -88,8 +95,12 @@ dsc_result_t check_entry(const char* function) noexcept {
   return DSC_OK;
 }
 
-dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text) noexcept {
-  std::snprintf(last_error, sizeof last_error, "%s: %s", function, text);
+dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
+                        const ErrorPlace& place) noexcept {
+  std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, text);
+  kept.text_at = std::strlen(function) + 2;
+  kept.code = code;
+  kept.place = place;
   return code;
 }
 
@@ -110,19 +121,20 @@ void name_exception(void (*report)(void* context, dsc_result_t code, const char*
 }
 
 dsc_result_t keep_exception(const char* function) noexcept {
-  struct Kept {
-    const char* function;
-    dsc_result_t code;
-  } kept{function, DSC_ERR_INTERNAL};
-  name_exception(
-      [](void* context, dsc_result_t code, const char* text) {
-        Kept& it = *static_cast<Kept*>(context);
-        it.code = keep_error(it.function, code, text);
-      },
-      &kept);
+  try {
+    throw;
+  } catch (const Error& error) {
+    return keep_error(function, error.code(), error.what(), error.place());
+  } catch (...) {
+    name_exception([](void* context, dsc_result_t code,
+                      const char* text) { keep_error(static_cast<const char*>(context), code, text); },
+                   const_cast<char*>(function));
+  }
   return kept.code;
 }
 
-const char* last_error_message() noexcept { return last_error; }
+LastError last_error() noexcept {
+  return {kept.code, kept.message, kept.message + kept.text_at, &kept.place};
+}
 
 }  // namespace dsc

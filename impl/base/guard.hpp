@@ -19,9 +19,17 @@ dsc_result_t check_entry(const char* function) noexcept;
 dsc_result_t keep_exception(const char* function) noexcept;
 
 // Sets this thread's last error and returns the code.
-dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text) noexcept;
+dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
+                        const ErrorPlace& place = {}) noexcept;
 
-const char* last_error_message() noexcept;
+// Of this thread; code DSC_OK before the first one.
+struct LastError {
+  dsc_result_t code = DSC_OK;
+  const char* message = "";  // with the function's name before it
+  const char* text = "";     // without
+  const ErrorPlace* place = nullptr;
+};
+LastError last_error() noexcept;
 
 template <typename Body>
 dsc_result_t guard_pure(const char* function, Body&& body) {

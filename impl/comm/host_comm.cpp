@@ -224,7 +224,7 @@ bool HostComm::is_alone() const noexcept {
 
 void HostComm::run(const Call& call) {
   const std::optional<Failure> failure = is_alone() ? run_locally(call) : lane_for(call).run(call);
-  if (failure) throw Error(failure->code, failure->text.c_str());
+  if (failure) fail_with(*failure);
 }
 
 std::shared_ptr<Work> HostComm::start(const Call& call) {

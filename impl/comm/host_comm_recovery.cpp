@@ -126,8 +126,10 @@ Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
   if (!failed) return decision;
   const Failure failure = failure_of(*group_, decision, call.name);
   group_->revoke(failure);
-  fail(failure.code, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: %s", call.name, decision.number,
-       name().c_str(), rank(), size(), failure.text.c_str());
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: %s", call.name,
+                decision.number, name().c_str(), rank(), size(), failure.text.c_str());
+  throw Error(failure.code, text, place_of(failure));
 }
 
 std::vector<int32_t> HostComm::missing() const {

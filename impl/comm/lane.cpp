@@ -94,7 +94,7 @@ bool HostWork::wait(Deadline deadline) {
   if (!done()) drive_until(deadline);
   if (!done()) return false;
   const Failure ended = failure();
-  if (ended.code != DSC_OK) throw Error(ended.code, ended.text.c_str());
+  if (ended.code != DSC_OK) fail_with(ended);
   return true;
 }
 

@@ -47,7 +47,7 @@ bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
   if (!done()) return false;
   const Failure ended = failure();
-  if (ended.code != DSC_OK) throw Error(ended.code, ended.text.c_str());
+  if (ended.code != DSC_OK) fail_with(ended);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "dsc/types.h"
 
 namespace dsc {
@@ -21,5 +22,9 @@ struct Failure {
   std::string operation;
   std::string text;
 };
+
+ErrorPlace place_of(const Failure& failure) noexcept;
+
+[[noreturn]] void fail_with(const Failure& failure);
 
 }  // namespace dsc

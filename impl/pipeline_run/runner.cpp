@@ -136,7 +136,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
     comm.revoke(cause);
-    fail(cause.code, "%s", cause.text.c_str());
+    fail_with(cause);
   }
   losses.sum += loss;
   losses.count += buffers.loss ? 1 : 0;
@@ -193,7 +193,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     cancelled.over = true;
     end_everywhere(comm, code, text);
     const Failure first = comm.failure();  // somebody may have been faster
-    if (first.revoked && first.code != code) throw Error(first.code, first.text.c_str());
+    if (first.revoked && first.code != code) fail_with(first);
     throw Error(code, text);
   });
   cancelled.over = true;

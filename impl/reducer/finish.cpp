@@ -62,7 +62,7 @@ void Reducer::finish() {
   const Failure nonfinite = end_complete();
   end_iteration();
   guard.done();
-  if (nonfinite.code != DSC_OK) fail(nonfinite.code, "%s", nonfinite.text.c_str());
+  if (nonfinite.code != DSC_OK) fail_with(nonfinite);
 }
 
 // From here on marks are refused; those that run are waited for.
@@ -124,9 +124,9 @@ Failure Reducer::end_complete() {
     settle(*buckets_[b].work, never);
     Failure failure = buckets_[b].work->failure();
     if (failure.code == DSC_OK) return;
-    if (failure.code != DSC_ERR_NONFINITE) throw Error(failure.code, failure.text.c_str());
+    if (failure.code != DSC_ERR_NONFINITE) fail_with(failure);
     if (nonfinite.code != DSC_OK) return;
-    failure.text = describe_nonfinite(b, failure);
+    locate_nonfinite(b, failure);
     nonfinite = std::move(failure);
   };
   for (size_t b = 0; b < running; ++b) wait(b);
@@ -138,18 +138,19 @@ Failure Reducer::end_complete() {
   return {};
 }
 
-std::string Reducer::describe_nonfinite(size_t bucket, const Failure& failure) const {
+// From the element of a bucket to that of a parameter's gradient.
+void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
   const std::byte* const at = arena_.get() + layout_.buckets[bucket].offset +
                               failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
   for (size_t i = 0; i < params_.size(); ++i) {
     const Param& param = params_[i];
     if (param.bucket != bucket || at < param.view || at >= param.view + param.bytes) continue;
-    return "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +
-           " is a NaN or infinite at element " +
-           std::to_string(static_cast<size_t>(at - param.view) / dtype_bytes(param.dtype)) +
-           "; no gradient was written";
+    failure.index = static_cast<size_t>(at - param.view) / dtype_bytes(param.dtype);
+    failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +
+                   " is a NaN or infinite at element " + std::to_string(failure.index) +
+                   "; no gradient was written";
+    return;
   }
-  return failure.text;
 }
 
 // Tells the other ranks, in the order of the buckets, that this rank goes no further than `launched`. If they

@@ -96,7 +96,7 @@ class Reducer {
   std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
   std::string name_list(std::span<const size_t> indices) const;
   Failure end_complete();
-  std::string describe_nonfinite(size_t bucket, const Failure& failure) const;
+  void locate_nonfinite(size_t bucket, Failure& failure) const;
   size_t first_missing(size_t bucket) const;
   Failure end_incomplete(size_t launched);
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,

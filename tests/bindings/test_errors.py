@@ -16,17 +16,18 @@ CODES = [code for code in dsc.Result if code < 0]
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_every_code_has_its_class(code):
-    error = errors.from_code(int(code), "text", rank=3, ranks=(3, 4), group="world", op="recv", sequence=7)
+    error = errors.from_code(int(code), "text", rank=3, ranks=(3, 4), group="world", op="recv", sequence=7, index=2)
     assert type(error) is not dsc.DscError and isinstance(error, dsc.DscError)
     assert type(error).__name__ == "".join(w.capitalize() for w in code.name[4:].split("_")) + "Error"
     assert getattr(dsc, type(error).__name__) is type(error)
     assert (error.code, str(error), error.message) == (code, "text", "text")
     assert (error.rank, error.ranks, error.group, error.op, error.sequence) == (3, (3, 4), "world", "recv", 7)
+    assert error.index == 2
 
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_errors_travel_between_processes(code):
-    error = errors.from_code(int(code), "text", rank=3, op="recv")
+    error = errors.from_code(int(code), "text", rank=3, op="recv", index=2)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error) and vars(copy) == vars(error) and str(copy) == "text"
 

@@ -222,6 +222,55 @@ AT_EXIT = """
 """
 
 
+AT_EXIT_OF_A_DAEMON = """
+    import sys, threading, time
+    import numpy as np
+    import libdsc as dsc
+
+    class Slow:
+        def __del__(self, sleep=time.sleep):
+            sleep(0.5)
+
+    def add(a, b):
+        inside.set()
+        time.sleep(0.02)
+        return a + b
+
+    def work():
+        while True:
+            try:
+                world.all_reduce(x, op)
+            except dsc.DscError as error:  # and again: a daemon thread knows no end
+                last.append(error)
+
+    inside, last, x = threading.Event(), [], np.ones(1 << 12)
+    world = dsc.init_distributed(timeout=30)
+    op = dsc.user_op(add, 7)
+    if world.rank == 0:
+        sys.slow = Slow()
+        threading.Thread(target=work, daemon=True).start()
+        assert inside.wait(20)
+        time.sleep(float(sys.argv[1]))
+    else:
+        try:
+            while True:
+                world.all_reduce(x, op)
+        except (dsc.RevokedError, dsc.PeerLeftError) as error:
+            print("ended", type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(DSCRUN is None, reason="needs dscrun")
+@pytest.mark.parametrize("delay", ["0", "0.01", "0.035"])
+def test_a_daemon_thread_in_a_function_at_the_end_of_the_program(tmp_path, delay):
+    (tmp_path / "job.py").write_text(textwrap.dedent(AT_EXIT_OF_A_DAEMON))
+    job = [DSCRUN, "-n", "2", "--", sys.executable, str(tmp_path / "job.py"), delay]
+    start = time.monotonic()
+    result = subprocess.run(job, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, "ended" in result.stdout) == (0, True), result.stdout + result.stderr
+    assert time.monotonic() - start < 20 and result.stderr == ""
+
+
 @pytest.mark.skipif(DSCRUN is None, reason="needs dscrun")
 def test_a_function_of_the_callers_at_the_end_of_the_program(tmp_path):
     (tmp_path / "job.py").write_text(textwrap.dedent(AT_EXIT))

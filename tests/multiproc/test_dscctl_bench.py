@@ -1,17 +1,22 @@
 """dscctl bench: every operation runs, the way data moves is told with its reason, and wrong usage says what is expected."""
 
+import fcntl
 import functools
 import json
 import os
+import pty
 import re
 import resource
+import struct
 import subprocess
+import termios
 
 import launch
 import pytest
 
 OPERATIONS = "all_reduce broadcast all_gather reduce_scatter all_to_all reduce gather scatter send_recv barrier".split()
 QUICK = ("--budget-ms", "1")
+STEP = r"dscctl: 2 ranks, (about \d+ (s|min) left|almost done): "
 
 
 def bench(*args, limit=None, **environment):
@@ -66,13 +71,29 @@ def test_text_tells_the_rule_with_its_size():
     result = bench("all_reduce", "-v", "--ranks", "4", "--sizes", "4KiB", *QUICK, DSC_TUNING="direct_bytes=65536")
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("all_reduce, f32, 4 ranks on ") and lines[1].split()[-1] == "algorithm"
+    assert lines[0].startswith("all_reduce, f32, 4 ranks on ") and lines[1].split()[-2:] == ["switches", "algorithm"]
+    assert all(float(line.split()[-2]) >= 0 for line in lines[2:4])
     assert [line.split()[:3] + line.split()[-1:] for line in lines[2:4]] == [
         ["4", "KiB", "plain", "direct"],
         ["4", "KiB", "shared", "direct"],
     ]
     assert "at most direct_bytes (64 KiB) of all ranks together" in " ".join(result.stdout.split())
     assert re.fullmatch(r"DSC_TUNING=direct_bytes=65536,(\w+=\d+,)+\w+=\d+", lines[-1])
+
+
+def test_ranks_that_take_turns_are_told_of():
+    one_processor = functools.partial(os.sched_setaffinity, 0, {min(os.sched_getaffinity(0))})
+    result = bench("all_reduce", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
+    assert "3 ranks share 1 processor and take turns by sleeping and yielding" in " ".join(result.stdout.split())
+    assert "-v counts context switches" in " ".join(result.stdout.split())
+    result = bench("all_reduce", "-v", "--ranks", "3", "--sizes", "4", *QUICK, limit=one_processor)
+    (row,) = [line.split() for line in result.stdout.splitlines() if " plain " in line]
+    assert float(row[-2]) > 0.3  # one processor: somebody gave it up in every operation
+    assert "switches: context switches of a rank in one operation" in " ".join(result.stdout.split())
+    report = json.loads(bench("barrier", "--ranks", "3", "--json", *QUICK, limit=one_processor).stdout)
+    assert report["rows"][0]["context_switches"] > 0.3
+    alone = bench("all_reduce", "--ranks", "1", "--sizes", "4", *QUICK)
+    assert "take turns" not in alone.stdout
 
 
 def test_wrong_usage():
@@ -97,6 +118,8 @@ def test_tuning_gives_what_the_library_takes():
     key, not_the_default = "zero_copy_chunk_bytes", "8192"
     result = bench("--tune", "--settings", key, *QUICK, "--json", DSC_TUNING=f"{key}={not_the_default}")
     assert result.returncode == 0
+    steps = result.stderr.splitlines()  # no terminal: a line each
+    assert len(steps) > 5 and all(re.match(STEP, step) for step in steps) and "\x1b" not in result.stderr
     (tuned,) = json.loads(result.stdout)["tuned"]
     (setting,) = tuned["settings"]
     assert (tuned["ranks"], setting["key"], setting["present"]) == (2, key, 512 << 10)
@@ -111,12 +134,33 @@ def test_tuning_gives_what_the_library_takes():
         assert text == tuned["DSC_TUNING"]
 
 
-def test_tuning_in_words():
-    result = bench("--tune", "--settings", "message_chunk_bytes", "-v", *QUICK)
-    assert result.returncode == 0
-    lines = result.stdout.splitlines()
+def bench_on_a_terminal(columns, *args):
+    """Returns what it writes to stdout and, to a terminal of so many columns, to stderr."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen([launch.DSCCTL, "bench", *args], stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 4096):
+                shown += part
+        except OSError:  # how a terminal whose programs have ended reads
+            pass
+        written = process.stdout.read()
+        assert process.wait(60) == 0
+    os.close(ours)
+    return written, shown.decode()
+
+
+def test_tuning_in_words_and_its_progress_on_one_line():
+    written, shown = bench_on_a_terminal(60, "--tune", "--settings", "message_chunk_bytes", "-v", *QUICK)
+    lines = written.splitlines()
     assert lines[0].startswith("2 ranks on ") and lines[2].split()[0] == "message_chunk_bytes"
     assert re.fullmatch(r"for 2 ranks: DSC_TUNING=(\w+=\d+,)+\w+=\d+", lines[-1])
+    steps = shown.split("\r\x1b[K")
+    assert "\n" not in shown and steps[0] == steps[-1] == "" and len(steps) > 5
+    assert all(re.match(STEP, step) for step in steps[1:-1])
+    assert max(map(len, steps)) < 60  # one line of this terminal
 
 
 def test_settings_that_the_library_refuses():

@@ -31,6 +31,17 @@ static int expect_found(rank_t* self, dsc_comm_t* comm, uint64_t elements, int32
   return 0;
 }
 
+/* What the latest call, which failed, says. */
+static int expect_told(rank_t* self, int32_t rank, size_t index, const char* operation) {
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_last_error_info(&info));
+  if (info.code != DSC_ERR_NONFINITE || info.rank != rank || info.index != index || info.n_ranks != 1 ||
+      info.ranks[0] != rank || info.sequence == 0 || strcmp(info.operation, operation) != 0)
+    FAIL(self, "%s: expected rank %d at %zu; came %s, rank %d at %zu (%s)", operation, rank, index,
+         dsc_result_name(info.code), info.rank, (size_t)info.index, info.operation);
+  return 0;
+}
+
 static int check_one(rank_t* self, const arena_t* arena, const operation_t* operation, bool fails) {
   const size_t all =
       operation->kind == REDUCE_SCATTER ? operation->count * (size_t)arena->size : operation->count;
@@ -43,6 +54,7 @@ static int check_one(rank_t* self, const arena_t* arena, const operation_t* oper
   const bool first_is_zero = last / 2 == last;
   if (fails && !first_is_zero)
     CHECK(self, strstr(dsc_last_error_message(), "3 elements of all inputs") != NULL);
+  if (fails) PASS_ON(expect_told(self, last / 2, first_is_zero ? 0 : all / 2, kind_name(operation->kind)));
   PASS_ON(
       expect_found(self, arena->comm, 3, last / 2, first_is_zero ? 0 : all / 2, kind_name(operation->kind)));
   const operation_t after = {.kind = ALL_REDUCE, .dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .count = 9};
@@ -90,6 +102,7 @@ static int scope_body(rank_t* self) {
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
   CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  PASS_ON(expect_told(self, 0, 0, "all_reduce"));
   CHECK_OK(self, dsc_work_destroy(work));
   PASS_ON(expect_found(self, group, (uint64_t)self->size, 0, 0, "all_reduce"));
   PASS_ON(expect_found(self, self->world, 0, -1, 0, ""));
@@ -149,6 +162,7 @@ static int reducer_body(rank_t* self) {
     if (strstr(dsc_last_error_message(), "weight") == NULL ||
         strstr(dsc_last_error_message(), "element 33") == NULL)
       FAIL(self, "the parameter is not named: %s", dsc_last_error_message());
+    PASS_ON(expect_told(self, self->size - 1, 33, "all_reduce"));
     CHECK(self, grads[1][0] == (float)self->size);
     dsc_nonfinite_info_t info = {.struct_size = sizeof info};
     CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));

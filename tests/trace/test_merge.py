@@ -369,15 +369,21 @@ def test_wrong_usage(tmp_path):
     (tmp_path / "bad").mkdir()
     file_of(tmp_path / "bad", 0).write_text("{")
     for args, said in (
-        ((), "subcommand is required"),
-        (("marge", tmp_path), "there is no 'marge'; did you mean 'merge'?"),
-        (("merge", tmp_path, "--jsen"), "there is no '--jsen'; did you mean '--json'?"),
+        ((), "expected a subcommand: merge, summary\nTry 'dscctl trace --help'.\n"),
+        (("marge", tmp_path), "there is no 'marge'; did you mean 'merge'?\nTry 'dscctl trace --help'.\n"),
+        (("merge", tmp_path, "--jsen"), "there is no '--jsen'; did you mean '--json'?\nTry 'dscctl trace merge --help'.\n"),
         (("merge", tmp_path, "elsewhere"), "there is no 'elsewhere'\n"),
-        (("merge",), "DIR is required"),
+        (("merge",), "DIR is required\nTry 'dscctl trace merge --help'.\n"),
+        (("summary",), "DIR is required\nTry 'dscctl trace summary --help'.\n"),
         (("merge", tmp_path / "nowhere"), "No such file or directory"),
         (("merge", tmp_path / "empty"), "no usable dsc_trace_rank_<rank>.json in this folder"),
         (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the text ends too early"),
-        (("merge", tmp_path, "--late-after", "-1"), "--late-after"),
+        (("merge", tmp_path, "--late-after", "-1"), "--late-after: expected seconds from 0 to 1000000000, such as 0.5, got '-1'\n"),
+        (("merge", tmp_path, "--late-after", "soon"), "such as 0.5, got 'soon'\n"),
+        (("merge", tmp_path, "--late-after", "nan"), "such as 0.5, got 'nan'\n"),
+        (("merge", tmp_path, "--late-after", "1e10"), "such as 0.5, got '1e10'\n"),
+        (("summary", tmp_path, "--rank", "-1"), "--rank: expected a rank, 0 or more, got '-1'\n"),
+        (("summary", tmp_path, "--rank", "x"), "--rank: expected a rank, 0 or more, got 'x'\n"),
     ):
         result = tool.trace(*args)
         assert (result.returncode, result.stdout) == (USAGE, ""), args

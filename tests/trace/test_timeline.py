@@ -347,6 +347,29 @@ def test_failures_and_missing_ranks_are_marked(browser, tmp_path):
     assert page.console() == []
 
 
+def test_many_findings_are_counted_and_shown_on_request(browser, tmp_path):
+    job, now = training(16, 2)
+    start = max(now.values())
+    job.collective({rank: start for rank in range(16) if rank != 2}, name="all_gather")
+    for pair in range(8):
+        job.collective({2 * pair: start + SECOND}, f"pair {pair}")
+    job.dump_times = dict.fromkeys(range(16), start + 5 * SECOND)
+    folder = job.write(tmp_path, without=(5,))
+    _, report = tool.merge(folder)
+    page = Page(browser, folder / "timeline.html").drawn()
+    shown = lambda: [item for item in page.all("#findings .finding") if item.is_displayed()]
+    count = len(report["findings"])
+    assert count > 8 and page.find(".findings-head span").text.startswith(f"{count} findings: ")
+    assert len(shown()) == 3 and len({item.size["height"] for item in shown()}) == 1  # a line each
+    page.find("#findings-all").click()
+    assert len(page.drawn().all("#findings .finding")) == len(shown()) == count
+    box = page.find("#findings").rect
+    assert box["height"] <= 0.4 * page.browser.execute_script("return innerHeight") + 1
+    assert page.find("#rows").rect["height"] > 100  # the timeline keeps room
+    page.find("#findings-all").click()
+    assert len(shown()) == 3 and page.console() == []
+
+
 def test_sixty_four_ranks(browser, tmp_path):
     """As many ranks as fit on a host, as many operations as are recorded."""
     folder, entries = repeated(training(2, 250, buckets=6)[0], 64, tmp_path)

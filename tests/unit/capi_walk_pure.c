@@ -1,4 +1,5 @@
 /* Functions that need no world: names, versions, plans, the log. */
+#include <stddef.h>
 #include <stdint.h>
 
 #include "capi_walk.h"
@@ -19,6 +20,23 @@ static void last_error_message(void) {
   int32_t size = 0;
   WALK(DSC_OK, dsc_comm_size(walk_world.world, &size)); /* a success does not clear it */
   EXPECT(strncmp(dsc_last_error_message(), "dsc_feature: ", 13) == 0);
+}
+
+static void last_error_info(void) {
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  WALK_INVALID(dsc_feature(NULL, NULL));
+  WALK(DSC_OK, dsc_last_error_info(&info));
+  EXPECT(info.code == DSC_ERR_INVALID_ARG && info.rank == -1 && info.n_ranks == 0 && info.index == 0);
+  EXPECT(strcmp(info.text, strstr(dsc_last_error_message(), ": ") + 2) == 0);
+  EXPECT(info.operation[0] == 0 && info.sequence == 0 && info.revoked == 0);
+  info.struct_size = offsetof(dsc_error_info_t, index); /* as the first version had it */
+  info.index = 77;
+  WALK(DSC_OK, dsc_last_error_info(&info));
+  EXPECT(info.code == DSC_ERR_INVALID_ARG && info.index == 77);
+  WALK_INVALID(dsc_last_error_info(NULL));
+  info.struct_size = 8;
+  WALK_INVALID(dsc_last_error_info(&info));
+  EXPECT(info.code == DSC_ERR_INVALID_ARG);
 }
 
 static void dtype_name(void) {
@@ -143,6 +161,7 @@ static void shard_indices(void) {
 const walk_step_t walk_pure[] = {
     {"dsc_result_name", result_name},
     {"dsc_last_error_message", last_error_message},
+    {"dsc_last_error_info", last_error_info},
     {"dsc_dtype_name", dtype_name},
     {"dsc_dtype_bytes", dtype_bytes},
     {"dsc_op_name", op_name},

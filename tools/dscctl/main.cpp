@@ -18,18 +18,18 @@ int main(int argc, char** argv) {
   CLI::App* info =
       app.add_subcommand("info", "Version, features, libraries found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");
-  const dscctl::bench::Command bench(app);
-  const dscctl::trace::Command trace(app);
+  const auto bench = dscctl::bench::make_command(app);
+  const auto trace = dscctl::trace::make_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "dscctl: " << dscctl::explain(app, error) << "\nTry 'dscctl --help'.\n";
+    std::cerr << "dscctl: " << dscctl::explain(app, error) << "\n";
     return 2;
   }
-  if (bench.chosen()) return bench.run();
-  if (trace.chosen()) return trace.run();
+  for (const dscctl::Command* command : {bench.get(), trace.get()})
+    if (command->chosen()) return command->run();
   const dscctl::Json facts = dscctl::collect_info();
   std::cout << (as_json ? facts.dump(2) + "\n" : dscctl::format_info(facts)) << std::flush;
   return std::cout ? 0 : 1;

@@ -31,6 +31,16 @@ std::vector<std::string> known_words(const CLI::App& app) {
   return words;
 }
 
+std::string reason(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
+  const std::vector<std::string> left = app.remaining(true);
+  if (!left.empty())
+    return "there is no '" + left.front() + "'" + did_you_mean(left.front(), known_words(command));
+  std::string commands;
+  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
+    commands += (commands.empty() ? "" : ", ") + one->get_name();
+  return commands.empty() ? error.what() : "expected a subcommand: " + commands;
+}
+
 }  // namespace
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
@@ -43,11 +53,12 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
 
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const std::vector<std::string> left = app.remaining(true);
-  if (left.empty()) return error.what();
-  const std::string& word = left.front();
-  return "there is no '" + word + "'" + did_you_mean(word, known_words(*command));
+  std::string name = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  return reason(app, *command, error) + "\nTry '" + name + " --help'.";
 }
 
 }  // namespace dscctl

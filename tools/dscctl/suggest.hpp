@@ -10,7 +10,8 @@ namespace dscctl {
 // "; did you mean 'merge'?", or nothing when no known word is near.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-// "there is no 'marge'; did you mean 'merge'?", or the parser's own words when no unknown word was left over.
+// "there is no 'marge'; did you mean 'merge'?", or the parser's own words when no unknown word was left over;
+// and on a second line whose help to ask.
 std::string explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace dscctl

@@ -6,10 +6,10 @@ import ctypes
 from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
-from libdsc import _buffers, _interrupt, _nonfinite, _raw, errors
+from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
 from libdsc._blocks import expect_dtype
-from libdsc._library import check, last_message, lib
-from libdsc._ops import raised_in
+from libdsc._library import check, last_info, last_message, lib
+from libdsc._ops import raised_in, user_ops_in
 from libdsc._raw import Result
 from libdsc._work import AtEnd, Work, error_of, reap, start
 
@@ -75,16 +75,14 @@ class Calls:
         if self._group is not None:
             self._group.note(function, arguments, owner, async_op, at_end)
             return None
-        waits_here = not async_op and _nonfinite.fails(self._handle)  # only a work knows whose input it was
-        if async_op or waits_here:
+        if async_op:
             started = start(self, function, arguments, owner, at_end, op_name(function))
             if not isinstance(started, Work):
                 self._fail(started, last_message(), op_name(function), owner)
-            if async_op:
-                return started
-            started.wait()
-            return None
-        if self._size > 1:
+            return started
+        if _ops.user_ops_made and any(user_ops_in(owner)):
+            code = _callbacks.call(self._stop, _interrupt.call, self._stop, function, self._handle, *arguments, None, None)
+        elif self._size > 1:
             code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
         else:
             code = function(self._handle, *arguments, None, None)
@@ -123,6 +121,9 @@ class Calls:
             if info.code < 0:
                 known = error_of(info, self)
                 details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
+        if code == Result.ERR_NONFINITE:  # which ends no communicator, so that this call alone knows
+            known = error_of(last_info(), self)
+            details |= {name: getattr(known, name) for name in ("rank", "ranks", "sequence", "index")}
         cause = raised_in(owner) if code == Result.ERR_CALLBACK else None
         if cause is not None and not isinstance(cause, Exception):
             raise cause  # KeyboardInterrupt, in a function of user_op()

@@ -69,6 +69,13 @@ def last_message() -> str:
     return text.decode(errors="replace")
 
 
+def last_info() -> _raw.ErrorInfo:
+    """Returns what is known of this thread's latest failing call."""
+    info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
+    lib.dsc_last_error_info(ctypes.byref(info))
+    return info
+
+
 def fail(code: int) -> NoReturn:
     """Raises the exception of a failed call that concerns no communicator."""
     raise errors.from_code(code, last_message())

@@ -56,11 +56,6 @@ def get_check(handle: int) -> str:
     return _raw.NonfiniteCheck(_checks.get(handle, 0)).name.lower()
 
 
-def fails(handle: int) -> bool:
-    """Whether reductions fail with such inputs."""
-    return _checks.get(handle) == _raw.NonfiniteCheck.FAIL
-
-
 def inherit(parent: int, group: int) -> None:
     """A group starts with its parent's check."""
     if parent in _checks:

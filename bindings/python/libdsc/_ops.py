@@ -15,6 +15,8 @@ Combine = Callable[[Any, Any], Any]
 
 FAILED = 1
 
+user_ops_made = False  # until then no call needs to look for one
+
 BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 
 
@@ -103,10 +105,12 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
         id: the caller's number for what the function does, 0 to 2**64 - 1; ranks whose ids differ get MismatchError.
         commutative: whether the order of inputs does not matter; it is kept all the same.
     """
+    global user_ops_made
     if not callable(function):
         raise TypeError(f"function is a {type(function).__name__}; expected a function of two arrays")
     number_of_caller = integer("id", id, *SIZE)
     numpy_module()  # not for the first time on a thread of the library
+    user_ops_made = True
     failure = _Failure()
     entry, number = _entry(function, failure), c_int32()
     check(lib.dsc_op_create_user(entry, None, number_of_caller, int(bool(commutative)), byref(number)))

@@ -9,7 +9,7 @@ import sys
 from ctypes import byref, c_double, c_int64
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
-from libdsc import _dtypes, _interrupt, _raw
+from libdsc import _callbacks, _dtypes, _interrupt, _raw
 from libdsc._arguments import extents
 from libdsc._library import check, last_message, lib
 from libdsc._memory import array_over
@@ -180,7 +180,7 @@ def run(comm: Communicator, schedule: PipeSchedule, functions: dict[str, Any], i
     mean_loss = c_double()
     with Callbacks(comm, _buffers_of(comm, schedule, taken, given), functions) as callbacks:
         arguments = (schedule._handle, comm._handle, byref(callbacks.table), byref(options), byref(mean_loss))
-        code = _interrupt.call(comm._stop, lib.dsc_pipe_run, *arguments)
+        code = _callbacks.call(comm._stop, _interrupt.call, comm._stop, lib.dsc_pipe_run, *arguments)
         text = last_message() if code < 0 else ""
     raised, callbacks.raised = callbacks.raised, None
     if raised is not None:

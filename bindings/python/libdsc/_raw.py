@@ -195,6 +195,7 @@ class ErrorInfo(ctypes.Structure):
     native_code: int  # code of a backend; 0: none
     operation: Bytes  # such as "all_reduce"; empty: none
     text: Bytes  # one sentence
+    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -210,6 +211,7 @@ class ErrorInfo(ctypes.Structure):
         ("native_code", ctypes.c_int32),
         ("operation", ctypes.c_char * 32),
         ("text", ctypes.c_char * 512),
+        ("index", ctypes.c_uint64),
     ]
 
 
@@ -710,6 +712,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
+        ],
+    ),
+    "dsc_last_error_info": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ErrorInfo)
         ],
     ),
     "dsc_comm_set_nonfinite_check": (

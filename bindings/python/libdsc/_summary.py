@@ -25,7 +25,8 @@ GATHERING |= {"reduce_scatter", "reduce_scatter_v", "reduce_scatter_tensor"}
 EXCHANGING = {"all_to_all", "all_to_all_v", "all_to_all_single"}
 REDUCING = {"all_reduce", "all_reduce_coalesced", "inference_all_reduce"}
 HEAD = ("operation", "size", "group", "ranks", "count", "total ms", "avg ms", "algbw Gbit/s", "busbw Gbit/s")
-STRAGGLER_HEAD = ("straggler ms", "avg")
+STRAGGLER_HEAD = ("straggler ms", "straggler avg ms")
+UNITS = "1 KB is 1,024 B; averages leave out a tenth at each end"
 
 
 # ---- arithmetic, as DeepSpeed's communication logger has it; tools/dscctl/trace/measures.cpp holds the same -------
@@ -113,7 +114,7 @@ class Summary:
         stragglers = any(row.straggler_total_ms is not None for row in self.rows)
         table = [HEAD + STRAGGLER_HEAD if stragglers else HEAD, *map(_cells, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table)]
-        lines = [f"rank {self.rank} of {self.size}"]
+        lines = [f"rank {self.rank} of {self.size}; {UNITS}"]
         for cells in table:
             padded = (cell.ljust(w) if i in (0, 2) else cell.rjust(w) for i, (cell, w) in enumerate(zip(cells, widths)))
             lines.append("  " + "   ".join(padded).rstrip())

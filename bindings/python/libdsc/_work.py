@@ -12,7 +12,7 @@ from collections import deque
 from ctypes import byref, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
-from libdsc import _interrupt, _raw, errors
+from libdsc import _callbacks, _interrupt, _raw, errors
 from libdsc._arguments import real
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
@@ -201,6 +201,7 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
         group=comm.name,
         op=info.operation.decode() or None,
         sequence=info.sequence or None,
+        index=info.index if info.code == _raw.Result.ERR_NONFINITE else None,
     )
 
 
@@ -212,6 +213,9 @@ def start(comm: Calls, function: Any, arguments: tuple[Any, ...], owner: Any, at
     """
     token = object()
     _running[token] = (owner, comm)
+    if _callbacks.is_ending() and any(user_ops_in(owner)):
+        del _running[token]
+        _callbacks.require_interpreter()
     handle = c_void_p()
     code = int(function(comm._handle, *arguments, None, byref(handle)))
     started: Union[int, Work] = code
@@ -258,6 +262,7 @@ def _leave_running() -> None:
 
     A function of user_op() cannot be called once the interpreter is gone, so operations with one end now.
     """
+    _callbacks.end(_interrupt.AFTER_ABORT_S)
     reap(len(_dropped))
     entries = list(_running.items())
     calling = [(key, comm) for key, (owners, comm) in entries if any(user_ops_in(owners))]

@@ -19,6 +19,8 @@ class DscError(Exception):
         group: the communicator's name, or None.
         op: the operation that failed, such as "all_reduce", or None.
         sequence: its number in the communicator, from 1, or None.
+        index: with NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that
+            the message names; else None.
     """
 
     default_code = Result.ERR_INTERNAL
@@ -32,17 +34,19 @@ class DscError(Exception):
         group: Optional[str] = None,
         op: Optional[str] = None,
         sequence: Optional[int] = None,
+        index: Optional[int] = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = self.default_code if code is None else code
         self.rank, self.ranks, self.group, self.op, self.sequence = rank, ranks, group, op, sequence
+        self.index = index
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        details = (self.message, self.code, self.rank, self.ranks, self.group, self.op, self.sequence)
+        details = (self.message, self.code, self.rank, self.ranks, self.group, self.op, self.sequence, self.index)
         return type(self), details
 
 

@@ -1,8 +1,10 @@
 #include "dscctl/bench/command.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <cmath>
 #include <iostream>
 #include <sstream>
 #include <stdexcept>
@@ -28,59 +30,57 @@ std::string operation_names() {
   return names;
 }
 
-}  // namespace
+class BenchCommand final : public Command {
+ public:
+  explicit BenchCommand(CLI::App& app);
+  int run() const override;
 
-struct Command::Options {
-  CLI::App* bench = nullptr;
-  std::string operation;
-  std::string ranks = "2";
-  std::string sizes;
-  int budget_ms = 0;
-  bool tune = false;
-  std::vector<std::string> settings;
-  bool verbose = false;
-  bool as_json = false;
-  CLI::Option* as_rank = nullptr;  // how it starts itself
-  std::string cases;
+ private:
+  std::string operation_;
+  std::string ranks_ = "2";
+  std::string sizes_;
+  int budget_ms_ = 0;
+  bool tune_ = false;
+  std::vector<std::string> settings_;
+  bool verbose_ = false;
+  bool as_json_ = false;
+  CLI::Option* as_rank_ = nullptr;  // how it starts itself
+  std::string cases_;
 };
 
-Command::Command(CLI::App& app) : options_(std::make_unique<Options>()) {
-  Options& o = *options_;
-  o.bench = app.add_subcommand("bench", "How fast operations are here, which way data moves, and why");
-  o.bench->footer(
+BenchCommand::BenchCommand(CLI::App& parent)
+    : Command(
+          *parent.add_subcommand("bench", "How fast operations are here, which way data moves, and why")) {
+  app().footer(
       "Starts the ranks itself, as processes. Measures plain buffers and those of dsc_mem_alloc(); bytes "
       "are\n"
       "those of the largest buffer that any rank has. Other libraries are compared by ./dev bench.\n"
       "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
-  CLI::Option* op = o.bench->add_option("OP", o.operation, operation_names())->type_name("");
-  o.bench->add_option("--ranks", o.ranks, "How many, such as 4 or 2,4 (default: 2)")->type_name("LIST");
-  CLI::Option* sizes =
-      o.bench->add_option("--sizes", o.sizes, "Such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
-          ->type_name("LIST");
-  o.bench
-      ->add_option("--budget-ms", o.budget_ms,
-                   "Milliseconds of timed calls per row, about (default: 200; --tune: 20)")
+  CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
+  app().add_option("--ranks", ranks_, "How many, such as 4 or 2,4 (default: 2)")->type_name("LIST");
+  CLI::Option* sizes = app()
+                           .add_option("--sizes", sizes_, "Such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
+                           ->type_name("LIST");
+  app()
+      .add_option("--budget-ms", budget_ms_,
+                  "Milliseconds of timed calls per row, about (default: 200; --tune: 20)")
       ->check(CLI::Range(1, 600000))
       ->type_name("MS");
-  o.bench->add_flag("-v,--verbose", o.verbose, "Also says which algorithm was chosen, and why");
-  o.bench->add_flag("--json", o.as_json, "Prints JSON, with the algorithms");
-  CLI::Option* tuning = o.bench->add_flag("--tune", o.tune,
-                                          "Measures the settings of DSC_TUNING instead, and prints the "
-                                          "fastest; a minute or more for each number of ranks. With -v: "
-                                          "all times");
+  app().add_flag("-v,--verbose", verbose_,
+                 "Also says which algorithm was chosen, and why, and how often ranks slept or yielded");
+  app().add_flag("--json", as_json_, "Prints JSON, with all that -v says");
+  CLI::Option* tuning = app().add_flag("--tune", tune_,
+                                       "Measures the settings of DSC_TUNING instead, and prints the "
+                                       "fastest; a minute or more for each number of ranks. With -v: "
+                                       "all times");
   tuning->excludes(op)->excludes(sizes);
-  o.bench->add_option("--settings", o.settings, "Of DSC_TUNING, that --tune measures (default: all)")
+  app()
+      .add_option("--settings", settings_, "Of DSC_TUNING, that --tune measures (default: all)")
       ->delimiter(',')
       ->needs(tuning)
       ->type_name("LIST");
-  o.as_rank = o.bench->add_option("--as-rank", o.cases)->group("");
+  as_rank_ = app().add_option("--as-rank", cases_)->group("");
 }
-
-Command::~Command() = default;
-
-bool Command::chosen() const { return options_->bench->parsed(); }
-
-namespace {
 
 std::vector<Case> cases_of(const Operation& operation, const std::string& sizes) {
   std::vector<Case> cases;
@@ -120,6 +120,7 @@ void run_one(const Job& job, const Operation& operation, bool as_json, Json& rep
     if (!as_json && rows.size() == 1) std::cout << headline(operation, job.ranks, job.explain);
     if (!as_json) std::cout << row_text(row, job.ranks, job.explain) << std::flush;
   });
+  if (!as_json) std::cout << turns_text(rows, job.ranks, job.explain);
   if (!as_json && job.explain) std::cout << reasons_text(*facts, rows);
   add_to_json(report, *facts, rows, job.ranks);
 }
@@ -138,9 +139,34 @@ void measure_operation(const std::string& name, const std::vector<int>& numbers,
   if (as_json) std::cout << report.dump(1) << "\n";
 }
 
-void tell_progress(const std::string& what) {
-  std::cerr << (isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "") << "dscctl: " << what
-            << (isatty(STDERR_FILENO) == 1 ? "" : "\n") << std::flush;
+// One line on a terminal, no longer than it is wide; elsewhere a line per step.
+class ProgressLine {
+ public:
+  ~ProgressLine() {
+    if (columns_ > 0) std::cerr << kClear << std::flush;
+  }
+  void tell(std::string what) const {
+    if (columns_ > 0) what = kClear + what.substr(0, columns_ - 1);
+    std::cerr << what << (columns_ > 0 ? "" : "\n") << std::flush;
+  }
+
+ private:
+  static constexpr const char* kClear = "\r\033[K";
+
+  static size_t find_columns() {
+    winsize size{};
+    if (isatty(STDERR_FILENO) != 1) return 0;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+  }
+
+  const size_t columns_ = find_columns();  // 0: no terminal
+};
+
+std::string time_left(double seconds) {
+  const long whole = std::lround(seconds);
+  if (whole < 1) return "almost done";
+  return "about " +
+         (whole < 100 ? std::to_string(whole) + " s" : std::to_string((whole + 30) / 60) + " min") + " left";
 }
 
 void measure_settings(const std::vector<int>& numbers, const std::vector<std::string>& keys, int budget_ms,
@@ -148,10 +174,13 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
   Json report;
   std::vector<std::pair<int, Settings>> lines;
   for (const int ranks : numbers) {
-    const std::string prefix = std::to_string(ranks) + " ranks: ";
-    const Tuned tuned =
-        tune(ranks, keys, budget_ms, [&](const std::string& what) { tell_progress(prefix + what); });
-    if (isatty(STDERR_FILENO) == 1) std::cerr << "\r\033[K" << std::flush;
+    const Tuned tuned = [&] {
+      const ProgressLine line;
+      return tune(ranks, keys, budget_ms, [&](const std::string& what, double left_s) {
+        line.tell("dscctl: " + std::to_string(ranks) + (ranks == 1 ? " rank, " : " ranks, ") +
+                  time_left(left_s) + ": " + what);
+      });
+    }();
     if (!as_json) std::cout << tuned_text(tuned, ranks, verbose) << "\n" << std::flush;
     add_to_json(report, tuned, ranks);
     lines.emplace_back(ranks, tuned.settings);
@@ -159,21 +188,17 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
   std::cout << (as_json ? report.dump(1) + "\n" : table_text(lines));
 }
 
-}  // namespace
-
-int Command::run() const {
-  const Options& o = *options_;
-  const int budget_ms = o.budget_ms > 0 ? o.budget_ms : o.tune ? kTuneBudgetMs : kBudgetMs;
-  if (o.as_rank->count() > 0) return run_rank(o.cases, budget_ms, o.verbose);
+int BenchCommand::run() const {
+  const int budget_ms = budget_ms_ > 0 ? budget_ms_ : tune_ ? kTuneBudgetMs : kBudgetMs;
+  if (as_rank_->count() > 0) return run_rank(cases_, budget_ms, verbose_);
   try {
-    const std::vector<int> numbers = parse_ranks(o.ranks);
-    if (o.tune)
-      measure_settings(numbers, o.settings, budget_ms, o.verbose, o.as_json);
-    else if (o.operation.empty())
+    const std::vector<int> numbers = parse_ranks(ranks_);
+    if (tune_)
+      measure_settings(numbers, settings_, budget_ms, verbose_, as_json_);
+    else if (operation_.empty())
       throw std::invalid_argument("expected --tune or an operation: " + operation_names());
     else
-      measure_operation(o.operation, numbers, o.sizes, {2, {}, {}, budget_ms, o.verbose || o.as_json},
-                        o.as_json);
+      measure_operation(operation_, numbers, sizes_, {2, {}, {}, budget_ms, verbose_ || as_json_}, as_json_);
     return std::cout.flush() ? kFine : kFailed;
   } catch (const std::invalid_argument& wrong) {
     std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl bench --help'.\n";
@@ -183,5 +208,9 @@ int Command::run() const {
     return kFailed;
   }
 }
+
+}  // namespace
+
+std::unique_ptr<Command> make_command(CLI::App& app) { return std::make_unique<BenchCommand>(app); }
 
 }  // namespace dscctl::bench

@@ -197,7 +197,8 @@ std::optional<Facts> measure(const Job& job, const OnRow& tell) {
   }
   while (ranks.read_line(line)) {
     const Json json = Json::parse(line);
-    tell(facts, {job.cases.at(json.at("case")), json.at("median_us"), json.at("algorithm")});
+    tell(facts,
+         {job.cases.at(json.at("case")), json.at("median_us"), json.at("algorithm"), json.at("switches")});
   }
   if (ranks.finish()) return facts;
   if (!job.tuning) throw std::invalid_argument(ranks.refusal());  // the environment's own

@@ -17,13 +17,14 @@ struct Job {
   std::optional<std::string> tuning;  // DSC_TUNING of the ranks; nothing: as it is
   std::vector<Case> cases;
   int budget_ms = 200;   // of timed calls, about, per case
-  bool explain = false;  // also say which algorithm was chosen
+  bool explain = false;  // also say which algorithm was chosen, and count context switches
 };
 
 struct Row {
   Case of;
   double median_us = 0;   // the slowest rank's
   std::string algorithm;  // empty: not asked for; "-": nothing was moved
+  double switches = 0;    // context switches of a rank in one operation, on average, if asked for
 };
 
 // Settings in the library's order.

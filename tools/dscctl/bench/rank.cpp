@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,6 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kWarmUps = 3;
 constexpr int kFewest = 8;
 constexpr int kMost = 2000;
+constexpr size_t kCountedCalls = 100;
 constexpr double kSettleMs = 30;
 constexpr double kSettleCaseMs = 5;
 constexpr size_t kPage = 4096;
@@ -66,6 +69,13 @@ class Buffer {
   float* data_ = nullptr;
 };
 
+// This thread slept, yielded or lost its processor so often.
+long switches_so_far() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
 // All ranks start together, so far as a barrier can make them.
 double time_once(const Rank& self, const Case& one, float* in, float* out, size_t count) {
   ok(dsc_barrier(self.world, nullptr, nullptr));
@@ -103,6 +113,17 @@ double slowest_median(const Rank& self, std::vector<double>& times) {
   return median;
 }
 
+// Of a rank in one operation, on average; apart from the timed calls, which asking the kernel would disturb.
+double count_switches(const Rank& self, const Case& one, float* in, float* out, size_t count, size_t calls) {
+  ok(dsc_barrier(self.world, nullptr, nullptr));
+  const long before = switches_so_far();
+  for (size_t i = 0; i < calls; ++i) ok(one.operation->call(self, in, out, count));
+  const auto operations = static_cast<double>(calls * (one.operation->in_pairs ? 2 : 1));
+  double switches = static_cast<double>(switches_so_far() - before) / operations / self.size;
+  ok(dsc_all_reduce(self.world, &switches, &switches, 1, DSC_DTYPE_F64, DSC_OP_SUM, nullptr, nullptr));
+  return switches;
+}
+
 Json read_trace(const Rank& self) {
   size_t bytes = 0;
   ok(dsc_trace_text(self.world, nullptr, 0, &bytes));
@@ -134,8 +155,11 @@ Row measure_case(const Rank& self, const Case& one, int budget_ms, bool explain)
   for (int i = 0; i < kWarmUps; ++i) warm_up_us += time();
   std::vector<double> times(static_cast<size_t>(agree_on_repetitions(self, warm_up_us, budget_ms)));
   std::generate(times.begin(), times.end(), time);
-  Row row{one, 0, explain ? last_algorithm(self, *one.operation) : ""};
+  Row row{one, 0, explain ? last_algorithm(self, *one.operation) : "", 0};
   row.median_us = slowest_median(self, times);
+  if (explain)
+    row.switches =
+        count_switches(self, one, in.data(), out.data(), count, std::min(times.size(), kCountedCalls));
   return row;
 }
 
@@ -159,7 +183,11 @@ void measure_all(const std::vector<Case>& cases, int budget_ms, bool explain) {
   if (!cases.empty()) settle(self, kSettleMs);
   for (size_t i = 0; i < cases.size(); ++i) {
     const Row row = measure_case(self, cases[i], budget_ms, explain);
-    if (self.rank == 0) say({{"case", i}, {"median_us", row.median_us}, {"algorithm", row.algorithm}});
+    if (self.rank != 0) continue;
+    say({{"case", i},
+         {"median_us", row.median_us},
+         {"algorithm", row.algorithm},
+         {"switches", row.switches}});
   }
   ok(dsc_finalize());
 }

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <set>
@@ -73,17 +74,36 @@ std::string headline(const Operation& operation, int ranks, bool explain) {
                 "%10s  %-9s  %10s  %7s  %7s%s\n",
                 operation.name, ranks, ranks == 1 ? "" : "s", allowed_processors(),
                 allowed_processors() == 1 ? "" : "s", "bytes", "buffers", "us", "algbw", "busbw",
-                explain ? "  algorithm" : "");
+                explain ? "  switches  algorithm" : "");
   return text;
 }
 
 std::string row_text(const Row& row, int ranks, bool explain) {
   const double rate = gigabytes_per_second(row);
-  char text[256];
-  std::snprintf(text, sizeof text, "%10s  %-9s  %10.2f  %7.2f  %7.2f%s%s\n", size_text(row.of.bytes).c_str(),
+  char text[256], more[64] = "";
+  if (explain) std::snprintf(more, sizeof more, "  %8.2f  %s", row.switches, row.algorithm.c_str());
+  std::snprintf(text, sizeof text, "%10s  %-9s  %10.2f  %7.2f  %7.2f%s\n", size_text(row.of.bytes).c_str(),
                 row.of.shared ? "shared" : "plain", row.median_us, rate,
-                rate * row.of.operation->bus_factor(ranks), explain ? "  " : "", row.algorithm.c_str());
+                rate * row.of.operation->bus_factor(ranks), more);
   return text;
+}
+
+std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
+  constexpr double kMany = 0.5;
+  const int processors = allowed_processors();
+  const bool many =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.switches > kMany; });
+  std::string text;
+  if (ranks > processors)
+    text = std::to_string(ranks) + " ranks share " + std::to_string(processors) +
+           (processors == 1 ? " processor" : " processors") +
+           " and take turns by sleeping and yielding, so times include waiting for a turn.";
+  else if (many)
+    text = "There is a processor for every rank, and yet ranks had to wait for one: other programs run here.";
+  if (text.empty()) return "";
+  text += explain ? " switches: context switches of a rank in one operation, on average."
+                  : " -v counts context switches.";
+  return wrapped(text, "", 0);
 }
 
 std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
@@ -110,7 +130,8 @@ void add_to_json(Json& report, const Facts& facts, const std::vector<Row>& rows,
                               {"ranks", ranks},
                               {"bytes", row.of.bytes},
                               {"median_us", row.median_us},
-                              {"algorithm", row.algorithm == "-" ? Json(nullptr) : Json(row.algorithm)}});
+                              {"algorithm", row.algorithm == "-" ? Json(nullptr) : Json(row.algorithm)},
+                              {"context_switches", row.switches}});
 }
 
 }  // namespace dscctl::bench

@@ -15,6 +15,9 @@ int allowed_processors();  // for the ranks, which inherit them
 
 std::string headline(const Operation& operation, int ranks, bool explain);
 std::string row_text(const Row& row, int ranks, bool explain);
+// What makes times long that is no fault of the library: more ranks than processors, or other programs. Empty
+// if there is nothing of it.
+std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain);
 // Why the algorithms of the rows were chosen, with the sizes that hold now.
 std::string reasons_text(const Facts& facts, const std::vector<Row>& rows);
 // Rows are named as those of ./dev bench; "tuning" is by number of ranks.

@@ -1,9 +1,11 @@
 #include "dscctl/bench/tune.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 
+#include "dscctl/bench/pace.hpp"
 #include "dscctl/suggest.hpp"
 
 namespace dscctl::bench {
@@ -14,6 +16,7 @@ constexpr int kRounds = 3;           // the best counts: others' work only ever 
 constexpr double kDifference = 1.1;  // beyond what one setting differs from itself
 constexpr double kWorthIt = 0.05;
 constexpr double kAsGood = 0.02;
+constexpr double kCaseBudgets = 2;  // that a case takes, before the first one was measured
 constexpr size_t kKiB = size_t{1} << 10;
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;
@@ -70,7 +73,11 @@ void check_keys(const std::vector<std::string>& keys, const Settings& known) {
 class Tuner {
  public:
   Tuner(int ranks, int budget_ms, const OnProgress& tell)
-      : ranks_(ranks), budget_ms_(budget_ms), tell_(tell), cases_(all_cases(ranks)) {}
+      : ranks_(ranks),
+        budget_ms_(budget_ms),
+        tell_(tell),
+        cases_(all_cases(ranks)),
+        pace_(kCaseBudgets * budget_ms * 1e-3) {}
 
   Tuned run(const std::vector<std::string>& only) {
     const Settings defaults = look_at("").value().settings;
@@ -79,8 +86,19 @@ class Tuner {
     for (const auto& [key, value] : defaults)
       if (only.empty() || std::find(only.begin(), only.end(), key) != only.end())
         tuned.details.push_back({key, value, value, 0, {}, {}});
+    const size_t settings = tuned.details.size();
+    const size_t values = std::size(kLadder) + 1, usual_cases = cases_.size() / 3;
+    later_ = amount_of_survey(settings);
+    later_ += amount_of_rounds(settings * values, usual_cases, kRounds);
+    later_ += {settings * values, 0};
     for (TunedSetting& one : tuned.details) take_values(defaults, one);
+    later_ = amount_of_survey(settings);
+    for (const TunedSetting& one : tuned.details)
+      later_ += amount_of_rounds(one.candidates.size(), usual_cases, kRounds);
     survey(defaults, tuned.details);
+    later_ = {};
+    for (const TunedSetting& one : tuned.details)
+      if (!one.cases.empty()) later_ += amount_of_rounds(one.candidates.size(), one.cases.size(), kRounds);
     for (TunedSetting& one : tuned.details) {
       if (one.cases.empty()) continue;
       choose(tuned.settings, one);
@@ -91,12 +109,30 @@ class Tuner {
 
  private:
   // What the library makes of a DSC_TUNING; nothing when it refuses it.
-  std::optional<Facts> look_at(const std::string& tuning) const {
-    return measure({ranks_, tuning, {}, budget_ms_, false}, [](const Facts&, const Row&) {});
+  std::optional<Facts> look_at(const std::string& tuning) {
+    return timed({ranks_, tuning, {}, budget_ms_, false}, [](const Facts&, const Row&) {});
   }
 
-  void take_values(const Settings& defaults, TunedSetting& one) const {
-    tell_("which values " + one.key + " may have");
+  std::optional<Facts> timed(const Job& job, const OnRow& on_row) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto facts = measure(job, on_row);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    pace_.learn({1, job.cases.size()}, took.count());
+    later_.starts -= std::min<size_t>(later_.starts, 1);
+    later_.cases -= std::min(later_.cases, job.cases.size());
+    return facts;
+  }
+  void tell(const std::string& what) const { tell_(what, pace_.seconds_for(later_)); }
+
+  static Amount amount_of_rounds(size_t trials, size_t cases, size_t rounds) {
+    return {rounds * trials, rounds * trials * cases};
+  }
+  Amount amount_of_survey(size_t settings) const {
+    return amount_of_rounds(1 + 2 * settings, cases_.size(), kSurveyRounds);
+  }
+
+  void take_values(const Settings& defaults, TunedSetting& one) {
+    tell("which values " + one.key + " may have");
     std::vector<size_t> values(std::begin(kLadder), std::end(kLadder));
     values.push_back(one.present);
     std::sort(values.begin(), values.end());
@@ -106,22 +142,22 @@ class Tuner {
   }
 
   void measure_in_turn(std::vector<Trial>& trials, const std::vector<Case>& cases, int rounds,
-                       const std::string& what) const {
+                       const std::string& what) {
     for (Trial& trial : trials) trial.times_us.resize(cases.size());
     for (int round = 0; round < rounds; ++round)
       for (size_t i = 0; i < trials.size(); ++i) {
-        tell_(what + ", round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
-              std::to_string(i + 1) + " of " + std::to_string(trials.size()));
+        tell(what + ", round " + std::to_string(round + 1) + " of " + std::to_string(rounds) + ", " +
+             std::to_string(i + 1) + " of " + std::to_string(trials.size()));
         size_t at = 0;
         const Job job{ranks_, settings_text(trials[i].settings), cases, budget_ms_, false};
-        const auto facts = measure(
+        const auto facts = timed(
             job, [&](const Facts&, const Row& row) { trials[i].times_us[at++].push_back(row.median_us); });
         if (!facts) throw std::runtime_error("refused: DSC_TUNING=" + *job.tuning);
       }
   }
 
   // The cases on which each setting's extremes differ from its present value.
-  void survey(const Settings& defaults, std::vector<TunedSetting>& details) const {
+  void survey(const Settings& defaults, std::vector<TunedSetting>& details) {
     std::vector<Trial> trials = {{defaults, {}}};
     for (const TunedSetting& one : details)
       for (const size_t value : {one.candidates.front().value, one.candidates.back().value})
@@ -143,7 +179,7 @@ class Tuner {
     return most / least > kDifference * noise;
   }
 
-  void choose(const Settings& settings, TunedSetting& one) const {
+  void choose(const Settings& settings, TunedSetting& one) {
     std::vector<Trial> trials;
     for (const Candidate& candidate : one.candidates)
       trials.push_back({with(settings, one.key, candidate.value), {}});
@@ -183,6 +219,8 @@ class Tuner {
   const int budget_ms_;
   const OnProgress& tell_;
   const std::vector<Case> cases_;
+  Pace pace_;
+  Amount later_;  // what is still to be measured, so far as it is known
 };
 
 }  // namespace

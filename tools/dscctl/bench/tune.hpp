@@ -29,7 +29,8 @@ struct Tuned {
   std::vector<TunedSetting> details;  // as they were found, one after the other
 };
 
-using OnProgress = std::function<void(const std::string& what)>;
+// What is being measured, and about how many seconds all of it still takes.
+using OnProgress = std::function<void(const std::string& what, double left_s)>;
 
 // `only`: keys to measure; empty: all, which takes a minute or more. DSC_TUNING of the environment does not
 // count. Throws std::invalid_argument for a key that the library does not have.

@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
@@ -58,50 +60,62 @@ fs::path write_file(const fs::path& folder, const char* name, Write write) {
   return path;
 }
 
-}  // namespace
-
-struct Command::Options {
-  CLI::App* trace = nullptr;
-  CLI::App* merge = nullptr;
-  CLI::App* summary = nullptr;
-  std::string folder;
-  std::string out;
-  double late_after_s = 1.0;
-  bool all = false;
-  bool as_json = false;
-  std::optional<int> rank;
-};
-
-Command::Command(CLI::App& app) : options_(std::make_unique<Options>()) {
-  Options& o = *options_;
-  o.trace = app.add_subcommand("trace", "What the ranks of a job recorded before they dumped it");
-  o.trace->require_subcommand(1);
-  o.trace->footer(
-      "DIR holds one dsc_trace_rank_<rank>.json per rank, as a job leaves them in DSC_TRACE_DIR.\n"
-      "Exit code: 0 nothing found, 1 something is late, stuck, failed, unfit or missing, 2 wrong usage.");
-  o.merge = o.trace->add_subcommand(
-      "merge", "Says which rank is late at which operation; writes timeline.html and trace.perfetto.json");
-  o.merge->add_option("DIR", o.folder, "Folder with the dumps")->required();
-  o.merge->add_option("-o,--out", o.out, "Folder for the two files (default: DIR)");
-  o.merge
-      ->add_option("--late-after", o.late_after_s,
-                   "A rank is late when others waited this many seconds for it")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  o.merge->add_flag("--all", o.all, "Prints all findings, not the first ten of each kind");
-  o.merge->add_flag("--json", o.as_json, "Prints the report as JSON");
-  o.summary = o.trace->add_subcommand(
-      "summary", "Count, latency and bandwidth of one rank's operations by kind, size and group");
-  o.summary->add_option("DIR", o.folder, "Folder with the dumps")->required();
-  o.summary->add_option("--rank", o.rank, "Which rank (default: the lowest with a dump)");
-  o.summary->add_flag("--json", o.as_json, "Prints JSON");
+// Numbers that fit, with words that say so.
+CLI::Validator number(const char* what, double least, double most) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool fits = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return fits ? std::string() : std::string("expected ") + what + ", got '" + text + "'";
+      },
+      "");
 }
 
-Command::~Command() = default;
+constexpr double kMostSeconds = 1e9;
 
-bool Command::chosen() const { return options_->trace->parsed(); }
+class TraceCommand final : public Command {
+ public:
+  explicit TraceCommand(CLI::App& app);
+  int run() const override;
 
-namespace {
+ private:
+  CLI::App* merge_ = nullptr;
+  CLI::App* summary_ = nullptr;
+  std::string folder_;
+  std::string out_;
+  double late_after_s_ = 1.0;
+  bool all_ = false;
+  bool as_json_ = false;
+  std::optional<int> rank_;
+};
+
+TraceCommand::TraceCommand(CLI::App& parent)
+    : Command(*parent.add_subcommand("trace", "What the ranks of a job recorded before they dumped it")) {
+  app().require_subcommand(1);
+  app().footer(
+      "DIR holds one dsc_trace_rank_<rank>.json per rank, as a job leaves them in DSC_TRACE_DIR.\n"
+      "Such as: dscctl trace merge traces && xdg-open traces/timeline.html\n"
+      "         dscctl trace summary traces --rank 3\n"
+      "Exit code: 0 nothing found, 1 something is late, stuck, failed, unfit or missing, 2 wrong usage.");
+  merge_ = app().add_subcommand(
+      "merge", "Says which rank is late at which operation; writes timeline.html and trace.perfetto.json");
+  merge_->add_option("DIR", folder_, "Folder with the dumps")->required()->type_name("");
+  merge_->add_option("-o,--out", out_, "Folder for the two files (default: DIR)")->type_name("DIR");
+  merge_
+      ->add_option("--late-after", late_after_s_,
+                   "A rank is late when others waited so long for it (default: 1)")
+      ->check(number("seconds from 0 to 1000000000, such as 0.5", 0, kMostSeconds))
+      ->type_name("SECONDS");
+  merge_->add_flag("--all", all_, "Prints all findings, not the first ten of each kind");
+  merge_->add_flag("--json", as_json_, "Prints the report as JSON");
+  summary_ = app().add_subcommand(
+      "summary", "Count, latency and bandwidth of one rank's operations by kind, size and group");
+  summary_->add_option("DIR", folder_, "Folder with the dumps")->required()->type_name("");
+  summary_->add_option("--rank", rank_, "Which rank (default: the lowest with a dump)")
+      ->check(number("a rank, 0 or more", 0, INT_MAX))
+      ->type_name("RANK");
+  summary_->add_flag("--json", as_json_, "Prints JSON");
+}
 
 int run_merge(const fs::path& folder, const fs::path& out, const Rules& rules, bool all, bool as_json) {
   const Trace trace = load(folder);
@@ -138,22 +152,23 @@ int run_summary(const fs::path& folder, std::optional<int> rank, bool as_json) {
   return kFine;
 }
 
-}  // namespace
-
-int Command::run() const {
-  const Options& o = *options_;
+int TraceCommand::run() const {
   try {
-    if (o.summary->parsed()) return run_summary(o.folder, o.rank, o.as_json);
-    return run_merge(o.folder, o.out.empty() ? o.folder : o.out, {static_cast<int64_t>(o.late_after_s * 1e9)},
-                     o.all, o.as_json);
+    if (summary_->parsed()) return run_summary(folder_, rank_, as_json_);
+    return run_merge(folder_, out_.empty() ? folder_ : out_, {static_cast<int64_t>(late_after_s_ * 1e9)},
+                     all_, as_json_);
   } catch (const Refused& refused) {
     std::cerr << "dscctl: " << refused.what() << "\n";
   } catch (const fs::filesystem_error& error) {
     std::cerr << "dscctl: " << error.path1().string() << ": " << error.code().message() << "\n";
   } catch (const std::exception& error) {
-    std::cerr << "dscctl: " << o.folder << ": " << error.what() << "\n";
+    std::cerr << "dscctl: " << folder_ << ": " << error.what() << "\n";
   }
   return kUsage;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> make_command(CLI::App& app) { return std::make_unique<TraceCommand>(app); }
 
 }  // namespace dscctl::trace

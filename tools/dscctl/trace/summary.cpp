@@ -112,15 +112,15 @@ std::vector<SummaryRow> summarize(const Trace& trace, const std::vector<Operatio
 std::string summary_text(const Trace& trace, const std::vector<SummaryRow>& rows, int rank) {
   std::vector<std::vector<std::string>> table = {{"operation", "size", "group", "ranks", "count", "total ms",
                                                   "avg ms", "algbw Gbit/s", "busbw Gbit/s", "straggler ms",
-                                                  "avg"}};
+                                                  "straggler avg ms"}};
   for (const SummaryRow& row : rows)
     table.push_back({row.operation, size_text(row.bytes), trace.groups[row.group].name,
                      std::to_string(size_of(trace, row.group)), std::to_string(row.count),
                      decimal(row.total_ms, 3), decimal(row.average_ms, 4), decimal(row.algorithm_gbps, 2),
                      decimal(row.bus_gbps, 2), decimal(row.straggler_total_ms, 3),
                      decimal(row.straggler_average_ms, 4)});
-  return "rank " + std::to_string(rank) + " of " + std::to_string(trace.world_size) + "\n" +
-         table_text(table, {0, 2});
+  return "rank " + std::to_string(rank) + " of " + std::to_string(trace.world_size) +
+         "; 1 KB is 1,024 B; averages leave out a tenth at each end\n" + table_text(table, {0, 2});
 }
 
 Json summary_json(const Trace& trace, const std::vector<SummaryRow>& rows, int rank) {

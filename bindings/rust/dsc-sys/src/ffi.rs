@@ -323,6 +323,9 @@ pub struct dsc_error_info_t {
     pub operation: [c_char; 32],
     /// one sentence
     pub text: [c_char; 512],
+    /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
+    /// in the gradient that text names; 0 otherwise
+    pub index: u64,
 }
 
 /// Running totals of one operation at one size class.
@@ -1290,6 +1293,18 @@ extern "C" {
         comm: *mut dsc_comm_t,
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
+
+    /// Tells what is known about this thread's latest failing call: the ranks at fault, the
+    /// operation and its number, and with DSC_ERR_NONFINITE the element.
+    ///
+    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong one is itself a
+    ///   failing call
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK (info->code is DSC_OK when no call failed on this thread);
+    /// DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_last_error_info(info: *mut dsc_error_info_t) -> dsc_result_t;
 
     /// Says what happens when an input of a reduction is a NaN or infinite.
     ///

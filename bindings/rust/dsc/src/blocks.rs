@@ -20,6 +20,7 @@ impl Comm {
         let (op, from, to) = ("all_gather", send.span(), recv.span_mut());
         self.expect_blocks(op, "recv", to, counts)?;
         self.expect_own(op, "send", from, to, counts)?;
+        let _turn = self.turn(op)?;
         // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
         let result = unsafe {
             let dtype = to.dtype.number();
@@ -46,6 +47,7 @@ impl Comm {
         self.expect_blocks(name, "send", from, counts)?;
         self.expect_own(name, "recv", to, from, counts)?;
         let (dtype, op) = (to.dtype.number(), op.number());
+        let _turn = self.turn(name)?;
         // SAFETY: as in all_gather_v().
         let result = unsafe {
             let work = ptr::null_mut();
@@ -66,6 +68,7 @@ impl Comm {
         self.expect_blocks(op, "recv", to, recv_counts)?;
         self.expect_type(op, from, to)?;
         let (sent, came, dtype) = (send_counts.as_ptr(), recv_counts.as_ptr(), to.dtype.number());
+        let _turn = self.turn(op)?;
         // SAFETY: as in all_gather_v().
         let result =
             unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, none, ptr::null_mut()) };

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::os::raw::c_char;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use dsc_sys as sys;
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     rank: usize,
     size: usize,
     pub(crate) name: Arc<str>,
+    /// Held during a call that a group of operations of another thread would take in: then nobody would wait for it.
+    turn: Mutex<()>,
 }
 
 /// The worlds of this process: a second `init` gives the same one, which must be destroyed once.
@@ -62,7 +64,7 @@ impl Shared {
             // SAFETY: text has room for so many bytes.
             unsafe { sys::dsc_comm_name(handle.raw(), text, bytes) }
         })?;
-        Ok(Shared { handle, rank: rank as usize, size: size as usize, name: name.into() })
+        Ok(Shared { handle, rank: rank as usize, size: size as usize, name: name.into(), turn: Mutex::new(()) })
     }
 }
 
@@ -213,6 +215,18 @@ impl Comm {
             }
         };
         self.check(result, "finalize")
+    }
+
+    /// Refuses a second thread, which has another `Comm` of the same world.
+    pub(crate) fn turn(&self, op: &str) -> Result<MutexGuard<'_, ()>> {
+        match self.shared.turn.try_lock() {
+            Ok(turn) => Ok(turn),
+            Err(TryLockError::Poisoned(turn)) => Ok(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("{}: another thread is inside a call on this communicator", op);
+                Err(Error::new(ErrorCode::Busy, text).in_op(op).in_group(self.name()))
+            }
+        }
     }
 
     /// Turns the result of an operation on this communicator into a Rust one.

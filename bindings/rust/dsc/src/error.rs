@@ -7,6 +7,7 @@ use std::os::raw::c_char;
 use dsc_sys as sys;
 
 use crate::numbers::ErrorCode;
+use crate::watch::empty_info;
 
 /// The result of a call into libdsc.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -35,11 +36,14 @@ pub struct Error {
     pub op: Option<Box<str>>,
     /// Number of the operation in its communicator, from 1.
     pub sequence: Option<u64>,
+    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient that
+    /// the message names.
+    pub index: Option<u64>,
 }
 
 impl Error {
     pub(crate) fn new(code: ErrorCode, message: String) -> Self {
-        Error { code, message, rank: None, ranks: Vec::new(), group: None, op: None, sequence: None }
+        Error { code, message, rank: None, ranks: Vec::new(), group: None, op: None, sequence: None, index: None }
     }
 
     /// An argument that is wrong by this crate's own check.
@@ -51,7 +55,14 @@ impl Error {
     pub(crate) fn last(result: sys::dsc_result_t) -> Self {
         // SAFETY: the text is never NULL and stays valid until this thread's next failing call.
         let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
-        Error::new(ErrorCode::from_number(result), message.to_string_lossy().into_owned())
+        let (code, message) = (ErrorCode::from_number(result), message.to_string_lossy().into_owned());
+        let mut info = empty_info();
+        // SAFETY: info has the size that it says, and outlives the call.
+        let known = unsafe { sys::dsc_last_error_info(&mut info) } == sys::DSC_OK && info.code == result;
+        if !known {
+            return Error::new(code, message);
+        }
+        Error { message, ..Error::from_info(&info) }
     }
 
     pub(crate) fn from_info(info: &sys::dsc_error_info_t) -> Self {
@@ -64,6 +75,7 @@ impl Error {
             group: None,
             op: Some(text(&info.operation)).filter(|op| !op.is_empty()).map(String::into_boxed_str),
             sequence: Some(info.sequence).filter(|sequence| *sequence > 0),
+            index: Some(info.index).filter(|_| info.code == sys::DSC_ERR_NONFINITE),
         }
     }
 

@@ -68,6 +68,11 @@ impl Operation {
         Ok((send, recv))
     }
 
+    /// Refuses buffers that do not fit, as starting the operation would.
+    pub(crate) fn check(self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
+        self.fit(comm, send, recv).map(drop).map_err(|error| error.in_op(self.name()))
+    }
+
     /// The part of a buffer of size equal parts that belongs to this rank.
     fn own_part(self, whole: Span, size: usize, rank: usize) -> Result<Span> {
         if whole.count % size != 0 {
@@ -100,6 +105,23 @@ impl Operation {
 ///
 /// The buffers must be valid, recv for writing, and reached through nothing else until the operation is complete.
 pub(crate) unsafe fn launch(
+    comm: &Comm,
+    operation: Operation,
+    send: Span,
+    recv: Span,
+    work: *mut *mut sys::dsc_work_t,
+) -> Result<()> {
+    let _turn = comm.turn(operation.name())?;
+    // SAFETY: the caller's promise.
+    unsafe { launch_in_turn(comm, operation, send, recv, work) }
+}
+
+/// As launch(), of which it is a part, for those who have the communicator's turn.
+///
+/// # Safety
+///
+/// As launch(); between the begin and the end of a group of operations, until the end's work object is complete.
+pub(crate) unsafe fn launch_in_turn(
     comm: &Comm,
     operation: Operation,
     send: Span,

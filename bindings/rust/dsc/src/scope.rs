@@ -12,8 +12,9 @@ use std::time::Duration;
 use crate::comm::Comm;
 use crate::data::{Data, Raw, Sealed};
 use crate::error::Result;
+use crate::operation_group::OperationGroup;
 use crate::request::Request;
-use crate::started::{start, Held, Started};
+use crate::started::{start, start_group, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
 /// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing.
@@ -111,6 +112,25 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (started, held) = unsafe { start(self.comm, request)? };
         self.started.borrow_mut().push_back(started.clone());
         Ok(ScopedWork { started, held, scope: PhantomData })
+    }
+
+    /// Runs a closure that describes operations, and starts them together; see [`Comm::group`]. What is returned stands
+    /// for all of them; its failure is that of the first one that failed.
+    pub fn group<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
+    where
+        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+    {
+        self.forget_completed();
+        let mut group = OperationGroup::new(self.comm);
+        body(&mut group)?;
+        // SAFETY: as in start(): the group has taken buffers that are borrowed until 'scope ends.
+        let (started, refused) = unsafe { start_group(self.comm, group) };
+        self.started.borrow_mut().extend(started.clone());
+        refused?;
+        match started {
+            Some(started) => Ok(ScopedWork { started, held: Held::new(()), scope: PhantomData }),
+            None => unreachable!("nothing was refused"),
+        }
     }
 
     /// Keeps the list short when a scope starts many operations; most complete in their order.

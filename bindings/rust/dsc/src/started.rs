@@ -15,6 +15,7 @@ use crate::error::{check, Error, Result};
 use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
 use crate::operation::launch;
+use crate::operation_group::OperationGroup;
 use crate::request::Request;
 use crate::watch::empty_info;
 
@@ -93,16 +94,39 @@ impl Started {
 /// alone in another way, until the operation is complete.
 pub(crate) unsafe fn start<B>(comm: &Comm, request: Request<B>) -> Result<(Arc<Started>, Held<B>)> {
     let Request { buffers, operation, spans } = request;
-    let mut held = Held(MaybeUninit::new(buffers));
+    let mut held = Held::new(buffers);
     // SAFETY: it was made with a value just now.
     let (send, recv) = spans(unsafe { held.0.assume_init_mut() });
     let mut work = ptr::null_mut();
     // SAFETY: the caller keeps the buffers until the operation is complete.
     unsafe { launch(comm, operation, send, recv, &mut work)? };
+    Ok((adopt(comm, work, operation.name())?, held))
+}
+
+/// Takes over a work object that the library has made just now.
+fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Arc<Started>> {
     let handle = NonNull::new(work)
         .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
-    let started = Started { handle: WorkHandle(handle), group: comm.shared.name.clone(), op: operation.name() };
-    Ok((Arc::new(started), held))
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group: comm.shared.name.clone(), op }))
+}
+
+/// Starts a group of operations. What was refused comes beside what runs.
+///
+/// # Safety
+///
+/// The buffers must be left alone until the operations are complete.
+pub(crate) unsafe fn start_group(comm: &Comm, group: OperationGroup<'_, '_>) -> (Option<Arc<Started>>, Result<()>) {
+    let mut work = ptr::null_mut();
+    // SAFETY: the caller's promise.
+    let refused = unsafe { group.start(&mut work) };
+    if work.is_null() {
+        let missing = || Err(Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()));
+        return (None, refused.and_then(|()| missing()));
+    }
+    match adopt(comm, work, "group") {
+        Ok(started) => (Some(started), refused),
+        Err(error) => (None, Err(error)),
+    }
 }
 
 /// Buffers of a running operation. They may be moved, but nothing is said to the compiler about their memory, which
@@ -110,6 +134,10 @@ pub(crate) unsafe fn start<B>(comm: &Comm, request: Request<B>) -> Result<(Arc<S
 pub(crate) struct Held<B>(MaybeUninit<B>);
 
 impl<B> Held<B> {
+    pub(crate) fn new(buffers: B) -> Self {
+        Held(MaybeUninit::new(buffers))
+    }
+
     pub(crate) fn into_inner(self) -> B {
         let this = ManuallyDrop::new(self);
         // SAFETY: it holds a value until it is dropped, and it is read once: this is never dropped.

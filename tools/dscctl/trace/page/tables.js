@@ -1,6 +1,8 @@
 // Facts, findings, and the tables of operations and stragglers.
 
 const SHOWN = 200; // rows of the table of operations
+const FEW_FINDINGS = 4; // that are shown as they are
+const FIRST_FINDINGS = 3; // of many
 
 function showFacts(model) {
   const { raw } = model;
@@ -30,7 +32,32 @@ function showFindings(model, onChoose) {
   if (made.length === 0)
     made.push(element("div", { class: "finding good" }, element("b", {}, "FINE"),
       element("span", {}, "Nobody is late, nothing failed, everything fits together.")));
-  byId("findings").replaceChildren(...made);
+  const many = made.length > FEW_FINDINGS;
+  byId("findings").replaceChildren(...(many ? [findingsHead(made)] : []), ...made);
+}
+
+// "29 findings: 1 DEADLOCK, 28 LATE", and a button that opens and closes the list.
+function findingsHead(made) {
+  const counts = new Map();
+  for (const finding of made) {
+    const kind = finding.firstChild.textContent;
+    counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  }
+  const kinds = [...counts].map(([kind, count]) => `${countText(count)} ${kind}`).join(", ");
+  const toggle = element("button", { id: "findings-all" });
+  const show = (all) => {
+    toggle.textContent = all ? "show the first" : "show all";
+    toggle.setAttribute("aria-expanded", String(all));
+    byId("findings").classList.toggle("brief", !all);
+    made.forEach((finding, index) => {
+      finding.hidden = !all && index >= FIRST_FINDINGS;
+      finding.title = all ? "" : finding.lastChild.textContent;
+    });
+  };
+  toggle.addEventListener("click", () => show(toggle.getAttribute("aria-expanded") !== "true"));
+  show(false);
+  return element("div", { class: "findings-head" },
+    element("span", {}, element("b", {}, `${countText(made.length)} findings`), `: ${kinds}`), toggle);
 }
 
 const OPERATION_COLUMNS = [

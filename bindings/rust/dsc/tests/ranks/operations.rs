@@ -1,8 +1,10 @@
 //! Operations with a root, all-to-all, blocks of different lengths, scaled sums, NaN and infinity.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dsc::{request, ErrorCode, NonFiniteCheck, Op, PremulSum};
+use dsc::{request, ErrorCode, NonFiniteCheck, Op, PremulSum, UserOp};
 
 use crate::ranks;
 
@@ -82,12 +84,77 @@ fn a_sum_of_scaled_inputs() {
 }
 
 #[test]
+fn a_function_of_the_callers() {
+    let calls = ranks(RANKS, |world| {
+        let (calls, factor) = (Arc::new(AtomicUsize::new(0)), 10);
+        let counted = calls.clone();
+        // Not commutative: it shows the order of the ranks.
+        let digits = move |earlier: &mut [u64], later: &[u64]| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(earlier.len(), later.len());
+            earlier.iter_mut().zip(later).for_each(|(x, y)| *x = factor * *x + y);
+        };
+        let digits = UserOp::new(7, digits).unwrap();
+        let (mut x, op) = (vec![world.rank() as u64 + 1; 50_000], digits.op());
+        world.all_reduce(&mut x, op).unwrap();
+        assert_eq!(x, vec![123; 50_000]);
+        let work = world.start(request::all_reduce(vec![world.rank() as u64 + 4], op)).unwrap();
+        drop(digits); // what runs with it goes on
+        assert_eq!(work.wait().unwrap(), [456]);
+        world.barrier().unwrap();
+        assert_eq!(world.all_reduce(&mut x, op).unwrap_err().code, ErrorCode::InvalidArg);
+        world.finalize().unwrap();
+        calls.load(Ordering::Relaxed)
+    });
+    assert!(calls.iter().sum::<usize>() >= RANKS);
+}
+
+#[test]
+fn a_panic_in_a_function_ends_the_operation_on_all_ranks() {
+    ranks(2, |world| {
+        let broken = UserOp::new(1, |_: &mut [f32], _: &[f32]| panic!("not this time")).unwrap();
+        let code = world.all_reduce(&mut [1.0f32; 4], broken.op()).unwrap_err().code;
+        assert!(matches!(code, ErrorCode::Callback | ErrorCode::Revoked), "{:?}", code);
+        assert_eq!(world.watch().failure().unwrap().unwrap().code, ErrorCode::Callback);
+        assert_eq!(world.barrier().unwrap_err().code, ErrorCode::Revoked);
+    });
+}
+
+#[test]
+fn a_function_is_for_one_type_and_may_not_call_back() {
+    let seen = ranks(2, |world| {
+        let inside = Arc::new(Mutex::new(None));
+        let seen = inside.clone();
+        let refused =
+            move |_: &mut [i32], _: &[i32]| *seen.lock().unwrap() = Some(PremulSum::new(1.0).unwrap_err().code);
+        let op = UserOp::new(2, refused).unwrap();
+        world.all_reduce(&mut [1i32; 4], op.op()).unwrap();
+        let seen = *inside.lock().unwrap();
+        assert!(seen.is_none() || seen == Some(ErrorCode::Reentrant)); // it ran here or on the other rank
+        let error = world.all_reduce(&mut [1u32; 4], op.op()).unwrap_err();
+        assert!(matches!(error.code, ErrorCode::Callback | ErrorCode::Revoked), "{}", error);
+        seen
+    });
+    assert!(seen.contains(&Some(ErrorCode::Reentrant)));
+}
+
+#[test]
+fn ranks_with_different_functions() {
+    ranks(2, |world| {
+        let op = UserOp::new(world.rank() as u64, |_: &mut [i8], _: &[i8]| ()).unwrap();
+        assert_eq!(world.all_reduce(&mut [1i8; 4], op.op()).unwrap_err().code, ErrorCode::Mismatch);
+    });
+}
+
+#[test]
 fn nan_among_the_inputs() {
     ranks(2, |world| {
         world.set_nonfinite_check(NonFiniteCheck::Fail).unwrap();
         assert_eq!(world.nonfinite(false).unwrap().first, None);
         let mut x = [1.0f32, if world.rank() == 1 { f32::NAN } else { 1.0 }];
-        assert_eq!(world.all_reduce(&mut x, Op::Sum).unwrap_err().code, ErrorCode::NonFinite);
+        let error = world.all_reduce(&mut x, Op::Sum).unwrap_err();
+        assert_eq!((error.code, error.rank, error.index), (ErrorCode::NonFinite, Some(1), Some(1)));
+        assert_eq!((error.op.as_deref(), error.sequence), (Some("all_reduce"), Some(1)));
         let found = world.nonfinite(true).unwrap();
         let first = found.first.unwrap();
         assert_eq!((found.elements, found.operations), (1, 1));

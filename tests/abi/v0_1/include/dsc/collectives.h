@@ -18,16 +18,19 @@
  *
  * **Failures.** DSC_ERR_INVALID_ARG, DSC_ERR_BAD_HANDLE, DSC_ERR_BUSY, DSC_ERR_UNSUPPORTED, DSC_ERR_OVERFLOW,
  * DSC_ERR_FORKED, DSC_ERR_REENTRANT, DSC_ERR_STATE: nothing happened. DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD,
- * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH: the communicator is revoked on all ranks and the
- * contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_REVOKED: it was
- * revoked before.
+ * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH, DSC_ERR_CALLBACK (a function of op.h failed),
+ * DSC_ERR_PROTOCOL (a rank wrote nonsense into shared memory): the communicator is revoked on all ranks and
+ * the contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_NOMEM: as
+ * those if it came to that during the operation, which the communicator's error tells (dsc_comm_error());
+ * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator goes
+ * on. DSC_ERR_REVOKED: it was revoked before.
  *
  * **Threads.** One thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators at
  * once.
  *
  * **Results** are the same bits on all ranks, in every run, whatever the size, the alignment or the
- * algorithm: inputs are combined in rank order; 16-bit floats accumulate in f32 and are rounded once to
- * nearest even.
+ * algorithm: inputs are combined in rank order; 8-bit and 16-bit floats accumulate in f32 and are rounded
+ * once to nearest even.
  */
 #ifndef DSC_COLLECTIVES_H
 #define DSC_COLLECTIVES_H
@@ -314,10 +317,10 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
  * @param[in] comm communicator
  *
  * For messages that would wait for each other, and for one work object instead of many. Between the two calls
- * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group). Their arguments
- * are checked at once; one that is refused is not in the group. The state is the communicator's, not the
- * thread's. Collective: no; ranks may group as they like, as long as the order of collectives is the same.
- * Blocking: no. Threads: one at a time per communicator.
+ * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group); the calls of
+ * recovery.h drop the group. The arguments of operations are checked at once; one that is refused is not in
+ * the group. The state is the communicator's, not the thread's. Collective: no; ranks may group as they like,
+ * as long as the order of collectives is the same. Blocking: no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1

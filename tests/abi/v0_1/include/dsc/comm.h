@@ -36,6 +36,8 @@ typedef struct dsc_error_info {
   int32_t native_code;  /**< code of a backend; 0: none */
   char operation[32];   /**< such as "all_reduce"; empty: none */
   char text[512];       /**< one sentence */
+  uint64_t index;       /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
+                           buffer, or in the gradient that text names; 0 otherwise */
 } dsc_error_info_t;
 
 /** @brief Running totals of one operation at one size class. */
@@ -271,6 +273,21 @@ DSC_API dsc_result_t dsc_comm_destroy(dsc_comm_t* comm);
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info);
+
+/**
+ * @brief Tells what is known about this thread's latest failing call: the ranks at fault, the operation and
+ * its number, and with DSC_ERR_NONFINITE the element.
+ * @param[in,out] info struct_size must be set; filled up to that size. A wrong one is itself a failing call
+ *
+ * As dsc_last_error_message(), whose words without the function's name are info->text. What is not known, or
+ * does not concern an operation of ranks, is left empty. Use it where a blocking call or a reducer failed;
+ * dsc_work_error() tells the same of an operation with a work object.
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK (info->code is DSC_OK when no call failed on this thread); DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_last_error_info(dsc_error_info_t* info);
 
 /**
  * @brief Says what happens when an input of a reduction is a NaN or infinite.

@@ -28,7 +28,8 @@ typedef struct dsc_init_options {
   int32_t port;       /**< 1 to 65535; 0 (default): MASTER_PORT, or 29500 */
   uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
   int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
-  int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0 */
+  int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
+                               that is stuck in a function of the caller's (op.h) cannot be given up then */
   int32_t init_timeout_ms;  /**< deadline of this call, 1 or more; default 300,000 */
   int32_t timeout_ms; /**< deadline of every operation, 1 or more; default 300,000; inherited by groups */
   int32_t stall_timeout_ms; /**< a process that has not run for so long fails its groups; 0: never; default
@@ -100,11 +101,12 @@ DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
  * @brief Ends the world that dsc_world() gives: waits for all ranks, then releases it.
  *
  * If the world failed before, it waits for the ranks of what dsc_comm_shrink() made of it, if that is still
- * there, and else for nobody. Its groups stay valid as handles but every
- * operation on them is DSC_ERR_STATE.
+ * there, and else for nobody. Its groups stay valid as handles but every operation on them is
+ * DSC_ERR_STATE; what stands between dsc_group_begin() and dsc_group_end() on them never runs.
  *
  * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
- * @return DSC_OK; DSC_ERR_STATE if there is no world; DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not
+ * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a group of operations is open on it (nothing
+ * happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not
  * all ranks came: the world is released all the same; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -25,8 +25,11 @@ extern "C" {
  *
  * It runs on whichever rank and thread happens to do a piece of the work, several threads at once, so it must
  * not depend on where it runs, and must give the same bits for the same inputs everywhere. It may not call
- * this library (DSC_ERR_REENTRANT).
- * @return 0, or any other number if it failed: the operation then fails with DSC_ERR_CALLBACK on all ranks
+ * this library (DSC_ERR_REENTRANT). It has to come back: a thread that ends inside it, by pthread_exit() or
+ * by being cancelled, ends the process.
+ * @return 0, or any other number if it failed: the operation then fails with DSC_ERR_CALLBACK on the rank
+ * where it ran, and the communicator is revoked with that cause on all ranks. A rank that had its result
+ * already keeps it.
  */
 typedef int32_t (*dsc_op_function_t)(const void* in, void* inout, size_t count, dsc_dtype_t dtype,
                                      void* context);
@@ -37,8 +40,9 @@ typedef int32_t (*dsc_op_function_t)(const void* in, void* inout, size_t count, 
  * @param[out] op its number; 0 on failure
  *
  * For floating-point types (DSC_ERR_UNSUPPORTED for others). The product is formed in the type that sums are
- * (f32, or f64 for f64) and not rounded to a smaller one. Collective: no. Blocking: no. Ownership: the
- * caller's, until dsc_op_destroy(). Threads: any.
+ * (f32, or f64 for f64) and not rounded to a smaller one; a scale that becomes 0 or infinite as f32 is
+ * DSC_ERR_INVALID_ARG where it is used with another type than f64. Collective: no. Blocking: no. Ownership:
+ * the caller's, until dsc_op_destroy(). Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW after 2^31 operations; DSC_ERR_NOMEM;
  * DSC_ERR_REENTRANT; DSC_ERR_FORKED
  * @since 0.1

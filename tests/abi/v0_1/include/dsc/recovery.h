@@ -8,7 +8,10 @@
  * not run for stall_timeout_ms. All ranks that get DSC_OK get the same answer, whenever ranks die.
  *
  * A rank that lives and does not come is waited for until the communicator's time-out; DSC_ERR_TIMEOUT then
- * names it, on all ranks, and the call may be repeated.
+ * names it, on all ranks that came in time, and the call may be repeated. A rank that has no memory for such
+ * a call gets DSC_ERR_NOMEM alone; to the others it is one that does not come.
+ *
+ * A group of operations that is open on the communicator (dsc_group_begin()) is dropped.
  */
 #ifndef DSC_RECOVERY_H
 #define DSC_RECOVERY_H
@@ -47,15 +50,17 @@ DSC_API dsc_result_t dsc_comm_agree(dsc_comm_t* comm, int32_t flags, int32_t* ag
  * @param[out] shrunk the new communicator; NULL on failure
  *
  * Ranks that die during the call are left out too. One that dies when it is over makes the new communicator
- * fail like any other: shrink that one then. Memory of dsc_mem_alloc() that was made on comm, or on what comm
- * was made from, moves without copying on the new communicator as before. dsc_finalize() waits for the ranks
- * of the new communicator when it was made from a world that failed.
+ * fail like any other: shrink that one then. Without a name in options, what is made of "world" and of its
+ * successors is named "world/shrunk", "world/shrunk2" and so on. Memory of dsc_mem_alloc() that was made on
+ * comm, or on what comm was made from, moves without copying on the new communicator as before.
+ * dsc_finalize() waits for the ranks of the new communicator when it was made from a world that failed.
  *
  * Collective: yes, every rank that lives; a rank that is still inside an operation on comm has to come out of
  * it first, for which a death is enough and dsc_comm_abort() serves otherwise. Blocking: as dsc_comm_agree().
  * Ownership: the new communicator is the caller's, to be given to dsc_comm_destroy(); comm stays the caller's
  * and may be destroyed at once. Threads: one at a time per communicator.
- * @return as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank, on all
+ * @return as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank that could not
+ * make its part of the new communicator, on all
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t* options,
@@ -69,7 +74,8 @@ DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t
  * @param[out] n_ranks how many there are, which may exceed capacity; 0 before the first such call
  *
  * After DSC_OK: who takes no part any more. After DSC_ERR_TIMEOUT: who lives and did not come. After another
- * failure: who is to blame for it. It is the same list on all ranks. Collective: no. Blocking: no. Threads:
+ * failure: who is to blame for it. It is the same list on all ranks of one answer; a rank
+ * that came too late finds itself. Collective: no. Blocking: no. Threads:
  * any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1

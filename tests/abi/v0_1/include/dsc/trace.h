@@ -7,7 +7,8 @@
  *
  * With the environment variable DSC_TRACE_DIR, set when the world is made, every rank writes its trace to
  * DSC_TRACE_DIR/dsc_trace_rank_R.json (R: the rank) by itself when one of its groups fails, whether or not it
- * makes any call then.
+ * makes any call then. The thread that writes it also delivers log records: a log callback that takes long
+ * keeps the file waiting.
  */
 #ifndef DSC_TRACE_H
 #define DSC_TRACE_H
@@ -28,7 +29,7 @@ extern "C" {
  * any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the world was
  * made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written; DSC_ERR_BAD_HANDLE;
- * DSC_ERR_NOMEM
+ * DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path);
@@ -43,7 +44,7 @@ DSC_API dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path);
  * room. The next trace may be longer
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
@@ -51,7 +52,8 @@ DSC_API dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacit
 /**
  * @brief Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal handlers.
  *
- * A thread of the library writes them soon, whatever the other threads are stuck in. Async-signal-safe.
+ * A thread of the library writes them soon, whatever the other threads are stuck in; only a log callback that
+ * takes long keeps it from that. Async-signal-safe.
  *
  * Collective: no. Blocking: no. Threads: any, and signal handlers.
  * @return DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made with

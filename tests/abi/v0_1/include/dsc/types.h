@@ -102,8 +102,7 @@ enum dsc_op {
 enum dsc_nonfinite_check {
   DSC_NONFINITE_OFF = 0,   /**< nothing: it passes through */
   DSC_NONFINITE_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite() */
-  DSC_NONFINITE_FAIL =
-      2, /**< the operation fails with DSC_ERR_NONFINITE on all ranks; the communicator works on */
+  DSC_NONFINITE_FAIL = 2,  /**< the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked */
   DSC_NONFINITE_FORCE32 = 0x7fffffff
 };
 

@@ -1,0 +1,119 @@
+//! Groups of operations: described one by one, started together.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::Span;
+use crate::error::{Error, Result};
+use crate::operation::{launch_in_turn, Operation};
+use crate::request::Request;
+use crate::scope::Borrowed;
+
+/// What [`Comm::group`] and [`Scope::group`](crate::Scope::group) hand to their closures: it takes operations, which
+/// start together when the closure has returned.
+pub struct OperationGroup<'scope, 'env: 'scope> {
+    comm: &'env Comm,
+    noted: Vec<(Operation, Span, Span)>,
+    scope: PhantomData<&'scope mut &'scope ()>,
+}
+
+impl<'scope, 'env> OperationGroup<'scope, 'env> {
+    pub(crate) fn new(comm: &'env Comm) -> Self {
+        OperationGroup { comm, noted: Vec::new(), scope: PhantomData }
+    }
+
+    /// Adds an operation; its buffers are borrowed until the operations are complete. An operation whose buffers do not
+    /// fit is refused and not in the group.
+    pub fn add<B: Borrowed + 'scope>(&mut self, request: Request<B>) -> Result<()> {
+        let Request { mut buffers, operation, spans } = request;
+        let (send, recv) = spans(&mut buffers);
+        operation.check(self.comm, send, recv)?;
+        self.noted.push((operation, send, recv));
+        Ok(())
+    }
+
+    /// Starts them all. Those that the library takes run even if it refuses one: other ranks may wait for them. Returns
+    /// what it refused first.
+    ///
+    /// # Safety
+    ///
+    /// The buffers must be left alone until the operations are complete: those of the work object, if there is one.
+    pub(crate) unsafe fn start(self, work: *mut *mut sys::dsc_work_t) -> Result<()> {
+        let comm = self.comm;
+        let _turn = comm.turn("group")?; // a call of another thread must not get into the group
+                                         // SAFETY: the library checks the handle.
+        comm.check(unsafe { sys::dsc_group_begin(comm.raw()) }, "group_begin")?;
+        let mut refused: Option<Error> = None;
+        for (operation, send, recv) in self.noted {
+            // SAFETY: the caller answers for the buffers.
+            let noted = unsafe { launch_in_turn(comm, operation, send, recv, ptr::null_mut()) };
+            refused = refused.or_else(|| noted.err());
+        }
+        // SAFETY: the library checks the handle, and work outlives the call.
+        comm.check(unsafe { sys::dsc_group_end(comm.raw(), ptr::null_mut(), work) }, "group")?;
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for OperationGroup<'_, '_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.noted.iter().map(|(operation, ..)| operation)).finish()
+    }
+}
+
+impl Comm {
+    /// Runs a closure that describes operations, starts them together, and waits for all of them. None waits for
+    /// another one, so that messages may cross.
+    ///
+    /// If the closure fails, nothing is started; if it panics, as in [`Comm::scope`].
+    ///
+    /// ```
+    /// use dsc::request::{all_reduce, barrier};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let (mut sums, mut largest) = ([1.0f32; 4], [world.rank() as i32]);
+    /// world.group(|group| {
+    ///     group.add(all_reduce(&mut sums, dsc::Op::Sum))?;
+    ///     group.add(all_reduce(&mut largest, dsc::Op::Max))?;
+    ///     group.add(barrier())
+    /// })?;
+    /// assert_eq!((sums[3], largest[0]), (world.size() as f32, world.size() as i32 - 1));
+    /// world.finalize()
+    /// # }
+    /// ```
+    ///
+    /// A buffer must outlive the group, and nobody else may touch it meanwhile:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// world.group(|group| {
+    ///     let mut x = [0.0f32; 8];
+    ///     group.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mut x = [0.0f32; 8];
+    /// world.group(|group| {
+    ///     group.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))?;
+    ///     x[0] = 1.0;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn group<'env, F>(&'env self, body: F) -> Result<()>
+    where
+        F: for<'scope> FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+    {
+        self.scope(|scope| scope.group(body)?.wait())
+    }
+}

@@ -1,0 +1,26 @@
+// What a subcommand of dscctl is to main().
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace dscctl {
+
+// Its options, and what they came to.
+class Command {
+ public:
+  virtual ~Command() = default;
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  bool chosen() const { return app_.parsed(); }
+  virtual int run() const = 0;  // the exit code
+
+ protected:
+  explicit Command(CLI::App& app) : app_(app) {}
+  CLI::App& app() const { return app_; }
+
+ private:
+  CLI::App& app_;  // CLI11 owns it
+};
+
+}  // namespace dscctl
