@@ -104,32 +104,28 @@ dsc_result_t keep_error(const char* function, dsc_result_t code, const char* tex
   return code;
 }
 
-void name_exception(void (*report)(void* context, dsc_result_t code, const char* text), void* context) {
+void name_exception(void (*report)(void* context, const Error& error), void* context) {
   try {
     throw;
   } catch (const Error& error) {
-    report(context, error.code(), error.what());
+    report(context, error);
   } catch (const std::bad_alloc&) {
-    report(context, DSC_ERR_NOMEM, "out of memory");
+    report(context, Error(DSC_ERR_NOMEM, "out of memory"));
   } catch (const std::system_error& error) {  // a thread that cannot be made
-    report(context, DSC_ERR_SYSTEM, error.what());
+    report(context, Error(DSC_ERR_SYSTEM, error.what()));
   } catch (const std::exception& error) {
-    report(context, DSC_ERR_INTERNAL, error.what());
+    report(context, Error(DSC_ERR_INTERNAL, error.what()));
   } catch (...) {
-    report(context, DSC_ERR_INTERNAL, "an exception of an unknown type");
+    report(context, Error(DSC_ERR_INTERNAL, "an exception of an unknown type"));
   }
 }
 
 dsc_result_t keep_exception(const char* function) noexcept {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return keep_error(function, error.code(), error.what(), error.place());
-  } catch (...) {
-    name_exception([](void* context, dsc_result_t code,
-                      const char* text) { keep_error(static_cast<const char*>(context), code, text); },
-                   const_cast<char*>(function));
-  }
+  name_exception(
+      [](void* context, const Error& error) {
+        keep_error(static_cast<const char*>(context), error.code(), error.what(), error.place());
+      },
+      const_cast<char*>(function));
   return kept.code;
 }
 

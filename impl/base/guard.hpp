@@ -54,10 +54,11 @@ dsc_result_t guard(const char* function, Body&& body) {
   return refused != DSC_OK ? refused : guard_pure(function, body);
 }
 
-// Call inside a catch block: tells `report(context, code, text)` what was thrown.
-void name_exception(void (*report)(void* context, dsc_result_t code, const char* text), void* context);
+// Call inside a catch block: tells `report` what was thrown, as an Error.
+void name_exception(void (*report)(void* context, const Error& error), void* context);
 
-// Runs code whose failure has another way to be told; false if it threw, after `on_error(code, text)`.
+// Runs code whose failure has another way to be told; false if it threw, after `on_error(code, text)` or
+// `on_error(error)`, which knows the place besides.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
   try {
@@ -67,9 +68,14 @@ bool capture(Body&& body, OnError&& on_error) {
     throw;
   } catch (...) {
     using Plain = std::remove_reference_t<OnError>;
-    name_exception([](void* context, dsc_result_t code,
-                      const char* text) { (*static_cast<Plain*>(context))(code, text); },
-                   const_cast<void*>(static_cast<const void*>(&on_error)));
+    name_exception(
+        [](void* context, const Error& error) {
+          if constexpr (std::is_invocable_v<Plain&, const Error&>)
+            (*static_cast<Plain*>(context))(error);
+          else
+            (*static_cast<Plain*>(context))(error.code(), error.what());
+        },
+        const_cast<void*>(static_cast<const void*>(&on_error)));
   }
   return false;
 }

@@ -84,10 +84,10 @@ std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
       [&] {
         for (const Call& call : calls) set->add(comm.start(call));
       },
-      [&](dsc_result_t code, const char* text) {
+      [&](const Error& error) {
         comm.abort();
         capture([&] { set->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
-        throw Error(code, text);
+        throw Error(error);
       });
   return set;
 }
@@ -103,8 +103,8 @@ void run_all(Comm& comm, const std::vector<Call>& calls) {
   Error first(DSC_OK, "");
   for (const Call& call : calls)
     capture([&] { comm.run(call); },
-            [&](dsc_result_t code, const char* text) {
-              if (first.code() == DSC_OK) first = Error(code, text);
+            [&](const Error& error) {
+              if (first.code() == DSC_OK) first = error;
             });
   if (first.code() != DSC_OK) throw first;
 }

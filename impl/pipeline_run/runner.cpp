@@ -189,12 +189,12 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     layout_ = std::move(layout);
     mean = carry_out(comm, *request.actions);
   };
-  capture(body, [&](dsc_result_t code, const char* text) {
+  capture(body, [&](const Error& error) {
     cancelled.over = true;
-    end_everywhere(comm, code, text);
+    end_everywhere(comm, error.code(), error.what());
     const Failure first = comm.failure();  // somebody may have been faster
-    if (first.revoked && first.code != code) fail_with(first);
-    throw Error(code, text);
+    if (first.revoked && first.code != error.code()) fail_with(first);
+    throw Error(error);
   });
   cancelled.over = true;
   return mean;

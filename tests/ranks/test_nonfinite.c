@@ -103,8 +103,19 @@ static int scope_body(rank_t* self) {
   CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
   CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
   PASS_ON(expect_told(self, 0, 0, "all_reduce"));
+  for (int with_work = 0; with_work < 2; ++with_work) {
+    dsc_work_t* all = NULL;
+    CHECK_OK(self, dsc_group_begin(group));
+    CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+    CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+    const dsc_result_t ended = dsc_group_end(group, NULL, with_work ? &all : NULL);
+    CHECK(self, with_work ? ended == DSC_OK : ended == DSC_ERR_NONFINITE);
+    if (with_work) CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(all, NULL, -1));
+    PASS_ON(expect_told(self, 0, 0, "all_reduce"));
+    CHECK_OK(self, dsc_work_destroy(all));
+  }
   CHECK_OK(self, dsc_work_destroy(work));
-  PASS_ON(expect_found(self, group, (uint64_t)self->size, 0, 0, "all_reduce"));
+  PASS_ON(expect_found(self, group, 3 * (uint64_t)self->size, 0, 0, "all_reduce"));
   PASS_ON(expect_found(self, self->world, 0, -1, 0, ""));
   return dsc_comm_destroy(group) == DSC_OK ? 0 : 1;
 }
