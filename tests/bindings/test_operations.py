@@ -303,13 +303,13 @@ def counts_nonfinite(world):
     assert (failure.rank, failure.ranks, failure.op, failure.group) == (1, (1,), "all_reduce", "world")
     assert failure.sequence == world.nonfinite().sequence and failure.index == 4
     assert "element 4; 2 elements of all inputs are NaN or infinite" in str(failure)
-    with pytest.raises(dsc.NonfiniteError) as caught, world.group():
-        world.all_reduce(x)
-    assert (caught.value.ranks, caught.value.index, world.error()) == ((1,), 4, None)
     work = world.all_reduce(x.copy(), async_op=True)
     with pytest.raises(dsc.NonfiniteError) as caught:
         work.wait()
     assert (caught.value.rank, caught.value.index) == (1, 4)
+    with pytest.raises(dsc.NonfiniteError) as caught, world.group():
+        world.all_reduce(x)
+    assert (caught.value.ranks, caught.value.index, world.error()) == ((1,), 4, None)
     reducer = dsc.BucketReducer(world, [np.zeros(3), np.zeros(5)], names=["weight", "bias"])
     grads = [np.ones(3), np.ones(5)]
     grads[1][2] = np.nan if world.rank == 1 else 1

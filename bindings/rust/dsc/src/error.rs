@@ -62,7 +62,7 @@ impl Error {
         if !known {
             return Error::new(code, message);
         }
-        Error { message, ..Error::from_info(&info) }
+        Error { message, op: None, ..Error::from_info(&info) } // the caller knows which call it was
     }
 
     pub(crate) fn from_info(info: &sys::dsc_error_info_t) -> Self {
