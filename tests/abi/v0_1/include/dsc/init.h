@@ -16,7 +16,8 @@ extern "C" {
  */
 typedef struct dsc_init_options {
   size_t struct_size;      /**< size of this struct as the caller compiled it */
-  const char* init_method; /**< "env://" or "tcp://HOST:PORT"; NULL: env:// */
+  const char* init_method; /**< "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT";
+                              NULL: env:// */
   const char* job_id;      /**< keeps jobs on one host apart; NULL: from the launcher, or none */
   int32_t backend;         /**< ::dsc_backend; default DSC_BACKEND_AUTO */
   int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
