@@ -170,7 +170,8 @@ Ballot HostComm::map_survivors(const Decision& decision, std::string name, const
         ballot.flags = 0;
         if (is_loss(code)) return;
         ballot.code = code;
-        std::snprintf(ballot.text, sizeof ballot.text, "%s", text);
+        std::snprintf(ballot.text, sizeof ballot.text, "%.*s", static_cast<int>(sizeof ballot.text - 1),
+                      text);
       });
   return ballot;
 }
