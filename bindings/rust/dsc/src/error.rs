@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::os::raw::c_char;
 
 use dsc_sys as sys;
@@ -29,21 +30,26 @@ pub struct Error {
     /// The first rank at fault in the group, where that is known.
     pub rank: Option<usize>,
     /// All ranks at fault; at most 64 are told.
-    pub ranks: Vec<usize>,
+    pub ranks: Box<[usize]>,
     /// Name of the communicator.
     pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
     pub op: Option<Box<str>>,
     /// Number of the operation in its communicator, from 1.
     pub sequence: Option<u64>,
-    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient that
-    /// the message names.
-    pub index: Option<u64>,
+    /// index() + 1: so the whole stays small enough to be returned by value.
+    element: Option<NonZeroU64>,
 }
 
 impl Error {
+    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient that
+    /// the message names.
+    pub fn index(&self) -> Option<u64> {
+        self.element.map(|element| element.get() - 1)
+    }
+
     pub(crate) fn new(code: ErrorCode, message: String) -> Self {
-        Error { code, message, rank: None, ranks: Vec::new(), group: None, op: None, sequence: None, index: None }
+        Error { code, message, rank: None, ranks: Box::default(), group: None, op: None, sequence: None, element: None }
     }
 
     /// An argument that is wrong by this crate's own check.
@@ -75,7 +81,7 @@ impl Error {
             group: None,
             op: Some(text(&info.operation)).filter(|op| !op.is_empty()).map(String::into_boxed_str),
             sequence: Some(info.sequence).filter(|sequence| *sequence > 0),
-            index: Some(info.index).filter(|_| info.code == sys::DSC_ERR_NONFINITE),
+            element: NonZeroU64::new(info.index + 1).filter(|_| info.code == sys::DSC_ERR_NONFINITE),
         }
     }
 
@@ -158,7 +164,7 @@ mod tests {
         info.sequence = 7;
         info.operation[0] = b'x' as c_char;
         let error = Error::from_info(&info).in_op("other").in_group("g");
-        assert_eq!((error.rank, error.ranks.as_slice()), (Some(2), &[2, 5][..]));
+        assert_eq!((error.rank, &*error.ranks), (Some(2), &[2, 5][..]));
         assert_eq!((error.sequence, error.op.as_deref(), error.group.as_deref()), (Some(7), Some("x"), Some("g")));
         assert_eq!(Error::invalid("no".into()).to_string(), "DSC_ERR_INVALID_ARG: no");
     }

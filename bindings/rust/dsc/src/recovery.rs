@@ -68,6 +68,6 @@ impl Comm {
         }
         let error = Error::last(result).in_op(op).in_group(self.name());
         let ranks = self.missing()?;
-        Err(Error { rank: ranks.first().copied(), ranks, ..error })
+        Err(Error { rank: ranks.first().copied(), ranks: ranks.into(), ..error })
     }
 }

@@ -37,7 +37,7 @@ fn a_time_out_names_the_missing_rank() {
         if world.rank() == 0 {
             world.set_timeout(Duration::from_millis(50)).unwrap();
             let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
-            assert_eq!((error.code, error.ranks), (ErrorCode::Timeout, vec![1]));
+            assert_eq!((error.code, &*error.ranks), (ErrorCode::Timeout, &[1][..]));
         } else {
             while world.failure().unwrap().is_none() {
                 thread::yield_now();

@@ -153,7 +153,7 @@ fn nan_among_the_inputs() {
         assert_eq!(world.nonfinite(false).unwrap().first, None);
         let mut x = [1.0f32, if world.rank() == 1 { f32::NAN } else { 1.0 }];
         let error = world.all_reduce(&mut x, Op::Sum).unwrap_err();
-        assert_eq!((error.code, error.rank, error.index), (ErrorCode::NonFinite, Some(1), Some(1)));
+        assert_eq!((error.code, error.rank, error.index()), (ErrorCode::NonFinite, Some(1), Some(1)));
         assert_eq!((error.op.as_deref(), error.sequence), (Some("all_reduce"), Some(1)));
         let found = world.nonfinite(true).unwrap();
         let first = found.first.unwrap();

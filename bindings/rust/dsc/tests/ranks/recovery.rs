@@ -43,7 +43,7 @@ fn who_does_not_come_is_named() {
         if world.rank() == 0 {
             world.set_timeout(Duration::from_millis(200)).unwrap();
             let error = world.agree(1).unwrap_err();
-            assert_eq!((error.code, error.rank, error.ranks.as_slice()), (ErrorCode::Timeout, Some(1), &[1][..]));
+            assert_eq!((error.code, error.rank, &*error.ranks), (ErrorCode::Timeout, Some(1), &[1][..]));
             assert_eq!((error.group.as_deref(), error.op.as_deref()), (Some("world"), Some("agree")));
             world.set_timeout(Duration::from_secs(30)).unwrap();
         } else {
