@@ -38,7 +38,7 @@ pub struct Error {
     /// Number of the operation in its communicator, from 1.
     pub sequence: Option<u64>,
     /// index() + 1: so the whole stays small enough to be returned by value.
-    element: Option<NonZeroU64>,
+    pub(crate) element: Option<NonZeroU64>,
 }
 
 impl Error {
