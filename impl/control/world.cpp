@@ -267,8 +267,9 @@ bool World::on_readable(int fd) noexcept {
   {
     MutexLock lock(name_mutex_);
     if (listener_ && fd == listener_.get()) {
-      held_.closing = held_closing_.load();
-      return call_out([&] { answer_late_comer(fd, held_); });
+      HeldName* const held = &held_;
+      held->closing = held_closing_.load();
+      return call_out([&] { answer_late_comer(fd, *held); });
     }
   }
   for (const auto& peer : peers_) {
