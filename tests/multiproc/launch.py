@@ -109,4 +109,6 @@ def main(file):
     except ImportError:
         print("skipped: pytest is not installed")
         sys.exit(77)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # nohup and shells may have had them ignored
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     sys.exit(pytest.main([file, "-q", "-p", "no:cacheprovider", *sys.argv[1:]]))

@@ -65,8 +65,6 @@ def test_ranks_start_with_clean_signals_and_descriptors():
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGTTOU, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # dscrun leaves them as nohup made them
-            signal.signal(number, signal.SIG_DFL)
 
     status = run("-n", "2", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status", preexec_fn=spoil)
     files = run("-n", "2", "--", "sh", "-c", "ls /proc/$$/fd")
