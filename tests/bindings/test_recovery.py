@@ -62,7 +62,7 @@ def shrinks(world):
     shared[:] = world.rank
     small.all_reduce(shared)
     again = small.shrink()
-    assert again.name == "small/shrunk" and small.missing == []
+    assert again.name == "small/shrunk2" and small.missing == []
     world.barrier()
     result = small.size, small.rank, [small.global_rank(r) for r in range(small.size)], shared[0], shared[-1]
     small.finalize()
