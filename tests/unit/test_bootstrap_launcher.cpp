@@ -50,9 +50,9 @@ struct Outcome {
   std::string text;
 };
 
-Outcome refusal(const Variables& variables, const LaunchOptions& options = {}) {
+Outcome refusal(const Variables& variables, const LaunchOptions& options = {}, const AskPmix& ask = no_pmix) {
   try {
-    launch(variables, options);
+    launch(variables, options, ask);
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }
@@ -229,21 +229,10 @@ void test_pmix_is_asked(void**) {
   assert_string_equal(found.source.c_str(), "PMIx");
   assert_string_equal(found.job_id.c_str(), "n");
   job.local_size = 2;
-  try {
-    launch(kPmix, {}, ask);
-    assert_true(false);
-  } catch (const Error& error) {
-    assert_int_equal(error.code(), DSC_ERR_UNSUPPORTED);
-  }
+  assert_refused(refusal(kPmix, {}, ask), DSC_ERR_UNSUPPORTED, {"is 2"});
   job.local_size = -1;
   job.hosts = 2;
-  try {
-    launch(kPmix, {}, ask);
-    assert_true(false);
-  } catch (const Error& error) {
-    assert_int_equal(error.code(), DSC_ERR_UNSUPPORTED);
-    assert_true(says(error.what(), "hosts is 2"));
-  }
+  assert_refused(refusal(kPmix, {}, ask), DSC_ERR_UNSUPPORTED, {"hosts is 2"});
 }
 
 // Who has RANK and WORLD_SIZE does not wait for a server, unless it is asked for by name.

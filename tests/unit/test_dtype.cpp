@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
@@ -386,6 +387,55 @@ void refuses_what_it_cannot_do(void**) {
   for (const uint64_t value : dst) assert_int_equal(value, 9);
 }
 
+// A buffer with pages on both sides that may not be touched; it ends, or starts, right beside one.
+class Fenced {
+ public:
+  explicit Fenced(size_t bytes, bool at_end) : bytes_(bytes) {
+    assert_true(bytes <= kPage);
+    base_ = static_cast<std::byte*>(mmap(nullptr, 3 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    assert_true(base_ != MAP_FAILED);
+    assert_int_equal(mprotect(base_ + kPage, kPage, PROT_READ | PROT_WRITE), 0);
+    std::fill_n(base_ + kPage, kPage, std::byte{0x55});
+    data_ = at_end ? base_ + 2 * kPage - bytes : base_ + kPage;
+  }
+  ~Fenced() { munmap(base_, 3 * kPage); }
+  Fenced(const Fenced&) = delete;
+  Fenced& operator=(const Fenced&) = delete;
+
+  std::byte* data() const { return data_; }
+  // The rest of the page is as it was.
+  bool alone() const {
+    const auto untouched = [](std::byte b) { return b == std::byte{0x55}; };
+    return std::all_of(base_ + kPage, data_, untouched) &&
+           std::all_of(data_ + bytes_, base_ + 2 * kPage, untouched);
+  }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  const size_t bytes_;
+  std::byte* base_;
+  std::byte* data_;
+};
+
+// The last elements are fewer than a vector holds.
+void touches_nothing_beside_the_arrays(void**) {
+  on_every_target([](const char*) {
+    for (int32_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
+      for (size_t count = 1; count <= 70; ++count)
+        for (const bool at_end : {false, true}) {
+          const size_t bytes = count * dsc::dtype_bytes(dtype);
+          const Fenced first(bytes, at_end), second(bytes, at_end), result(bytes, at_end);
+          std::fill_n(first.data(), bytes, std::byte{1});
+          std::fill_n(second.data(), bytes, std::byte{0});
+          const void* sources[] = {first.data(), second.data()};
+          void* targets[] = {result.data()};
+          dsc::reduce({dtype, DSC_OP_MAX}, sources, 2, targets, 1, count);
+          assert_memory_equal(result.data(), first.data(), bytes);
+          assert_true(result.alone());
+        }
+  });
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -402,6 +452,7 @@ int main(int, char** argv) {
       cmocka_unit_test(casts_like_the_vectors),
       cmocka_unit_test(reduces_truth_values),
       cmocka_unit_test(copies_bytes),
+      cmocka_unit_test(touches_nothing_beside_the_arrays),
       cmocka_unit_test(ignores_and_restores_the_floating_point_mode),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
