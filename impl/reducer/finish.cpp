@@ -50,7 +50,7 @@ void Reducer::finish() {
     return missing();
   }();
   if (!absent.empty()) {
-    if (!group_->failure().revoked) launch_ready();
+    if (!group_->failure().revoked) launch_ready(false);
     const size_t launched = this->launched();
     const Failure failure = end_incomplete(launched);
     if (failure.code == DSC_OK) {
@@ -130,7 +130,7 @@ Failure Reducer::end_complete() {
     nonfinite = std::move(failure);
   };
   for (size_t b = 0; b < running; ++b) wait(b);
-  launch_ready();
+  launch_ready(false);
   for (size_t b = running; b < buckets_.size(); ++b) wait(b);
   if (nonfinite.code != DSC_OK) return nonfinite;
   for (const Param& param : params_)

@@ -136,15 +136,15 @@ void Reducer::take_in(const Param& param, const void* gradient) const {
 
 void Reducer::become_ready(const Param& param) {
   // Whoever completes a bucket sees in launch_ready() what all its other threads have written.
-  if (buckets_[param.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  check_alive();  // the cause itself is for finish() to report
-  launch_ready();
+  if (buckets_[param.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready(true);
 }
 
-// Starts all buckets whose turn it is. If one cannot be started, the next call or finish() tries again.
-void Reducer::launch_ready() {
+// Starts all buckets whose turn it is. If one cannot be started, the next call or finish() tries again. A
+// mark that finds nothing left to start is done, whatever has become of the group since.
+void Reducer::launch_ready(bool marking) {
   const MutexLock lock(launch_mutex_);
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
+    if (marking) check_alive();  // the cause itself is for finish() to report
     Bucket& bucket = buckets_[launched_];
     bucket.call.nonfinite = group_->nonfinite->check_for(bucket.call.dtype);
     bucket.work = group_->start(bucket.call);

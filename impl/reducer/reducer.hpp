@@ -88,7 +88,7 @@ class Reducer {
   void check_place(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
   void take_in(const Param& param, const void* gradient) const;
   void become_ready(const Param& param);
-  void launch_ready();
+  void launch_ready(bool marking);
 
   // finish.cpp
   void stop_marking();

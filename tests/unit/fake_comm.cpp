@@ -32,7 +32,11 @@ struct Meeting {
 };
 
 struct Shared {
-  Shared(int ranks, int timeout) : size(ranks), timeout_ms(timeout), next(static_cast<size_t>(ranks)) {}
+  Shared(int ranks, int timeout)
+      : size(ranks),
+        timeout_ms(timeout),
+        next(static_cast<size_t>(ranks)),
+        left(static_cast<size_t>(ranks)) {}
 
   const int size;
   const int timeout_ms;
@@ -40,9 +44,12 @@ struct Shared {
   std::condition_variable changed;
   std::map<size_t, std::shared_ptr<Meeting>> meetings;
   std::vector<size_t> next;  // operation of each rank
+  std::vector<bool> left;
   dsc::Failure failure;
 
   std::shared_ptr<Meeting> arrive(int rank, const dsc::Call& call);
+  void leave(int rank);
+  void check_departed(const Meeting& meeting);
   void execute(Meeting& meeting);
   void revoke(dsc_result_t code, int rank, const std::string& text);
 };
@@ -178,7 +185,8 @@ class FakeComm final : public dsc::Comm {
   }
   void end_world() noexcept override {}
   void leave() noexcept override {
-    revoke(DSC_ERR_PEER_LEFT, "rank " + std::to_string(rank_) + " left the group");
+    const std::lock_guard lock(shared_->mutex);
+    shared_->leave(rank_);
   }
   void finalize() override {}
   dsc::Failure failure() const override {
@@ -216,8 +224,25 @@ std::shared_ptr<Meeting> Shared::arrive(int rank, const dsc::Call& call) {
   meeting->calls[static_cast<size_t>(rank)] = call;
   meeting->came[static_cast<size_t>(rank)] = true;
   const auto mine = meeting;
-  if (++meeting->arrived == size) execute(*mine);
+  ++meeting->arrived;
+  check_departed(*mine);
+  if (mine->arrived == size) execute(*mine);
   return mine;
+}
+
+void Shared::leave(int rank) {
+  left[static_cast<size_t>(rank)] = true;
+  for (const auto& [number, meeting] : meetings) check_departed(*meeting);
+}
+
+// A member that leaves fails the operations that it has not come to, and no others.
+void Shared::check_departed(const Meeting& meeting) {
+  if (meeting.done) return;
+  for (size_t rank = 0; rank < left.size(); ++rank) {
+    if (left[rank] && !meeting.came[rank])
+      return revoke(DSC_ERR_PEER_LEFT, static_cast<int>(rank),
+                    "rank " + std::to_string(rank) + " left the group");
+  }
 }
 
 void Shared::execute(Meeting& meeting) {
