@@ -14,7 +14,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
-#include "bootstrap/random.hpp"
+#include "base/random.hpp"
 
 namespace dsc {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 
 namespace dsc {
 

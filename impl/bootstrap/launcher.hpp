@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 #include "bootstrap/pmix.hpp"
 #include "dsc/types.h"
 

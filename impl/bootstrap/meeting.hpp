@@ -11,7 +11,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "bootstrap/claims.hpp"
-#include "bootstrap/random.hpp"
+#include "base/random.hpp"
 
 namespace dsc {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bootstrap/claims.hpp"
-#include "bootstrap/random.hpp"
+#include "base/random.hpp"
 
 namespace dsc {
 

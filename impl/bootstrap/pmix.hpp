@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/clock.hpp"
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 
 namespace dsc {
 

@@ -3,7 +3,7 @@
 
 #include <pmix.h>
 
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 
 namespace dsc {
 

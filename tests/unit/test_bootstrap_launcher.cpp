@@ -13,7 +13,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "bootstrap/init_method.hpp"
 #include "bootstrap/launcher.hpp"

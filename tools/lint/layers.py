@@ -9,6 +9,7 @@ import source
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
     {"dtype", "device", "topology", "bucket_plan", "pipeline"},
+    {"store"},
     {"bootstrap"},
     {"control"},
     {"host", "nccl", "gloo"},

@@ -1,4 +1,4 @@
-#include "bootstrap/environment.hpp"
+#include "base/environment.hpp"
 
 #include <cstdlib>
 

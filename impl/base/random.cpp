@@ -1,4 +1,4 @@
-#include "bootstrap/random.hpp"
+#include "base/random.hpp"
 
 #include <sys/random.h>
 
