@@ -3,6 +3,7 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "comm/start_up.hpp"
 #include "comm/worlds.hpp"
 #include "dsc/version.h"
 
@@ -69,6 +70,17 @@ dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t*
     const dsc::InitOptions wanted =
         convert(dsc::read_sized(options, default_options(), kFirstSize, "options"));
     *world = as_handle(dsc::init_world(&wanted, kLibraryVersion));
+  });
+}
+
+dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
+                               size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::check_text_room(text, capacity, bytes);
+    const dsc::InitOptions wanted =
+        options ? convert(dsc::read_sized(options, default_options(), kFirstSize, "options"))
+                : dsc::InitOptions{};
+    dsc::give_text(dsc::explain_start(wanted), text, capacity, bytes);
   });
 }
 

@@ -1,6 +1,5 @@
 #include "dsc/trace.h"
 
-#include <cstring>
 #include <string>
 
 #include "base/file.hpp"
@@ -31,11 +30,8 @@ dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path) {
 dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    dsc::require(bytes, "bytes");
-    if (capacity > 0) dsc::require(text, "text");
-    const std::string trace = pinned->trace("call");
-    *bytes = trace.size() + 1;
-    if (*bytes <= capacity) std::memcpy(text, trace.c_str(), *bytes);
+    dsc::check_text_room(text, capacity, bytes);
+    dsc::give_text(pinned->trace("call"), text, capacity, bytes);
   });
 }
 

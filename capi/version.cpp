@@ -1,9 +1,13 @@
 #include "dsc/version.h"
 
 #include <cstring>
+#include <string>
 
+#include "base/environment.hpp"
 #include "base/guard.hpp"
+#include "base/json.hpp"
 #include "bootstrap/pmix.hpp"
+#include "checks.hpp"
 
 namespace {
 
@@ -14,6 +18,57 @@ struct Feature {
 
 const Feature kFeatures[] = {{"host", 1}, {"nccl", 0},    {"cuda", 0}, {"pmix", dsc::has_pmix() ? 1 : 0},
                              {"gloo", 0}, {"pipeline", 1}};
+
+struct Engine {
+  const char* name;
+  bool available = false;
+  std::string path{}, version{}, reason{};
+};
+
+Engine pmix_engine() {
+  Engine engine{.name = "pmix"};
+  dsc::capture(
+      [&] {
+        const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
+        engine.path = place.path;
+        engine.version = place.version;
+        engine.available = true;
+      },
+      [&](dsc_result_t, const char* why) { engine.reason = why; });
+  return engine;
+}
+
+void write_engine(dsc::JsonWriter& json, const Engine& engine) {
+  const auto write = [&](const char* key, const std::string& value) {
+    json.key(key);
+    if (value.empty())
+      json.null();
+    else
+      json.text(value);
+  };
+  json.key(engine.name);
+  json.begin_object();
+  json.key("available");
+  json.boolean(engine.available);
+  write("path", engine.path);
+  write("version", engine.version);
+  write("reason", engine.reason);
+  json.end_object();
+}
+
+std::string engine_report() {
+  const std::string no_gpu = "this version has no GPU engine";
+  const Engine engines[] = {{.name = "host", .available = true},
+                            {.name = "nccl", .reason = no_gpu},
+                            {.name = "cuda", .reason = no_gpu},
+                            pmix_engine(),
+                            {.name = "gloo", .reason = "this version joins ranks of one host only"}};
+  dsc::JsonWriter json;
+  json.begin_object();
+  for (const Engine& engine : engines) write_engine(json, engine);
+  json.end_object();
+  return json.take();
+}
 
 }  // namespace
 
@@ -36,5 +91,12 @@ dsc_result_t dsc_feature(const char* name, int32_t* available) {
     }
     dsc::fail(DSC_ERR_INVALID_ARG,
               "unknown feature \"%.32s\", expected host, nccl, cuda, pmix, gloo or pipeline", name);
+  });
+}
+
+dsc_result_t dsc_engine_report(char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::check_text_room(text, capacity, bytes);
+    dsc::give_text(engine_report(), text, capacity, bytes);
   });
 }

@@ -1,18 +1,20 @@
 #include "bootstrap/launcher.hpp"
 
-#include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "bootstrap/init_method.hpp"
-#include "bootstrap/launcher_table.hpp"
+#include "bootstrap/master_address.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr uint32_t kAllSources =
     DSC_SOURCE_OPTIONS | DSC_SOURCE_ENV | DSC_SOURCE_PMIX | DSC_SOURCE_LAUNCHER | DSC_SOURCE_SINGLE;
+
+constexpr const char* kOneProcess = "one process";
 
 void check_options(const LaunchOptions& options) {
   if ((options.sources & ~kAllSources) != 0)
@@ -32,67 +34,83 @@ void check_options(const LaunchOptions& options) {
   if (rank_given && options.sources != 0 && (options.sources & DSC_SOURCE_OPTIONS) == 0)
     fail(DSC_ERR_INVALID_ARG, "rank and world_size are given, but sources (0x%x) excludes the options",
          options.sources);
+  if (options.init_method != nullptr && options.init_method == kPmixMethod && options.sources != 0 &&
+      (options.sources & DSC_SOURCE_PMIX) == 0)
+    fail(DSC_ERR_INVALID_ARG, "init_method is pmix://, but sources (0x%x) excludes PMIx", options.sources);
 }
+
+using State = SourceFinding::State;
 
 // One search through the sources.
 class Search {
  public:
   Search(const LaunchOptions& options, const Environment& environment, const IsLocalAddress& is_local,
-         const AskPmix& ask_pmix)
-      : options_(options), environment_(environment), is_local_(is_local), ask_pmix_(ask_pmix) {}
+         const AskPmix& ask_pmix, LaunchFindings& findings)
+      : options_(options),
+        environment_(environment),
+        is_local_(is_local),
+        ask_pmix_(ask_pmix),
+        findings_(findings),
+        launch_(findings.launch) {}
 
-  Launch run() {
-    check_options(options_);
-    find_rank_and_size();
-    if (options_.local_rank >= 0) launch_.local_rank = options_.local_rank;
-    check_local();
-    find_job_id();
-    find_address();
-    check_one_host();
-    note("chosen: rank " + std::to_string(launch_.rank) + " of " + std::to_string(launch_.world_size) +
-         " from " + launch_.source + "; meeting at " + launch_.master_addr + ":" +
-         std::to_string(launch_.master_port) + (launch_.job_id.empty() ? "" : ", job " + launch_.job_id));
-    return std::move(launch_);
-  }
+  void run();
+  // The sources that run() had no need to look at.
+  void look_at_the_rest();
 
  private:
   void find_rank_and_size();
   bool offers(const Launcher& launcher);
-  void take(const Launcher& launcher, int32_t rank, int32_t size);
-  void take_local(const Launcher& launcher);
+  void take(const Launcher& launcher, const RowFindings& row);
   bool pmix_offers(const Launcher& launcher);
   std::optional<PmixJob> ask_pmix();
   void nobody_offers();
   void check_local() const;
   void find_job_id();
   void find_address();
-  MasterAddress default_address() const;
+  HostSource launchers_master() const;
+  SourceFinding look_at(const Launcher& launcher) const;
+  std::string not_needed() const {
+    return launch_.source.empty() ? "not reached" : launch_.source + " comes first";
+  }
   void check_one_host() const;
-  std::optional<int32_t> number(const char* name) const;
-  const char* name_or(const char* Launcher::*variable, const char* option) const;
-  void note(const std::string& line) { launch_.report += (launch_.report.empty() ? "" : "\n") + line; }
+  bool excluded(const Launcher& launcher) const {
+    return options_.sources != 0 && (options_.sources & launcher.source) == 0;
+  }
+  void note(const std::string& name, State state, const std::string& why = "", VariableList variables = {});
+  void tell(const std::string& line) { launch_.report += (launch_.report.empty() ? "" : "\n") + line; }
 
-  const LaunchOptions& options_;
+  LaunchOptions options_;
   const Environment& environment_;
   const IsLocalAddress& is_local_;
   const AskPmix& ask_pmix_;
+  LaunchFindings& findings_;
+  Launch& launch_;
   const Launcher* winner_ = nullptr;  // null: the options, or one process
+  RowFindings row_;                   // the winner's
   dsc_result_t pmix_code_ = DSC_OK;   // why the PMIx server could not be asked
   std::string pmix_text_;
-  std::optional<int32_t> hosts_;
   std::string half_set_;  // a launcher that set only one of rank and size
-  Launch launch_;
 };
 
-std::optional<int32_t> Search::number(const char* name) const {
-  const auto text = name != nullptr ? environment_(name) : std::nullopt;
-  if (!text) return std::nullopt;
-  int32_t value = 0;
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc{} || stop != end)
-    fail(DSC_ERR_CONFIG, "%s is '%.60s', expected a whole number", name, text->c_str());
-  return value;
+void Search::note(const std::string& name, State state, const std::string& why, VariableList variables) {
+  findings_.sources.push_back({name, state, why, std::move(variables)});
+  if (!why.empty() && state != State::kBeaten) tell(name + ": " + why);
+}
+
+void Search::run() {
+  check_options(options_);
+  if (options_.init_method != nullptr && options_.init_method == kPmixMethod)
+    options_.sources = DSC_SOURCE_PMIX;
+  find_rank_and_size();
+  if (options_.local_rank >= 0) launch_.local_rank = options_.local_rank;
+  check_local();
+  find_job_id();
+  find_address();
+  findings_.has_address = true;
+  check_one_host();
+  tell("chosen: rank " + std::to_string(launch_.rank) + " of " + std::to_string(launch_.world_size) +
+       " from " + launch_.source + "; meeting at " + launch_.master_addr + ":" +
+       std::to_string(launch_.master_port) + (launch_.job_id.empty() ? "" : ", job " + launch_.job_id));
 }
 
 void Search::find_rank_and_size() {
@@ -100,9 +118,9 @@ void Search::find_rank_and_size() {
     launch_.rank = options_.rank;
     launch_.world_size = options_.world_size;
     launch_.source = "options";
-    return;
+    return note("options", State::kChosen);
   }
-  note("options: rank and world_size are not given");
+  note("options", State::kAbsent, "rank and world_size are not given");
   for (const Launcher& launcher : kLaunchers)
     if (offers(launcher)) return;
   nobody_offers();
@@ -110,25 +128,29 @@ void Search::find_rank_and_size() {
 
 // Takes rank and size from this launcher if it gives both.
 bool Search::offers(const Launcher& launcher) {
-  const std::string name = launcher.name;
-  const auto pass = [&](const std::string& reason) { return note(name + ": " + reason), false; };
-  if (options_.sources != 0 && (options_.sources & launcher.source) == 0) return pass("excluded by sources");
-  if (launcher.only_with != nullptr && !environment_(launcher.only_with))
-    return pass(std::string(launcher.only_with) + " is not set");
-  if (launcher.source == DSC_SOURCE_PMIX) return pmix_offers(launcher);
-  const auto rank = number(launcher.rank);
-  const auto size = number(launcher.world_size);
-  if (rank && size) return take(launcher, *rank, *size), true;
-  const std::string missing = rank ? launcher.world_size : launcher.rank;
-  if (rank.has_value() != size.has_value()) {
-    const std::string reason =
-        std::string(rank ? launcher.rank : launcher.world_size) + " is set, but " + missing + " is not";
-    // Who sets one of RANK and WORLD_SIZE means both. Leftovers of other launchers matter only if nobody else
-    // offers.
-    if (launcher.source == DSC_SOURCE_ENV) fail(DSC_ERR_CONFIG, "%s", reason.c_str());
-    if (half_set_.empty() && rank) half_set_ = name + ": " + reason;
-  }
-  return pass(missing + " is not set");
+  const auto pass = [&](State state, const std::string& why) {
+    return note(launcher.name, state, why, row_variables(launcher, environment_)), false;
+  };
+  if (excluded(launcher)) return pass(State::kExcluded, "excluded by sources");
+  if (launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with)) return pmix_offers(launcher);
+  const RowFindings row = read_row(launcher, environment_);
+  if (row.missing.empty()) return take(launcher, row), true;
+  // Who sets one of RANK and WORLD_SIZE means both. Leftovers of other launchers matter only if nobody else
+  // offers.
+  if (row.half_set && launcher.source == DSC_SOURCE_ENV) fail(DSC_ERR_CONFIG, "%s", row.missing.c_str());
+  if (half_set_.empty() && row.half_set) half_set_ = std::string(launcher.name) + ": " + row.missing;
+  return pass(State::kAbsent, row.missing);
+}
+
+void Search::take(const Launcher& launcher, const RowFindings& row) {
+  winner_ = &launcher;
+  row_ = row;
+  launch_.rank = row.rank.value;
+  launch_.world_size = row.world_size.value;
+  launch_.local_rank = row.local_rank.value;
+  launch_.local_world_size = row.local_world_size.value;
+  launch_.source = launcher.name;
+  note(launcher.name, State::kChosen, "", row_variables(launcher, environment_));
 }
 
 // A server that cannot be asked is passed over, as long as somebody else offers.
@@ -144,41 +166,17 @@ std::optional<PmixJob> Search::ask_pmix() {
 
 bool Search::pmix_offers(const Launcher& launcher) {
   const auto job = ask_pmix();
-  if (!job) return note(std::string(launcher.name) + ": " + pmix_text_), false;
+  const VariableList variables = row_variables(launcher, environment_);
+  if (!job) return note(launcher.name, State::kFailed, pmix_text_, variables), false;
   winner_ = &launcher;
   launch_.rank = job->rank;
   launch_.world_size = job->size;
   launch_.local_rank = job->local_rank;
   launch_.local_world_size = job->local_size;
   launch_.source = launcher.name;
-  if (job->hosts >= 1) hosts_ = job->hosts;
-  note(std::string(launcher.name) + ": the server was asked through " + job->version);
+  if (job->hosts >= 1) row_.hosts = {"the number of hosts", job->hosts};
+  note(launcher.name, State::kChosen, "the server was asked through " + job->version, variables);
   return true;
-}
-
-void Search::take(const Launcher& launcher, int32_t rank, int32_t size) {
-  if (size < 1) fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", launcher.world_size, size);
-  winner_ = &launcher;
-  launch_.rank = rank;
-  launch_.world_size = size;
-  launch_.source = launcher.name;
-  hosts_ = number(launcher.hosts);
-  take_local(launcher);
-}
-
-void Search::take_local(const Launcher& launcher) {
-  const int32_t size = launch_.world_size;
-  if (const auto local_rank = number(launcher.local_rank)) {
-    if (*local_rank < 0)
-      fail(DSC_ERR_CONFIG, "%s is %d, expected 0 or more", launcher.local_rank, *local_rank);
-    launch_.local_rank = *local_rank;
-  }
-  if (const auto local_size = number(launcher.local_world_size)) {
-    if (*local_size < 1 || *local_size > size)
-      fail(DSC_ERR_CONFIG, "%s is %d, expected 1 to %s (%d)", launcher.local_world_size, *local_size,
-           launcher.world_size, size);
-    launch_.local_world_size = *local_size;
-  }
 }
 
 void Search::nobody_offers() {
@@ -193,59 +191,94 @@ void Search::nobody_offers() {
     fail(DSC_ERR_CONFIG, "no allowed source gives rank and world size: %s", launch_.report.c_str());
   launch_.local_rank = 0;
   launch_.local_world_size = 1;
-  launch_.source = "one process";
+  launch_.source = kOneProcess;
+  note(kOneProcess, State::kChosen);
 }
 
-const char* Search::name_or(const char* Launcher::*variable, const char* option) const {
-  return winner_ != nullptr && winner_->*variable != nullptr ? winner_->*variable : option;
+// What is known of a source that the search did not reach.
+SourceFinding Search::look_at(const Launcher& launcher) const {
+  SourceFinding finding{launcher.name, State::kAbsent, "", row_variables(launcher, environment_)};
+  capture([&] { finding.why = read_row(launcher, environment_).missing; },
+          [&](dsc_result_t, const char* text) {
+            finding.state = State::kFailed;
+            finding.why = text;
+          });
+  if (excluded(launcher))
+    finding = {finding.name, State::kExcluded, "excluded by sources", finding.variables};
+  const bool is_pmix = launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with);
+  if (finding.state == State::kAbsent && (finding.why.empty() || is_pmix)) {
+    finding.state = State::kBeaten;
+    finding.why = not_needed();
+  }
+  return finding;
+}
+
+void Search::look_at_the_rest() {
+  if (findings_.sources.empty()) note("options", State::kFailed, findings_.error);
+  for (size_t i = findings_.sources.size() - 1; i < std::size(kLaunchers); ++i)
+    findings_.sources.push_back(look_at(kLaunchers[i]));
+  if (launch_.source == kOneProcess) return;
+  if (options_.sources != 0 && (options_.sources & DSC_SOURCE_SINGLE) == 0)
+    note(kOneProcess, State::kExcluded, "excluded by sources");
+  else
+    note(kOneProcess, State::kBeaten, not_needed());
 }
 
 // Rank against size is left to the meeting, which tells all ranks; a world of one has no meeting.
 void Search::check_local() const {
+  const auto name_of = [](const Finding& found, const char* other) { return found ? found.variable : other; };
   const bool known = launch_.local_world_size >= 0;
   const int32_t limit = known ? launch_.local_world_size : launch_.world_size;
   if (launch_.local_rank >= limit)
     fail(DSC_ERR_CONFIG, "%s is %d, expected 0 to %d (%s is %d)",
-         options_.local_rank >= 0 ? "option local_rank" : name_or(&Launcher::local_rank, "local_rank"),
+         options_.local_rank >= 0 ? "option local_rank" : name_of(row_.local_rank, "local_rank"),
          launch_.local_rank, limit - 1,
-         known ? name_or(&Launcher::local_world_size, "the world's size on this host")
-               : name_or(&Launcher::world_size, "world_size"),
+         known ? name_of(row_.local_world_size, "the world's size on this host")
+               : name_of(row_.world_size, "world_size"),
          limit);
   if (launch_.world_size == 1 && launch_.rank != 0)
-    fail(DSC_ERR_CONFIG, "%s is %d, expected 0 (%s is 1)", name_or(&Launcher::rank, "option rank"),
-         launch_.rank, name_or(&Launcher::world_size, "world_size"));
+    fail(DSC_ERR_CONFIG, "%s is %d, expected 0 (%s is 1)", name_of(row_.rank, "option rank"), launch_.rank,
+         name_of(row_.world_size, "world_size"));
 }
 
 void Search::find_job_id() {
   if (options_.job_id != nullptr) {
     launch_.job_id = options_.job_id;
+    launch_.job_id_from = "option job_id";
   } else if (const auto chosen = environment_("DSC_JOB_ID")) {
     launch_.job_id = *chosen;
+    launch_.job_id_from = "DSC_JOB_ID";
   } else if (winner_ != nullptr) {
-    for (const char* name : winner_->job_id)
-      if (const auto part = name != nullptr ? environment_(name) : std::nullopt)
-        launch_.job_id += (launch_.job_id.empty() ? "" : ".") + *part;
+    launch_.job_id = row_job_id(*winner_, environment_);
+    if (!launch_.job_id.empty()) launch_.job_id_from = winner_->name;
   }
 }
 
-MasterAddress Search::default_address() const {
-  MasterAddress address{environment_("MASTER_ADDR").value_or(launch_.master_addr), options_.port};
-  if (address.port != 0) return address;
-  const auto text = environment_("MASTER_PORT");
-  const auto port = text ? parse_port(*text) : launch_.master_port;
-  if (!port) fail(DSC_ERR_CONFIG, "MASTER_PORT is '%.60s', expected 1 to 65535", text->c_str());
-  address.port = *port;
-  return address;
+// PMIx gives numbers, but no address: a later row that says the same of this process describes the same job.
+HostSource Search::launchers_master() const {
+  const bool one_host = launch_.local_world_size == launch_.world_size;
+  for (const Launcher& launcher : kLaunchers) {
+    const bool is_winner = &launcher == winner_;
+    if (launcher.master.variable == nullptr || excluded(launcher)) continue;
+    if (!is_winner && (winner_ == nullptr || winner_->source != DSC_SOURCE_PMIX)) continue;
+    const RowFindings row = is_winner ? row_ : read_row(launcher, environment_);
+    if (!row.missing.empty() || row.rank.value != launch_.rank || row.world_size.value != launch_.world_size)
+      continue;
+    return one_host && launcher.one_host_master.variable != nullptr ? launcher.one_host_master
+                                                                    : launcher.master;
+  }
+  return {};
 }
 
 void Search::find_address() {
-  const auto chosen = parse_init_method(options_.init_method);
-  if (chosen && options_.port != 0 && options_.port != chosen->port)
-    fail(DSC_ERR_INVALID_ARG, "port is %d, but init_method says %d", options_.port, chosen->port);
-  const MasterAddress address = chosen ? *chosen : default_address();
-  // The address is part of the meeting's name, so its usual spellings must be one.
-  launch_.master_addr = address.host == "localhost" ? "127.0.0.1" : address.host;
-  launch_.master_port = address.port;
+  const MasterFinding found =
+      find_master(options_.init_method, options_.port, environment_, launchers_master());
+  launch_.master_addr = found.host;
+  launch_.master_addr_from = found.host_from;
+  launch_.master_port = found.port;
+  launch_.master_port_from = found.port_from;
+  launch_.agent_store = winner_ != nullptr && winner_->agent_store != nullptr &&
+                        environment_(winner_->agent_store) == "True" && found.port_from == "MASTER_PORT";
 }
 
 void Search::check_one_host() const {
@@ -253,13 +286,13 @@ void Search::check_one_host() const {
   constexpr const char* kOneHost = "this version joins ranks of one host only";
   if (launch_.local_world_size >= 0 && launch_.local_world_size < launch_.world_size)
     fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d and %s is %d", kOneHost,
-         name_or(&Launcher::local_world_size, "local_world_size"), launch_.local_world_size,
-         name_or(&Launcher::world_size, "world_size"), launch_.world_size);
-  if (hosts_.value_or(1) > 1)
-    fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d", kOneHost, name_or(&Launcher::hosts, "the number of hosts"),
-         *hosts_);
+         row_.local_world_size ? row_.local_world_size.variable : "local_world_size",
+         launch_.local_world_size, row_.world_size ? row_.world_size.variable : "world_size",
+         launch_.world_size);
+  if (row_.hosts.value > 1)
+    fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d", kOneHost, row_.hosts.variable, row_.hosts.value);
   // With all ranks known to be here the address is only a name.
-  const bool known = launch_.local_world_size == launch_.world_size || hosts_.has_value();
+  const bool known = launch_.local_world_size == launch_.world_size || row_.hosts;
   if (!known && !is_local_(launch_.master_addr))
     fail(DSC_ERR_UNSUPPORTED, "%s, but the master address %.100s is not this host's", kOneHost,
          launch_.master_addr.c_str());
@@ -269,13 +302,22 @@ void Search::check_one_host() const {
 
 Launch find_launch(const LaunchOptions& options, const Environment& environment,
                    const IsLocalAddress& is_local, const AskPmix& ask_pmix) {
-  LaunchOptions wanted = options;
-  if (options.init_method != nullptr && options.init_method == kPmixMethod) {
-    if (options.sources != 0 && (options.sources & DSC_SOURCE_PMIX) == 0)
-      fail(DSC_ERR_INVALID_ARG, "init_method is pmix://, but sources (0x%x) excludes PMIx", options.sources);
-    wanted.sources = DSC_SOURCE_PMIX;
-  }
-  return Search(wanted, environment, is_local, ask_pmix).run();
+  LaunchFindings findings;
+  Search(options, environment, is_local, ask_pmix, findings).run();
+  return std::move(findings.launch);
+}
+
+LaunchFindings explain_launch(const LaunchOptions& options, const Environment& environment,
+                              const IsLocalAddress& is_local, const AskPmix& ask_pmix) {
+  LaunchFindings findings;
+  Search search(options, environment, is_local, ask_pmix, findings);
+  capture([&] { search.run(); },
+          [&](dsc_result_t code, const char* text) {
+            findings.code = code;
+            findings.error = text;
+          });
+  search.look_at_the_rest();
+  return findings;
 }
 
 }  // namespace dsc

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/environment.hpp"
+#include "bootstrap/launcher_row.hpp"
 #include "bootstrap/pmix.hpp"
 #include "dsc/types.h"
 
@@ -30,10 +32,31 @@ struct Launch {
   int32_t local_rank = -1;        // -1: to be derived
   int32_t local_world_size = -1;  // -1: unknown
   std::string job_id;             // empty: none
-  std::string master_addr = "127.0.0.1";
-  int32_t master_port = 29500;
-  std::string source;  // who gave rank and world size
-  std::string report;  // several lines: what was looked at, and what came of it
+  std::string master_addr;
+  int32_t master_port = 0;
+  std::string source;                                           // who gave rank and world size
+  std::string job_id_from, master_addr_from, master_port_from;  // a variable, an option, or "default"
+  bool agent_store = false;  // torchrun's agent listens at the address itself, with a store of PyTorch's
+  std::string report;        // several lines: what was looked at, and what came of it
+};
+
+// One source, and what came of it.
+struct SourceFinding {
+  enum class State { kChosen, kAbsent, kExcluded, kFailed, kBeaten };
+
+  std::string name;
+  State state;
+  std::string why;  // in words; empty if chosen
+  VariableList variables;
+};
+
+// Everything, also where nothing came of it.
+struct LaunchFindings {
+  std::vector<SourceFinding> sources;  // in order of precedence
+  Launch launch;                       // as far as it came
+  bool has_address = false;            // all of it was found; an error may still forbid it
+  dsc_result_t code = DSC_OK;
+  std::string error;
 };
 
 // is_local_address() with the deadline of the start-up.
@@ -43,5 +66,9 @@ using IsLocalAddress = std::function<bool(const std::string& address)>;
 // what ask_pmix() throws where only PMIx could tell.
 Launch find_launch(const LaunchOptions& options, const Environment& environment,
                    const IsLocalAddress& is_local, const AskPmix& ask_pmix);
+
+// The same with every source looked at, and with the error as part of the answer.
+LaunchFindings explain_launch(const LaunchOptions& options, const Environment& environment,
+                              const IsLocalAddress& is_local, const AskPmix& ask_pmix);
 
 }  // namespace dsc

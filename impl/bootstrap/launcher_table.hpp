@@ -2,103 +2,154 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "dsc/types.h"
 
 namespace dsc {
 
-// Names of variables; null where the launcher has none.
+inline constexpr int32_t kDefaultPort = 29500;
+
+using Names = std::array<const char*, 2>;  // of variables; null: none
+
+enum class HostForm { kPlain, kBeforeColon, kSlurmList, kSageMakerJson };
+
+// Where a launcher says on which host rank 0 is.
+struct HostSource {
+  const char* variable = nullptr;  // null: nowhere
+  HostForm form = HostForm::kPlain;
+  int32_t port = kDefaultPort;  // where nothing says another
+};
+
 struct Launcher {
   const char* name;
-  uint32_t source;  // dsc_source bit that switches it on
-  const char* rank;
-  const char* world_size;
-  const char* local_rank;
-  const char* local_world_size;
-  const char* hosts;                  // number of hosts of the job
-  const char* only_with;              // the row counts only if this one is set too
-  std::array<const char*, 2> job_id;  // together they name the job
+  uint32_t source;                  // dsc_source bit that switches it on
+  const char* only_with = nullptr;  // the row counts only if this is set
+  const char* not_with = nullptr;   // and this is not
+  // Of two names the first that is set counts.
+  Names rank{};
+  Names world_size{};
+  Names local_rank{};
+  Names local_world_size{};
+  Names hosts{};                      // number of hosts of the job
+  Names job_id{};                     // together they name the job
+  std::array<Names, 2> same{};        // pairs that say one thing, and must not differ
+  const char* agent_store = nullptr;  // "True": the launcher itself listens at MASTER_ADDR:MASTER_PORT
+  HostSource master{};                // used where MASTER_ADDR is not set
+  HostSource one_host_master{};       // the same where all ranks are on one host; nowhere: as above
 };
 
 // In order of precedence. RANK and WORLD_SIZE come first: torchrun inside srun is normal, and the inner one
 // is meant.
 inline constexpr Launcher kLaunchers[] = {
-    {"environment (torchrun, dscrun, deepspeed and alike)",
-     DSC_SOURCE_ENV,
-     "RANK",
-     "WORLD_SIZE",
-     "LOCAL_RANK",
-     "LOCAL_WORLD_SIZE",
-     nullptr,
-     nullptr,
-     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {.name = "torchrun",
+     .source = DSC_SOURCE_ENV,
+     .only_with = "TORCHELASTIC_RUN_ID",
+     .rank = {"RANK"},
+     .world_size = {"WORLD_SIZE"},
+     .local_rank = {"LOCAL_RANK"},
+     .local_world_size = {"LOCAL_WORLD_SIZE"},
+     .job_id = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+     .agent_store = "TORCHELASTIC_USE_AGENT_STORE"},
+    {.name = "deepspeed",
+     .source = DSC_SOURCE_ENV,
+     .only_with = "CROSS_SIZE",
+     .rank = {"RANK"},
+     .world_size = {"WORLD_SIZE"},
+     .local_rank = {"LOCAL_RANK"},
+     .local_world_size = {"LOCAL_SIZE", "LOCAL_WORLD_SIZE"},
+     .hosts = {"CROSS_SIZE"},
+     .same = {{{"LOCAL_SIZE", "LOCAL_WORLD_SIZE"}}}},
+    {.name = "dscrun",
+     .source = DSC_SOURCE_ENV,
+     .only_with = "DSC_LAUNCHER",
+     .rank = {"RANK"},
+     .world_size = {"WORLD_SIZE"},
+     .local_rank = {"LOCAL_RANK"},
+     .local_world_size = {"LOCAL_WORLD_SIZE"},
+     .job_id = {"DSC_JOB_ID"}},
+    {.name = "environment",
+     .source = DSC_SOURCE_ENV,
+     .rank = {"RANK"},
+     .world_size = {"WORLD_SIZE"},
+     .local_rank = {"LOCAL_RANK"},
+     .local_world_size = {"LOCAL_WORLD_SIZE"}},
     // The server is asked for all numbers.
-    {"PMIx",
-     DSC_SOURCE_PMIX,
-     "PMIX_RANK",
-     nullptr,
-     nullptr,
-     nullptr,
-     nullptr,
-     "PMIX_NAMESPACE",
-     {"PMIX_NAMESPACE"}},
-    // Also Azure ML and SageMaker, which start ranks with Open MPI.
-    {"Open MPI",
-     DSC_SOURCE_LAUNCHER,
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     nullptr,
-     nullptr,
-     {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}},
-    {"MVAPICH",
-     DSC_SOURCE_LAUNCHER,
-     "MV2_COMM_WORLD_RANK",
-     "MV2_COMM_WORLD_SIZE",
-     "MV2_COMM_WORLD_LOCAL_RANK",
-     "MV2_COMM_WORLD_LOCAL_SIZE",
-     nullptr,
-     nullptr,
-     {}},
-    {"PALS",
-     DSC_SOURCE_LAUNCHER,
-     "PALS_RANKID",
-     "PMI_SIZE",
-     "PALS_LOCAL_RANKID",
-     "PMI_LOCAL_SIZE",
-     nullptr,
-     "PALS_APID",
-     {"PALS_APID"}},
-    {"Flux",
-     DSC_SOURCE_LAUNCHER,
-     "FLUX_TASK_RANK",
-     "FLUX_JOB_SIZE",
-     "FLUX_TASK_LOCAL_ID",
-     nullptr,
-     "FLUX_JOB_NNODES",
-     nullptr,
-     {"FLUX_JOB_ID"}},
-    // Only a step: a batch script also has SLURM_PROCID, but runs once.
-    {"Slurm",
-     DSC_SOURCE_LAUNCHER,
-     "SLURM_PROCID",
-     "SLURM_NTASKS",
-     "SLURM_LOCALID",
-     nullptr,
-     "SLURM_NNODES",
-     "SLURM_STEP_ID",
-     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    {.name = "PMIx",
+     .source = DSC_SOURCE_PMIX,
+     .only_with = "PMIX_NAMESPACE",
+     .rank = {"PMIX_RANK"},
+     .job_id = {"PMIX_NAMESPACE"}},
+    // Two clouds that start ranks with Open MPI, and say themselves where the first one is.
+    {.name = "Azure ML",
+     .source = DSC_SOURCE_LAUNCHER,
+     .only_with = "AZUREML_EXPERIMENT_ID",
+     .not_with = "DLTS_JOB_ID",
+     .rank = {"OMPI_COMM_WORLD_RANK"},
+     .world_size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     .local_world_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job_id = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
+     .master = {"AZ_BATCH_MASTER_NODE", HostForm::kBeforeColon, 6105},
+     .one_host_master = {"AZ_BATCHAI_MPI_MASTER_NODE", HostForm::kPlain, 54965}},
+    {.name = "SageMaker",
+     .source = DSC_SOURCE_LAUNCHER,
+     .only_with = "SM_TRAINING_ENV",
+     .rank = {"OMPI_COMM_WORLD_RANK"},
+     .world_size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     .local_world_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job_id = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
+     .master = {"SM_TRAINING_ENV", HostForm::kSageMakerJson}},
+    {.name = "Open MPI",
+     .source = DSC_SOURCE_LAUNCHER,
+     .rank = {"OMPI_COMM_WORLD_RANK"},
+     .world_size = {"OMPI_COMM_WORLD_SIZE"},
+     .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+     .local_world_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+     .job_id = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"}},
+    {.name = "MVAPICH",
+     .source = DSC_SOURCE_LAUNCHER,
+     .rank = {"MV2_COMM_WORLD_RANK"},
+     .world_size = {"MV2_COMM_WORLD_SIZE"},
+     .local_rank = {"MV2_COMM_WORLD_LOCAL_RANK"},
+     .local_world_size = {"MV2_COMM_WORLD_LOCAL_SIZE"}},
+    {.name = "PALS",
+     .source = DSC_SOURCE_LAUNCHER,
+     .only_with = "PALS_APID",
+     .rank = {"PALS_RANKID", "PMI_RANK"},
+     .world_size = {"PMI_SIZE"},
+     .local_rank = {"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"},
+     .local_world_size = {"PMI_LOCAL_SIZE"},
+     .job_id = {"PALS_APID"},
+     .same = {{{"PALS_RANKID", "PMI_RANK"}, {"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"}}}},
+    {.name = "Flux",
+     .source = DSC_SOURCE_LAUNCHER,
+     .rank = {"FLUX_TASK_RANK"},
+     .world_size = {"FLUX_JOB_SIZE"},
+     .local_rank = {"FLUX_TASK_LOCAL_ID"},
+     .hosts = {"FLUX_JOB_NNODES"},
+     .job_id = {"FLUX_JOB_ID"}},
+    // Only a step: a batch script also has SLURM_PROCID, but runs once. The names without STEP may be the
+    // whole job's.
+    {.name = "Slurm",
+     .source = DSC_SOURCE_LAUNCHER,
+     .only_with = "SLURM_STEP_ID",
+     .rank = {"SLURM_PROCID"},
+     .world_size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+     .local_rank = {"SLURM_LOCALID"},
+     .hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
+     .job_id = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     .master = {"SLURM_STEP_NODELIST", HostForm::kSlurmList}},
     // After Slurm and Flux, which may set the PMI_* names for their own server.
-    {"MPICH (Hydra)",
-     DSC_SOURCE_LAUNCHER,
-     "PMI_RANK",
-     "PMI_SIZE",
-     "MPI_LOCALRANKID",
-     "MPI_LOCALNRANKS",
-     nullptr,
-     nullptr,
-     {"PMI_JOBID"}},
+    {.name = "MPICH (Hydra)",
+     .source = DSC_SOURCE_LAUNCHER,
+     .rank = {"PMI_RANK"},
+     .world_size = {"PMI_SIZE"},
+     .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+     .local_world_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+     .job_id = {"PMI_JOBID"},
+     .same = {{{"MPI_LOCALRANKID", "PMI_LOCAL_RANK"}, {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}}}},
 };
 
 }  // namespace dsc

@@ -10,8 +10,8 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
-#include "bootstrap/claims.hpp"
 #include "base/random.hpp"
+#include "bootstrap/claims.hpp"
 
 namespace dsc {
 

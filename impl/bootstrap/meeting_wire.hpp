@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/claims.hpp"
 #include "base/random.hpp"
+#include "bootstrap/claims.hpp"
 
 namespace dsc {
 

@@ -6,8 +6,16 @@ namespace dsc {
 
 bool has_pmix() noexcept { return false; }
 
-PmixJob ask_pmix(const Environment&, Deadline) {
+namespace {
+
+[[noreturn]] void fail_unknown() {
   fail(DSC_ERR_NO_BACKEND, "this build of libdsc does not know PMIx: its headers were missing");
 }
+
+}  // namespace
+
+PmixPlace find_pmix(const Environment&) { fail_unknown(); }
+
+PmixJob ask_pmix(const Environment&, Deadline) { fail_unknown(); }
 
 }  // namespace dsc

@@ -107,6 +107,11 @@ void run_inquiry(Inquiry& inquiry, const PmixLibrary& library) {
 
 bool has_pmix() noexcept { return true; }
 
+PmixPlace find_pmix(const Environment& environment) {
+  const PmixLibrary library = load_pmix(environment);
+  return {library.path, library.version()};
+}
+
 PmixJob ask_pmix(const Environment& environment, Deadline deadline) {
   const PmixLibrary library = load_pmix(environment);
   const auto inquiry = std::make_shared<Inquiry>();

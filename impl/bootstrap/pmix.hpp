@@ -22,6 +22,13 @@ struct PmixJob {
 // Whether this build knows PMIx.
 bool has_pmix() noexcept;
 
+// The libpmix that would be used: libpmix is loaded, but no server is asked. Throws NO_BACKEND.
+struct PmixPlace {
+  std::string path;
+  std::string version;
+};
+PmixPlace find_pmix(const Environment& environment);
+
 // Connects to the server, once for the process and until it ends: a program that uses MPI as well shares the
 // connection, and PMIx does not come back after the last user has left. Throws NO_BACKEND (no libpmix that
 // can be used; says where it looked), TIMEOUT, SYSTEM (the server refuses, in libpmix's words).

@@ -1,6 +1,7 @@
 #include "bootstrap/pmix_library.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdio>
 #include <cstring>
@@ -39,6 +40,11 @@ Loaded open_library(const Environment& environment) {
        tried.c_str());
 }
 
+std::string path_of(const Loaded& library) {
+  link_map* map = nullptr;
+  return dlinfo(library.handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : library.name;
+}
+
 template <typename Function>
 void find(const Loaded& library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library.handle, name));
@@ -63,6 +69,7 @@ void check_version(const Loaded& library, const char* text) {
 PmixLibrary load_pmix(const Environment& environment) {
   const Loaded library = open_library(environment);
   PmixLibrary found;
+  found.path = path_of(library);
   find(library, "PMIx_Get_version", found.version);
   check_version(library, found.version());
   find(library, "PMIx_Init", found.init);

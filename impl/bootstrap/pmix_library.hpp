@@ -3,11 +3,14 @@
 
 #include <pmix.h>
 
+#include <string>
+
 #include "base/environment.hpp"
 
 namespace dsc {
 
 struct PmixLibrary {
+  std::string path;  // of the file, or the name by which the system found it
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
   decltype(&PMIx_Get) get = nullptr;

@@ -1,11 +1,13 @@
 #include "comm/start_up.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <numeric>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
 #include "comm/host_comm.hpp"
@@ -131,6 +133,16 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
   if (a.stall_timeout_ms != b.stall_timeout_ms) return "stall_timeout_ms";
   if (a.progress_thread != b.progress_thread) return "progress_thread";
   return std::nullopt;
+}
+
+std::string explain_start(const InitOptions& options) {
+  check_options(options);
+  const Environment environment = process_environment();
+  const Deadline deadline = Deadline::after_ms(std::min(options.init_timeout_ms, kPmixPatienceMs));
+  return launch_report(explain_launch(
+      launch_options(options), environment,
+      [deadline](const std::string& address) { return is_local_address(address, deadline); },
+      [&] { return ask_pmix(environment, deadline); }));
 }
 
 std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version) {

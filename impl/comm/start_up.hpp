@@ -35,6 +35,10 @@ void check_options(const InitOptions& options);
 // Name of the first option that differs; nothing if they are equal. require_existing does not count.
 std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b);
 
+// What start_world() would find out before it looks for the other ranks: JSON, as dsc_launch_report() gives
+// it.
+std::string explain_start(const InitOptions& options);
+
 // Blocks until all ranks of the job are together.
 std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version);
 

@@ -19,7 +19,20 @@ def test_world(world):
     assert (world.global_rank(0), world.group_rank(0)) == (0, 0)
     assert (world.env("RANK"), world.env("WORLD_SIZE")) == ("0", "1")
     assert world.env("DSC_REPORT")
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    assert world.environ() == {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} | address
     assert world.error() is None
+
+
+def test_launch_report(monkeypatch):
+    """Joins nobody, and so works at any time."""
+    monkeypatch.setenv("RANK", "3")
+    report = dsc.launch_report()
+    assert report["error"]["text"] == "RANK is set, but WORLD_SIZE is not" and report["start"] is None
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    report = dsc.launch_report()
+    assert report["error"] is None
+    assert (report["start"]["source"], report["start"]["rank"], report["start"]["world_size"]) == ("environment", 3, 4)
 
 
 def test_init_again(world):

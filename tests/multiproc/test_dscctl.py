@@ -7,8 +7,12 @@ import subprocess
 import launch
 
 
-def dscctl(*args):
-    return subprocess.run([launch.DSCCTL, *args], capture_output=True, text=True, timeout=30)
+def dscctl(*args, **variables):
+    """With no launcher's variables but those given."""
+    known = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "DSC_JOB_ID", "SLURM_", "OMPI_", "PMI", "DSC_PMIX_LIBRARY")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(known)}
+    command = [launch.DSCCTL, *args]
+    return subprocess.run(command, env=environment | variables, capture_output=True, text=True, timeout=30)
 
 
 def test_json_tells_the_truth():
@@ -30,10 +34,56 @@ def test_json_tells_the_truth():
     assert host["dev_shm"]["size_bytes"] == space.f_blocks * space.f_frsize
 
 
+def test_engines_say_why_not():
+    engines = json.loads(dscctl("info", "--json").stdout)["engines"]
+    assert list(engines) == ["host", "nccl", "cuda", "pmix", "gloo"]
+    for engine in engines.values():
+        assert engine["available"] == (engine["reason"] is None)
+        assert engine["path"] is None or os.path.exists(engine["path"])
+    assert engines["host"]["available"] and not engines["nccl"]["available"]
+
+
+def test_pmix_is_looked_for_where_it_is_said_to_be():
+    for library, reason in (("/nonexistent/libpmix.so", "No such file"), (os.environ["FAKE_OLD_PMIX"], "expected PMIx 3.1")):
+        pmix = json.loads(dscctl("info", "--json", DSC_PMIX_LIBRARY=library).stdout)["engines"]["pmix"]
+        assert not pmix["available"] and library in pmix["reason"]
+        if json.loads(dscctl("info", "--json").stdout)["features"]["pmix"]:
+            assert reason in pmix["reason"]
+            assert library in dscctl("info", DSC_PMIX_LIBRARY=library).stdout
+
+
+SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[1-2]"}
+
+
+def test_environment_as_json():
+    report = json.loads(dscctl("info", "--env", "--json", **SLURM, SLURM_STEP_NUM_NODES="2").stdout)
+    (slurm,) = [source for source in report["sources"] if source["name"] == "Slurm"]
+    assert slurm["state"] == "chosen" and slurm["variables"]["SLURM_PROCID"] == "1"
+    assert report["start"]["master_addr"] == "node1"
+    assert report["start"]["master_addr_from"] == "SLURM_STEP_NODELIST"
+    assert report["error"]["code"] == "DSC_ERR_UNSUPPORTED"  # two hosts
+
+
+def test_environment_as_text():
+    def lines(**variables):
+        result = dscctl("info", "--env", **variables)
+        assert (result.returncode, result.stderr) == (0, "")
+        return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+    alone = lines()
+    assert "* one process chosen" in alone and "init would join" in alone
+    both = lines(RANK="0", WORLD_SIZE="2", DSC_JOB_ID="mine", **SLURM)
+    assert "* environment chosen" in both and "WORLD_SIZE = 2" in both
+    assert "Slurm beaten environment comes first" in both and "SLURM_STEP_NODELIST = node[1-2]" in both
+    assert "rank 0 of 2 (from environment)" in both and "job id mine (from DSC_JOB_ID)" in both
+    half = lines(RANK="0")
+    assert "init would fail" in half and "DSC_ERR_CONFIG: RANK is set, but WORLD_SIZE is not" in half
+
+
 def test_text_has_every_section():
     result = dscctl("info")
     assert result.returncode == 0
-    assert [line for line in result.stdout.splitlines() if line[0] != " "] == ["libdsc", "features", "libraries", "host"]
+    assert [line for line in result.stdout.splitlines() if line[0] != " "] == ["libdsc", "features", "engines", "libraries", "host"]
 
 
 def test_wrong_usage():

@@ -66,6 +66,27 @@ static void init_distributed(void) {
   WALK_INVALID(dsc_init_distributed(&options, &world));
 }
 
+static void launch_report(void) {
+  char text[1 << 15] = "untouched";
+  size_t bytes = 0;
+  dsc_init_options_t options;
+  WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
+  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, NULL));
+  WALK_INVALID(dsc_launch_report(&options, NULL, 1, &bytes));
+  options.rank = -2;
+  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, &bytes));
+  options.rank = 1; /* without a size: what init would say is part of the answer */
+  WALK(DSC_OK, dsc_launch_report(&options, text, 9, &bytes));
+  EXPECT(strcmp(text, "untouched") == 0 && bytes > 9 && bytes <= sizeof text);
+  WALK(DSC_OK, dsc_launch_report(&options, text, bytes, &bytes));
+  EXPECT(strstr(text, "DSC_ERR_CONFIG") != NULL && strstr(text, "rank is given without") != NULL);
+  options.world_size = 2;
+  WALK(DSC_OK, dsc_launch_report(&options, text, sizeof text, &bytes));
+  EXPECT(strstr(text, "\"error\":null") != NULL && strstr(text, "\"rank\":1") != NULL);
+  options.struct_size = 8;
+  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, &bytes));
+}
+
 static void world(void) {
   dsc_comm_t* came = NULL;
   WALK_INVALID(dsc_world(NULL));
@@ -91,6 +112,7 @@ static void finalize(void) {
 const walk_step_t walk_init[] = {
     {"dsc_init_options_init", init_options_init},
     {"dsc_init_distributed", init_distributed},
+    {"dsc_launch_report", launch_report},
     {"dsc_world", world},
     {"dsc_is_initialized", is_initialized},
     {"dsc_finalize", finalize},

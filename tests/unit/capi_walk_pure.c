@@ -158,6 +158,19 @@ static void shard_indices(void) {
   EXPECT(n == 4 && indices[0] == 1 && indices[2] == 5 && indices[3] == 0);
 }
 
+static void engine_report(void) {
+  char text[4096] = "untouched", second[4096];
+  size_t bytes = 0, again = 0;
+  WALK_INVALID(dsc_engine_report(text, sizeof text, NULL));
+  WALK_INVALID(dsc_engine_report(NULL, 1, &bytes));
+  EXPECT(bytes == 0);
+  WALK(DSC_OK, dsc_engine_report(NULL, 0, &bytes));
+  WALK(DSC_OK, dsc_engine_report(text, bytes - 1, &again));
+  EXPECT(strcmp(text, "untouched") == 0 && again == bytes && bytes <= sizeof second);
+  WALK(DSC_OK, dsc_engine_report(second, bytes, &bytes));
+  EXPECT(strstr(second, "\"host\":{\"available\":true") != NULL && strlen(second) + 1 == bytes);
+}
+
 const walk_step_t walk_pure[] = {
     {"dsc_result_name", result_name},
     {"dsc_last_error_message", last_error_message},
@@ -167,6 +180,7 @@ const walk_step_t walk_pure[] = {
     {"dsc_op_name", op_name},
     {"dsc_version", version},
     {"dsc_feature", feature},
+    {"dsc_engine_report", engine_report},
     {"dsc_log_set_callback", log_set_callback},
     {"dsc_log_read", log_read},
     {"dsc_bucket_plan", bucket_plan},

@@ -2,18 +2,21 @@
 #include <setjmp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "base/environment.hpp"
+#include "base/error.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "bootstrap/init_method.hpp"
 #include "bootstrap/launcher.hpp"
@@ -103,76 +106,170 @@ void test_torchrun(void**) {
   assert_string_equal(found.master_addr.c_str(), "node7.cluster");  // all ranks are here: not looked up
   assert_int_equal(found.master_port, 29400);
   assert_string_equal(found.job_id.c_str(), "run.3");
-  assert_true(says(found.report, "chosen: rank 2 of 4 from environment"));
+  assert_true(says(found.report, "chosen: rank 2 of 4 from torchrun"));
 }
 
 void test_rank_and_size_are_enough_on_one_host(void**) {
   assert_launch(launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), 1, 2, -1, -1);
 }
 
+// Rank 1 of 2 in the words of every launcher.
+const struct Row {
+  const char* source;
+  Variables variables;
+  int32_t local_size;
+  const char* job_id;
+} kRows[] = {
+    {"torchrun",
+     {{"RANK", "1"},
+      {"WORLD_SIZE", "2"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"MASTER_ADDR", "here"},
+      {"TORCHELASTIC_RUN_ID", "r"},
+      {"TORCHELASTIC_RESTART_COUNT", "0"}},
+     2,
+     "r.0"},
+    {"deepspeed",
+     {{"RANK", "1"},
+      {"WORLD_SIZE", "2"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_SIZE", "2"},
+      {"CROSS_RANK", "0"},
+      {"CROSS_SIZE", "1"}},
+     2,
+     ""},
+    {"dscrun",
+     {{"RANK", "1"},
+      {"WORLD_SIZE", "2"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"DSC_LAUNCHER", "dscrun"},
+      {"DSC_JOB_ID", "d"}},
+     2,
+     "d"},
+    {"environment", {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}}, -1, ""},
+    {"Azure ML",
+     {{"AZUREML_EXPERIMENT_ID", "x"},
+      {"OMPI_COMM_WORLD_RANK", "1"},
+      {"OMPI_COMM_WORLD_SIZE", "2"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+      {"OMPI_MCA_ess_base_jobid", "77"}},
+     2,
+     "77"},
+    {"SageMaker",
+     {{"SM_TRAINING_ENV", "{\"hosts\": [\"algo-1\"]}"},
+      {"OMPI_COMM_WORLD_RANK", "1"},
+      {"OMPI_COMM_WORLD_SIZE", "2"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+     2,
+     ""},
+    {"Open MPI",
+     {{"OMPI_COMM_WORLD_RANK", "1"},
+      {"OMPI_COMM_WORLD_SIZE", "2"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+      {"OMPI_MCA_ess_base_jobid", "77"},
+      {"PMIX_NAMESPACE", "77"},
+      {"PMIX_RANK", "1"}},
+     2,
+     "77.77"},
+    {"MVAPICH",
+     {{"MV2_COMM_WORLD_RANK", "1"},
+      {"MV2_COMM_WORLD_SIZE", "2"},
+      {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+      {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}},
+     2,
+     ""},
+    {"PALS",
+     {{"PALS_RANKID", "1"},
+      {"PMI_RANK", "1"},
+      {"PMI_SIZE", "2"},
+      {"PALS_LOCAL_RANKID", "1"},
+      {"PMI_LOCAL_SIZE", "2"},
+      {"PALS_APID", "a"}},
+     2,
+     "a"},
+    {"Flux",
+     {{"FLUX_TASK_RANK", "1"},
+      {"FLUX_JOB_SIZE", "2"},
+      {"FLUX_TASK_LOCAL_ID", "1"},
+      {"FLUX_JOB_NNODES", "1"},
+      {"FLUX_JOB_ID", "f"},
+      {"PMI_RANK", "1"},
+      {"PMI_SIZE", "2"}},
+     -1,
+     "f"},
+    {"Slurm",
+     {{"SLURM_PROCID", "1"},
+      {"SLURM_NTASKS", "2"},
+      {"SLURM_LOCALID", "1"},
+      {"SLURM_NNODES", "1"},
+      {"SLURM_JOB_ID", "9"},
+      {"SLURM_STEP_ID", "0"}},
+     -1,
+     "9.0"},
+    {"MPICH (Hydra)",
+     {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
+     2,
+     ""},
+};
+
 void test_table_of_launchers(void**) {
+  for (const Row& row : kRows) {
+    const Launch found = launch(row.variables);
+    assert_string_equal(found.source.c_str(), row.source);
+    assert_launch(found, 1, 2, 1, row.local_size);
+    assert_string_equal(found.job_id.c_str(), row.job_id);
+  }
+  assert_int_equal(std::size(kRows) + 1, std::size(kLaunchers));  // PMIx has no numbers in the environment
+}
+
+void test_every_row_comes_in_its_order(void**) {
+  Variables all;
+  for (auto row = std::rbegin(kRows); row != std::rend(kRows); ++row) {
+    all.insert(row->variables.begin(), row->variables.end());
+    assert_string_equal(launch(all).source.c_str(), row->source);
+  }
+}
+
+// Two variables of one launcher that say different things.
+void test_variables_that_must_agree(void**) {
   const struct {
     const char* source;
-    Variables variables;
-    int32_t local_size;
-    const char* job_id;
-  } cases[] = {
-      {"Open MPI",
-       {{"OMPI_COMM_WORLD_RANK", "1"},
-        {"OMPI_COMM_WORLD_SIZE", "2"},
-        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-        {"OMPI_MCA_ess_base_jobid", "77"},
-        {"PMIX_NAMESPACE", "77"},
-        {"PMIX_RANK", "1"}},
-       2,
-       "77.77"},
-      {"MVAPICH",
-       {{"MV2_COMM_WORLD_RANK", "1"},
-        {"MV2_COMM_WORLD_SIZE", "2"},
-        {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
-        {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}},
-       2,
-       ""},
-      {"PALS",
-       {{"PALS_RANKID", "1"},
-        {"PMI_RANK", "1"},
-        {"PMI_SIZE", "2"},
-        {"PALS_LOCAL_RANKID", "1"},
-        {"PMI_LOCAL_SIZE", "2"},
-        {"PALS_APID", "a"}},
-       2,
-       "a"},
-      {"Flux",
-       {{"FLUX_TASK_RANK", "1"},
-        {"FLUX_JOB_SIZE", "2"},
-        {"FLUX_TASK_LOCAL_ID", "1"},
-        {"FLUX_JOB_NNODES", "1"},
-        {"FLUX_JOB_ID", "f"},
-        {"PMI_RANK", "1"},
-        {"PMI_SIZE", "2"}},
-       -1,
-       "f"},
-      {"Slurm",
-       {{"SLURM_PROCID", "1"},
-        {"SLURM_NTASKS", "2"},
-        {"SLURM_LOCALID", "1"},
-        {"SLURM_NNODES", "1"},
-        {"SLURM_JOB_ID", "9"},
-        {"SLURM_STEP_ID", "0"}},
-       -1,
-       "9.0"},
-      {"MPICH (Hydra)",
-       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}},
-       2,
-       ""},
-  };
+    const char* variable;
+    const char* other;
+  } cases[] = {{"deepspeed", "LOCAL_WORLD_SIZE", "LOCAL_SIZE"},
+               {"PALS", "PMI_RANK", "PALS_RANKID"},
+               {"PALS", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"},
+               {"MPICH (Hydra)", "PMI_LOCAL_RANK", "MPI_LOCALRANKID"},
+               {"MPICH (Hydra)", "PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"}};
   for (const auto& entry : cases) {
-    const Launch found = launch(entry.variables);
-    assert_string_equal(found.source.c_str(), entry.source);
-    assert_launch(found, 1, 2, 1, entry.local_size);
-    assert_string_equal(found.job_id.c_str(), entry.job_id);
+    const Row* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& candidate) {
+      return std::string_view(candidate.source) == entry.source;
+    });
+    Variables variables = row->variables;
+    variables[entry.variable] = variables.at(entry.other);
+    assert_launch(launch(variables), 1, 2, 1, 2);
+    variables[entry.variable] = "0";
+    const std::string said = std::string(entry.variable) + " is 0";
+    assert_refused(refusal(variables), DSC_ERR_CONFIG, {said.c_str(), entry.other});
   }
+  Variables variables = kRows[1].variables;
+  variables["CROSS_SIZE"] = "2";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG,
+                 {"LOCAL_SIZE is 2", "WORLD_SIZE is 2", "CROSS_SIZE is 2"});
+  variables["CROSS_SIZE"] = "0";
+  assert_refused(refusal(variables), DSC_ERR_CONFIG, {"CROSS_SIZE is 0"});
+}
+
+// Outside a step the names are those of the whole job.
+void test_a_slurm_step_smaller_than_its_job(void**) {
+  Variables variables = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "8"},         {"SLURM_STEP_NUM_TASKS", "2"},
+                         {"SLURM_NNODES", "4"}, {"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_ID", "0"}};
+  assert_launch(launch(variables), 1, 2, -1, -1);
 }
 
 void test_precedence_decides_across_launchers(void**) {
@@ -258,6 +355,7 @@ void test_half_set_launchers(void**) {
   assert_refused(refusal({{"WORLD_SIZE", "2"}, {"RANK", ""}}), DSC_ERR_CONFIG,
                  {"WORLD_SIZE is set, but RANK is not"});
   assert_refused(refusal({{"OMPI_COMM_WORLD_RANK", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_SIZE is not"});
+  assert_refused(refusal({{"OMPI_COMM_WORLD_SIZE", "3"}}), DSC_ERR_CONFIG, {"OMPI_COMM_WORLD_RANK is not"});
   // A leftover of one launcher does not stop another.
   assert_launch(launch({{"OMPI_COMM_WORLD_RANK", "3"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), 0, 2, -1, -1);
 }
@@ -414,6 +512,9 @@ int main() {
       cmocka_unit_test(test_torchrun),
       cmocka_unit_test(test_rank_and_size_are_enough_on_one_host),
       cmocka_unit_test(test_table_of_launchers),
+      cmocka_unit_test(test_every_row_comes_in_its_order),
+      cmocka_unit_test(test_variables_that_must_agree),
+      cmocka_unit_test(test_a_slurm_step_smaller_than_its_job),
       cmocka_unit_test(test_precedence_decides_across_launchers),
       cmocka_unit_test(test_batch_script_is_not_a_step),
       cmocka_unit_test(test_sources_mask),

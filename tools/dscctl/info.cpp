@@ -19,6 +19,7 @@
 #include <string>
 
 #include "dsc/dsc.h"
+#include "dscctl/library_text.hpp"
 
 namespace dscctl {
 namespace {
@@ -29,9 +30,9 @@ struct OptionalLibrary {
   const char* name;
   const char* soname;
 };
-constexpr std::array kLibraries = {
-    OptionalLibrary{"nccl", "libnccl.so.2"}, OptionalLibrary{"cuda", "libcuda.so.1"},
-    OptionalLibrary{"pmix", "libpmix.so.2"}, OptionalLibrary{"gloo", "libdsc_gloo.so"}};
+constexpr std::array kLibraries = {OptionalLibrary{"nccl", "libnccl.so.2"},
+                                   OptionalLibrary{"cuda", "libcuda.so.1"},
+                                   OptionalLibrary{"gloo", "libdsc_gloo.so"}};
 
 std::string version_text(int32_t major, int32_t minor, int32_t patch) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
@@ -58,7 +59,7 @@ Json feature_info() {
   return info;
 }
 
-// Where the loader finds the libraries that libdsc would load when it needs them.
+// Where the loader finds libraries that libdsc does not look for itself.
 Json optional_library_info(const OptionalLibrary& library) {
   Json info = {{"soname", library.soname}, {"path", nullptr}};
   void* handle = dlopen(library.soname, RTLD_LAZY | RTLD_LOCAL);
@@ -155,8 +156,15 @@ std::string format_members(const Json& object) {
   return text;
 }
 
+std::string format_engine(const Json& engine) {
+  if (!engine["available"]) return "no: " + engine["reason"].get<std::string>();
+  if (engine["path"].is_null()) return "yes";
+  return "yes: " + engine["path"].get<std::string>() + " (" + engine["version"].get<std::string>() + ")";
+}
+
 std::string format_fact(const std::string& name, const Json& value) {
   if (!value.is_object()) return format_value(name, value);
+  if (value.contains("version")) return format_engine(value);
   if (value.contains("path")) {  // an optional library
     return value["path"].is_null() ? "not found (" + value["reason"].get<std::string>() + ")"
                                    : std::string(value["path"]);
@@ -173,6 +181,7 @@ Json collect_info() {
   Json info;
   info["libdsc"] = library_info();
   info["features"] = feature_info();
+  info["engines"] = Json::parse(library_text(dsc_engine_report));
   for (const OptionalLibrary& library : kLibraries)
     info["libraries"][library.name] = optional_library_info(library);
   info["host"] = host_info();

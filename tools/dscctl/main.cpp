@@ -5,6 +5,7 @@
 #include "dsc/version.h"
 #include "dscctl/bench/command.hpp"
 #include "dscctl/info.hpp"
+#include "dscctl/launch.hpp"
 #include "dscctl/suggest.hpp"
 #include "dscctl/trace/command.hpp"
 
@@ -14,10 +15,10 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +
                                         std::to_string(DSC_VERSION_PATCH));
-  bool as_json = false;
-  CLI::App* info =
-      app.add_subcommand("info", "Version, features, libraries found, and what this host offers");
+  bool as_json = false, environment = false;
+  CLI::App* info = app.add_subcommand("info", "Version, features, engines found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");
+  info->add_flag("--env", environment, "What start-up finds in the environment, and what it would do");
   const auto bench = dscctl::bench::make_command(app);
   const auto trace = dscctl::trace::make_command(app);
   try {
@@ -30,7 +31,13 @@ int main(int argc, char** argv) {
   }
   for (const dscctl::Command* command : {bench.get(), trace.get()})
     if (command->chosen()) return command->run();
-  const dscctl::Json facts = dscctl::collect_info();
-  std::cout << (as_json ? facts.dump(2) + "\n" : dscctl::format_info(facts)) << std::flush;
+  try {
+    const dscctl::Json facts = environment ? dscctl::collect_launch() : dscctl::collect_info();
+    const auto format = environment ? dscctl::format_launch : dscctl::format_info;
+    std::cout << (as_json ? facts.dump(2) + "\n" : format(facts)) << std::flush;
+  } catch (const std::exception& error) {
+    std::cerr << "dscctl: " << error.what() << "\n";
+    return 1;
+  }
   return std::cout ? 0 : 1;
 }

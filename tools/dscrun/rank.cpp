@@ -60,6 +60,7 @@ std::vector<std::string> make_environment(const Options& options, int rank, cons
                           "WORLD_SIZE=" + count,
                           "LOCAL_RANK=" + number,
                           "LOCAL_WORLD_SIZE=" + count,
+                          std::string("DSC_LAUNCHER=dscrun"),
                           "DSC_JOB_ID=" + job_id,
                           std::string("MASTER_ADDR=127.0.0.1"),
                           "MASTER_PORT=" + std::to_string(options.port)};

@@ -53,7 +53,7 @@ from libdsc._pipe import PipeInstruction, PipeSchedule, PipeStep
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
-from libdsc._start import finalize, init_distributed, is_initialized, world
+from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._trace import request_trace_dump
 from libdsc._work import Work
 
@@ -112,6 +112,7 @@ __all__ = [
     "finalize",
     "init_distributed",
     "is_initialized",
+    "launch_report",
     "plan_buckets",
     "premul",
     "read_log",

@@ -110,13 +110,23 @@ class Communicator(Collectives):
 
         Args:
             variable: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) "DSC_TUNING" (the
+                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found), "DSC_TUNING" (the
                 sizes in bytes by which this communicator chooses how data moves)
                 or "DSC_PROGRESS_THREAD" ("1" or "0").
         """
         text = ctypes.create_string_buffer(1 << 16)
         check(lib.dsc_comm_env(self._handle, string("variable", variable), text, len(text)))
         return text.value.decode(errors="replace")
+
+    def environ(self) -> dict[str, str]:
+        """Returns what programs of other libraries read from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
+        LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as this communicator has them.
+
+        The environment itself is never written: pass it on, as in
+        ``subprocess.run(command, env=os.environ | world.environ())``.
+        """
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        return {name: self.env(name) for name in names}
 
     def global_rank(self, group_rank: int) -> int:
         """Translates a rank of this group into the world's."""

@@ -779,6 +779,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(InitOptions), ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_launch_report": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(InitOptions), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
     "dsc_world": (
         ctypes.c_int32,
         [
@@ -1036,6 +1042,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_engine_report": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_work_test": (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int32, c_void_p
+import json
+from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Optional
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _raw
@@ -80,6 +81,21 @@ def init_distributed(
         raise from_code(code, text, op="init_distributed")
     assert handle.value is not None
     return communicator_of(handle.value, is_world=True)
+
+
+def launch_report() -> dict[str, Any]:
+    """Returns what init_distributed() would do here, without joining anybody.
+
+    "sources" lists every source of rank and size with its variables, and why it counts or not; "start" says rank,
+    sizes, address, port and job id, and who gave each, or is None; "error" is None or has the code and text of
+    what init_distributed() would say before it looks for the other ranks.
+    """
+    room = c_size_t(1 << 14)
+    while True:
+        text = ctypes.create_string_buffer(room.value)
+        check(lib.dsc_launch_report(None, text, len(text), byref(room)))
+        if room.value <= len(text):
+            return dict(json.loads(text.value))
 
 
 def _stall_ms(seconds: float) -> int:

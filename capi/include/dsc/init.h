@@ -78,6 +78,30 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
 DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world);
 
 /**
+ * @brief Says what dsc_init_distributed() would do here, without joining anybody.
+ *
+ * The text is one JSON object; docs/bootstrap.md describes it. "sources": every source of rank and size in
+ * order of precedence, the variables that it looks at, and why it counts or not. "start": rank, sizes,
+ * address, port and job id, and who said each; null if they could not be found. "error": code and text of
+ * what dsc_init_distributed() would say before it looks for the other ranks, or null.
+ *
+ * @param[in] options as for dsc_init_distributed(); NULL: all defaults
+ * @param[out] text receives the JSON, ended by a zero, when it fits; otherwise it is left alone. May be NULL
+ * when capacity is 0
+ * @param[in] capacity size of text in bytes
+ * @param[out] bytes what the text needs, with its zero: when it is more than capacity, call again with more
+ * room
+ *
+ * Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be asked.
+ * Threads: any.
+ * @return DSC_OK, also when the report has an error; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM;
+ * DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
+                                       size_t* bytes);
+
+/**
  * @brief Gives the world of this process, or of this thread if it made one with rank_per_thread.
  * @param[out] world the world; set to NULL on failure
  *

@@ -1430,6 +1430,27 @@ extern "C" {
         world: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
+    /// Says what dsc_init_distributed() would do here, without joining anybody.
+    ///
+    /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
+    /// - `text` (out): receives the JSON, ended by a zero, when it fits; otherwise it is left
+    ///   alone. May be NULL when capacity is 0
+    /// - `capacity` (in): size of text in bytes
+    /// - `bytes` (out): what the text needs, with its zero: when it is more than capacity, call
+    ///   again with more room
+    ///
+    /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
+    /// asked. Threads: any.
+    ///
+    /// Returns DSC_OK, also when the report has an error; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_launch_report(
+        options: *const dsc_init_options_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
     /// Gives the world of this process, or of this thread if it made one with rank_per_thread.
     ///
     /// - `world` (out): the world; set to NULL on failure
@@ -2097,6 +2118,23 @@ extern "C" {
     pub fn dsc_feature(
         name: *const c_char,
         available: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Says which engines and optional libraries there are, where, and why one cannot be used.
+    ///
+    /// - `text` (out): receives the JSON, ended by a zero, when it fits; otherwise it is left
+    ///   alone. May be NULL when capacity is 0
+    /// - `capacity` (in): size of text in bytes
+    /// - `bytes` (out): what the text needs, with its zero
+    ///
+    /// Collective: no. Blocking: for loading libraries only; they stay loaded. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
+    /// 0.1.
+    pub fn dsc_engine_report(
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
     ) -> dsc_result_t;
 
     /// Asks whether an operation has completed, without waiting.

@@ -40,6 +40,23 @@ DSC_API dsc_result_t dsc_version(int32_t* major, int32_t* minor, int32_t* patch)
  */
 DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
 
+/**
+ * @brief Says which engines and optional libraries there are, where, and why one cannot be used.
+ *
+ * The text is a JSON object with one member for each of "host", "nccl", "cuda", "pmix", "gloo": "available",
+ * "path" and "version" of what would be loaded (null: nothing is), "reason" (null if available).
+ *
+ * @param[out] text receives the JSON, ended by a zero, when it fits; otherwise it is left alone. May be NULL
+ * when capacity is 0
+ * @param[in] capacity size of text in bytes
+ * @param[out] bytes what the text needs, with its zero
+ *
+ * Collective: no. Blocking: for loading libraries only; they stay loaded. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_engine_report(char* text, size_t capacity, size_t* bytes);
+
 #ifdef __cplusplus
 }
 #endif

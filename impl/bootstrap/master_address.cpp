@@ -1,0 +1,57 @@
+#include "bootstrap/master_address.hpp"
+
+#include "base/error.hpp"
+#include "bootstrap/init_method.hpp"
+#include "bootstrap/launcher_row.hpp"
+
+namespace dsc {
+namespace {
+
+void find_host(const Environment& environment, const HostSource& launchers, MasterFinding& found) {
+  if (const auto host = environment("MASTER_ADDR")) {
+    found.host = *host;
+    found.host_from = "MASTER_ADDR";
+  } else if (const auto launchers_host = row_master(launchers, environment)) {
+    found.host = *launchers_host;
+    found.host_from = launchers.variable;
+  } else {
+    found.host = "127.0.0.1";
+    found.host_from = "default";
+  }
+}
+
+void find_port(int32_t option, const Environment& environment, const HostSource& launchers,
+               MasterFinding& found) {
+  if (option != 0) {
+    found.port = option;
+    found.port_from = "option port";
+  } else if (const auto text = environment("MASTER_PORT")) {
+    const auto port = parse_port(*text);
+    if (!port) fail(DSC_ERR_CONFIG, "MASTER_PORT is '%.60s', expected 1 to 65535", text->c_str());
+    found.port = *port;
+    found.port_from = "MASTER_PORT";
+  } else {
+    found.port = launchers.port;
+    found.port_from = "default";
+  }
+}
+
+}  // namespace
+
+MasterFinding find_master(const char* init_method, int32_t port, const Environment& environment,
+                          const HostSource& launchers) {
+  MasterFinding found{};
+  if (const auto chosen = parse_init_method(init_method)) {
+    if (port != 0 && port != chosen->port)
+      fail(DSC_ERR_INVALID_ARG, "port is %d, but init_method says %d", port, chosen->port);
+    found = {chosen->host, chosen->port, "init_method", "init_method"};
+  } else {
+    find_host(environment, launchers, found);
+    find_port(port, environment, launchers, found);
+  }
+  // The address is part of the meeting's name, so its usual spellings must be one.
+  if (found.host == "localhost") found.host = "127.0.0.1";
+  return found;
+}
+
+}  // namespace dsc

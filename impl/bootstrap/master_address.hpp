@@ -1,0 +1,23 @@
+// Where the ranks of a job meet, and who says so.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/environment.hpp"
+#include "bootstrap/launcher_table.hpp"
+
+namespace dsc {
+
+struct MasterFinding {
+  std::string host;
+  int32_t port;
+  std::string host_from, port_from;  // "init_method", "option port", a variable, or "default"
+};
+
+// In this order: the caller's init_method and port (0: none), MASTER_ADDR and MASTER_PORT, what the launcher
+// has for it, 127.0.0.1 and 29500. Throws INVALID_ARG, UNSUPPORTED (init_method) and CONFIG (variables).
+MasterFinding find_master(const char* init_method, int32_t port, const Environment& environment,
+                          const HostSource& launchers);
+
+}  // namespace dsc

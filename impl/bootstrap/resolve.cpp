@@ -1,0 +1,57 @@
+#include "bootstrap/resolve.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/thread.hpp"
+
+namespace dsc {
+namespace {
+
+struct Resolved {
+  int error;
+  int system_error;
+  Addresses addresses;
+};
+
+Resolved resolve(const std::string& name, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
+}
+
+// getaddrinfo() knows no deadline, so a thread of its own waits for it, and is left alone when it takes too
+// long.
+Resolved resolve_until(const std::string& name, Deadline deadline) {
+  constexpr int64_t kLongestMs = 3'600'000;
+  std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });
+  std::future<Resolved> answer = task.get_future();
+  start_thread("dsc-resolve", [task = std::move(task)]() mutable { task(); }).detach();
+  const std::chrono::milliseconds wait(std::min(deadline.remaining_ms(), kLongestMs));
+  if (answer.wait_for(wait) == std::future_status::ready) return answer.get();
+  fail(DSC_ERR_TIMEOUT, "the name servers did not resolve MASTER_ADDR '%.100s' in time", name.c_str());
+}
+
+}  // namespace
+
+Addresses resolve_host(const std::string& host, Deadline deadline) {
+  Resolved resolved = resolve(host, AI_NUMERICHOST);
+  if (resolved.error == EAI_NONAME) resolved = resolve_until(host, deadline);
+  if (resolved.error != 0)
+    fail(
+        DSC_ERR_CONFIG, "MASTER_ADDR '%.100s' cannot be resolved: %s", host.c_str(),
+        resolved.error == EAI_SYSTEM ? std::strerror(resolved.system_error) : ::gai_strerror(resolved.error));
+  return std::move(resolved.addresses);
+}
+
+}  // namespace dsc

@@ -1,0 +1,19 @@
+// Names of hosts to addresses, within a deadline.
+#pragma once
+
+#include <netdb.h>
+
+#include <memory>
+#include <string>
+
+#include "base/clock.hpp"
+
+namespace dsc {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// All addresses of a host, at least one. A name may ask a name server. Throws CONFIG if it cannot be
+// resolved, TIMEOUT if that takes longer than the deadline.
+Addresses resolve_host(const std::string& host, Deadline deadline);
+
+}  // namespace dsc
