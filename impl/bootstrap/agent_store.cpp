@@ -1,0 +1,182 @@
+#include "bootstrap/agent_store.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr char kValidate = 0;
+constexpr uint32_t kMagic = 0x3C85F7CE;
+constexpr char kPing = 13;
+constexpr char kStopWaiting = 0;
+constexpr char kReady = 0;
+
+// Numbers travel in the order of the machine.
+template <typename T>
+void append(std::string& message, T value) {
+  message.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+void append_text(std::string& message, std::string_view text) {
+  append<uint64_t>(message, text.size());
+  message += text;
+}
+
+std::string hex_bytes(const void* data, size_t bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < bytes; ++i) {
+    const unsigned char byte = static_cast<const unsigned char*>(data)[i];
+    text += (i == 0 ? "" : " ");
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string agent_prefix(const Environment& environment, uint32_t world) {
+  return "dsc/" + environment("TORCHELASTIC_RUN_ID").value_or("none") + "/" +
+         environment("TORCHELASTIC_RESTART_COUNT").value_or("0") + "/" + std::to_string(world) + "/";
+}
+
+AgentStore::AgentStore(std::string host, int32_t port, std::string prefix)
+    : host_(std::move(host)), port_(port), prefix_(std::move(prefix)) {}
+
+std::string AgentStore::request(Request kind) const {
+  constexpr char kNumbers[] = {1, 3, 5, 6, 7};  // in the order of Request
+  return std::string(1, static_cast<char>(kNumbers[static_cast<size_t>(kind)] - (handshake_ ? 0 : 1)));
+}
+
+std::string AgentStore::key_text(std::string_view key) const {
+  std::string text;
+  append_text(text, "/" + prefix_ + std::string(key));  // the slash is what PyTorch's own clients add
+  return text;
+}
+
+void AgentStore::fail_foreign(const void* data, size_t bytes) const {
+  fail(DSC_ERR_PROTOCOL, "%.100s:%d answers, but is not PyTorch's store, which torchrun runs there (got %s)",
+       host_.c_str(), port_, hex_bytes(data, bytes).c_str());
+}
+
+// No answer, or not all of it.
+void AgentStore::fail_short(const void* data, size_t bytes, Deadline deadline) const {
+  if (bytes > 0 && !greeted_) fail_foreign(data, bytes);
+  if (deadline.passed())
+    fail(DSC_ERR_TIMEOUT, "%.100s:%d takes connections, but PyTorch's store did not answer there in time",
+         host_.c_str(), port_);
+  if (greeted_) fail_errno(ECONNRESET, "the store of torchrun's agent at %.100s:%d", host_.c_str(), port_);
+  fail(DSC_ERR_PROTOCOL,
+       "%.100s:%d closes the connection: it is not PyTorch's store, which torchrun runs there", host_.c_str(),
+       port_);
+}
+
+void AgentStore::send(const std::string& message, Deadline deadline) {
+  if (!stream_.write(message.data(), message.size(), deadline)) fail_short(nullptr, 0, deadline);
+}
+
+template <typename T>
+T AgentStore::answer(Deadline deadline) {
+  T value;
+  const size_t got = stream_.read(&value, sizeof value, deadline);
+  if (got < sizeof value) fail_short(&value, got, deadline);
+  return value;
+}
+
+void AgentStore::connect(Deadline deadline) {
+  if (greeted_) return;
+  stream_ = TcpStream(host_, port_, deadline);
+  handshake_ = knows_handshake(deadline);
+  if (!handshake_) {
+    stream_ = TcpStream(host_, port_, deadline);
+    check_without_handshake(deadline);
+  }
+  greeted_ = true;
+}
+
+// The older generation takes the greeting for a request to store a value, and its bytes 1 to 8 for the length
+// of the key. The nonce makes that more than any program can have, so that it closes the connection at once
+// instead of trying.
+bool AgentStore::knows_handshake(Deadline deadline) {
+  const uint32_t nonce = 0xFFFF0000u | static_cast<uint32_t>(::getpid() & 0xFFFF);
+  std::string greeting(1, kValidate);
+  append(greeting, kMagic);
+  greeting += kPing;
+  append(greeting, nonce);
+  if (!stream_.write(greeting.data(), greeting.size(), deadline)) return false;
+  uint32_t echo = 0;
+  const size_t got = stream_.read(&echo, sizeof echo, deadline);
+  if (got == 0 && !deadline.passed()) return false;
+  if (got < sizeof echo) fail_short(&echo, got, deadline);
+  if (echo != nonce) fail_foreign(&echo, sizeof echo);
+  return true;
+}
+
+void AgentStore::check_without_handshake(Deadline deadline) {
+  constexpr int64_t kMostKeys = int64_t{1} << 32;  // any text is more, taken for a number
+  send(request(Request::kCountKeys), deadline);
+  const auto count = answer<int64_t>(deadline);
+  if (count < 0 || count > kMostKeys) fail_foreign(&count, sizeof count);
+}
+
+// Leaves no half-read connection behind.
+template <typename Body>
+auto AgentStore::converse(Deadline deadline, Body body) {
+  struct Closer {
+    AgentStore& store;
+    bool done = false;
+    ~Closer() {
+      if (done) return;
+      store.greeted_ = false;
+      store.stream_ = TcpStream();
+    }
+  } closer{*this};
+  connect(deadline);
+  auto result = body();
+  closer.done = true;
+  return result;
+}
+
+// Storing has no answer of its own, so a question follows it.
+void AgentStore::put(std::string_view key, std::string_view value, Deadline deadline) {
+  if (value.size() > kMostValueBytes)
+    fail(DSC_ERR_INVALID_ARG, "a value of %zu bytes, expected at most %zu", value.size(), kMostValueBytes);
+  const char answered = converse(deadline, [&] {
+    std::string message = request(Request::kSet) + key_text(key);
+    append_text(message, value);
+    message += request(Request::kCheck);
+    append<uint64_t>(message, 1);
+    send(message + key_text(key), deadline);
+    return answer<char>(deadline);
+  });
+  if (answered != kReady) fail_foreign(&answered, sizeof answered);
+}
+
+std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
+  return converse(deadline, [&] {
+    std::string message = request(Request::kWait);
+    append<uint64_t>(message, 1);
+    send(message + key_text(key), deadline);
+    char stop = 0;
+    const size_t came = stream_.read(&stop, sizeof stop, deadline);
+    if (came == 0 && !deadline.passed()) fail_short(&stop, came, deadline);
+    if (came == 0)
+      fail(DSC_ERR_TIMEOUT, "the key '%.60s' of rank %d did not come through torchrun's agent at %.100s:%d",
+           std::string(key).c_str(), owner, host_.c_str(), port_);
+    if (stop != kStopWaiting) fail_foreign(&stop, sizeof stop);
+    send(request(Request::kGet) + key_text(key), deadline);
+    const auto bytes = answer<uint64_t>(deadline);
+    if (bytes > kMostValueBytes) fail_foreign(&bytes, sizeof bytes);
+    std::string value(bytes, '\0');
+    const size_t got = stream_.read(value.data(), value.size(), deadline);
+    if (got < bytes) fail_short(value.data(), got, deadline);
+    return value;
+  });
+}
+
+}  // namespace dsc

@@ -1,0 +1,55 @@
+// The store of torchrun's agent, at MASTER_ADDR:MASTER_PORT: just enough of the protocol of PyTorch's
+// TCPStore to leave values for other ranks and to read theirs. Two generations of it are known and told
+// apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/environment.hpp"
+#include "bootstrap/tcp_stream.hpp"
+#include "store/exchange.hpp"
+
+namespace dsc {
+
+// "dsc/RUN_ID/RESTART_COUNT/WORLD/": no two jobs, attempts and worlds of one process share a name.
+std::string agent_prefix(const Environment& environment, uint32_t world);
+
+// Used by one thread at a time. Connects with its first call, and again after a failure.
+class AgentStore final : public Exchange {
+ public:
+  static constexpr size_t kMostValueBytes = 64 << 10;
+
+  AgentStore(std::string host, int32_t port, std::string prefix);
+
+  // Both throw TIMEOUT (nobody at the address, or no answer, or no value), PROTOCOL (somebody else answers,
+  // with his first bytes), SYSTEM (the agent is gone).
+  void put(std::string_view key, std::string_view value, Deadline deadline) override;
+  std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
+
+ private:
+  enum class Request { kSet, kGet, kCheck, kWait, kCountKeys };
+
+  std::string request(Request kind) const;
+  std::string key_text(std::string_view key) const;
+  void connect(Deadline deadline);
+  bool knows_handshake(Deadline deadline);
+  void check_without_handshake(Deadline deadline);
+  template <typename Body>
+  auto converse(Deadline deadline, Body body);
+  void send(const std::string& message, Deadline deadline);
+  template <typename T>
+  T answer(Deadline deadline);
+  [[noreturn]] void fail_short(const void* data, size_t bytes, Deadline deadline) const;
+  [[noreturn]] void fail_foreign(const void* data, size_t bytes) const;
+
+  const std::string host_;
+  const int32_t port_;
+  const std::string prefix_;
+  TcpStream stream_;
+  bool greeted_ = false;
+  bool handshake_ = true;  // of PyTorch 2.2 and newer, which numbers its requests one higher
+};
+
+}  // namespace dsc
