@@ -67,10 +67,11 @@ def test_ranks_start_with_clean_signals_and_descriptors():
             signal.signal(number, signal.SIG_IGN)
 
     status = run("-n", "2", "--", "grep", "-E", "Sig(Blk|Ign)", "/proc/self/status", preexec_fn=spoil)
-    files = run("-n", "2", "--", "sh", "-c", "ls /proc/$$/fd")
+    files = run("-n", "2", "--", "sh", "-c", "ls /proc/$$/fd; echo $DSC_TOKEN_FD")
     for rank in range(2):
         assert launch.lines_of(status.stdout, rank) == ["SigBlk:\t" + "0" * 16, "SigIgn:\t" + "0" * 16]
-        assert launch.lines_of(files.stdout, rank) == ["0", "1", "2"]
+        *open_files, token = launch.lines_of(files.stdout, rank)
+        assert open_files == ["0", "1", "2", token]
 
 
 # Writes numbered lines of up to argv[2] bytes in pieces that end anywhere, to both outputs.
@@ -162,7 +163,8 @@ def test_reader_that_does_not_read_costs_little_and_stops_nothing():
         (["-n", "2"], "no command given"),
         (["-n", "2", "--"], "no command given"),
         (["-n", "2", "--", ""], "no command given"),
-        (["--graze", "2", "--", "true"], "unknown option '--graze'"),
+        (["--graze", "2", "--", "true"], "unknown option '--graze'; did you mean '--grace'?"),
+        (["--host-file=x", "--", "true"], "unknown option '--host-file=x'; did you mean '--hostfile'?"),
         (["--timeout", "0", "true"], "--timeout: expected seconds, more than 0, got '0'"),
         (["--timeout", "nan", "true"], "--timeout: expected seconds"),
         (["--grace", "-1", "true"], "--grace: expected seconds, 0 or more, got '-1'"),

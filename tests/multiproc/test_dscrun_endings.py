@@ -28,6 +28,10 @@ print("count", count)
 """
 
 
+# Each rank with a child, a grandchild in a session of its own, and one that ignores SIGTERM.
+FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & echo ready; "
+
+
 def sh(script):
     return ("sh", "-c", script)
 
@@ -140,14 +144,19 @@ def test_signal_reaches_the_command_below_a_shell():
     assert sorted(job.finish()[1].splitlines()[2:]) == ["[0] count 1", "[1] count 1"]
 
 
-def test_second_interrupt_terminates_third_kills():
-    job = Started("-n", "2", "--grace", "60", "--", *sh("trap '' INT TERM; echo ready; while :; do sleep 0.1; done"))
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_second_signal_kills_at_once(name):
+    job = Started("-n", "2", "--grace", "60", "--", *sh(FAMILY + "trap '' INT TERM; while :; do sleep 0.1; done"))
     job.read_lines(2)
-    for text in (b"SIGINT passed on to ranks 0, 1", b"SIGTERM to ranks 0, 1", b"SIGKILL to ranks 0, 1"):
+    number = getattr(signal, name)
+    for text in (f"{name} passed on to ranks 0, 1; once more to kill", "SIGKILL to ranks 0, 1"):
         assert job.process.poll() is None
-        job.signal(signal.SIGINT)
-        assert text in job.process.stderr.readline()
+        job.signal(number)
+        assert text in job.process.stderr.readline().decode()
+    start = time.monotonic()
     assert job.finish()[0] == 137
+    launch.wait_until_nothing_is_left(0)
+    assert elapsed(start) < 2
 
 
 def test_ignored_hangup_stays_ignored():
@@ -186,10 +195,6 @@ def test_terminal_interrupt_reaches_every_rank_once_and_rank_0_can_read():
     assert seen.count(b"count 1\r\n") == 3, seen
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
-
-
-# Each rank with a child, a grandchild in a session of its own, and one that ignores SIGTERM.
-FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & echo ready; "
 
 
 def test_grandchildren_end_with_the_ranks():

@@ -2,11 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "common/suggest.hpp"
 #include "dsc/version.h"
 #include "dscctl/bench/command.hpp"
 #include "dscctl/info.hpp"
 #include "dscctl/launch.hpp"
-#include "dscctl/suggest.hpp"
 #include "dscctl/trace/command.hpp"
 
 int main(int argc, char** argv) {
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::cerr << "dscctl: " << dscctl::explain(app, error) << "\n";
+    std::cerr << "dscctl: " << tools::explain(app, error) << "\n";
     return 2;
   }
   for (const dscctl::Command* command : {bench.get(), trace.get()})

@@ -48,13 +48,26 @@ pid_t terminal_group() {
   return in_foreground ? getpgrp() : 0;
 }
 
-int run_keeper(const Options& options, UniqueFd control, pid_t front_group) try {
+// Starts the job, and again after a failure as often as the user allows.
+int run_job(const Options& options, const WorkOfStart& work_of_start, int control, pid_t front_group) {
+  auto time_limit = Supervisor::Clock::time_point::max();
+  if (options.timeout) time_limit = Supervisor::Clock::now() + *options.timeout;
+  for (int count = 0;; ++count) {
+    if (count > 0)
+      std::cerr << "dscrun: restart " << count << " of " << options.restarts << ": all ranks start again\n";
+    const Outcome outcome = Supervisor(options, work_of_start(count), control, front_group, time_limit).run();
+    if (!outcome.may_restart || count == options.restarts) return outcome.exit_code;
+  }
+}
+
+int run_keeper(const Options& options, const WorkOfStart& work_of_start, const UniqueFd& control,
+               pid_t front_group) try {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   prctl(PR_SET_NAME, "dsckeeper");  // killall dscrun means the front process
   signal(SIGPIPE, SIG_IGN);         // a reader that goes away is seen by write()
   signal(SIGTTOU, SIG_IGN);         // we write to the terminal from the background
-  return Supervisor(options, std::move(control), front_group).run();
+  return run_job(options, work_of_start, control.get(), front_group);
 } catch (const std::exception& error) {
   std::cerr << "dscrun: " << error.what() << "\n";
   return kOwnFailure;
@@ -88,7 +101,7 @@ int finish(int wait_status) {
 
 }  // namespace
 
-int run_front(const Options& options) {
+int run_front(const Options& options, const WorkOfStart& work_of_start) {
   const sigset_t signals = block_signals();
   signal(SIGPIPE, SIG_IGN);
   const pid_t front_group = terminal_group();
@@ -106,7 +119,7 @@ int run_front(const Options& options) {
   }
   if (keeper == 0) {
     write_end.reset();
-    _exit(run_keeper(options, std::move(read_end), front_group));
+    _exit(run_keeper(options, work_of_start, read_end, front_group));
   }
   read_end.reset();
   int wait_status = 0;

@@ -1,7 +1,5 @@
 #include "dscrun/options.hpp"
 
-#include <sched.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -11,42 +9,33 @@
 #include <memory>
 #include <string_view>
 
+#include "common/suggest.hpp"
 #include "dsc/version.h"
+#include "dscrun/hosts.hpp"
+#include "dscrun/shell.hpp"
+#include "dscrun/usage.hpp"
 
 namespace dscrun {
 namespace {
 
-constexpr int kMaxRanks = 4096;
-constexpr double kMaxSeconds = 1e8;
-constexpr std::array<std::string_view, 6> kOwnVariables = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-
-constexpr const char* kUsageText =
-    "Usage: dscrun [-n N] [OPTIONS] [--] CMD [ARG ...]\n"
-    "\n"
-    "Runs CMD once per rank on this host and looks after all of them.\n"
-    "\n"
-    "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and "
-    "DSC_JOB_ID.\n"
-    "Its lines come out with \"[rank] \" in front, standard output and standard error apart; a line of more "
-    "than\n"
-    "64 KiB comes out in several. Rank 0 reads dscrun's standard input, the others /dev/null.\n";
-
-constexpr const char* kFooter =
-    "Signals: HUP, INT, QUIT, TERM, USR1, USR2, TSTP and CONT are passed on to every rank. A second INT or "
-    "TERM\n"
-    "terminates the ranks, a third kills them. No process of the job outlives dscrun, not even if it is "
-    "killed.\n"
-    "\n"
-    "Exit code: 0 if every rank exited with 0, but for --allow-failures; else that of the rank that failed "
-    "first\n"
-    "(128 + signal if it was killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD "
-    "cannot be run, 127 CMD "
-    "not found.";
-
 struct HelpFormat : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override { return kUsageText; }
 };
+
+constexpr int kMaxNodes = 65536;
+constexpr double kMaxSeconds = 1e8;
+constexpr std::array<std::string_view, 12> kOwnVariables = {"RANK",
+                                                            "WORLD_SIZE",
+                                                            "LOCAL_RANK",
+                                                            "LOCAL_WORLD_SIZE",
+                                                            "GROUP_RANK",
+                                                            "GROUP_WORLD_SIZE",
+                                                            "MASTER_ADDR",
+                                                            "MASTER_PORT",
+                                                            "DSC_RESTART_COUNT",
+                                                            "DSC_TOKEN_FD",
+                                                            "DSC_TOKEN_FILE",
+                                                            "DSC_TOKEN"};
 
 template <typename Number>
 bool parse_number(std::string_view text, Number& value) {
@@ -88,12 +77,6 @@ CLI::Validator assignment() {
 
 Millis to_millis(double seconds) { return std::chrono::ceil<Millis>(std::chrono::duration<double>(seconds)); }
 
-int core_count() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return std::clamp(CPU_COUNT(&cores), 1, kMaxRanks);
-}
-
 // --port, then MASTER_PORT, then the default; the variable is checked like the option.
 int choose_port(const CLI::App& app, int port) {
   const char* variable = std::getenv("MASTER_PORT");
@@ -105,23 +88,118 @@ int choose_port(const CLI::App& app, int port) {
   return port;
 }
 
-// Everything behind the first "--" belongs to the command, untouched; without one it starts at the first
-// word.
-Options parse(CLI::App& app, const std::vector<std::string>& words) {
-  Options options;
-  options.ranks = core_count();
+// "4", or one number per host: "4,4,2".
+CLI::Validator rank_counts() {
+  auto check = [](const std::string& text) -> std::string {
+    for (std::string part : CLI::detail::split(text + ",", ',')) {
+      std::string problem = whole_number(1, kMaxRanks)(part);
+      if (!problem.empty()) return problem;
+    }
+    return "";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator node_rank() {
+  auto check = [](const std::string& text) -> std::string {
+    int value = 0;
+    if (text == "auto" || (parse_number(text, value) && value >= 0)) return {};
+    return "expected a whole number, 0 or more, or 'auto', got '" + text + "'";
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator one_of(const std::vector<std::string>& words) {
+  auto check = [words](const std::string& text) -> std::string {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+    std::string all;
+    for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+    return "expected one of " + all + ", got '" + text + "'" + tools::did_you_mean(text, words);
+  };
+  return CLI::Validator(check, "");
+}
+
+// A set variable, or NAME=VALUE.
+CLI::Validator exported() {
+  auto check = [](const std::string& text) -> std::string {
+    const bool assigned = text.find('=') != std::string::npos;
+    if (!assigned && (text.empty() || std::getenv(text.c_str()) == nullptr))
+      return "expected NAME=VALUE or the name of a variable that is set, got '" + text + "'";
+    std::string whole = assigned ? text : text + "=";
+    return assignment()(whole);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator shell_words() {
+  auto check = [](const std::string& text) -> std::string {
+    try {
+      return shell_split(text).empty() ? "expected a command, got ''" : "";
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what()) + " in '" + text + "'";
+    }
+  };
+  return CLI::Validator(check, "");
+}
+
+// Settings in the shape in which the command line gives them.
+struct Words {
+  std::string ranks;
+  std::vector<std::string> exports;
   double grace_s = 5;
   double timeout_s = 0;
   bool no_prefix = false;
-  app.add_option("-n", options.ranks, "Number of ranks (default: cores of this host)")
-      ->check(whole_number(1, kMaxRanks))
+};
+
+void add_where(CLI::App& app, Options& options, Words& words) {
+  const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
+    return app.add_option(name, value, help)->type_name(type)->take_last();
+  };
+  text("-n", words.ranks, "N",
+       "Number of ranks on each host (default: cores of this host); N,N,... one for each")
+      ->check(rank_counts());
+  app.add_option("--nnodes", options.nodes, "Number of hosts, each with a dscrun of its own")
+      ->check(whole_number(1, kMaxNodes))
       ->type_name("N")
       ->take_last();
-  app.add_option("--timeout", timeout_s, "Ends the run after SECONDS with exit code 124")
+  text("--node-rank", options.node_rank, "R",
+       "Which of the hosts this is, from 0; auto: as mpirun or srun says")
+      ->check(node_rank());
+  text("--node-list", options.node_list, "NAMES", "Names of all hosts in order, for --node-rank auto");
+  text("--master-addr", options.master_addr, "ADDR", "Where node 0 is reached: a name or an address");
+  app.add_option("--port,--master-port", options.port,
+                 "MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
+      ->check(whole_number(1, 65535))
+      ->type_name("PORT")
+      ->take_last();
+  text("--job-id", options.job_id, "ID",
+       "Names the job, equal on all hosts (default: random; by hand ADDR:PORT)");
+  text("--hostfile", options.host_file, "FILE",
+       "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
+  text("--include,-i", options.include, "HOSTS", "Takes these only: NAME[:SLOT,SLOT...][@NAME...]");
+  text("--exclude,-e", options.exclude, "HOSTS", "Leaves these out");
+  text("--start-with", options.start_with, "WAY", "How the hosts are started: ssh, mpirun or srun")
+      ->check(one_of({"ssh", "mpirun", "srun"}));
+  text("--ssh-command", options.ssh_command, "CMD", "Runs a command on a host: CMD HOST COMMAND")
+      ->check(shell_words());
+  text("--remote-dscrun", options.remote_dscrun, "PATH",
+       "dscrun on the other hosts (default: this one's path)");
+  app.add_option("--restart-count", options.restart_count,
+                 "For dscrun itself: how often the job started again")
+      ->check(whole_number(0, 1'000'000))
+      ->group("");
+  app.add_flag("!--no-color", options.color, "For dscrun itself: mpirun gives it a terminal of its own")
+      ->group("");
+  app.add_flag("--as-node", options.as_node, "For dscrun itself: takes its part from standard input")
+      ->group("");
+}
+
+void add_how(CLI::App& app, Options& options, Words& words) {
+  app.add_option("--timeout", words.timeout_s, "Ends the run after SECONDS with exit code 124")
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_option("--grace", grace_s,
+  app.add_option("--grace,--grace-seconds", words.grace_s,
                  "Time for the others after a failure, and again from SIGTERM to SIGKILL (5)")
       ->check(seconds(true))
       ->type_name("SECONDS")
@@ -132,19 +210,34 @@ Options parse(CLI::App& app, const std::vector<std::string>& words) {
       ->check(whole_number(0, kMaxRanks))
       ->type_name("N")
       ->take_last();
-  app.add_flag("--no-prefix", no_prefix,
-               "Puts nothing in front of the lines; a single rank's bytes pass unchanged");
-  app.add_option("--port", options.port, "MASTER_PORT of the ranks (default: MASTER_PORT if set, else 29500)")
-      ->check(whole_number(1, 65535))
-      ->type_name("PORT")
+  app.add_option("--restarts", options.restarts,
+                 "Ends all ranks after a failure and starts them again, up to N times (0)")
+      ->check(whole_number(0, 1'000'000))
+      ->type_name("N")
       ->take_last();
-  app.add_option("--env", options.extra_env, "Sets a variable for every rank; may be repeated")
-      ->check(assignment())
-      ->type_name("NAME=VALUE")
-      ->expected(1)
-      ->take_all()
-      ->allow_extra_args(false);
+  app.add_flag("--no-prefix", words.no_prefix,
+               "Puts nothing in front of the lines; a single rank's bytes pass unchanged");
+  const auto add_variables = [&](const char* name, std::vector<std::string>& value, const char* type,
+                                 const char* help) {
+    return app.add_option(name, value, help)
+        ->type_name(type)
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false);
+  };
+  add_variables("--env", options.extra_env, "NAME=VALUE", "Sets a variable for every rank; may be repeated")
+      ->check(assignment());
+  add_variables("--export", words.exports, "NAME[=VALUE]",
+                "The same; without a value that of dscrun's own, for other hosts too")
+      ->check(exported());
+  app.add_flag("--explain", options.explain,
+               "Prints the commands for mpirun, srun and torchrun that do the same");
+  app.add_flag("--dry-run", options.dry_run, "Prints as JSON which rank would run where, and starts nothing");
+}
 
+// Everything behind the first "--" belongs to the command, untouched; without one it starts at the first
+// word.
+void parse_words(CLI::App& app, const std::vector<std::string>& words, Options& options) {
   const auto separator = std::find(words.begin(), words.end(), "--");
   std::vector<std::string> own(words.begin(), separator);
   std::reverse(own.begin(), own.end());  // CLI11 takes them from the back
@@ -152,22 +245,36 @@ Options parse(CLI::App& app, const std::vector<std::string>& words) {
 
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front().rfind('-', 0) == 0) {
-    throw CLI::ParseError("unknown option '" + options.command.front() + "'", kUsage);
+    const std::string& word = options.command.front();
+    throw CLI::ParseError("unknown option '" + word + "'" +
+                              tools::did_you_mean(word.substr(0, word.find('=')), tools::known_words(app)),
+                          kUsage);
   }
   if (separator != words.end()) {
     options.command.insert(options.command.end(), separator + (options.command.empty() ? 1 : 0), words.end());
   }
-  if (options.command.empty() || options.command.front().empty()) {
+  if (!options.as_node && (options.command.empty() || options.command.front().empty())) {
     throw CLI::ParseError("no command given; expected dscrun -n 4 -- CMD [ARG ...]", kUsage);
   }
-  if (options.allowed_failures >= options.ranks)
-    throw CLI::ValidationError("--allow-failures", "expected fewer than the " +
-                                                       std::to_string(options.ranks) + " ranks, got '" +
-                                                       std::to_string(options.allowed_failures) + "'");
+}
+
+Options parse(CLI::App& app, const std::vector<std::string>& words) {
+  Options options;
+  Words given;
+  add_where(app, options, given);
+  add_how(app, options, given);
+  parse_words(app, words, options);
+  if (!given.ranks.empty())
+    for (const std::string& part : CLI::detail::split(given.ranks, ','))
+      options.ranks.push_back(std::stoi(part));
+  for (const std::string& text : given.exports) {
+    const bool assigned = text.find('=') != std::string::npos;
+    options.extra_env.push_back(assigned ? text : text + "=" + std::getenv(text.c_str()));
+  }
   options.port = choose_port(app, options.port);
-  options.grace = to_millis(grace_s);
-  if (timeout_s > 0) options.timeout = to_millis(timeout_s);
-  options.prefix = !no_prefix;
+  options.grace = to_millis(given.grace_s);
+  if (given.timeout_s > 0) options.timeout = to_millis(given.timeout_s);
+  options.prefix = !given.no_prefix;
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -16,6 +17,7 @@ namespace dscrun {
 namespace {
 
 constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kMaxPrefixBytes = 16;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr size_t kMaxQueueBytes = 1 << 20;
 constexpr int kDrainReads = 32;  // a pipe holds at most 1 MiB, but a stranger may go on writing to it
@@ -49,7 +51,8 @@ std::string rank_prefix(int rank, bool colored) {
 
 }  // namespace
 
-Sink::Sink(int fd) : fd_(fd), regular_file_(is_regular_file(fd)), colored_(wants_color(fd)) {}
+Sink::Sink(int fd, bool color)
+    : fd_(fd), regular_file_(is_regular_file(fd)), colored_(color && wants_color(fd)) {}
 
 void Sink::push(std::string_view text) {
   if (!broken_) queue_.append(text);
@@ -81,8 +84,11 @@ int Sink::write_some() {
   return 0;
 }
 
-Stream::Stream(UniqueFd source, Sink& sink, std::string prefix, bool raw)
-    : source_(std::move(source)), sink_(&sink), prefix_(std::move(prefix)), raw_(raw) {}
+Stream::Stream(UniqueFd source, Sink& sink, size_t max_line_bytes, OnLine on_line)
+    : source_(std::move(source)),
+      sink_(&sink),
+      max_line_bytes_(max_line_bytes),
+      on_line_(std::move(on_line)) {}
 
 bool Stream::read_some() {
   std::array<char, kReadBytes> data;
@@ -93,15 +99,15 @@ bool Stream::read_some() {
 }
 
 void Stream::feed(std::string_view data) {
-  if (raw_) return sink_->push(data);
+  if (!on_line_) return sink_->push(data);
   while (!data.empty()) {
     if (data.front() == '\n') {
       data.remove_prefix(1);
       emit_line();
-    } else if (line_.size() == kMaxLineBytes) {
+    } else if (line_.size() == max_line_bytes_) {
       emit_line();
     } else {
-      const size_t bytes = std::min({data.find('\n'), data.size(), kMaxLineBytes - line_.size()});
+      const size_t bytes = std::min({data.find('\n'), data.size(), max_line_bytes_ - line_.size()});
       line_.append(data.substr(0, bytes));
       data.remove_prefix(bytes);
     }
@@ -109,9 +115,7 @@ void Stream::feed(std::string_view data) {
 }
 
 void Stream::emit_line() {
-  sink_->push(prefix_);
-  sink_->push(line_);
-  sink_->push("\n");
+  on_line_(*sink_, line_);
   line_.clear();
 }
 
@@ -120,23 +124,63 @@ void Stream::finish() {
 }
 
 // Two descriptors of one file share a queue, or lines of both would cut into each other.
-Output::Output(bool prefix, bool raw) : prefix_(prefix), raw_(raw) {
-  sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO));
-  if (!same_file(STDOUT_FILENO, STDERR_FILENO)) sinks_.push_back(std::make_unique<Sink>(STDERR_FILENO));
+Output::Output(bool prefix, bool raw, bool color) : prefix_(prefix), raw_(raw) {
+  sinks_.push_back(std::make_unique<Sink>(STDOUT_FILENO, color));
+  if (!same_file(STDOUT_FILENO, STDERR_FILENO))
+    sinks_.push_back(std::make_unique<Sink>(STDERR_FILENO, color));
 }
 
 void Output::add_rank(int rank, UniqueFd out, UniqueFd err) {
-  add_stream(rank, std::move(out), *sinks_.front());
-  add_stream(rank, std::move(err), *sinks_.back());
+  const auto add = [&](UniqueFd source, Sink& sink) {
+    Stream::OnLine with_prefix = [prefix = prefix(rank, sink)](Sink& target, std::string_view line) {
+      target.push(prefix), target.push(line), target.push("\n");
+    };
+    add_stream(std::move(source), sink, kMaxLineBytes, raw_ ? nullptr : std::move(with_prefix));
+  };
+  add(std::move(out), *sinks_.front());
+  add(std::move(err), *sinks_.back());
 }
 
-void Output::add_stream(int rank, UniqueFd source, Sink& sink) {
+void Output::add_plain(UniqueFd out, UniqueFd err) {
+  add_stream(std::move(out), *sinks_.front(), kMaxLineBytes, nullptr);
+  add_stream(std::move(err), *sinks_.back(), kMaxLineBytes, nullptr);
+}
+
+void Output::add_remote(const std::string& host, UniqueFd out, UniqueFd err, const OnEvent& on_event) {
+  const Stream::OnLine on_line = [this, host, on_event](Sink& sink, std::string_view line) {
+    relay(sink, host, line, on_event);
+  };
+  add_stream(std::move(out), *sinks_.front(), kMaxLineBytes + kMaxPrefixBytes, on_line);
+  add_stream(std::move(err), *sinks_.back(), kMaxLineBytes + kMaxPrefixBytes, on_line);
+}
+
+void Output::add_stream(UniqueFd source, Sink& sink, size_t max_line_bytes, Stream::OnLine on_line) {
   fcntl(source.get(), F_SETFL, O_NONBLOCK);
-  std::string prefix = prefix_ ? rank_prefix(rank, sink.colored()) : std::string();
-  streams_.push_back(std::make_unique<Stream>(std::move(source), sink, std::move(prefix), raw_));
+  streams_.push_back(std::make_unique<Stream>(std::move(source), sink, max_line_bytes, std::move(on_line)));
+}
+
+std::string Output::prefix(int rank, const Sink& sink) const {
+  return prefix_ ? rank_prefix(rank, sink.colored()) : std::string();
+}
+
+void Output::relay(Sink& sink, const std::string& host, std::string_view line, const OnEvent& on_event) {
+  if (line.starts_with('@')) return on_event(line);
+  int rank = 0;
+  const char* end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data() + std::min<size_t>(1, line.size()), end, rank);
+  if (!line.starts_with('[') || error != std::errc() || end - stop < 2 || stop[0] != ']') {
+    constexpr std::string_view kOwn = "dscrun: ";
+    if (line.starts_with(kOwn)) line.remove_prefix(kOwn.size());
+    return say(host + ": " + std::string(line));
+  }
+  sink.push(prefix(rank, sink));
+  sink.push(line.substr(static_cast<size_t>(stop + 2 - line.data())));
+  sink.push("\n");
 }
 
 void Output::say(const std::string& text) { sinks_.back()->push("dscrun: " + text + "\n"); }
+
+void Output::report(const std::string& line) { sinks_.front()->push(line + "\n"); }
 
 // A full sink is not read for: its ranks wait in write(), as they would in front of the slow reader itself.
 void Output::append_polls(std::vector<pollfd>& polls) const {
@@ -164,12 +208,20 @@ void Output::handle(const pollfd* polls, size_t count) {
   }
 }
 
+static void drain_stream(Stream& stream) {
+  pollfd readable = {stream.fd(), POLLIN, 0};
+  for (int i = 0; i < kDrainReads && poll(&readable, 1, 0) == 1; ++i) {
+    if (!stream.read_some()) break;
+  }
+}
+
+void Output::drain_now(int fd) {
+  if (Stream* stream = find_stream(fd)) drain_stream(*stream);
+}
+
 void Output::drain() {
   for (const auto& stream : streams_) {
-    pollfd readable = {stream->fd(), POLLIN, 0};
-    for (int i = 0; i < kDrainReads && poll(&readable, 1, 0) == 1; ++i) {
-      if (!stream->read_some()) break;
-    }
+    drain_stream(*stream);
     stream->finish();
   }
   streams_.clear();

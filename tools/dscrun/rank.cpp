@@ -1,179 +1,80 @@
 #include "dscrun/rank.hpp"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/random.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
+
+#include "dscrun/remote.hpp"
+#include "dscrun/token.hpp"
 
 namespace dscrun {
 namespace {
 
-struct Pipe {
-  UniqueFd read_end, write_end;
-};
-
-[[noreturn]] void fail_start(const std::string& what, int error) {
-  throw StartError(what + ": " + strerror(error), kOwnFailure);
-}
-
-Pipe make_pipe() {
-  int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) fail_start("cannot create a pipe", errno);
-  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
-}
-
-std::string random_id() {
-  std::array<unsigned char, 16> bytes;
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    fail_start("cannot get a random job id", errno);
-  }
-  std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
-
 void set_variable(std::vector<std::string>& environment, const std::string& assignment) {
   const std::string_view name_equals = std::string_view(assignment).substr(0, assignment.find('=') + 1);
   std::erase_if(environment,
-                [name_equals](const std::string& entry) { return entry.rfind(name_equals, 0) == 0; });
+                [name_equals](const std::string& entry) { return entry.starts_with(name_equals); });
   environment.push_back(assignment);
 }
 
-std::vector<std::string> make_environment(const Options& options, int rank, const std::string& job_id) {
+void drop_variables(std::vector<std::string>& environment, std::initializer_list<std::string_view> starts) {
+  for (const std::string_view start : starts)
+    std::erase_if(environment, [start](const std::string& entry) { return entry.starts_with(start); });
+}
+
+// The innermost launcher is meant: what another one left for its own child would contradict.
+std::vector<std::string> base_environment(const NodeJob& job) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  const std::string number = std::to_string(rank);
-  const std::string count = std::to_string(options.ranks);
-  const std::array own = {"RANK=" + number,
-                          "WORLD_SIZE=" + count,
-                          "LOCAL_RANK=" + number,
-                          "LOCAL_WORLD_SIZE=" + count,
-                          std::string("DSC_LAUNCHER=dscrun"),
-                          "DSC_JOB_ID=" + job_id,
-                          std::string("MASTER_ADDR=127.0.0.1"),
-                          "MASTER_PORT=" + std::to_string(options.port)};
-  for (const std::string& assignment : own) set_variable(environment, assignment);
-  for (const std::string& assignment : options.extra_env) set_variable(environment, assignment);
+  drop_variables(environment, {"TORCHELASTIC_", "CROSS_SIZE=", "CROSS_RANK=", "LOCAL_SIZE=", "DSC_TOKEN"});
+  if (job.foreign) drop_variables(environment, {"OMPI_", "PMIX_", "PMI_"});
   return environment;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& text : strings) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-// The usual signals start afresh; what the user had ignored (nohup, shell background) stays ignored.
-void reset_signals() {
-  for (int number = 1; number < NSIG; ++number) {
-    struct sigaction old {};
-    if (sigaction(number, nullptr, &old) != 0) continue;
-    const bool may_stay_ignored = number == SIGHUP || number == SIGINT || number == SIGQUIT;
-    if (old.sa_handler == SIG_IGN && !may_stay_ignored) signal(number, SIG_DFL);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-}
-
-// Everything the child needs, made before the fork.
-struct Launch {
-  pid_t parent;
-  pid_t group;  // 0: its own
-  bool keep_stdin;
-  char** argv;
-  char** envp;
-  int out, err, failure;  // writing ends
-};
-
-// Runs in the child; returns only if something failed, with errno set.
-void enter_command(const Launch& launch) {
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
-  if (getppid() != launch.parent) _exit(kOwnFailure);  // the parent died before the line above could tell us
-  setpgid(0, launch.group);
-  reset_signals();
-  if (!launch.keep_stdin) {
-    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null < 0 || dup2(null, STDIN_FILENO) < 0) return;
-  }
-  if (dup2(launch.out, STDOUT_FILENO) < 0 || dup2(launch.err, STDERR_FILENO) < 0) return;
-  environ = launch.envp;  // before the search, so that --env PATH=... counts
-  execvp(launch.argv[0], launch.argv);
-}
-
-[[noreturn]] void run_child(const Launch& launch) {
-  enter_command(launch);
-  const int error = errno;
-  if (write(launch.failure, &error, sizeof error) != static_cast<ssize_t>(sizeof error)) _exit(kOwnFailure);
-  _exit(kNotFound);
-}
-
-[[noreturn]] void fail_exec(const std::string& command, int error) {
-  const bool is_path = command.find('/') != std::string::npos;
-  if (error == ENOENT && !is_path) throw StartError(command + ": command not found", kNotFound);
-  if (error == ENOENT && access(command.c_str(), F_OK) == 0) {
-    throw StartError("cannot run " + command + ": its interpreter was not found", kNotFound);
-  }
-  throw StartError("cannot run " + command + ": " + strerror(error),
-                   error == ENOENT ? kNotFound : kNotExecutable);
+std::vector<std::string> make_environment(const NodeJob& job, int rank, int token_fd) {
+  std::vector<std::string> environment = base_environment(job);
+  const std::array own = {"RANK=" + std::to_string(rank),
+                          "WORLD_SIZE=" + std::to_string(job.world_size),
+                          "LOCAL_RANK=" + std::to_string(rank - job.first_rank),
+                          "LOCAL_WORLD_SIZE=" + std::to_string(job.ranks),
+                          "GROUP_RANK=" + std::to_string(job.node_rank),
+                          "GROUP_WORLD_SIZE=" + std::to_string(job.node_count),
+                          std::string("DSC_LAUNCHER=dscrun"),
+                          "DSC_JOB_ID=" + job.job_id,
+                          "DSC_RESTART_COUNT=" + std::to_string(job.restart_count),
+                          "MASTER_ADDR=" + job.master_addr,
+                          "MASTER_PORT=" + std::to_string(job.port)};
+  for (const std::string& assignment : own) set_variable(environment, assignment);
+  if (token_fd >= 0) set_variable(environment, "DSC_TOKEN_FD=" + std::to_string(token_fd));
+  if (!job.devices.empty()) set_variable(environment, "CUDA_VISIBLE_DEVICES=" + job.devices);
+  for (const std::string& assignment : job.environment) set_variable(environment, assignment);
+  return environment;
 }
 
 }  // namespace
 
 void Rank::send_signal(int signal) const {
-  if (running()) kill(in_front_group ? pid : -pid, signal);
+  if (!running()) return;
+  if (remote != nullptr) return remote->send_signal(number, signal);
+  kill(in_front_group ? process.pid : -process.pid, signal);
 }
 
-RankStarter::RankStarter(const Options& options, pid_t front_group)
-    : options_(options), front_group_(front_group), job_id_(random_id()) {}
-
-Rank RankStarter::start(int number) const {
-  Pipe out = make_pipe(), err = make_pipe(), failure = make_pipe();
-  std::vector<std::string> command = options_.command;
-  std::vector<std::string> environment = make_environment(options_, number, job_id_);
-  std::vector<char*> argv = pointers(command), envp = pointers(environment);
-  const pid_t group = number == 0 ? front_group_ : 0;
-  const Launch launch = {.parent = getpid(),
-                         .group = group,
-                         .keep_stdin = number == 0,
-                         .argv = argv.data(),
-                         .envp = envp.data(),
-                         .out = out.write_end.get(),
-                         .err = err.write_end.get(),
-                         .failure = failure.write_end.get()};
+Rank start_rank(const NodeJob& job, int number, pid_t front_group, bool reads_input) {
+  const UniqueFd token = job.token.empty() ? UniqueFd() : token_file(job.token);
   Rank rank;
   rank.number = number;
-  rank.in_front_group = group != 0;
-  rank.pid = fork();
-  if (rank.pid < 0) fail_start("cannot start rank " + std::to_string(number), errno);
-  if (rank.pid == 0) run_child(launch);
-
-  failure.write_end.reset();  // closed by a successful exec in the child too, which ends the read below
-  int error = 0;
-  ssize_t bytes = 0;
-  do bytes = read(failure.read_end.get(), &error, sizeof error);
-  while (bytes < 0 && errno == EINTR);
-  if (bytes == static_cast<ssize_t>(sizeof error)) {
-    waitpid(rank.pid, nullptr, 0);
-    fail_exec(command.front(), error);
-  }
-  rank.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, rank.pid, 0)));
-  if (!rank.pidfd) fail_start("cannot watch rank " + std::to_string(number) + " (pidfd_open)", errno);
-  rank.out = std::move(out.read_end);
-  rank.err = std::move(err.read_end);
+  rank.name = "rank " + std::to_string(number);
+  rank.in_front_group = number == 0 && front_group != 0;
+  rank.process = start_process({.name = rank.name,
+                                .command = job.command,
+                                .environment = make_environment(job, number, token.get()),
+                                .input = number == 0 && reads_input ? Input::kOurs : Input::kNothing,
+                                .group = number == 0 ? front_group : 0,
+                                .kept_fd = token.get()});
   return rank;
 }
 

@@ -19,7 +19,8 @@ namespace dscrun {
 namespace {
 
 constexpr auto kKillPatience =
-    std::chrono::seconds(5);  // a killed process ends at once unless a device holds it
+    std::chrono::seconds(5);                  // a killed process ends at once unless a device holds it
+constexpr size_t kRemotes = size_t{1} << 32;  // numbers of watched processes from here on are connections
 
 std::string format_seconds(std::chrono::steady_clock::duration duration) {
   char text[32];
@@ -46,28 +47,42 @@ UniqueFd watch_children() {
   return UniqueFd(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-}  // namespace
-
-Supervisor::Supervisor(const Options& options, UniqueFd control, pid_t front_group)
-    : options_(options),
-      control_(std::move(control)),
-      child_signals_(watch_children()),
-      ended_ranks_(epoll_create1(EPOLL_CLOEXEC)),
-      output_(options.prefix, !options.prefix && options.ranks == 1) {
-  if (options.timeout) time_limit_ = start_ + *options.timeout;
-  start_ranks(front_group);
+std::string describe(const Rank& rank) {
+  return rank.lost.empty() ? describe_end(*rank.wait_status) : rank.lost;
 }
 
-void Supervisor::start_ranks(pid_t front_group) try {
-  const RankStarter starter(options_, front_group);
-  for (int number = 0; number < options_.ranks; ++number) {
-    Rank rank = starter.start(number);
-    epoll_event event = {.events = EPOLLIN, .data = {.u32 = static_cast<uint32_t>(number)}};
-    if (epoll_ctl(ended_ranks_.get(), EPOLL_CTL_ADD, rank.pidfd.get(), &event) != 0) {
-      throw StartError(std::string("cannot watch a rank: ") + strerror(errno), kOwnFailure);
+bool is_raw(const Options& options, const Work& work) {
+  return !options.prefix && work.places.size() == 1 && work.places.front().job.ranks == 1;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Options& options, const Work& work, int control, pid_t front_group,
+                       Clock::time_point time_limit)
+    : options_(options),
+      control_(control),
+      child_signals_(watch_children()),
+      ended_(epoll_create1(EPOLL_CLOEXEC)),
+      output_(options.prefix, is_raw(options, work), options.color),
+      time_limit_(time_limit) {
+  if (options.as_node) orders_ = std::make_unique<Orders>(STDIN_FILENO);
+  start(work, front_group);
+}
+
+// A connection that is left hangs.
+Supervisor::~Supervisor() {
+  for (const auto& remote : remotes_)
+    if (remote->connected()) kill(-remote->process().pid, SIGKILL);
+}
+
+void Supervisor::start(const Work& work, pid_t front_group) try {
+  if (!work.launcher.empty()) return start_launcher(work, front_group);
+  for (const Place& place : work.places) {
+    if (place.remote) {
+      start_there(place);
+    } else {
+      start_here(place.job, front_group);
     }
-    output_.add_rank(number, std::move(rank.out), std::move(rank.err));
-    ranks_.push_back(std::move(rank));
   }
 } catch (const StartError& error) {
   output_.say(error.what());
@@ -75,7 +90,52 @@ void Supervisor::start_ranks(pid_t front_group) try {
   enter(Stage::kKilling);
 }
 
-int Supervisor::run() {
+void Supervisor::start_here(const NodeJob& job, pid_t front_group) {
+  for (int i = 0; i < job.ranks; ++i) {
+    Rank rank = start_rank(job, job.first_rank + i, front_group, !options_.as_node);
+    watch(rank.process, ranks_.size());
+    output_.add_rank(rank.number, std::move(rank.process.out), std::move(rank.process.err));
+    if (options_.as_node)
+      output_.report("@started " + std::to_string(rank.number) + " " + std::to_string(rank.process.pid));
+    ranks_.push_back(std::move(rank));
+  }
+}
+
+void Supervisor::start_there(const Place& place) {
+  auto remote = std::make_unique<Remote>(options_, *place.remote, place.job);
+  watch(remote->process(), kRemotes + remotes_.size());
+  remote->take_output(output_, [this](std::string_view event) { on_event(event); });
+  for (int i = 0; i < place.job.ranks; ++i) {
+    Rank rank;
+    rank.number = place.job.first_rank + i;
+    rank.name = "rank " + std::to_string(rank.number);
+    rank.remote = remote.get();
+    ranks_.push_back(std::move(rank));
+  }
+  remotes_.push_back(std::move(remote));
+}
+
+void Supervisor::start_launcher(const Work& work, pid_t front_group) {
+  Rank rank;
+  rank.name = work.launcher.front();
+  rank.in_front_group = front_group != 0;
+  rank.process = start_process({.name = rank.name,
+                                .command = work.launcher,
+                                .environment = work.environment,
+                                .input = Input::kOurs,
+                                .group = front_group});
+  watch(rank.process, 0);
+  output_.add_plain(std::move(rank.process.out), std::move(rank.process.err));
+  ranks_.push_back(std::move(rank));
+}
+
+void Supervisor::watch(const Process& process, size_t number) {
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = number}};
+  if (epoll_ctl(ended_.get(), EPOLL_CTL_ADD, process.pidfd.get(), &event) != 0)
+    throw StartError(std::string("cannot watch a process: ") + strerror(errno), kOwnFailure);
+}
+
+Outcome Supervisor::run() {
   while (!finished()) wait_for_events();
   output_.drain();
   report();
@@ -83,19 +143,26 @@ int Supervisor::run() {
   stage_ = Stage::kDone;
   stage_end_ = timed_out_ ? Clock::now() + options_.grace : Clock::time_point::max();
   while (output_.pending() && !front_gone_) wait_for_events();
-  return exit_code();
+  const bool asked = timed_out_ || start_error_ || stop_signals_ > 0 || front_gone_;
+  return {exit_code(), first_failed_ && !asked && !any_running()};
 }
 
 void Supervisor::wait_for_events() {
-  std::vector<pollfd> polls = {
-      {control_.get(), POLLIN, 0}, {child_signals_.get(), POLLIN, 0}, {ended_ranks_.get(), POLLIN, 0}};
+  std::vector<pollfd> polls = {{control_, POLLIN, 0},
+                               {child_signals_.get(), POLLIN, 0},
+                               {ended_.get(), POLLIN, 0},
+                               {orders_ ? orders_->fd() : -1, POLLIN, 0}};
+  for (const auto& remote : remotes_) polls.push_back({remote->pending() ? remote->input() : -1, POLLOUT, 0});
   const size_t own = polls.size();
   output_.append_polls(polls);
   if (poll(polls.data(), polls.size(), poll_timeout_ms()) < 0) return;  // only EINTR can happen here
   output_.handle(polls.data() + own, polls.size() - own);
-  if (polls[2].revents != 0) handle_ended_ranks();
+  for (const auto& remote : remotes_) remote->write_some();
+  if (polls[2].revents != 0) handle_ended();
   reap_orphans(polls[1].revents != 0);
   if (polls[0].revents != 0) handle_control();
+  if (polls[3].revents != 0) handle_orders();
+  limit_closing();
   handle_deadlines();
 }
 
@@ -108,11 +175,22 @@ int Supervisor::poll_timeout_ms() const {
 
 void Supervisor::handle_control() {
   ControlMessage message;
-  const ssize_t bytes = read(control_.get(), &message, sizeof message);
+  const ssize_t bytes = read(control_, &message, sizeof message);
   if (bytes == static_cast<ssize_t>(sizeof message)) return on_signal(message);
   if (bytes < 0 && errno == EINTR) return;
   front_gone_ = true;
-  control_.reset();
+  control_ = -1;
+  if (stage_ < Stage::kKilling) enter(Stage::kKilling);
+}
+
+// The end of the connection is the end of the job, wherever it broke.
+void Supervisor::handle_orders() {
+  const bool open = orders_->read_some([this](int number, int signal) {
+    for (const Rank& rank : ranks_)
+      if (rank.number == number) rank.send_signal(signal);
+  });
+  if (open) return;
+  orders_.reset();
   if (stage_ < Stage::kKilling) enter(Stage::kKilling);
 }
 
@@ -120,72 +198,106 @@ void Supervisor::handle_control() {
 void Supervisor::on_signal(const ControlMessage& message) {
   const bool stop = message.signal == SIGINT || message.signal == SIGTERM;
   if (stage_ == Stage::kDone) return stop ? output_.discard() : void();
-  if (stop && (++stop_signals_ > 1 || !any_running())) {
-    return enter(stage_ < Stage::kTerminating ? Stage::kTerminating : Stage::kKilling);
-  }
+  if (stop && (++stop_signals_ > 1 || !any_running())) return enter(Stage::kKilling);
   if (stop) {
     output_.say(std::string("SIG") + sigabbrev_np(message.signal) + " passed on to " + list_running() +
-                "; once more to end the run");
+                "; once more to kill");
   }
   for (const Rank& rank : ranks_) {
     if (!(message.from_terminal && rank.in_front_group)) rank.send_signal(message.signal);
   }
 }
 
-void Supervisor::handle_ended_ranks() {
+void Supervisor::handle_ended() {
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(ended_ranks_.get(), events.data(), static_cast<int>(events.size()), 0);
+  const int count = epoll_wait(ended_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
-    Rank& rank = ranks_[events[static_cast<size_t>(i)].data.u32];
+    const size_t number = events[static_cast<size_t>(i)].data.u64;
+    Process& process = number < kRemotes ? ranks_[number].process : remotes_[number - kRemotes]->process();
     int wait_status = 0;
-    if (waitpid(rank.pid, &wait_status, WNOHANG) != rank.pid) continue;
-    rank.pidfd.reset();
-    on_rank_end(rank, wait_status);
+    if (waitpid(process.pid, &wait_status, WNOHANG) != process.pid) continue;
+    process.pidfd.reset();
+    if (number < kRemotes) {
+      on_rank_end(ranks_[number], wait_status);
+    } else {
+      on_remote_end(*remotes_[number - kRemotes], wait_status);
+    }
+  }
+}
+
+// "@started RANK PID" or "@ended RANK WAIT_STATUS".
+void Supervisor::on_event(std::string_view event) {
+  const std::string text(event);
+  int number = 0, value = 0;
+  const bool started = std::sscanf(text.c_str(), "@started %d %d", &number, &value) == 2;
+  if (!started && std::sscanf(text.c_str(), "@ended %d %d", &number, &value) != 2) return;
+  for (Rank& rank : ranks_) {
+    if (rank.number != number || rank.remote == nullptr || !rank.running()) continue;
+    if (started) {
+      rank.process.pid = value;
+    } else {
+      on_rank_end(rank, value);
+    }
+  }
+}
+
+// Ranks whose end it has not told are gone, or soon will be: the dscrun there ends with its connection.
+void Supervisor::on_remote_end(Remote& remote, int wait_status) {
+  remote.drain(output_);
+  remote.set_ended();
+  for (Rank& rank : ranks_) {
+    if (rank.remote != &remote || !rank.running()) continue;
+    rank.lost = "was lost: the connection to " + remote.host() + " " + describe_end(wait_status);
+    on_rank_end(rank, wait_status != 0 ? wait_status : kOwnFailure << 8);
   }
 }
 
 void Supervisor::on_rank_end(Rank& rank, int wait_status) {
   rank.wait_status = wait_status;
   rank.lifetime = Clock::now() - start_;
+  if (options_.as_node)
+    return output_.report("@ended " + std::to_string(rank.number) + " " + std::to_string(wait_status));
   if (!rank.failed() || first_failed_ || timed_out_) return;
   if (stage_ == Stage::kRunning && allowed_failures_ < options_.allowed_failures) {
     ++allowed_failures_;
-    output_.say("rank " + std::to_string(rank.number) + " " + describe_end(wait_status) + "; failure " +
-                std::to_string(allowed_failures_) + " of " + std::to_string(options_.allowed_failures) +
-                " that are allowed");
+    output_.say(rank.name + " " + describe(rank) + "; failure " + std::to_string(allowed_failures_) + " of " +
+                std::to_string(options_.allowed_failures) + " that are allowed");
     return;
   }
-  first_failed_ = static_cast<size_t>(rank.number);
+  first_failed_ = static_cast<size_t>(&rank - ranks_.data());
   if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
-  output_.say("rank " + std::to_string(rank.number) + " " + describe_end(wait_status) + "; " +
-              format_limit(options_.grace) + " for " + list_running() + " to end");
+  output_.say(rank.name + " " + describe(rank) + "; " + format_limit(options_.grace) + " for " +
+              list_running() + " to end");
   enter(Stage::kGrace);
 }
 
-// Orphans of the job come to us to be reaped. A rank seen here ended just now: handle_ended_ranks() has its
-// turn first.
+// Orphans of the job come to us to be reaped. A rank seen here ended just now: handle_ended() has its turn
+// first.
 void Supervisor::reap_orphans(bool child_signal) {
   signalfd_siginfo ignored;
   while (child_signal && read(child_signals_.get(), &ignored, sizeof ignored) > 0) {
   }
-  const auto is_rank = [this](pid_t pid) {
-    return std::any_of(ranks_.begin(), ranks_.end(),
-                       [pid](const Rank& r) { return r.running() && r.pid == pid; });
-  };
   siginfo_t child = {};
   int result = 0;
   while ((result = waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT)) == 0 && child.si_pid != 0) {
-    if (is_rank(child.si_pid)) return;
+    if (is_ours(child.si_pid)) return;
     waitpid(child.si_pid, nullptr, 0);
     child.si_pid = 0;
   }
   no_children_ = result != 0 && errno == ECHILD;
-  if (no_children_ || any_running()) return;
+  if (no_children_ || any_running() || any_connected()) return;
   if (stage_ == Stage::kKilling && child_signal) signal_children(SIGKILL);
   if (stage_ < Stage::kKilling && !std::exchange(ending_orphans_, true)) {
     signal_children(SIGTERM);
     enter(Stage::kTerminating);
   }
+}
+
+// When all ranks have ended a dscrun elsewhere has orphans to end, by SIGTERM and SIGKILL, but no more.
+void Supervisor::limit_closing() {
+  if (any_running() || !any_connected() || stage_ >= Stage::kKilling || std::exchange(closing_, true)) return;
+  stage_ = Stage::kTerminating;
+  stage_end_ = Clock::now() + 2 * options_.grace + kKillPatience;
 }
 
 void Supervisor::handle_deadlines() {
@@ -227,15 +339,20 @@ void Supervisor::enter(Stage stage) {
     rank.send_signal(stage == Stage::kTerminating ? SIGTERM : SIGKILL);
     rank.send_signal(SIGCONT);  // a stopped process takes SIGTERM only when it goes on
   }
-  if (stage == Stage::kKilling) signal_children(SIGKILL);
+  if (stage == Stage::kKilling) {
+    for (const auto& remote : remotes_) remote->hang_up();
+    if (!any_connected()) signal_children(SIGKILL);
+  }
 }
 
 void Supervisor::report() {
   if (start_error_ || !first_failed_) return;
   const Rank& first = ranks_[*first_failed_];
-  output_.say("rank " + std::to_string(first.number) + " (pid " + std::to_string(first.pid) + ") " +
-              describe_end(*first.wait_status) + " after " + format_seconds(first.lifetime));
-  const auto later = [&first](const Rank& rank) { return rank.failed() && rank.number != first.number; };
+  const std::string where = first.remote != nullptr ? " on " + first.remote->host() : "";
+  const std::string pid =
+      first.process.pid != 0 ? " (pid " + std::to_string(first.process.pid) + where + ")" : "";
+  output_.say(first.name + pid + " " + describe(first) + " after " + format_seconds(first.lifetime));
+  const auto later = [&first](const Rank& rank) { return rank.failed() && &rank != &first; };
   if (options_.keep_going && std::any_of(ranks_.begin(), ranks_.end(), later)) {
     output_.say("failed after it: " + list_ranks(later));
   }
@@ -254,9 +371,24 @@ bool Supervisor::any_running() const {
   return std::any_of(ranks_.begin(), ranks_.end(), std::mem_fn(&Rank::running));
 }
 
+bool Supervisor::any_connected() const {
+  return std::any_of(remotes_.begin(), remotes_.end(),
+                     [](const auto& remote) { return remote->connected(); });
+}
+
+bool Supervisor::is_ours(pid_t pid) const {
+  const auto is_rank = [pid](const Rank& r) {
+    return r.running() && r.remote == nullptr && r.process.pid == pid;
+  };
+  const auto is_connection = [pid](const auto& r) { return r->connected() && r->process().pid == pid; };
+  return std::any_of(ranks_.begin(), ranks_.end(), is_rank) ||
+         std::any_of(remotes_.begin(), remotes_.end(), is_connection);
+}
+
 std::string Supervisor::list_running() const { return list_ranks(std::mem_fn(&Rank::running)); }
 
 std::string Supervisor::list_ranks(const std::function<bool(const Rank&)>& wanted) const {
+  if (ranks_.size() == 1) return ranks_.front().name;
   std::string text;
   size_t count = 0;
   for (const Rank& rank : ranks_) {

@@ -5,14 +5,18 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dscrun/options.hpp"
 #include "dscrun/output.hpp"
 #include "dscrun/rank.hpp"
+#include "dscrun/remote.hpp"
 #include "dscrun/unique_fd.hpp"
+#include "dscrun/work.hpp"
 
 namespace dscrun {
 
@@ -22,26 +26,43 @@ struct ControlMessage {
   bool from_terminal;  // then the kernel has already given it to the terminal's foreground group
 };
 
+struct Outcome {
+  int exit_code;
+  bool may_restart;  // a rank failed, nobody asked for the end, and nothing is left
+};
+
 class Supervisor {
  public:
-  // `control`: pipe of ControlMessage. `front_group`: the process group that rank 0 joins, or 0.
-  Supervisor(const Options& options, UniqueFd control, pid_t front_group);
+  using Clock = std::chrono::steady_clock;
 
-  int run();  // the exit code of dscrun
+  // `control`: a pipe of ControlMessage. `front_group`: the process group that rank 0 joins, or 0.
+  Supervisor(const Options& options, const Work& work, int control, pid_t front_group,
+             Clock::time_point time_limit);
+  ~Supervisor();
+
+  Outcome run();
 
  private:
-  using Clock = std::chrono::steady_clock;
   // Each stage is left for the next one at stage_end_.
   enum class Stage { kRunning, kGrace, kTerminating, kKilling, kDone };
 
-  void start_ranks(pid_t front_group);
+  void start(const Work& work, pid_t front_group);
+  void start_here(const NodeJob& job, pid_t front_group);
+  void start_there(const Place& place);
+  void start_launcher(const Work& work, pid_t front_group);
+  void watch(const Process& process, size_t number);
+
   void wait_for_events();
   int poll_timeout_ms() const;
   void handle_control();
-  void handle_ended_ranks();
+  void handle_orders();
+  void handle_ended();
   void reap_orphans(bool child_signal);
   void handle_deadlines();
+  void limit_closing();
 
+  void on_event(std::string_view event);
+  void on_remote_end(Remote& remote, int wait_status);
   void on_signal(const ControlMessage& message);
   void on_rank_end(Rank& rank, int wait_status);
   void enter(Stage stage);
@@ -50,21 +71,24 @@ class Supervisor {
 
   bool finished() const;
   bool any_running() const;
+  bool any_connected() const;
+  bool is_ours(pid_t pid) const;
   std::string list_running() const;
   std::string list_ranks(const std::function<bool(const Rank&)>& wanted) const;
 
   const Options& options_;
-  UniqueFd control_;
+  int control_;
   UniqueFd child_signals_;  // signalfd for SIGCHLD
-  UniqueFd ended_ranks_;  // epoll of pidfds: it keeps the order in which they became ready, so in which ranks
-                          // ended
+  UniqueFd ended_;  // epoll of pidfds: it keeps the order in which they became ready, so in which ranks ended
   Output output_;
   std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<Remote>> remotes_;
+  std::unique_ptr<Orders> orders_;  // of the dscrun that started this one
 
   const Clock::time_point start_ = Clock::now();
   Stage stage_ = Stage::kRunning;
   Clock::time_point stage_end_ = Clock::time_point::max();
-  Clock::time_point time_limit_ = Clock::time_point::max();
+  Clock::time_point time_limit_;
   std::optional<int> start_error_;
   std::optional<size_t> first_failed_;  // beyond those that are allowed to
   int allowed_failures_ = 0;            // so far
@@ -73,6 +97,7 @@ class Supervisor {
   bool front_gone_ = false;
   bool no_children_ = false;
   bool ending_orphans_ = false;
+  bool closing_ = false;
 };
 
 }  // namespace dscrun

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "dscctl/suggest.hpp"
+#include "common/suggest.hpp"
 
 namespace dscctl::bench {
 namespace {
@@ -122,7 +122,7 @@ const Operation& find_operation(const std::string& name) {
     known.emplace_back(operation.name);
     list += (list.empty() ? "" : ", ") + known.back();
   }
-  throw std::invalid_argument("there is no operation '" + name + "'" + did_you_mean(name, known) +
+  throw std::invalid_argument("there is no operation '" + name + "'" + tools::did_you_mean(name, known) +
                               " (known: " + list + ")");
 }
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "common/suggest.hpp"
 #include "dscctl/bench/pace.hpp"
-#include "dscctl/suggest.hpp"
 
 namespace dscctl::bench {
 namespace {
@@ -66,7 +66,7 @@ void check_keys(const std::vector<std::string>& keys, const Settings& known) {
   }
   for (const std::string& key : keys)
     if (std::find(names.begin(), names.end(), key) == names.end())
-      throw std::invalid_argument("there is no setting '" + key + "'" + did_you_mean(key, names) +
+      throw std::invalid_argument("there is no setting '" + key + "'" + tools::did_you_mean(key, names) +
                                   " (known: " + list + ")");
 }
 

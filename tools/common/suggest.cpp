@@ -1,10 +1,10 @@
-#include "dscctl/suggest.hpp"
+#include "common/suggest.hpp"
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-namespace dscctl {
+namespace tools {
 namespace {
 
 // Letters to insert, drop or exchange to make one word of the other.
@@ -22,15 +22,6 @@ size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-std::vector<std::string> known_words(const CLI::App& app) {
-  std::vector<std::string> words;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    words.push_back(command->get_name());
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-  return words;
-}
-
 std::string reason(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> left = app.remaining(true);
   if (!left.empty())
@@ -42,6 +33,15 @@ std::string reason(const CLI::App& app, const CLI::App& command, const CLI::Pars
 }
 
 }  // namespace
+
+std::vector<std::string> known_words(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    words.push_back(command->get_name());
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  return words;
+}
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
   const auto nearest = std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
@@ -61,4 +61,4 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return reason(app, *command, error) + "\nTry '" + name + " --help'.";
 }
 
-}  // namespace dscctl
+}  // namespace tools

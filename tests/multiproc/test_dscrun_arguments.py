@@ -1,0 +1,224 @@
+"""dscrun: arguments that do not fit together, plans, and other launchers."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import launch
+import pytest
+from launch import run
+
+HAND = ["--nnodes", "2", "--node-rank", "0", "--master-addr", "node0", "-n", "1"]
+OPEN_MPI = "Open MPI" in subprocess.run(["sh", "-c", "mpirun --version"], capture_output=True, text=True).stdout
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def environment(**more):
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_TOKEN", "MASTER_", "SLURM"))}
+    return {**own, **more}
+
+
+@pytest.fixture()
+def file(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("a slots=4\nb slots=2\n")
+    return str(path)
+
+
+def plan(*args, **variables):
+    result = run(*args, "--dry-run", "--", "cmd", env=environment(**variables))
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "args, text",
+    [
+        (["--nnodes", "2"], "--nnodes: expected -n too, the number of ranks of each host"),
+        (["--nnodes", "2", "-n", "1"], "--nnodes 2: expected --node-rank (0 to 1, another one on each host), or --hostfile"),
+        (["--nnodes", "2", "-n", "1", "--node-rank", "1"], "--nnodes 2: expected --master-addr too"),
+        ([*HAND, "--node-rank", "2"], "--node-rank: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ([*HAND, "--node-rank", "-1"], "--node-rank: expected a whole number, 0 or more, or 'auto', got '-1'"),
+        ([*HAND, "--node-rank", "one"], "--node-rank: expected a whole number, 0 or more, or 'auto', got 'one'"),
+        ([*HAND, "--node-rank", "auto"], "expected SLURM_NODEID, OMPI_COMM_WORLD_RANK or PMI_RANK in the environment"),
+        ([*HAND, "-n", "1,2,3"], "-n: expected one number, or 2 for --nnodes 2, got 3"),
+        ([*HAND, "-n", "1,x"], "-n: expected a whole number from 1 to 4096, got 'x'"),
+        ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
+        ([*HAND, "--restarts", "1"], "--restarts: expected one dscrun that starts all hosts (--hostfile)"),
+        ([*HAND, "--allow-failures", "1"], "--allow-failures: expected one dscrun that sees the ranks of all hosts"),
+        ([*HAND, "--start-with", "srun"], "--start-with: this dscrun starts one node only"),
+        (HAND, "several hosts need one token. Make a file once, (umask 077; od"),
+        (["-n", "1,2"], "-n: expected one number for one host, got 2"),
+        (["--node-rank", "0"], "--node-rank: expected --nnodes or --hostfile too"),
+        (["--nnodes", "0"], "--nnodes: expected a whole number from 1 to 65536, got '0'"),
+        (["--include", "a"], "--include: expected --hostfile too"),
+        (["--exclude", "a"], "--exclude: expected --hostfile too"),
+        (["--start-with", "ssh"], "--start-with ssh: expected --hostfile too"),
+        (["--start-with", "srun"], "--start-with srun: expected --hostfile or --nnodes too"),
+        (["--start-with", "mpirum"], "--start-with: expected one of ssh, mpirun, srun, got 'mpirum'; did you mean 'mpirun'?"),
+        (["--ssh-command", "ssh 'x"], "--ssh-command: a quote ' is not closed in 'ssh 'x'"),
+        (["--ssh-command", " "], "--ssh-command: expected a command, got ''"),
+        (["--keep-going", "--restarts", "1"], "--restarts: with --keep-going no failure ends the run"),
+        (["--hostfile", "/nowhere"], "--hostfile: cannot read '/nowhere': No such file or directory"),
+        (["--hostfile", "FILE", "-n", "2"], "-n: the host file says how many ranks each host gets"),
+        (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2 hosts as in the host file, got '3'"),
+        (["--hostfile", "FILE", "--include", "c"], "--include: no host 'c' in the host file, which has a, b"),
+        (["--hostfile", "FILE", "--exclude", "a:9"], "--exclude: no slot '9' on host 'a', which has 0 to 3"),
+        (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: leaves no host of"),
+        (["--hostfile", "FILE", "-i", "a", "-e", "b"], "include and exclude cannot be given together"),
+        (["--hostfile", "FILE", "-i", "a:1", "--start-with", "srun"], "cannot give single slots of a host"),
+        (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: mpirun ends all hosts when one fails"),
+        (["--export", "NOT_SET_ANYWHERE"], "--export: expected NAME=VALUE or the name of a variable that is set"),
+        (["--export", "RANK=1"], "RANK is set by dscrun itself"),
+        (["--env", "DSC_TOKEN=1"], "DSC_TOKEN is set by dscrun itself"),
+        (["--restarts", "-1"], "--restarts: expected a whole number from 0"),
+    ],
+)
+def test_wrong_combinations(file, args, text):
+    result = run(*[file if word == "FILE" else word for word in args], "--", "true", env=environment())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("dscrun: ") and text in result.stderr and "Try 'dscrun --help'" in result.stderr
+
+
+def test_host_files_that_are_wrong(tmp_path):
+    for text, error in [
+        ("a slots=2\nb", "line 2: expected NAME slots=NUMBER, got 'b'"),
+        ("", "no host in it; expected lines NAME slots=NUMBER"),
+        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which every host takes for itself"),
+    ]:
+        path = tmp_path / "hosts"
+        path.write_text(text)
+        result = run("--hostfile", str(path), "--", "true")
+        assert result.returncode == 2 and error in result.stderr
+
+
+def test_plans(file):
+    ssh = plan("--hostfile", file, "--include", "b@a:1,3", "--export", "X=secret", DSC_LOG="info")
+    assert (ssh["way"], ssh["world_size"], ssh["master_addr"], ssh["master_port"]) == ("ssh", 4, "a", 29500)
+    assert [(n["host"], n["first_rank"], n["ranks"]) for n in ssh["nodes"]] == [("a", 0, 2), ("b", 2, 2)]
+    assert ssh["nodes"][0]["CUDA_VISIBLE_DEVICES"] == "1,3" and "CUDA_VISIBLE_DEVICES" not in ssh["nodes"][1]
+    assert ssh["nodes"][1]["start"].startswith("ssh -x -T -o BatchMode=yes")
+    assert ssh["nodes"][1]["start"].endswith(f"b 'exec {launch.DSCRUN} --as-node --node-rank 1'")
+    assert {"DSC_LOG", "X"} <= set(ssh["environment"]) and "secret" not in json.dumps(ssh)
+    hand = plan("--hostfile", file, "--node-rank", "1", "--port", "77")
+    assert (hand["way"], hand["own_node"], hand["job_id"]) == ("by hand", 1, "a:77")
+    assert plan(*HAND)["job_id"] == "node0:29500" and plan(*HAND, "--job-id", "x")["job_id"] == "x"
+    here = plan("-n", "3")
+    assert (here["way"], here["nodes"]) == ("here", [{"node_rank": 0, "first_rank": 0, "ranks": 3}])
+    assert plan("--nnodes", "1", "--node-rank", "0", "-n", "2")["way"] == "here"
+
+
+def test_node_rank_comes_from_the_launcher():
+    auto = [*HAND, "--node-rank", "auto"]
+    assert plan(*auto, SLURM_NODEID="1")["own_node"] == 1
+    assert plan(*auto, OMPI_COMM_WORLD_RANK="1")["own_node"] == 1
+    names = [*auto, "--node-list", "x1,x10"]
+    assert plan(*names, SLURM_NODEID="0", SLURMD_NODENAME="x10")["own_node"] == 1
+    for variables, text in [
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID: expected 0 to 1, for there are 2 nodes, got '2'"),
+        ({"SLURMD_NODENAME": "x"}, "SLURMD_NODENAME is 'x', expected one of x1,x10"),
+    ]:
+        wrong = run(*names, "--dry-run", "--", "true", env=environment(**variables))
+        assert wrong.returncode == 2 and text in wrong.stderr
+
+
+def explained(*args):
+    result = run(*args, "--explain", "--", "echo", "a  b")
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_explanation_of_one_host():
+    text = explained("-n", "2", "--env", "X=1 2")
+    assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x 'X=1 2' echo 'a  b'\n" in text
+    assert "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --label --kill-on-bad-exit=1 --export=ALL echo 'a  b'\n" in text
+    assert "env 'X=1 2' torchrun --nnodes=1 --nproc_per_node=2 --node_rank=0 " in text and "--no_python echo 'a  b'" in text
+    assert "no equivalent" not in text
+    python = run("--explain", "--restarts", "3", "-n", "2", "--", "/usr/bin/python3", "x.py", "-v").stdout
+    assert re.search("^torchrun .* --max_restarts=3 x.py -v$", python, re.MULTILINE)
+    assert python.count("no equivalent for --restarts: never starts a job again") == 2
+
+
+def test_explanation_of_several_hosts(file):
+    text = explained("--hostfile", file, "--allow-failures", "1", "--timeout", "90", "--no-prefix")
+    assert "mpirun -np 6 --host a:4,b:2 --timeout 90 --enable-recovery " in text
+    assert "srun --nodes=2 --ntasks=6 --nodelist=a,b --time=1:30 --kill-on-bad-exit=0" in text
+    assert "different numbers of ranks need --distribution=arbitrary" in text
+    assert "--nproc_per_node=4 --node_rank=0 --master_addr=a " in text and text.count("# on ") == 2
+    assert "no equivalent for --allow-failures: ends all ranks at the first failure" in text
+    assert text.count("no equivalent for token") == 3
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="mpirun is not Open MPI's")
+def test_explained_command_of_mpirun_does_the_same(tmp_path):
+    (command,) = [line for line in explained("-n", "2").splitlines() if line.startswith("mpirun")]
+    output = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, env=environment(**AS_ROOT))
+    assert output.returncode == 0 and output.stdout.count("a  b\n") == 2, output.stderr
+
+
+SHOW = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $X ${PMIX_RANK-none}"; wc -c < /dev/fd/$DSC_TOKEN_FD'
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="mpirun is not Open MPI's")
+def test_started_with_mpirun(tmp_path):
+    path = tmp_path / "hosts"
+    path.write_text("localhost slots=2\n127.0.0.1 slots=1\n")  # two hosts, as far as dscrun knows
+    job = ["--hostfile", str(path), "--start-with", "mpirun", "--env", "X=1 2", "--master-addr", "127.0.0.1"]
+    result = run(*job, "--", "sh", "-c", SHOW, env=environment(**AS_ROOT))
+    assert result.returncode == 0, result.stderr
+    places = ["0/3 0 0/2", "1/3 1 0/2", "2/3 0 1/2"]
+    for rank, place in enumerate(places):
+        assert launch.lines_of(result.stdout, rank) == [f"{place} 127.0.0.1 1 2 none", "64"]
+    failing = ["--restarts", "1", "--grace", "0.2", "--", "sh", "-c", "echo $DSC_RESTART_COUNT; exit $((RANK * 2))"]
+    failed = run(*job, *failing, env=environment(**AS_ROOT))
+    assert failed.returncode in (2, 4) and "dscrun: restart 1 of 1" in failed.stderr
+    assert {line.split()[1] for line in failed.stdout.splitlines() if line.startswith("[")} == {"0", "1"}
+
+
+FAKE_SRUN = """#!/bin/sh
+# Two hosts in Slurm's own order, which is not the host file's.
+echo "$*" > "$SRUN_LOG"
+while [ "${1#--}" != "$1" ]; do shift; done
+SLURM_NODEID=0 SLURMD_NODENAME=a "$@" &
+SLURM_NODEID=1 SLURMD_NODENAME=b "$@" &
+wait
+"""
+
+
+def test_started_with_srun(tmp_path):
+    srun = tmp_path / "srun"
+    srun.write_text(FAKE_SRUN)
+    srun.chmod(0o755)
+    path = tmp_path / "hosts"
+    path.write_text("b slots=2\na slots=1\n")
+    log = tmp_path / "log"
+    own = environment(PATH=f"{tmp_path}:{os.environ['PATH']}", SRUN_LOG=str(log))
+    result = run("--hostfile", str(path), "--start-with", "srun", "--env", "X=y", "--", "sh", "-c", SHOW, env=own)
+    assert result.returncode == 0, result.stderr
+    for rank, place in enumerate(["0/3 0 0/2", "1/3 1 0/2", "2/3 0 1/2"]):
+        assert launch.lines_of(result.stdout, rank) == [f"{place} b y none", "64"]
+    words = log.read_text()
+    assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=b,a --cpu-bind=none" in words
+    assert "TOKEN" not in words.replace("DSC_TOKEN_FD", "") and not re.search("[0-9a-f]{64}", words)
+
+
+def test_as_node_takes_no_strangers(tmp_path):
+    for given, text in [
+        ("", "standard input ended before the job was complete"),
+        ("hello\n", "expected a job on standard input"),
+        ("x" * 200, "expected a job on standard input"),
+        ("dscrun-job 99.0.0 3\nabc", "but the dscrun that starts it has 99.0.0"),
+        ("dscrun-job VERSION 3\nabc", "the job on standard input is damaged"),
+        ("dscrun-job VERSION 4\n9:ab", "the job on standard input is damaged"),
+        ("dscrun-job VERSION 99999999999\n", "the job on standard input is damaged"),
+        ("dscrun-job VERSION 9\nabc", "standard input ended before"),
+    ]:
+        version = run("--version").stdout.split()[1]
+        result = run("--as-node", stdin=None, input=given.replace("VERSION", version))
+        assert (result.returncode, result.stdout) == (125, "") and text in result.stderr, given
+
+
+if __name__ == "__main__":
+    launch.main(__file__)

@@ -1,0 +1,318 @@
+"""dscrun on several hosts: who runs where, what travels there, and that nothing outlives the connection."""
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import time
+
+import fake_ssh
+import launch
+import pytest
+from launch import PYTHON, Started, run
+
+SHOW = (
+    'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE '
+    '$MASTER_ADDR:$MASTER_PORT $DSC_JOB_ID ${CUDA_VISIBLE_DEVICES-all}"'
+)
+
+
+@pytest.fixture()
+def hosts(tmp_path):
+    found = fake_ssh.Hosts(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture()
+def job(tmp_path, hosts):
+    """Arguments for one rank here, two on nodeA and one on nodeB."""
+    file = tmp_path / "hosts"
+    file.write_text("localhost slots=1\nnodeA slots=2 # two\nnodeB slots=1\n")
+    return ["--hostfile", str(file), "--master-addr", "127.0.0.1", "--ssh-command", hosts.ssh_command()]
+
+
+def sh(script):
+    return ["--", "sh", "-c", script]
+
+
+def without_tokens(**more):
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("DSC_TOKEN")}, **more}
+
+
+def test_every_rank_gets_its_place(job, hosts):
+    result = run(*job, *sh(SHOW))
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = [launch.lines_of(result.stdout, rank)[0].split() for rank in range(4)]
+    assert [line[:4] for line in lines] == [
+        ["0/4", "0/1", "0/3", "127.0.0.1:29500"],
+        ["1/4", "0/2", "1/3", "127.0.0.1:29500"],
+        ["2/4", "1/2", "1/3", "127.0.0.1:29500"],
+        ["3/4", "0/1", "2/3", "127.0.0.1:29500"],
+    ]
+    assert len({line[4] for line in lines}) == 1 and re.fullmatch("[0-9a-f]{32}", lines[0][4])
+    assert {line[5] for line in lines} == {"all"}
+    assert sorted(hosts.commands) == [
+        ("nodeA", f"exec {launch.DSCRUN} --as-node --node-rank 1"),
+        ("nodeB", f"exec {launch.DSCRUN} --as-node --node-rank 2"),
+    ]
+
+
+def test_chosen_slots_are_the_devices_that_ranks_see(job):
+    result = run(*job, "--include", "nodeB@nodeA:1", *sh(SHOW))
+    lines = [launch.lines_of(result.stdout, rank)[0].split() for rank in range(2)]
+    assert [(line[0], line[5]) for line in lines] == [("0/2", "1"), ("1/2", "all")]
+    assert run(*job, "-e", "nodeA@nodeB", *sh(SHOW)).stdout.startswith("[0] 0/1 0/1 0/1 127.0.0.1:29500 ")
+
+
+# Each rank reads its descriptor to the end, starts itself again, reads it once more, and looks at all command lines.
+READ_TOKEN = """
+import os, pathlib, sys
+fd = int(os.environ["DSC_TOKEN_FD"])
+token = os.pread(fd, 100, 0)
+if len(sys.argv) == 1:
+    assert os.read(fd, 100) == token and os.lseek(fd, 0, os.SEEK_CUR) == 64
+    os.set_inheritable(fd, True)
+    os.execv(sys.executable, [sys.executable, "-c", sys.orig_argv[2], "again"])
+assert len(token) == 64 and int(token, 16) >= 0
+def words(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+assert not any(token in words(path) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"))
+try:
+    os.pwrite(fd, b"0", 0)
+except OSError:
+    print(token.decode(), "DSC_TOKEN" in os.environ or "DSC_TOKEN_FILE" in os.environ)
+"""
+
+
+def test_all_ranks_share_a_fresh_token_that_no_command_line_shows(job):
+    seen = set()
+    for _ in range(2):
+        result = run(*job, "--", PYTHON, "-c", READ_TOKEN, env=without_tokens())
+        assert (result.returncode, result.stderr) == (0, "")
+        (line,) = {launch.lines_of(result.stdout, rank)[0] for rank in range(4)}
+        assert line.endswith(" False")
+        seen.add(line)
+    assert len(seen) == 2
+
+
+def test_the_users_token_reaches_all_ranks(job, tmp_path):
+    token, file = "0123456789abcdef" * 4, tmp_path / "token"
+    file.write_text(token + "\n")
+    with open(file, "rb") as opened:
+        opened.read()  # to the end: whoever had it before may have done so
+        number = str(opened.fileno())
+        for given in ({"DSC_TOKEN": token}, {"DSC_TOKEN_FILE": str(file)}, {"DSC_TOKEN_FD": number, "DSC_TOKEN": "x"}):
+            result = run(
+                *job, "--", PYTHON, "-c", READ_TOKEN, env=without_tokens(**given), pass_fds=[opened.fileno()]
+            )
+            assert {launch.lines_of(result.stdout, rank)[0] for rank in range(4)} == {token + " False"}, result.stderr
+
+
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ({"DSC_TOKEN": "abc"}, "DSC_TOKEN: expected 64 hexadecimal digits, got 3 bytes"),
+        ({"DSC_TOKEN": "x" * 64}, "DSC_TOKEN: expected 64 hexadecimal digits"),
+        ({"DSC_TOKEN_FILE": "/nowhere"}, "DSC_TOKEN_FILE '/nowhere': No such file"),
+        ({"DSC_TOKEN_FD": "99"}, "DSC_TOKEN_FD: expected an open descriptor, got '99'"),
+    ],
+)
+def test_wrong_tokens(given, text):
+    result = run("-n", "1", "--", "true", env=without_tokens(**given))
+    assert result.returncode == 125 and text in result.stderr and "x" * 64 not in result.stderr
+
+
+NASTY = "a 'b' \"c\" $HOME `id` \\ *\n;&|"
+
+
+def test_folder_environment_and_arguments_travel_unchanged(job, tmp_path):
+    folder = tmp_path / "it's a $folder"
+    folder.mkdir()
+    show = "import json, os, sys; print(json.dumps([os.getcwd(), dict(os.environ), sys.argv[1:]]))"
+    own = {"NCCL_NASTY": NASTY, "DSC_LOG": "info", "PYTHONPATH": "/p q", "DSC_HOST_ID": "here", "OWN": NASTY, "HOME": "/h"}
+    given = ["--export", "OWN", "--export", "MORE=" + NASTY, "--env", "LESS="]
+    result = run(*job, *given, "--", PYTHON, "-c", show, NASTY, "", env=without_tokens(**own), cwd=folder)
+    assert result.returncode == 0, result.stderr
+    for rank in range(4):
+        (line,) = launch.lines_of(result.stdout, rank)
+        where, environment, words = json.loads(line)
+        assert where == str(folder) and words == [NASTY, ""]
+        for name in ("NCCL_NASTY", "OWN", "MORE"):
+            assert environment[name] == NASTY
+        assert (environment["DSC_LOG"], environment["PYTHONPATH"], environment["LESS"]) == ("info", "/p q", "")
+        assert environment.get("DSC_HOST_ID") == ("here" if rank == 0 else None)
+        assert environment["HOME"] == ("/h" if rank == 0 else "/")
+
+
+def test_lines_of_other_hosts_stay_whole(job):
+    write = "import sys; print('x' * 65537); print('last', end=''); print('error', file=sys.stderr)"
+    result = run(*job, "--", PYTHON, "-c", write)
+    for rank in range(4):
+        assert [len(line) for line in launch.lines_of(result.stdout, rank)] == [65536, 1, 4]
+        assert launch.lines_of(result.stderr, rank) == ["error"]
+    plain = run(*job, "--no-prefix", *sh("echo $RANK; echo @ended 0 0"))
+    assert sorted(plain.stdout.split("\n")) == [""] + ["0", "1", "2", "3"] + ["@ended 0 0"] * 4
+
+
+FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & echo ready; "
+
+
+def test_first_failure_ends_all_hosts(job):
+    start = time.monotonic()
+    result = run(*job, "--grace", "0.3", *sh(FAMILY + "sleep 0.3; [ $RANK = 2 ] && exit 3; wait"))
+    launch.wait_until_nothing_is_left(0)
+    assert result.returncode == 3 and time.monotonic() - start < 10
+    assert "dscrun: rank 2 exited with code 3; 0.3 s for ranks 0, 1, 3 to end" in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert re.fullmatch(r"dscrun: rank 2 \(pid \d+ on nodeA\) exited with code 3 after \d+\.\d m?s", last)
+
+
+def test_allowed_failures_count_over_all_hosts(job):
+    script = sh("[ $RANK = 1 ] && kill -9 $$; [ $RANK = 3 ] && exit 5; sleep 0.5; echo done")
+    two = run(*job, "--grace", "0", "--allow-failures", "2", *script)
+    assert two.returncode == 0 and two.stderr.count("that are allowed") == 2
+    assert sorted(two.stdout.splitlines()) == ["[0] done", "[2] done"]
+    one = run(*job, "--grace", "0", "--allow-failures", "1", *script)
+    assert one.returncode in (5, 137) and one.stdout == ""
+
+
+def test_signals_reach_other_hosts(job):
+    running = Started(*job, *sh("trap 'echo got; exit 0' USR1; echo ready; while :; do sleep 0.1; done"))
+    running.read_lines(4)
+    running.signal(signal.SIGUSR1)
+    code, out, _ = running.finish()
+    assert code == 0 and sorted(out.splitlines()[4:]) == [f"[{rank}] got" for rank in range(4)]
+    stubborn = Started(*job, *sh(FAMILY + "trap '' INT TERM; while :; do sleep 0.1; done"))
+    stubborn.read_lines(4)
+    for _ in range(2):
+        stubborn.signal(signal.SIGINT)
+        stubborn.process.stderr.readline()
+    start = time.monotonic()
+    assert stubborn.finish()[0] == 137 and time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("victim", ["front", "keeper", "both"])
+def test_killed_dscrun_takes_all_hosts_along(job, victim):
+    # When both processes of dscrun are killed at once, the kernel ends the ranks of its own host, not what they started.
+    alone = "[ $RANK = 0 ] && { echo ready; exec sleep 30; }; " if victim == "both" else ""
+    running = Started(*job, *sh(alone + FAMILY + "wait"))
+    running.read_lines(4)
+    keeper = running.keeper()
+    if victim == "both":
+        running.signal(signal.SIGSTOP)
+    if victim != "front":
+        os.kill(keeper, signal.SIGKILL)
+    if victim != "keeper":
+        running.signal(signal.SIGKILL)
+    start = time.monotonic()
+    running.process.stdout.close()
+    running.process.stderr.close()
+    running.process.wait(10)
+    launch.wait_until_nothing_is_left(2)
+    assert time.monotonic() - start < 4
+
+
+def find_children(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
+    running = Started(*job, "--grace", "0.2", *sh(FAMILY + "wait"))
+    running.read_lines(4)
+    ssh = [pid for pid in find_children(running.keeper()) if b"nodeA" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(ssh[0], signal.SIGKILL)
+    code, _, err = running.finish()
+    launch.wait_until_nothing_is_left(2)
+    assert code == 137
+    assert "rank 1 was lost: the connection to nodeA died by signal 9 (Killed)" in err
+
+
+def test_a_host_that_cannot_be_reached(job, tmp_path):
+    refused = ["--ssh-command", "sh -c 'echo no route >&2; exit 255'", "--grace", "0.1"]
+    result = run(*job, *refused, *sh("sleep 30"))
+    assert result.returncode == 255
+    assert "dscrun: nodeA: no route\n" in result.stderr
+    assert "was lost: the connection to node" in result.stderr
+    missing = run(*job, "--remote-dscrun", "/no/dscrun", "--grace", "0.1", *sh("sleep 30"))
+    assert missing.returncode == 127 and re.search("dscrun: node[AB]: sh: .*/no/dscrun", missing.stderr)
+    unknown = run(*job, "--exclude", "localhost", "--", "no-such-command")
+    assert unknown.returncode == 127 and "dscrun: nodeA: no-such-command: command not found" in unknown.stderr
+    hidden = tmp_path / "gone"
+    hidden.mkdir()
+    script = f"rmdir {shlex.quote(str(hidden))}; exec {launch.DSCRUN} {shlex.join([*job, '--exclude', 'localhost'])} -- true"
+    nowhere = subprocess.run(["sh", "-c", script], cwd=hidden, capture_output=True, text=True, timeout=60)
+    assert nowhere.returncode == 125 and "cannot enter" in nowhere.stderr
+
+
+def test_restarts_have_their_own_incarnation(job):
+    script = sh('echo "$DSC_RESTART_COUNT $DSC_JOB_ID"; [ $RANK = 3 -a $DSC_RESTART_COUNT != 2 ] && exit 4; sleep 0.2')
+    result = run(*job, "--grace", "10", "--restarts", "2", *script)
+    assert result.returncode == 0, result.stderr
+    assert re.findall(r"restart \d of \d: all ranks start again", result.stderr) == [
+        "restart 1 of 2: all ranks start again",
+        "restart 2 of 2: all ranks start again",
+    ]
+    for rank in range(4):
+        counts, ids = zip(*(line.split() for line in launch.lines_of(result.stdout, rank)))
+        assert counts == ("0", "1", "2") and [name.removeprefix(ids[0]) for name in ids] == ["", ".1", ".2"]
+
+
+def test_restarts_on_one_host_and_when_they_are_used_up():
+    script = sh("echo $DSC_RESTART_COUNT; [ $RANK = 1 ] && exit $((DSC_RESTART_COUNT + 3)); exec sleep 30")
+    result = run("-n", "2", "--grace", "0", "--restarts", "1", *script)
+    assert result.returncode == 4 and launch.lines_of(result.stdout, 1) == ["0", "1"]
+    allowed = run("-n", "2", "--grace", "0", "--restarts", "1", "--allow-failures", "1", *sh("exit $((RANK * 3))"))
+    assert allowed.returncode == 0 and "restart" not in allowed.stderr
+    stopped = Started("-n", "1", "--restarts", "5", *sh("echo ready; exec sleep 30"))
+    stopped.read_lines(1)
+    stopped.signal(signal.SIGTERM)
+    code, _, err = stopped.finish()
+    assert code == 128 + signal.SIGTERM and "start again" not in err
+    late = run("-n", "1", "--restarts", "1000", "--timeout", "0.5", "--grace", "0", *sh("sleep 0.1; exit 1"))
+    assert late.returncode in (1, 124) and 0 < late.stderr.count("start again") < 10
+
+
+def by_hand(rank, *args, **popen):
+    nodes = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1", "--master-port", "29517"]
+    return Started(*nodes, *args, env=without_tokens(DSC_TOKEN="ab" * 32), **popen)
+
+
+def test_nodes_started_by_hand_make_one_world():
+    nodes = [by_hand(rank, "-n", "2,1", *sh(SHOW)) for rank in range(2)]
+    lines = [line for node in nodes for line in sorted(node.finish()[1].splitlines())]
+    places = ["0/3 0/2 0/2", "1/3 1/2 0/2", "2/3 0/1 1/2"]
+    end = "127.0.0.1:29517 127.0.0.1:29517 all"
+    assert lines == [f"[{rank}] {place} {end}" for rank, place in enumerate(places)]
+
+
+WORLD = """
+import array, os
+os.environ.pop("LOCAL_RANK"), os.environ.pop("LOCAL_WORLD_SIZE")  # one machine plays several
+import libdsc as dsc
+world = dsc.init_distributed()
+x = array.array("q", [1 << world.rank])
+world.all_reduce(x, op="sum")
+print("sum", x[0])
+dsc.finalize()
+"""
+
+
+@pytest.mark.skipif("DSC_LIBRARY" not in os.environ, reason="DSC_LIBRARY does not name the library")
+def test_a_world_forms_however_the_nodes_are_started(job):
+    program = ["--timeout", "60", "--", PYTHON, "-c", WORLD]
+    nodes = [by_hand(rank, "-n", "2", *program) for rank in range(2)]
+    results = [node.finish() for node in nodes]
+    assert [code for code, _, _ in results] == [0, 0] and sorted(results[1][1].splitlines()) == ["[2] sum 15", "[3] sum 15"], results
+    result = run(*job, "--port", "29519", *program)
+    assert result.returncode == 0 and result.stdout.count("sum 15") == 4, result.stderr
+
+
+if __name__ == "__main__":
+    launch.main(__file__)

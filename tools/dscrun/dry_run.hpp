@@ -1,0 +1,12 @@
+// What would be started where.
+#pragma once
+
+#include <string>
+
+#include "dscrun/plan.hpp"
+
+namespace dscrun {
+
+std::string dry_run(const Options& options, const Plan& plan);  // one JSON object
+
+}  // namespace dscrun

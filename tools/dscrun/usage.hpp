@@ -1,0 +1,9 @@
+// What --help says around the list of options.
+#pragma once
+
+namespace dscrun {
+
+extern const char* const kUsageText;
+extern const char* const kFooter;
+
+}  // namespace dscrun
