@@ -75,6 +75,10 @@ PmixLibrary load_pmix(const Environment& environment) {
   find(library, "PMIx_Init", found.init);
   find(library, "PMIx_Finalize", found.finalize);
   find(library, "PMIx_Get", found.get);
+  find(library, "PMIx_Get_nb", found.get_nb);
+  find(library, "PMIx_Put", found.put);
+  find(library, "PMIx_Commit", found.commit);
+  find(library, "PMIx_Register_event_handler", found.register_events);
   find(library, "PMIx_Error_string", found.error_string);
   return found;
 }

@@ -14,6 +14,10 @@ struct PmixLibrary {
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
   decltype(&PMIx_Get) get = nullptr;
+  decltype(&PMIx_Get_nb) get_nb = nullptr;
+  decltype(&PMIx_Put) put = nullptr;
+  decltype(&PMIx_Commit) commit = nullptr;
+  decltype(&PMIx_Register_event_handler) register_events = nullptr;
   decltype(&PMIx_Error_string) error_string = nullptr;
   decltype(&PMIx_Get_version) version = nullptr;
 };

@@ -1,0 +1,26 @@
+// What a PMIx server tells of processes that ended. Extra evidence: many servers tell nothing, so nobody may
+// wait for it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bootstrap/pmix_library.hpp"
+
+namespace dsc {
+
+struct PmixEvent {
+  int32_t status;  // such as PMIX_ERR_PROC_ABORTED_BY_SIG
+  int32_t rank;    // of the job; -1: the connection to the server, or not said
+};
+
+// Asks the server to tell. Each event is logged (warn) and kept; does not wait.
+void watch_pmix_events(const PmixLibrary& library);
+
+// All that came, oldest first, at most 1,024. Any thread.
+std::vector<PmixEvent> pmix_events();
+
+// Whether the connection to the server was lost. This much libpmix sees by itself.
+bool pmix_server_is_lost();
+
+}  // namespace dsc

@@ -1,0 +1,140 @@
+#include "bootstrap/pmix_exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/mutex.hpp"
+#include "bootstrap/pmix_events.hpp"
+#include "bootstrap/run_until.hpp"
+#include "bootstrap/unix_socket.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kPauseMs = 20;  // before a server that knows nothing is asked again
+constexpr int64_t kLookMs = 100;  // between looks at whether the server is still there
+constexpr int kPatienceS = 2;     // of the server with one question
+
+// One question to the server. It lives until the caller and the callback are both done with it, and with it
+// the arguments, which libpmix reads on a thread of its own.
+struct Question {
+  pmix_proc_t owner{};
+  std::string key;
+  pmix_info_t patience{};
+
+  Mutex mutex;
+  Condition changed;
+  bool over DSC_GUARDED_BY(mutex) = false;
+  pmix_status_t status DSC_GUARDED_BY(mutex) = PMIX_SUCCESS;
+  std::string value DSC_GUARDED_BY(mutex);
+
+  void answer(pmix_status_t came, std::string text) {
+    MutexLock lock(mutex);
+    over = true;
+    status = came;
+    value = std::move(text);
+    changed.notify_all();
+  }
+};
+
+using Share = std::shared_ptr<Question>;
+
+// On libpmix's thread, perhaps long after the caller gave up.
+void on_value(pmix_status_t status, pmix_value_t* value, void* context) {
+  const std::unique_ptr<Share> question(static_cast<Share*>(context));
+  capture(
+      [&] {
+        std::string text;
+        if (status == PMIX_SUCCESS && value && value->type == PMIX_BYTE_OBJECT)
+          text.assign(value->data.bo.bytes, value->data.bo.size);
+        else if (status == PMIX_SUCCESS)
+          status = PMIX_ERR_TYPE_MISMATCH;
+        (*question)->answer(status, std::move(text));
+      },
+      [&](dsc_result_t, const char*) { (*question)->answer(PMIX_ERR_NOMEM, ""); });
+}
+
+Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::string& key) {
+  const auto question = std::make_shared<Question>();
+  question->owner = owner;
+  question->key = key;
+  std::copy_n(PMIX_TIMEOUT, sizeof PMIX_TIMEOUT, question->patience.key);
+  question->patience.value.type = PMIX_INT;
+  question->patience.value.data.integer = kPatienceS;
+  auto share = std::make_unique<Share>(question);
+  const pmix_status_t status =
+      library.get_nb(&question->owner, question->key.c_str(), &question->patience, 1, on_value, share.get());
+  if (status == PMIX_SUCCESS)
+    share.release();  // the callback's
+  else
+    question->answer(status, "");
+  return question;
+}
+
+// False if the deadline passed first. Nobody answers for a server that is gone, so that is looked at besides.
+bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::string& value) {
+  MutexLock lock(question.mutex);
+  while (!question.over) {
+    if (pmix_server_is_lost()) fail(DSC_ERR_SYSTEM, "the PMIx server is gone");
+    const int64_t left_ns = deadline.remaining_ns();
+    if (left_ns == 0) return false;
+    question.changed.wait_for(question.mutex,
+                              std::chrono::nanoseconds(std::min(left_ns, kLookMs * kNsPerMs)));
+  }
+  status = question.status;
+  value = std::move(question.value);
+  return true;
+}
+
+// Servers say one of these of a key that is not there yet.
+bool may_still_come(pmix_status_t status) {
+  return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT;
+}
+
+}  // namespace
+
+PmixExchange::PmixExchange(const PmixSession& session, uint32_t world)
+    : session_(session), prefix_("dsc." + std::to_string(world) + ".") {}
+
+std::string PmixExchange::full_key(std::string_view key) const {
+  if (key.size() > kMostKeyBytes)
+    fail(DSC_ERR_INVALID_ARG, "a key of %zu bytes, expected at most %zu", key.size(), kMostKeyBytes);
+  return prefix_ + std::string(key);
+}
+
+void PmixExchange::put(std::string_view key, std::string_view value, Deadline deadline) {
+  const auto store = [library = session_.library(), key = full_key(key),
+                      value = std::string(value)]() mutable {
+    pmix_value_t object{};
+    object.type = PMIX_BYTE_OBJECT;
+    object.data.bo = {value.data(), value.size()};
+    pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // copies it
+    if (status == PMIX_SUCCESS) status = library.commit();
+    if (status != PMIX_SUCCESS)
+      fail(DSC_ERR_SYSTEM, "PMIx does not take the key '%s': %s", key.c_str(), library.error_string(status));
+  };
+  const std::string late = "the PMIx server did not take the key '" + std::string(key) + "' in time";
+  run_until(deadline, "dsc-pmix", store, late.c_str());
+}
+
+std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
+  const PmixLibrary& library = session_.library();
+  const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));
+  const std::string name = full_key(key);
+  pmix_status_t status = PMIX_ERR_TIMEOUT;
+  std::string value;
+  while (wait(*ask(library, process, name), deadline, status, value)) {
+    if (status == PMIX_SUCCESS) return value;
+    if (!may_still_come(status) || pmix_server_is_lost())
+      fail(DSC_ERR_SYSTEM, "PMIx cannot tell the key '%s' of rank %d: %s", name.c_str(), owner,
+           library.error_string(status));
+    if (deadline.passed()) break;
+    sleep_until(sooner(deadline, Deadline::after_ms(kPauseMs)));
+  }
+  fail(DSC_ERR_TIMEOUT, "the key '%s' of rank %d did not come through PMIx in time", name.c_str(), owner);
+}
+
+}  // namespace dsc

@@ -1,0 +1,40 @@
+// The one connection of this process to its PMIx server.
+#pragma once
+
+#include <pmix.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/clock.hpp"
+#include "base/environment.hpp"
+#include "bootstrap/pmix.hpp"
+#include "bootstrap/pmix_library.hpp"
+
+namespace dsc {
+
+class PmixSession {
+ public:
+  // Connects, the first time. What it gives lives until the process ends. Throws as ask_pmix().
+  static const PmixSession& connect(const Environment& environment, Deadline deadline);
+
+  ~PmixSession();
+  PmixSession(const PmixSession&) = delete;
+  PmixSession& operator=(const PmixSession&) = delete;
+
+  const PmixLibrary& library() const { return library_; }
+  PmixJob job() const;
+  pmix_proc_t member(uint32_t rank) const;  // of this process's job
+
+ private:
+  explicit PmixSession(const PmixLibrary& library);
+  static const PmixSession& opened(const PmixLibrary& library);
+  std::optional<int32_t> number(const pmix_proc_t& whose, const char* key) const;
+
+  const PmixLibrary library_;
+  pmix_proc_t self_{};
+  const int process_;
+};
+
+}  // namespace dsc

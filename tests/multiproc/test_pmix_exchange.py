@@ -1,0 +1,101 @@
+"""Values between ranks through PMIx, and what it tells of ranks that end; Open MPI's mpirun is the server."""
+
+import os
+import shutil
+import subprocess
+import time
+
+import launch
+import pytest
+from launch import LIMIT_S
+
+MPIRUN = shutil.which("mpirun.openmpi")
+PROGRAM = os.environ.get("PMIX_EXCHANGE", "")
+TIMEOUT = "DSC_ERR_TIMEOUT"
+
+pytestmark = pytest.mark.skipif(not MPIRUN, reason="mpirun.openmpi is not installed")
+
+
+def read(folder):
+    """What each rank wrote: {rank: [(milliseconds, code, text)]}"""
+    said = {}
+    for path in folder.iterdir():
+        lines = [line.split(" ", 2) for line in path.read_text().splitlines()]
+        said[int(path.name)] = [(int(ms), code, text) for ms, code, text in lines]
+    return said
+
+
+def mpirun(ranks, mode, folder, *options, variables={}, killed=False):
+    """Runs to its end, and gives what each rank wrote."""
+    environment = {name: value for name, value in os.environ.items() if name != "DSC_PMIX_LIBRARY"}
+    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **variables}
+    command = [MPIRUN, "--oversubscribe", *options, "-n", str(ranks), PROGRAM, mode, str(folder)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    if "--enable-recovery" not in options and not killed:
+        assert result.returncode == 0, result.stderr
+    return read(folder)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_everybody_reads_everybody(ranks, tmp_path):
+    said = mpirun(ranks, "all", tmp_path)
+    assert sorted(said) == list(range(ranks))
+    for steps in said.values():
+        assert [step[1:] for step in steps] == [("ok", f"of world {world};" * ranks) for world in (0, 1)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_key_that_never_comes(ranks, tmp_path):
+    for put, short, long, there in mpirun(ranks, "missing", tmp_path).values():
+        assert put[1] == "ok" and there[1:] == ("ok", "x")
+        for (elapsed_ms, code, text), bound_ms in ((short, 300), (long, 2500)):
+            assert code == TIMEOUT and f"the key 'dsc.0.missing' of rank {ranks - 1} did not come" in text
+            assert bound_ms <= elapsed_ms < bound_ms + 2000
+
+
+def test_a_key_that_comes_late(tmp_path):
+    for ((_, code, text),) in mpirun(3, "late", tmp_path).values():
+        assert (code, text) == ("ok", "here")
+
+
+def test_an_owner_that_died(tmp_path):
+    """What it put stays readable; what it did not is a time-out; Open MPI 4.1.4 tells nobody of the death."""
+    said = mpirun(3, "dead", tmp_path, "--enable-recovery")
+    for rank in (0, 2):
+        before, afterwards, missing, events = said[rank]
+        assert before[1:] == afterwards[1:] == ("ok", "its last word")
+        assert missing[1] == TIMEOUT and "of rank 1" in missing[2] and missing[0] < 2700
+        assert events[1:] == ("ok", "0 events")
+
+
+def test_a_server_that_falls_silent(tmp_path):
+    said = mpirun(2, "silent", tmp_path)
+    get, put, over = said[0]
+    assert get[1] == TIMEOUT and "'dsc.0.none' of rank 1" in get[2] and 500 <= get[0] < 2500
+    assert put[0] < 2500 and (put[1] == "ok" or "did not take the key 'unheard' in time" in put[2])
+    assert over[1] == "ok" and said[1][0][1:] == ("ok", "well")
+
+
+def test_a_server_that_dies(tmp_path):
+    """libpmix reports that by itself."""
+    folder = tmp_path / "said"
+    folder.mkdir()
+    environment = {"TMPDIR": str(tmp_path)}  # mpirun leaves its own folder behind
+    said = mpirun(2, "orphaned", folder, variables=environment, killed=True)
+    deadline = time.monotonic() + 10
+    while [len(steps) for steps in said.values()] != [3, 3] and time.monotonic() < deadline:
+        time.sleep(0.05)  # the ranks go on without it
+        said = read(folder)
+    for get, put, event in said.values():
+        assert get[1] == "DSC_ERR_SYSTEM" and get[0] < 2000
+        assert put[1] == "DSC_ERR_SYSTEM" and put[0] < 2000
+        assert event[1:] == ("ok", "-61")  # PMIX_ERR_LOST_CONNECTION
+
+
+def test_an_event(tmp_path):
+    ((_, code, text),) = mpirun(1, "notify", tmp_path)[0]
+    assert (code, text) == ("ok", "-402 of rank 1")  # PMIX_ERR_PROC_ABORTED_BY_SIG
+
+
+if __name__ == "__main__":
+    launch.main(__file__)
