@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <string_view>
 
 #include "base/guard.hpp"
 #include "base/log.hpp"
@@ -31,8 +31,8 @@ int32_t rank_of(const pmix_proc_t& process) {
 // Whom it is about: the source may be the server that tells it.
 int32_t affected_rank(const pmix_proc_t* source, const pmix_info_t* info, size_t count) {
   for (size_t i = 0; i < count; ++i)
-    if (std::strncmp(info[i].key, PMIX_EVENT_AFFECTED_PROC, PMIX_MAX_KEYLEN) == 0 &&
-        info[i].value.type == PMIX_PROC && info[i].value.data.proc)
+    if (std::string_view(info[i].key) == PMIX_EVENT_AFFECTED_PROC && info[i].value.type == PMIX_PROC &&
+        info[i].value.data.proc)
       return rank_of(*info[i].value.data.proc);
   return source ? rank_of(*source) : -1;
 }

@@ -58,7 +58,7 @@ void on_value(pmix_status_t status, pmix_value_t* value, void* context) {
 }
 
 Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::string& key) {
-  const auto question = std::make_shared<Question>();
+  Share question = std::make_shared<Question>();
   question->owner = owner;
   question->key = key;
   std::copy_n(PMIX_TIMEOUT, sizeof PMIX_TIMEOUT, question->patience.key);
@@ -68,7 +68,7 @@ Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::strin
   const pmix_status_t status =
       library.get_nb(&question->owner, question->key.c_str(), &question->patience, 1, on_value, share.get());
   if (status == PMIX_SUCCESS)
-    share.release();  // the callback's
+    static_cast<void>(share.release());  // the callback's
   else
     question->answer(status, "");
   return question;

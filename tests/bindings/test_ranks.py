@@ -1,7 +1,10 @@
 """Several ranks, each a process made by spawn()."""
 
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -40,6 +43,24 @@ def reduces(world):
 def test_all_reduce(n):
     total = n * (n - 1) / 2
     assert ranks(n, reduces) == [(total, total, 0, n - 1, total / n)] * n
+
+
+def passes_on(world):
+    """What a child process reads from the environment that is passed on to it, and what it makes of it."""
+    code = "import json, libdsc as dsc; print(json.dumps(dsc.launch_report()['start']))"
+    command = [sys.executable, "-c", code]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_JOB", "DSC_LAUNCHER"))}
+    start = json.loads(subprocess.run(command, env=clean | world.environ(), capture_output=True, check=True).stdout)
+    group = world.split(world.rank % 2)
+    return start, (group.environ()["RANK"], group.environ()["WORLD_SIZE"], group.environ()["LOCAL_RANK"])
+
+
+def test_environment_for_others():
+    for rank, (start, group) in enumerate(ranks(3, passes_on)):
+        assert (start["source"], start["rank"], start["world_size"]) == ("environment", rank, 3)
+        assert (start["local_rank"], start["local_world_size"]) == (rank, 3)
+        assert start["master_addr"] == "127.0.0.1" and start["master_port_from"] == "MASTER_PORT"
+        assert group == (str(rank // 2), str(2 - rank % 2), str(rank))
 
 
 def moves(world):

@@ -136,7 +136,8 @@ DSC_API dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_byt
  * @param[in] variable "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
  *            "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found and what was
  * missing), "DSC_TUNING" (the sizes in bytes by which this communicator chooses how data moves) or
- * "DSC_PROGRESS_THREAD" ("1" or "0")
+ * "DSC_PROGRESS_THREAD" ("1" or "0"). Of a group, RANK and WORLD_SIZE are its own; LOCAL_* and MASTER_* are
+ * the world's
  * @param[out] value receives the text, ended by a zero
  * @param[in] value_bytes size of value
  *

@@ -1133,7 +1133,8 @@ extern "C" {
     /// - `variable` (in): "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
     ///   "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up
     ///   found and what was missing), "DSC_TUNING" (the sizes in bytes by which this communicator
-    ///   chooses how data moves) or "DSC_PROGRESS_THREAD" ("1" or "0")
+    ///   chooses how data moves) or "DSC_PROGRESS_THREAD" ("1" or "0"). Of a group, RANK and
+    ///   WORLD_SIZE are its own; LOCAL_* and MASTER_* are the world's
     /// - `value` (out): receives the text, ended by a zero
     /// - `value_bytes` (in): size of value
     ///
