@@ -234,6 +234,22 @@ def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
     assert "rank 1 was lost: the connection to nodeA died by signal 9 (Killed)" in err
 
 
+def test_a_silent_dscrun_is_lost(job):
+    running = Started(*job, "--lost-after", "1", "--exclude", "localhost", *sh(FAMILY + "wait"))
+    running.read_lines(3)
+    time.sleep(1.5)  # beats keep the other hosts waiting
+    connections = find_children(running.keeper())
+    assert len(connections) == 2
+    os.kill(running.keeper(), signal.SIGSTOP)
+    deadline = time.monotonic() + 10  # nobody closes the connections, but their other ends do after a second
+    while any(pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z" for pid in connections):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(running.keeper(), signal.SIGCONT)
+    code, _, err = running.finish()
+    assert code == 137 and err.count("nothing heard for 1 s from the dscrun that started this one") == 2
+
+
 def test_a_host_that_cannot_be_reached(job, tmp_path):
     refused = ["--ssh-command", "sh -c 'echo no route >&2; exit 255'", "--grace", "0.1"]
     result = run(*job, *refused, *sh("sleep 30"))

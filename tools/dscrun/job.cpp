@@ -30,7 +30,8 @@ std::string version() {
 template <typename Job, typename Visitor>
 void visit(Job& job, Visitor&& field) {
   field(job.node_rank), field(job.node_count), field(job.first_rank), field(job.ranks);
-  field(job.world_size), field(job.port), field(job.restart_count), field(job.grace_ms);
+  field(job.world_size), field(job.port), field(job.restart_count), field(job.grace_ms),
+      field(job.lost_after_ms);
   field(job.master_addr), field(job.job_id), field(job.token), field(job.directory), field(job.devices);
   field(job.environment), field(job.command);
 }
@@ -93,6 +94,8 @@ std::string read_line(int fd) {
   throw std::runtime_error("expected a job on standard input, from the dscrun that starts this one");
 }
 
+int whole_ms(Millis time) { return static_cast<int>(std::min<int64_t>(time.count(), INT_MAX)); }
+
 bool travels(std::string_view entry) {
   constexpr std::array<std::string_view, 3> kStarts = {"DSC_", "NCCL_", "PYTHONPATH="};
   // Of this host alone, of this process alone, or sent apart.
@@ -123,7 +126,8 @@ NodeJob make_job(const Options& options, const Plan& plan, size_t node, int rest
               .world_size = plan.world_size,
               .port = plan.port,
               .restart_count = options.restart_count + restart_count,
-              .grace_ms = static_cast<int>(std::min<int64_t>(options.grace.count(), INT_MAX)),
+              .grace_ms = whole_ms(options.grace),
+              .lost_after_ms = whole_ms(options.lost_after),
               .foreign = options.node_rank == "auto",
               .master_addr = plan.master_addr,
               .job_id = plan.job_id,

@@ -19,6 +19,7 @@ struct NodeJob {
   int port = 0;
   int restart_count = 0;
   int grace_ms = 0;
+  int lost_after_ms = 0;
   bool foreign = false;  // another launcher started this dscrun: the ranks must not take its word for theirs
   std::string master_addr, job_id, token, directory;
   std::string devices;                   // for CUDA_VISIBLE_DEVICES; empty: as it is

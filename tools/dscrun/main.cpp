@@ -33,6 +33,7 @@ int run_as_node(Options options) {
   if (chdir(job.directory.c_str()) != 0)
     throw std::runtime_error("cannot enter '" + job.directory + "': " + strerror(errno));
   options.grace = Millis(job.grace_ms);
+  options.lost_after = Millis(job.lost_after_ms);
   options.keep_going = true;
   return run_front(options, [&job](int) {
     Work work;

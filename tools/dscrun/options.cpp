@@ -147,6 +147,7 @@ struct Words {
   std::string ranks;
   std::vector<std::string> exports;
   double grace_s = 5;
+  double lost_after_s = 60;
   double timeout_s = 0;
   bool no_prefix = false;
 };
@@ -184,6 +185,11 @@ void add_where(CLI::App& app, Options& options, Words& words) {
       ->check(shell_words());
   text("--remote-dscrun", options.remote_dscrun, "PATH",
        "dscrun on the other hosts (default: this one's path)");
+  app.add_option("--lost-after", words.lost_after_s,
+                 "Other hosts that hear nothing from here for so long end their ranks (60)")
+      ->check(seconds(false))
+      ->type_name("SECONDS")
+      ->take_last();
   app.add_option("--restart-count", options.restart_count,
                  "For dscrun itself: how often the job started again")
       ->check(whole_number(0, 1'000'000))
@@ -273,6 +279,7 @@ Options parse(CLI::App& app, const std::vector<std::string>& words) {
   }
   options.port = choose_port(app, options.port);
   options.grace = to_millis(given.grace_s);
+  options.lost_after = to_millis(given.lost_after_s);
   if (given.timeout_s > 0) options.timeout = to_millis(given.timeout_s);
   options.prefix = !given.no_prefix;
   return options;

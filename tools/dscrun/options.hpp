@@ -36,6 +36,7 @@ struct Options {
   std::vector<std::string> extra_env;  // NAME=VALUE
   std::vector<std::string> command;
   Millis grace{5000};
+  Millis lost_after{60'000};  // silence of the connection after which a dscrun elsewhere ends
   std::optional<Millis> timeout;
   bool keep_going = false;
   int allowed_failures = 0;  // so many ranks may fail without ending the run or making it a failure

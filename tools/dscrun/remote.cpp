@@ -52,6 +52,12 @@ void Remote::send_signal(int rank, int signal) {
   write_some();
 }
 
+void Remote::send_beat() {
+  if (pending()) return;  // what waits will tell
+  queue_ = "here\n";
+  write_some();
+}
+
 // An error here is the connection's end, which its process tells.
 void Remote::write_some() {
   if (!process_.in || queue_.empty()) return;

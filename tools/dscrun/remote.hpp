@@ -11,13 +11,15 @@
 
 namespace dscrun {
 
-// On the connection's standard input: the job, then lines "signal RANK NUMBER"; its end ends the job there.
-// On its standard output: lines "[RANK] ..." of the ranks, "@started RANK PID" and "@ended RANK WAIT_STATUS".
+// On the connection's standard input: the job, then lines "signal RANK NUMBER" and "here"; its end ends the
+// job there. On its standard output: lines "[RANK] ..." of the ranks, "@started RANK PID" and "@ended RANK
+// WAIT_STATUS".
 class Remote {
  public:
   Remote(const Options& options, const Node& node, const NodeJob& job);  // throws StartError
 
   void send_signal(int rank, int signal);
+  void send_beat();  // tells that this side is there
   void write_some();
   void hang_up();  // what runs there then ends
 

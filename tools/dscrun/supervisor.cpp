@@ -20,6 +20,7 @@ namespace {
 
 constexpr auto kKillPatience =
     std::chrono::seconds(5);                  // a killed process ends at once unless a device holds it
+constexpr int kBeats = 4;                     // within the time after which a silent dscrun is lost
 constexpr size_t kRemotes = size_t{1} << 32;  // numbers of watched processes from here on are connections
 
 std::string format_seconds(std::chrono::steady_clock::duration duration) {
@@ -67,6 +68,7 @@ Supervisor::Supervisor(const Options& options, const Work& work, int control, pi
       time_limit_(time_limit) {
   if (options.as_node) orders_ = std::make_unique<Orders>(STDIN_FILENO);
   start(work, front_group);
+  if (orders_ || !remotes_.empty()) beat_ = Clock::now() + options_.lost_after / (orders_ ? 1 : kBeats);
 }
 
 // A connection that is left hangs.
@@ -163,11 +165,12 @@ void Supervisor::wait_for_events() {
   if (polls[0].revents != 0) handle_control();
   if (polls[3].revents != 0) handle_orders();
   limit_closing();
+  handle_beat();
   handle_deadlines();
 }
 
 int Supervisor::poll_timeout_ms() const {
-  const auto next = std::min(stage_end_, time_limit_);
+  const auto next = std::min({stage_end_, time_limit_, beat_});
   if (next == Clock::time_point::max()) return -1;
   const auto left = std::chrono::ceil<Millis>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<long>(left, 0, 1'000'000));
@@ -189,8 +192,10 @@ void Supervisor::handle_orders() {
     for (const Rank& rank : ranks_)
       if (rank.number == number) rank.send_signal(signal);
   });
+  beat_ = Clock::now() + options_.lost_after;
   if (open) return;
   orders_.reset();
+  beat_ = Clock::time_point::max();
   if (stage_ < Stage::kKilling) enter(Stage::kKilling);
 }
 
@@ -298,6 +303,21 @@ void Supervisor::limit_closing() {
   if (any_running() || !any_connected() || stage_ >= Stage::kKilling || std::exchange(closing_, true)) return;
   stage_ = Stage::kTerminating;
   stage_end_ = Clock::now() + 2 * options_.grace + kKillPatience;
+}
+
+// A host that lost its power or its network ends no connection.
+void Supervisor::handle_beat() {
+  if (Clock::now() < beat_) return;
+  if (orders_) {
+    output_.say("nothing heard for " + format_limit(options_.lost_after) +
+                " from the dscrun that started this one");
+    orders_.reset();
+    beat_ = Clock::time_point::max();
+    if (stage_ < Stage::kKilling) enter(Stage::kKilling);
+    return;
+  }
+  for (const auto& remote : remotes_) remote->send_beat();
+  beat_ = Clock::now() + options_.lost_after / kBeats;
 }
 
 void Supervisor::handle_deadlines() {

@@ -60,6 +60,7 @@ class Supervisor {
   void reap_orphans(bool child_signal);
   void handle_deadlines();
   void limit_closing();
+  void handle_beat();
 
   void on_event(std::string_view event);
   void on_remote_end(Remote& remote, int wait_status);
@@ -89,6 +90,7 @@ class Supervisor {
   Stage stage_ = Stage::kRunning;
   Clock::time_point stage_end_ = Clock::time_point::max();
   Clock::time_point time_limit_;
+  Clock::time_point beat_ = Clock::time_point::max();  // due to be sent, or heard from who started this one
   std::optional<int> start_error_;
   std::optional<size_t> first_failed_;  // beyond those that are allowed to
   int allowed_failures_ = 0;            // so far
