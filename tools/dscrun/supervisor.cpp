@@ -291,7 +291,8 @@ void Supervisor::reap_orphans(bool child_signal) {
   }
   no_children_ = result != 0 && errno == ECHILD;
   if (no_children_ || any_running() || any_connected()) return;
-  if (stage_ == Stage::kKilling && child_signal) signal_children(SIGKILL);
+  // At every event: the signal of the one whose children came to us may have been read together with another.
+  if (stage_ == Stage::kKilling) signal_children(SIGKILL);
   if (stage_ < Stage::kKilling && !std::exchange(ending_orphans_, true)) {
     signal_children(SIGTERM);
     enter(Stage::kTerminating);
