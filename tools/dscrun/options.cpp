@@ -234,7 +234,7 @@ void add_how(CLI::App& app, Options& options, Words& words) {
   add_variables("--env", options.extra_env, "NAME=VALUE", "Sets a variable for every rank; may be repeated")
       ->check(assignment());
   add_variables("--export", words.exports, "NAME[=VALUE]",
-                "The same; without a value that of dscrun's own, for other hosts too")
+                "The same, or passes on dscrun's own value of NAME")
       ->check(exported());
   app.add_flag("--explain", options.explain,
                "Prints the commands for mpirun, srun and torchrun that do the same");
