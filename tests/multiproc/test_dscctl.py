@@ -2,17 +2,23 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import launch
+import pytest
+
+
+def own_environment():
+    """Without the variables of a launcher."""
+    known = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "DSC_JOB_ID", "SLURM_", "OMPI_", "PMI", "DSC_PMIX_LIBRARY")
+    return {name: value for name, value in os.environ.items() if not name.startswith(known)}
 
 
 def dscctl(*args, **variables):
     """With no launcher's variables but those given."""
-    known = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "DSC_JOB_ID", "SLURM_", "OMPI_", "PMI", "DSC_PMIX_LIBRARY")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(known)}
     command = [launch.DSCCTL, *args]
-    return subprocess.run(command, env=environment | variables, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env=own_environment() | variables, capture_output=True, text=True, timeout=30)
 
 
 def test_json_tells_the_truth():
@@ -78,6 +84,25 @@ def test_environment_as_text():
     assert "rank 0 of 2 (from environment)" in both and "job id mine (from DSC_JOB_ID)" in both
     half = lines(RANK="0")
     assert "init would fail" in half and "DSC_ERR_CONFIG: RANK is set, but WORLD_SIZE is not" in half
+
+
+@pytest.mark.parametrize(
+    "launcher, source",
+    [
+        ([launch.DSCRUN, "--no-prefix", "-n", "1", "--"], "dscrun"),
+        (["mpirun.openmpi", "-n", "1"], "Open MPI"),
+        (["mpiexec.hydra", "-n", "1"], "MPICH (Hydra)"),
+    ],
+)
+def test_real_launchers(launcher, source):
+    if not shutil.which(launcher[0]):
+        pytest.skip(f"{launcher[0]} is not installed")
+    variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "DSC_PMIX_LIBRARY": "none"}
+    command = [*launcher, launch.DSCCTL, "info", "--env", "--json"]
+    result = subprocess.run(command, env=own_environment() | variables, capture_output=True, text=True, timeout=30)
+    start = json.loads(result.stdout)["start"]
+    assert (start["source"], start["rank"], start["world_size"]) == (source, 0, 1)
+    assert (start["local_rank"], start["local_world_size"]) == (0, 1)
 
 
 def test_text_has_every_section():
