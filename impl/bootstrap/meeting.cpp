@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "base/error.hpp"
-#include "bootstrap/hash.hpp"
+#include "base/hash.hpp"
 #include "bootstrap/meeting_follower.hpp"
 #include "bootstrap/meeting_host.hpp"
 #include "bootstrap/meeting_wire.hpp"

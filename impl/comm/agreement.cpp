@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "bootstrap/hash.hpp"
+#include "base/hash.hpp"
 
 namespace dsc {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/json.hpp"
-#include "bootstrap/hash.hpp"
+#include "base/hash.hpp"
 #include "control/group.hpp"
 #include "control/recorder.hpp"
 #include "control/world.hpp"

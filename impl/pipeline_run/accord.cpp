@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "bootstrap/hash.hpp"
+#include "base/hash.hpp"
 #include "comm/agreement.hpp"
 #include "comm/tensor.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "bootstrap/hash.hpp"
+#include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/settle.hpp"

@@ -1,0 +1,141 @@
+#include "store/key_table.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+// A key as a message shows it.
+std::string shown(std::string_view key) {
+  constexpr size_t kShownBytes = 64;
+  std::string text = "\"" + std::string(key.substr(0, kShownBytes)) + "\"";
+  if (key.size() > kShownBytes) text.insert(text.size() - 1, "...");
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return text;
+}
+
+bool takes_many_keys(StoreOp op) { return op == StoreOp::kCheck || op == StoreOp::kWait; }
+
+}  // namespace
+
+void check_request(const StoreRequest& request, const StoreLimits& limits) {
+  const char* const name = store_op_name(request.op);
+  const size_t keys = request.keys.size();
+  if (request.op == StoreOp::kCount && keys != 0) fail(DSC_ERR_INVALID_ARG, "count takes no key");
+  if (request.op != StoreOp::kCount && !takes_many_keys(request.op) && keys != 1)
+    fail(DSC_ERR_INVALID_ARG, "%s has %zu keys, expected 1", name, keys);
+  if (keys > limits.keys)
+    fail(DSC_ERR_INVALID_ARG, "%s has %zu keys, expected at most %zu", name, keys, limits.keys);
+  for (const std::string& key : request.keys) {
+    if (key.empty()) fail(DSC_ERR_INVALID_ARG, "the key is empty");
+    if (key.size() > limits.key_bytes)
+      fail(DSC_ERR_INVALID_ARG, "key %s has %zu bytes, expected at most %zu", shown(key).c_str(), key.size(),
+           limits.key_bytes);
+  }
+}
+
+std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
+  check_request(request, limits_);
+  StoreReply reply;
+  switch (request.op) {
+    case StoreOp::kSet: set(request.keys[0], request.value); break;
+    case StoreOp::kGet: {
+      const std::string* value = find(request.keys[0]);
+      if (!value) return std::nullopt;
+      reply.value = *value;
+      break;
+    }
+    case StoreOp::kAdd: reply.number = add(request.keys[0], request.number); break;
+    case StoreOp::kCompareSet: reply.value = compare_set(request); break;
+    case StoreOp::kAppend:
+      reply.number = static_cast<int64_t>(append(request.keys[0], request.value));
+      break;
+    case StoreOp::kCheck: reply.number = missing(request).empty() ? 1 : 0; break;
+    case StoreOp::kWait:
+      if (!missing(request).empty()) return std::nullopt;
+      break;
+    case StoreOp::kRemove: reply.number = remove(request.keys[0]) ? 1 : 0; break;
+    case StoreOp::kCount: reply.number = static_cast<int64_t>(size()); break;
+  }
+  return reply;
+}
+
+std::vector<std::string> KeyTable::missing(const StoreRequest& request) const {
+  std::vector<std::string> keys;
+  std::ranges::copy_if(request.keys, std::back_inserter(keys),
+                       [this](const std::string& key) { return !find(key); });
+  return keys;
+}
+
+const std::string* KeyTable::find(std::string_view key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+void KeyTable::set(const std::string& key, std::string value) {
+  if (value.size() > limits_.value_bytes)
+    fail(DSC_ERR_INVALID_ARG, "the value of %s has %zu bytes, expected at most %zu", shown(key).c_str(),
+         value.size(), limits_.value_bytes);
+  const auto found = values_.find(key);
+  const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
+  const size_t after = bytes_ - before + key.size() + value.size();
+  if (after > limits_.total_bytes)
+    fail(DSC_ERR_NOSPACE, "the store is full: keys and values would have %zu bytes, expected at most %zu",
+         after, limits_.total_bytes);
+  if (found == values_.end() && values_.size() >= limits_.keys)
+    fail(DSC_ERR_NOSPACE, "the store is full: it has %zu keys, expected at most %zu", values_.size(),
+         limits_.keys);
+  values_.insert_or_assign(key, std::move(value));
+  bytes_ = after;
+}
+
+bool KeyTable::remove(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return false;
+  bytes_ -= key.size() + found->second.size();
+  values_.erase(found);
+  return true;
+}
+
+void KeyTable::clear() {
+  values_.clear();
+  bytes_ = 0;
+}
+
+// Kept as decimal text, as PyTorch 2.7 does, so that get() of a counter is readable.
+int64_t KeyTable::add(const std::string& key, int64_t number) {
+  int64_t sum = 0;
+  if (const std::string* value = find(key)) {
+    const char* const end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, sum);
+    if (error != std::errc{} || stop != end)
+      fail(DSC_ERR_INVALID_ARG, "the value of %s is %s, expected a whole number to add to", shown(key).c_str(),
+           shown(*value).c_str());
+  }
+  if (__builtin_add_overflow(sum, number, &sum))
+    fail(DSC_ERR_OVERFLOW, "the sum at %s does not fit into 64 bits", shown(key).c_str());
+  set(key, std::to_string(sum));
+  return sum;
+}
+
+// PyTorch 2.7's rule: a key that is missing counts as empty, but then the expected value is returned.
+std::string KeyTable::compare_set(const StoreRequest& request) {
+  const std::string* value = find(request.keys[0]);
+  if (value ? *value != request.expected : !request.expected.empty()) return value ? *value : request.expected;
+  set(request.keys[0], request.value);
+  return request.value;
+}
+
+size_t KeyTable::append(const std::string& key, const std::string& value) {
+  const std::string* before = find(key);
+  std::string whole = before ? *before + value : value;
+  const size_t bytes = whole.size();
+  set(key, std::move(whole));
+  return bytes;
+}
+
+}  // namespace dsc

@@ -1,0 +1,53 @@
+// What can be asked of a store, and the answer: one struct for every operation, whoever carries it out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsc/types.h"
+
+namespace dsc {
+
+enum class StoreOp : uint8_t {
+  kSet = 1,     // key, value
+  kGet,         // key -> value; waits for it
+  kAdd,         // key, number -> number
+  kCompareSet,  // key, expected, value -> value
+  kAppend,      // key, value -> number (bytes afterwards)
+  kCheck,       // keys -> number (1: all are there)
+  kWait,        // keys; waits for all
+  kRemove,      // key -> number (1: it was there)
+  kCount,       // -> number of keys
+};
+inline constexpr StoreOp kLastStoreOp = StoreOp::kCount;
+
+const char* store_op_name(StoreOp op) noexcept;
+
+// The operations that may change the one key that they have.
+bool changes(StoreOp op) noexcept;
+
+struct StoreRequest {
+  StoreOp op = StoreOp::kCount;
+  std::vector<std::string> keys;
+  std::string value;
+  std::string expected;
+  int64_t number = 0;
+};
+
+struct StoreReply {
+  dsc_result_t code = DSC_OK;
+  int64_t number = 0;
+  std::string value;  // the text of the error if there is one
+};
+
+// Bytes in which requests and replies travel; numbers are little endian.
+std::string encode(const StoreRequest& request);
+std::string encode(const StoreReply& reply);
+// Nothing if the bytes are no request or reply. Work and memory are bounded by the number of bytes.
+std::optional<StoreRequest> decode_request(std::string_view bytes);
+std::optional<StoreReply> decode_reply(std::string_view bytes);
+
+}  // namespace dsc

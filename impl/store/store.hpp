@@ -1,0 +1,43 @@
+// A map that all ranks share: keys are 1 to 1,024 bytes, values up to 1 MiB. Semantics are those of PyTorch
+// 2.7's Store.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "store/exchange.hpp"
+#include "store/request.hpp"
+
+namespace dsc {
+
+// Any thread may call anything. Every call ends by its deadline: TIMEOUT names the keys that are missing.
+class Store : public Exchange {
+ public:
+  // Carries out one request. Throws what KeyTable::apply() throws, and what the way to the table adds.
+  virtual StoreReply perform(const StoreRequest& request, Deadline deadline) = 0;
+
+  void set(std::string_view key, std::string_view value, Deadline deadline);
+  std::string get(std::string_view key, Deadline deadline);
+  int64_t add(std::string_view key, int64_t number, Deadline deadline);
+  std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                          Deadline deadline);
+  size_t append(std::string_view key, std::string_view value, Deadline deadline);
+  bool check(std::span<const std::string> keys, Deadline deadline);
+  void wait(std::span<const std::string> keys, Deadline deadline);
+  bool remove(std::string_view key, Deadline deadline);
+  size_t count(Deadline deadline);
+
+  // As an exchange: who owns a key does not matter here.
+  void put(std::string_view key, std::string_view value, Deadline deadline) final;
+  std::string get(std::string_view key, int32_t owner, Deadline deadline) final;
+};
+
+// Throws TIMEOUT with the names of the keys.
+[[noreturn]] void fail_missing(const StoreRequest& request, const std::vector<std::string>& missing);
+
+}  // namespace dsc
