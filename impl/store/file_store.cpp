@@ -214,7 +214,8 @@ void FileStore::write_record(const std::string& key) {
   whole.number(fnv1a(body));
   whole.raw(body);
   const std::string bytes = whole.take();
-  const int error = read_bytes_ + bytes.size() > kMaxFileBytes ? EFBIG : write_at(file_.get(), read_bytes_, bytes);
+  const int error =
+      read_bytes_ + bytes.size() > kMaxFileBytes ? EFBIG : write_at(file_.get(), read_bytes_, bytes);
   if (error == 0) {
     read_bytes_ += bytes.size();
     return;

@@ -1,6 +1,6 @@
 // A store in one file, which may lie on a file system that several hosts share: a log of what was set and
-// removed, written under a lock. What a job that died left behind is never taken for this job's: whoever opens
-// the file while nobody else has it open begins anew, and the last one to close it removes it.
+// removed, written under a lock. What a job that died left behind is never taken for this job's: whoever
+// opens the file while nobody else has it open begins anew, and the last one to close it removes it.
 #pragma once
 
 #include <cstdint>

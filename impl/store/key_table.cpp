@@ -42,24 +42,36 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
   check_request(request, limits_);
   StoreReply reply;
   switch (request.op) {
-    case StoreOp::kSet: set(request.keys[0], request.value); break;
+    case StoreOp::kSet:
+      set(request.keys[0], request.value);
+      break;
     case StoreOp::kGet: {
       const std::string* value = find(request.keys[0]);
       if (!value) return std::nullopt;
       reply.value = *value;
       break;
     }
-    case StoreOp::kAdd: reply.number = add(request.keys[0], request.number); break;
-    case StoreOp::kCompareSet: reply.value = compare_set(request); break;
+    case StoreOp::kAdd:
+      reply.number = add(request.keys[0], request.number);
+      break;
+    case StoreOp::kCompareSet:
+      reply.value = compare_set(request);
+      break;
     case StoreOp::kAppend:
       reply.number = static_cast<int64_t>(append(request.keys[0], request.value));
       break;
-    case StoreOp::kCheck: reply.number = missing(request).empty() ? 1 : 0; break;
+    case StoreOp::kCheck:
+      reply.number = missing(request).empty() ? 1 : 0;
+      break;
     case StoreOp::kWait:
       if (!missing(request).empty()) return std::nullopt;
       break;
-    case StoreOp::kRemove: reply.number = remove(request.keys[0]) ? 1 : 0; break;
-    case StoreOp::kCount: reply.number = static_cast<int64_t>(size()); break;
+    case StoreOp::kRemove:
+      reply.number = remove(request.keys[0]) ? 1 : 0;
+      break;
+    case StoreOp::kCount:
+      reply.number = static_cast<int64_t>(size());
+      break;
   }
   return reply;
 }
@@ -113,8 +125,8 @@ int64_t KeyTable::add(const std::string& key, int64_t number) {
     const char* const end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, sum);
     if (error != std::errc{} || stop != end)
-      fail(DSC_ERR_INVALID_ARG, "the value of %s is %s, expected a whole number to add to", shown(key).c_str(),
-           shown(*value).c_str());
+      fail(DSC_ERR_INVALID_ARG, "the value of %s is %s, expected a whole number to add to",
+           shown(key).c_str(), shown(*value).c_str());
   }
   if (__builtin_add_overflow(sum, number, &sum))
     fail(DSC_ERR_OVERFLOW, "the sum at %s does not fit into 64 bits", shown(key).c_str());
@@ -125,7 +137,8 @@ int64_t KeyTable::add(const std::string& key, int64_t number) {
 // PyTorch 2.7's rule: a key that is missing counts as empty, but then the expected value is returned.
 std::string KeyTable::compare_set(const StoreRequest& request) {
   const std::string* value = find(request.keys[0]);
-  if (value ? *value != request.expected : !request.expected.empty()) return value ? *value : request.expected;
+  if (value ? *value != request.expected : !request.expected.empty())
+    return value ? *value : request.expected;
   set(request.keys[0], request.value);
   return request.value;
 }

@@ -6,15 +6,24 @@ namespace dsc {
 
 const char* store_op_name(StoreOp op) noexcept {
   switch (op) {
-    case StoreOp::kSet: return "set";
-    case StoreOp::kGet: return "get";
-    case StoreOp::kAdd: return "add";
-    case StoreOp::kCompareSet: return "compare_set";
-    case StoreOp::kAppend: return "append";
-    case StoreOp::kCheck: return "check";
-    case StoreOp::kWait: return "wait";
-    case StoreOp::kRemove: return "delete";
-    case StoreOp::kCount: return "count";
+    case StoreOp::kSet:
+      return "set";
+    case StoreOp::kGet:
+      return "get";
+    case StoreOp::kAdd:
+      return "add";
+    case StoreOp::kCompareSet:
+      return "compare_set";
+    case StoreOp::kAppend:
+      return "append";
+    case StoreOp::kCheck:
+      return "check";
+    case StoreOp::kWait:
+      return "wait";
+    case StoreOp::kRemove:
+      return "delete";
+    case StoreOp::kCount:
+      return "count";
   }
   return "unknown";
 }

@@ -1,0 +1,39 @@
+#include "base/fork_close.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+#include "base/process_guard.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kMostDescriptors = 1 << 20;  // Linux' own limit, unless it was raised
+constexpr int kBits = 64;
+
+// One bit per descriptor, so that a child needs no lock. Pages that nobody touches cost nothing.
+std::atomic<uint64_t> marked[kMostDescriptors / kBits];
+
+void close_marked() {
+  for (int word = 0; word < kMostDescriptors / kBits; ++word) {
+    for (uint64_t bits = marked[word].exchange(0); bits != 0; bits &= bits - 1)
+      ::close(word * kBits + std::countr_zero(bits));
+  }
+}
+
+}  // namespace
+
+void close_in_child(int fd) noexcept {
+  if (fd < 0 || fd >= kMostDescriptors) return;
+  at_fork_child(close_marked);
+  marked[fd / kBits].fetch_or(uint64_t{1} << (fd % kBits));
+}
+
+void keep_in_child(int fd) noexcept {
+  if (fd >= 0 && fd < kMostDescriptors) marked[fd / kBits].fetch_and(~(uint64_t{1} << (fd % kBits)));
+}
+
+}  // namespace dsc

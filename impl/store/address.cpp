@@ -1,0 +1,138 @@
+#include "store/address.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/thread.hpp"
+
+namespace dsc {
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+struct Answer {
+  int error;
+  int system_error;
+  Addresses addresses;
+};
+
+Answer ask(const std::string& name, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
+}
+
+// getaddrinfo() knows no deadline, so a thread of its own waits for it, and is left alone when it takes too
+// long.
+Answer ask_until(const std::string& name, const std::string& what, Deadline deadline) {
+  constexpr int64_t kLongestMs = 3'600'000;
+  std::packaged_task<Answer()> task([name] { return ask(name, 0); });
+  std::future<Answer> answer = task.get_future();
+  start_thread("dsc-resolve", [task = std::move(task)]() mutable { task(); }).detach();
+  const std::chrono::milliseconds wait(std::min(deadline.remaining_ms(), kLongestMs));
+  if (answer.wait_for(wait) == std::future_status::ready) return answer.get();
+  fail(DSC_ERR_TIMEOUT, "the name servers did not resolve %s '%.100s' in time", what.c_str(), name.c_str());
+}
+
+SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {
+  SocketAddress result;
+  std::memcpy(&result.storage, address, bytes);
+  result.bytes = bytes;
+  // The port stands at one place in both kinds.
+  reinterpret_cast<sockaddr_in*>(&result.storage)->sin_port = htons(port);
+  return result;
+}
+
+bool same(const SocketAddress& a, const SocketAddress& b) {
+  return a.bytes == b.bytes && std::memcmp(&a.storage, &b.storage, a.bytes) == 0;
+}
+
+std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) fail_errno(errno, "getifaddrs");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(list, ::freeifaddrs);
+  std::vector<SocketAddress> found;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (name != entry->ifa_name || entry->ifa_addr == nullptr) continue;
+    if (entry->ifa_addr->sa_family == AF_INET)
+      found.push_back(with_port(entry->ifa_addr, sizeof(sockaddr_in), port));
+    else if (entry->ifa_addr->sa_family == AF_INET6)
+      found.push_back(with_port(entry->ifa_addr, sizeof(sockaddr_in6), port));
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string to_text(const SocketAddress& address) {
+  char text[NI_MAXHOST];
+  const int error =
+      ::getnameinfo(address.get(), address.bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? text : "?";
+}
+
+std::string host_and_port(const std::string& host, uint16_t port) {
+  const bool brackets = host.find(':') != std::string::npos;
+  return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+bool is_loopback(const SocketAddress& address) noexcept {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& ip = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return ntohl(ip.sin_addr.s_addr) >> 24 == 127;
+  }
+  return address.storage.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
+}
+
+std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
+                                   Deadline deadline) {
+  Answer answer = ask(name, AI_NUMERICHOST);
+  if (answer.error == EAI_NONAME) answer = ask_until(name, what, deadline);
+  if (answer.error != 0)
+    fail(DSC_ERR_CONFIG, "%s '%.100s' cannot be resolved: %s", what.c_str(), name.c_str(),
+         answer.error == EAI_SYSTEM ? std::strerror(answer.system_error) : ::gai_strerror(answer.error));
+  std::vector<SocketAddress> found;
+  for (const addrinfo* entry = answer.addresses.get(); entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    const SocketAddress address = with_port(entry->ai_addr, entry->ai_addrlen, port);
+    if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same(address, other); }))
+      found.push_back(address);
+  }
+  if (found.empty())
+    fail(DSC_ERR_CONFIG, "%s '%.100s' has no address of the internet", what.c_str(), name.c_str());
+  return found;
+}
+
+std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,
+                                               uint16_t port, Deadline deadline) {
+  if (bind.empty()) return resolve(host, port, "the master address", deadline);
+  if (bind == "any") {
+    // One socket that takes both kinds, where the kernel knows both.
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    return {with_port(reinterpret_cast<const sockaddr*>(&any), sizeof any, port)};
+  }
+  if (::if_nametoindex(bind.c_str()) == 0) return resolve(bind, port, "DSC_BIND", deadline);
+  auto addresses = interface_addresses(bind, port);
+  if (addresses.empty())
+    fail(DSC_ERR_CONFIG, "DSC_BIND: interface %.100s has no address of the internet", bind.c_str());
+  return addresses;
+}
+
+}  // namespace dsc

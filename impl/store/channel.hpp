@@ -1,0 +1,44 @@
+// The client's end of one connection to a StoreServer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "store/address.hpp"
+#include "store/request.hpp"
+#include "store/token.hpp"
+
+namespace dsc {
+
+struct StoreTarget {
+  std::string host;  // for errors; the addresses are its
+  uint16_t port = 0;
+  std::vector<SocketAddress> addresses;
+  Token token;
+  std::string job_id;
+  int32_t rank = -1;
+
+  std::string text() const { return host_and_port(host, port); }
+};
+
+// One thread at a time.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  // One try. Null, and the reason, if there is nobody yet, so that another try makes sense. Throws PROTOCOL
+  // (somebody else answers, or nobody says anything for five seconds), VERSION, AUTH (one side has no token,
+  // or another), ADDR_IN_USE (the store of a job with another id).
+  static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, std::string& reason);
+
+  // Throws PEER_DEAD (the connection ended), PROTOCOL, TIMEOUT, and what the server says. The channel is of
+  // no more use unless usable().
+  virtual StoreReply ask(const StoreRequest& request, Deadline deadline) = 0;
+
+  // False once the connection has ended or is out of step.
+  virtual bool usable() = 0;
+};
+
+}  // namespace dsc

@@ -1,0 +1,78 @@
+// How a client and the server of a TCP store convince each other that they hold the same token, without
+// showing it: three messages of fixed size, fresh random numbers from both sides, and keys for the frames
+// that follow. Pure.
+//
+//   server: greeting              client: introduction + proof              server: verdict + proof
+//
+// The keys are HKDF-SHA256 of the token, with everything said before as salt; without a token they protect
+// against accidents, not against people.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/random.hpp"
+#include "dsc/types.h"
+#include "store/hmac.hpp"
+#include "store/token.hpp"
+
+namespace dsc {
+
+inline constexpr uint64_t kStoreMagic = 0x726f74732d637364u;  // "dsc-stor" in memory
+inline constexpr uint32_t kStoreVersion = 1;
+inline constexpr uint32_t kNeedsToken = 1;  // a flag
+
+struct Greeting {
+  uint64_t magic = kStoreMagic;
+  uint32_t version = kStoreVersion;
+  uint32_t flags = 0;
+  Nonce incarnation{};  // of the server
+  Nonce nonce{};
+};
+inline constexpr size_t kGreetingBytes = 48;
+
+struct Introduction {
+  uint64_t magic = kStoreMagic;
+  uint32_t version = kStoreVersion;
+  uint32_t flags = 0;
+  Nonce nonce{};
+  Nonce job{};        // job_fingerprint()
+  int32_t rank = -1;  // -1: of no rank
+  uint32_t pid = 0;
+};
+inline constexpr size_t kIntroductionBytes = 56;
+inline constexpr size_t kProofBytes = sizeof(Digest);
+inline constexpr size_t kVerdictBytes = 4;
+
+std::string encode(const Greeting& greeting);
+std::string encode(const Introduction& introduction);
+// Nothing if it does not begin with the magic number; of another version only magic and version are read.
+std::optional<Greeting> decode_greeting(std::string_view bytes);
+std::optional<Introduction> decode_introduction(std::string_view bytes);
+
+// Stands for the job id, whatever its length.
+Nonce job_fingerprint(std::string_view job_id) noexcept;
+
+// What both sides compute from the token and the first two messages.
+class SessionKeys {
+ public:
+  SessionKeys(const Token& token, std::string_view greeting, std::string_view introduction) noexcept;
+  ~SessionKeys();
+
+  Digest client_proof() const noexcept;
+  Digest server_proof(std::string_view verdict) const noexcept;
+
+  const Digest& to_server() const noexcept { return to_server_; }
+  const Digest& to_client() const noexcept { return to_client_; }
+
+ private:
+  Digest client_;
+  Digest server_;
+  Digest to_server_;
+  Digest to_client_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,29 @@
+// HMAC-SHA256 (RFC 2104) by libsodium, and HKDF (RFC 5869) over it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+namespace dsc {
+
+using Digest = std::array<uint8_t, 32>;
+
+inline std::string_view bytes_of(const Digest& digest) noexcept {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+// Of the parts one after another.
+Digest hmac_sha256(std::string_view key, std::initializer_list<std::string_view> parts) noexcept;
+
+// In a time that does not depend on where they differ. False if the lengths differ.
+bool equal_bytes(std::string_view a, std::string_view b) noexcept;
+
+Digest hkdf_extract(std::string_view salt, std::string_view secret) noexcept;
+Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;  // the first 32 bytes
+
+// Overwrites a secret in a way that the compiler keeps.
+void forget(Digest& secret) noexcept;
+
+}  // namespace dsc

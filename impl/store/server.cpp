@@ -1,0 +1,207 @@
+#include "store/server.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <asio/ip/v6_only.hpp>
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/fork_close.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/process_guard.hpp"
+#include "base/thread.hpp"
+#include "store/server_core.hpp"
+#include "store/tcp_options.hpp"
+
+namespace dsc {
+namespace {
+
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
+constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
+constexpr auto kLogPeriod = std::chrono::minutes(1);
+constexpr size_t kFewStrangers = 64;
+constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
+
+void require_token(const StoreServer::Options& options) {
+  if (options.token) return;
+  for (const SocketAddress& address : options.addresses) {
+    if (is_loopback(address)) continue;
+    if (options.allow_unauthenticated)
+      return log(DSC_LOG_WARN, "the store at %s has no token: whoever reaches the port can join and write",
+                 to_text(address).c_str());
+    fail(
+        DSC_ERR_AUTH,
+        "the store would listen at %s without a token; run export DSC_TOKEN=$(openssl rand -hex 32) and give "
+        "it to all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
+        to_text(address).c_str());
+  }
+}
+
+}  // namespace
+
+StoreServer::StoreServer(Options options) {
+  require_token(options);
+  mark_process();
+  core_ = std::make_unique<ServerCore>(std::move(options));
+  port_ = core_->listen();
+  core_->start();
+}
+
+StoreServer::~StoreServer() = default;
+
+StoreServer::Counts StoreServer::counts() const { return core_->counts(); }
+
+ServerCore::ServerCore(StoreServer::Options options)
+    : options_(std::move(options)),
+      incarnation_(random_nonce()),
+      job_(job_fingerprint(options_.job_id)),
+      table_(options_.limits) {}
+
+ServerCore::~ServerCore() {
+  io_.stop();
+  if (thread_.joinable()) thread_.join();
+  for (tcp::acceptor& acceptor : acceptors_) keep_in_child(acceptor.native_handle());
+  ready_.clear();
+  for (const auto& stranger : ServerConnection::Strangers(strangers_)) stranger->close();
+  for (const auto& member : decltype(members_)(members_)) member->close();
+}
+
+uint16_t ServerCore::listen() {
+  uint16_t port = 0;
+  for (const SocketAddress& address : options_.addresses) {
+    open(address, port);
+    if (port == 0 && !acceptors_.empty()) port = acceptors_.front().local_endpoint().port();
+  }
+  if (acceptors_.empty())
+    fail(DSC_ERR_CONFIG, "%s is not an address of this host", to_text(options_.addresses.front()).c_str());
+  return port;
+}
+
+void ServerCore::open(const SocketAddress& address, uint16_t port) {
+  tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), &address.storage, address.bytes);
+  endpoint.resize(address.bytes);
+  if (port != 0) endpoint.port(port);
+  tcp::acceptor acceptor(io_);
+  asio::error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (error == asio::error::address_family_not_supported) return;
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error && endpoint.protocol() == tcp::v6())
+    acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (error == asio::error::address_in_use)
+    fail(DSC_ERR_ADDR_IN_USE, "port %u of %s is taken; choose another port", endpoint.port(),
+         to_text(address).c_str());
+  if (error.value() == EADDRNOTAVAIL) return;
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error == asio::error::address_in_use)
+    fail(DSC_ERR_ADDR_IN_USE, "port %u of %s is taken; choose another port", endpoint.port(),
+         to_text(address).c_str());
+  if (error)
+    fail_errno(error.value(), "listening at %s", host_and_port(to_text(address), endpoint.port()).c_str());
+  close_in_child(acceptor.native_handle());
+  acceptors_.push_back(std::move(acceptor));
+}
+
+void ServerCore::start() {
+  for (tcp::acceptor& acceptor : acceptors_) accept(acceptor);
+  thread_ = start_thread("dsc-store", [this] {
+    const auto work = asio::make_work_guard(io_);
+    // A request that ran out of memory ends its connection, not the store.
+    while (!io_.stopped())
+      capture([this] { io_.run(); },
+              [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "the store's thread: %s", text); });
+  });
+}
+
+StoreServer::Counts ServerCore::counts() const noexcept {
+  return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_};
+}
+
+void ServerCore::accept(tcp::acceptor& acceptor) {
+  acceptor.async_accept([this, &acceptor](const asio::error_code& error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (error) return accept_later(acceptor);
+    accept(acceptor);
+    set_tcp_options(socket.native_handle());
+    shed_strangers(kFewStrangers + 2 * static_cast<size_t>(options_.world_size) - 1);
+    strangers_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
+    strangers_count_ = strangers_.size();
+    strangers_.back()->greet(std::prev(strangers_.end()));
+    watch_strangers();
+  });
+}
+
+// The process is out of descriptors: one of a stranger's may help.
+void ServerCore::accept_later(tcp::acceptor& acceptor) {
+  if (!strangers_.empty()) shed_strangers(strangers_.size() - 1);
+  retry_.expires_after(kRetryPeriod);
+  retry_.async_wait([this, &acceptor](const asio::error_code&) { accept(acceptor); });
+}
+
+// The oldest go first: whoever means it is done within a round trip.
+void ServerCore::shed_strangers(size_t most) {
+  while (strangers_.size() > most) {
+    refuse("too many at a time");
+    strangers_.front()->reset_connection();
+  }
+}
+
+void ServerCore::watch_strangers() {
+  if (watching_ || strangers_.empty()) return;
+  watching_ = true;
+  watch_.expires_after(kWatchPeriod);
+  watch_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    watching_ = false;
+    const auto oldest = Clock::now() - std::chrono::milliseconds(options_.authentication_ms);
+    while (!strangers_.empty() && strangers_.front()->since() <= oldest) {
+      refuse("too slow");
+      strangers_.front()->close();
+    }
+    watch_strangers();
+  });
+}
+
+void ServerCore::refuse(const char* reason) noexcept {
+  ++refused_;
+  ++refused_since_log_;
+  if (Clock::now() < next_log_) return;
+  next_log_ = Clock::now() + kLogPeriod;
+  log(DSC_LOG_WARN, "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
+      std::exchange(refused_since_log_, 0), reason);
+}
+
+void ServerCore::key_changed(const std::string& key) {
+  const auto [first, last] = waiting_.equal_range(key);
+  for (auto entry = first; entry != last; ++entry) {
+    ready_.push_back(entry->second->shared_from_this());
+    entry->second->wake();
+  }
+  waiting_.erase(first, last);
+  waiting_count_ = waiting_.size();
+}
+
+void ServerCore::pump() {
+  while (!ready_.empty() && bytes_on_their_way_ < kMostBytesOnTheirWay) {
+    const auto connection = std::move(ready_.front());
+    ready_.pop_front();
+    connection->serve();
+  }
+}
+
+void ServerCore::sent(size_t bytes) {
+  bytes_on_their_way_ -= bytes;
+  pump();
+}
+
+}  // namespace dsc

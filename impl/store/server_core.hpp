@@ -1,0 +1,126 @@
+// The inside of a StoreServer. All of it runs on the server's thread.
+#pragma once
+
+#include <array>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "store/frame.hpp"
+#include "store/handshake.hpp"
+#include "store/key_table.hpp"
+#include "store/server.hpp"
+
+namespace dsc {
+
+class ServerCore;
+
+class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
+ public:
+  using Waiting = std::unordered_multimap<std::string, ServerConnection*>;
+  using Strangers = std::list<std::shared_ptr<ServerConnection>>;
+
+  ServerConnection(ServerCore& core, asio::ip::tcp::socket socket);
+  ~ServerConnection();
+  ServerConnection(const ServerConnection&) = delete;
+  ServerConnection& operator=(const ServerConnection&) = delete;
+
+  void greet(Strangers::iterator place);
+  // Answers its request, or lets it wait for a key.
+  void serve();
+  // Somebody has set the key it waits for.
+  void wake() noexcept { waits_at_.reset(); }
+  // Whoever has been asked to leave can see by the reset that it was not for what he said.
+  void reset_connection() noexcept;
+  void close() noexcept;
+
+  std::chrono::steady_clock::time_point since() const noexcept { return since_; }
+
+ private:
+  void read_magic();
+  void read_introduction();
+  void judge();
+  void become_member(bool welcome);
+  void read_head();
+  void read_rest(size_t payload_bytes);
+  void take_frame();
+  void answer(const StoreReply& reply);
+  StoreReply carry_out();
+  void stop_waiting() noexcept;
+
+  ServerCore& core_;
+  asio::ip::tcp::socket socket_;
+  const std::chrono::steady_clock::time_point since_;
+  std::optional<Strangers::iterator> stranger_;
+  std::string greeting_;
+  std::array<char, kIntroductionBytes + kProofBytes> introduction_;
+  std::optional<SessionKeys> keys_;
+  std::optional<FrameCounter> incoming_;
+  std::optional<FrameCounter> outgoing_;
+  std::string in_;
+  std::string out_;
+  std::optional<StoreRequest> request_;  // until its answer is on its way
+  std::optional<Waiting::iterator> waits_at_;
+  bool writing_ = false;
+};
+
+class ServerCore {
+ public:
+  explicit ServerCore(StoreServer::Options options);
+  ~ServerCore();
+
+  uint16_t listen();
+  void start();
+  StoreServer::Counts counts() const noexcept;
+
+ private:
+  friend class ServerConnection;
+
+  void open(const SocketAddress& address, uint16_t port);
+  void accept(asio::ip::tcp::acceptor& acceptor);
+  void accept_later(asio::ip::tcp::acceptor& acceptor);
+  void shed_strangers(size_t most);
+  void watch_strangers();
+  void refuse(const char* reason) noexcept;
+  void key_changed(const std::string& key);
+  // Requests are answered as long as what is on its way stays within bounds.
+  void pump();
+  void sent(size_t bytes);
+
+  const StoreServer::Options options_;
+  const Nonce incarnation_;
+  const Nonce job_;
+  asio::io_context io_{1};
+  std::list<asio::ip::tcp::acceptor> acceptors_;
+  asio::steady_timer retry_{io_};
+  asio::steady_timer watch_{io_};
+  bool watching_ = false;
+  KeyTable table_;
+  ServerConnection::Waiting waiting_;
+  ServerConnection::Strangers strangers_;
+  std::unordered_set<std::shared_ptr<ServerConnection>> members_;
+  std::deque<std::shared_ptr<ServerConnection>> ready_;
+  size_t bytes_on_their_way_ = 0;
+  uint64_t refused_since_log_ = 0;
+  std::chrono::steady_clock::time_point next_log_{};
+
+  std::atomic<uint64_t> authenticated_{0};
+  std::atomic<uint64_t> refused_{0};
+  std::atomic<uint64_t> strangers_count_{0};
+  std::atomic<uint64_t> members_count_{0};
+  std::atomic<uint64_t> waiting_count_{0};
+  std::thread thread_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,32 @@
+// A store on another host, or in another process: a StoreServer reached through TCP.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "store/channel.hpp"
+#include "store/store.hpp"
+
+namespace dsc {
+
+class TcpStore final : public Store {
+ public:
+  // Tries until somebody is there. Throws TIMEOUT (with the addresses tried and the last reason), and what
+  // Channel::connect() throws.
+  TcpStore(StoreTarget target, Deadline deadline);
+
+  // Threads that wait do not hold up others: each has a connection while it asks. Besides what a table
+  // throws: what Channel throws.
+  StoreReply perform(const StoreRequest& request, Deadline deadline) override;
+
+ private:
+  std::unique_ptr<Channel> take(Deadline deadline);
+  std::unique_ptr<Channel> connect(Deadline deadline) const;
+
+  const StoreTarget target_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Channel>> idle_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc
