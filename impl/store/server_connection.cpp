@@ -49,6 +49,7 @@ void ServerConnection::greet(Strangers::iterator place) {
 void ServerConnection::read_magic() {
   asio::async_read(socket_, asio::buffer(introduction_.data(), kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+                     if (!self->socket_.is_open()) return;
                      ByteReader reader(std::string_view(self->introduction_.data(), bytes));
                      if (!error && reader.number<uint64_t>() == kStoreMagic) return self->read_introduction();
                      if (bytes > 0) self->core_.refuse("another protocol");

@@ -43,11 +43,11 @@ std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
   std::string reason;
   for (double pause_ms = kFirstPauseMs;; pause_ms = std::min(pause_ms * kGrowth, kLongestPauseMs)) {
     if (auto channel = Channel::connect(target_, deadline, reason)) return channel;
+    pause_about(pause_ms, deadline);
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "no store at %s within %lld ms (tried %s): %s", target_.text().c_str(),
            static_cast<long long>((now_ns() - start) / kNsPerMs), list_of(target_.addresses).c_str(),
            reason.c_str());
-    pause_about(pause_ms, deadline);
   }
 }
 

@@ -1,0 +1,482 @@
+// The TCP store among strangers: tokens, foreign services, floods, broken frames, ends of processes.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/fd.hpp"
+#include "store/frame.hpp"
+#include "store/handshake.hpp"
+#include "store_support.hpp"
+
+namespace {
+
+using namespace dsc;
+using namespace dsc::test;
+
+std::string from_hex(const char* digits) {
+  std::string bytes;
+  for (; *digits != '\0'; digits += 2)
+    bytes += static_cast<char>(std::stoi(std::string(digits, 2), nullptr, 16));
+  return bytes;
+}
+
+// RFC 4231, cases 1, 2 and 6, and RFC 5869, case 1 (its first 32 bytes).
+void codes_are_those_of_the_standards(void**) {
+  const struct {
+    std::string key, text;
+    const char* digest;
+  } cases[] = {
+      {std::string(20, '\x0b'), "Hi There",
+       "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+      {"Jefe", "what do ya want for nothing?",
+       "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"},
+      {std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First",
+       "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"},
+  };
+  for (const auto& one : cases) {
+    const Digest digest = hmac_sha256(one.key, {one.text.substr(0, 5), one.text.substr(5)});
+    assert_true(bytes_of(digest) == from_hex(one.digest));
+  }
+  const Digest key = hkdf_extract(from_hex("000102030405060708090a0b0c"), std::string(22, '\x0b'));
+  assert_true(bytes_of(key) == from_hex("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5"));
+  const Digest expanded = hkdf_expand(key, from_hex("f0f1f2f3f4f5f6f7f8f9"));
+  assert_true(bytes_of(expanded) ==
+              from_hex("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"));
+}
+
+bool accepts(FrameCounter& counter, const std::string& frame) {
+  const std::string_view head = std::string_view(frame).substr(0, kFrameHeadBytes);
+  const auto payload = counter.payload_bytes(head);
+  if (!payload || frame.size() != kFrameHeadBytes + *payload + kFrameCodeBytes) return false;
+  return counter.open(frame).has_value();
+}
+
+void frames_show_every_change(void**) {
+  const Digest key = *token_of('1');
+  FrameCounter sender(key);
+  const std::string first = sender.seal(FrameType::kRequest, "payload");
+  const std::string second = sender.seal(FrameType::kReply, "");
+  for (size_t bit = 0; bit < 8 * first.size(); ++bit) {
+    std::string changed = first;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << (bit % 8)));
+    FrameCounter receiver(key);
+    assert_false(accepts(receiver, changed));
+  }
+  FrameCounter receiver(key);
+  assert_false(accepts(receiver, second));  // one is left out
+  assert_true(accepts(receiver, first));
+  assert_true(payload_of(first) == "payload");
+  assert_false(accepts(receiver, first));  // repeated
+  assert_true(accepts(receiver, second));
+  FrameCounter other(*token_of('2'));
+  assert_false(accepts(other, first));
+}
+
+void tokens_have_64_digits(void**) {
+  assert_true(*find_token(nullptr, [](const char* name) -> std::optional<std::string> {
+    return std::string(name) == "DSC_TOKEN" ? std::optional(std::string(64, 'A') + "\n") : std::nullopt;
+  }) == *token_of('a'));
+  CHECK_FAILS(parse_token("secret", "DSC_TOKEN"), DSC_ERR_CONFIG, "DSC_TOKEN has 6 characters", "64");
+  const Outcome outcome = outcome_of([] { parse_token(std::string(63, 'a') + "g", "DSC_TOKEN"); });
+  assert_non_null(std::strstr(outcome.text.c_str(), "character 64"));
+  assert_null(std::strstr(outcome.text.c_str(), "aaaa"));  // it is a secret all the same
+  assert_true(parse_token(random_token(), "x") != parse_token(random_token(), "x"));
+}
+
+Environment only(const char* name, const std::string& value) {
+  return [name, value](const char* asked) -> std::optional<std::string> {
+    return std::string(name) == asked ? std::optional(value) : std::nullopt;
+  };
+}
+
+void tokens_come_from_files(void**) {
+  Folder folder;
+  const std::string path = folder.file("token");
+  FILE* file = std::fopen(path.c_str(), "w");
+  std::fprintf(file, "%s\n", std::string(64, 'b').c_str());
+  std::fclose(file);
+  assert_int_equal(::chmod(path.c_str(), 0644), 0);
+  CHECK_FAILS(find_token(nullptr, only("DSC_TOKEN_FILE", path)), DSC_ERR_AUTH, "mode 644", "expected 600");
+  assert_int_equal(::chmod(path.c_str(), 0600), 0);
+  assert_true(*find_token(nullptr, only("DSC_TOKEN_FILE", path)) == *token_of('b'));
+  const UniqueFd open(::open(path.c_str(), O_RDONLY));
+  const Environment by_number = only("DSC_TOKEN_FD", std::to_string(open.get()));
+  for (int i = 0; i < 2; ++i) assert_true(*find_token(nullptr, by_number) == *token_of('b'));
+  CHECK_FAILS(find_token(nullptr, only("DSC_TOKEN_FD", "x")), DSC_ERR_CONFIG, "'x'", "descriptor");
+  CHECK_FAILS(find_token(nullptr, only("DSC_TOKEN_FD", "987")), DSC_ERR_SYSTEM, "987");
+  CHECK_FAILS(find_token(nullptr, only("DSC_TOKEN_FILE", path + "x")), DSC_ERR_SYSTEM, "No such file");
+  assert_false(find_token(nullptr, only("OTHER", "")).has_value());
+}
+
+void only_the_same_token_joins(void**) {
+  const StoreServer server(server_options(token_of('1')));
+  CHECK_FAILS(TcpStore(target_of(server, token_of('2')), soon()), DSC_ERR_AUTH, "127.0.0.1", "same token");
+  CHECK_FAILS(TcpStore(target_of(server), soon()), DSC_ERR_AUTH, "wants a token", "DSC_TOKEN");
+  CHECK_FAILS(TcpStore(target_of(server, token_of('1'), "other job"), soon()), DSC_ERR_ADDR_IN_USE,
+              "another id");
+  TcpStore(target_of(server, token_of('1')), soon()).set("k", "v", soon());
+  const StoreServer open(server_options());
+  CHECK_FAILS(TcpStore(target_of(open, token_of('1')), soon()), DSC_ERR_AUTH, "has none");
+  TcpStore(target_of(open), soon()).set("k", "v", soon());
+  assert_int_equal(server.counts().refused, 1);
+}
+
+void listens_where_it_may(void**) {
+  const StoreServer server(server_options());
+  StoreServer::Options taken = server_options();
+  taken.addresses = loopback(server.port());
+  const int64_t start = now_ns();
+  CHECK_FAILS(StoreServer server_there(taken), DSC_ERR_ADDR_IN_USE, "127.0.0.1",
+              std::to_string(server.port()).c_str());
+  assert_true(now_ns() - start < kNsPerSecond);
+  StoreServer::Options anywhere = server_options();
+  anywhere.addresses = listening_addresses("127.0.0.1", "any", 0, soon());
+  CHECK_FAILS(StoreServer server_there(anywhere), DSC_ERR_AUTH, "without a token",
+              "DSC_TOKEN=", "DSC_ALLOW_UNAUTHENTICATED");
+  anywhere.token = token_of('1');
+  const StoreServer everywhere(anywhere);
+  TcpStore(target_of(everywhere, token_of('1')), soon()).set("k", "v", soon());
+  StoreServer::Options elsewhere = server_options(token_of('1'));
+  elsewhere.addresses = resolve("192.0.2.1", 0, "the address", soon());
+  CHECK_FAILS(StoreServer server_there(elsewhere), DSC_ERR_CONFIG, "192.0.2.1",
+              "not an address of this host");
+  assert_string_equal(to_text(listening_addresses("x", "lo", 1, soon()).front()).c_str(), "127.0.0.1");
+  CHECK_FAILS(resolve("no.such.name.invalid", 1, "MASTER_ADDR", soon()), DSC_ERR_CONFIG, "MASTER_ADDR",
+              "cannot be resolved");
+}
+
+void speaks_the_sixth_version_of_ip_too(void**) {
+  StoreServer::Options options = server_options();
+  options.addresses = resolve("::1", 0, "the address", soon());
+  const Outcome outcome = outcome_of([&] {
+    const StoreServer server(options);
+    StoreTarget target = target_of(server);
+    target.addresses = resolve("::1", server.port(), "the address", soon());
+    TcpStore(target, soon()).set("k", "v", soon());
+  });
+  if (outcome.code == DSC_ERR_CONFIG) skip();  // this host has no IPv6
+  assert_int_equal(outcome.code, DSC_OK);
+}
+
+// A listener that does with every connection what it is told.
+class Foreign {
+ public:
+  explicit Foreign(std::function<void(int)> talk) : talk_(std::move(talk)) {
+    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    assert_int_equal(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    assert_int_equal(::listen(listener_.get(), 16), 0);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] {
+      while (true) {
+        const UniqueFd one(::accept(listener_.get(), nullptr, nullptr));
+        if (!one) return;
+        talk_(one.get());
+      }
+    });
+  }
+  ~Foreign() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  Foreign(const Foreign&) = delete;
+  Foreign& operator=(const Foreign&) = delete;
+
+  StoreTarget target() const {
+    StoreTarget target;
+    target.host = "127.0.0.1";
+    target.port = port_;
+    target.addresses = loopback(port_);
+    return target;
+  }
+
+ private:
+  std::function<void(int)> talk_;
+  UniqueFd listener_;
+  uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+void say(int fd, std::string_view text) { (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL); }
+
+void names_what_is_no_store(void**) {
+  const Foreign http([](int fd) { say(fd, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"); });
+  CHECK_FAILS(TcpStore(http.target(), soon()), DSC_ERR_PROTOCOL, "127.0.0.1", "not libdsc", "48 54 54 50");
+  const Foreign silent([](int fd) {
+    char byte;
+    (void)!::recv(fd, &byte, 1, 0);
+  });
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(100)), DSC_ERR_PROTOCOL, "says nothing");
+  const Foreign newer([](int fd) {
+    Greeting greeting;
+    greeting.version = 7;
+    say(fd, encode(greeting));
+    ::usleep(100000);
+  });
+  CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
+  const Foreign liar([](int fd) {
+    say(fd, encode(Greeting{}) + std::string(kVerdictBytes + kProofBytes, '\0'));
+    ::usleep(100000);
+  });
+  CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");
+  const Foreign rude([](int) {});
+  CHECK_FAILS(TcpStore(rude.target(), Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "no store at 127.0.0.1",
+              "tried 127.0.0.1", "greeting");
+}
+
+void waits_for_a_server_that_is_late(void**) {
+  auto first = std::make_unique<StoreServer>(server_options());
+  const StoreTarget target = target_of(*first);
+  first.reset();
+  const int64_t start = now_ns();
+  CHECK_FAILS(TcpStore(target, Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "refused", "tried 127.0.0.1");
+  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  std::unique_ptr<StoreServer> late;
+  std::thread starter([&] {
+    ::usleep(50000);
+    StoreServer::Options options = server_options();
+    options.addresses = loopback(target.port);
+    late = std::make_unique<StoreServer>(options);
+  });
+  TcpStore store(target, soon());
+  starter.join();
+  store.set("k", "v", soon());
+  // Another server at the same place: the connection is new, and the table.
+  late.reset();
+  StoreServer::Options options = server_options();
+  options.addresses = loopback(target.port);
+  const StoreServer another(options);
+  assert_false(store.check(std::array{std::string("k")}, soon()));
+}
+
+UniqueFd connect_to(uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = loopback(port).front();
+  if (::connect(fd.get(), address.get(), address.bytes) != 0) fd.reset();
+  return fd;
+}
+
+std::string hear(int fd, size_t bytes) {
+  std::string text(bytes, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(fd, text.data(), bytes, MSG_WAITALL))));
+  return text;
+}
+
+// Says who it is, as a client does; the connection with its keys.
+struct Raw {
+  UniqueFd fd;
+  std::string introduction;
+  std::unique_ptr<FrameCounter> outgoing;
+};
+
+Raw introduce(const StoreServer& server, const Token& token) {
+  Raw raw;
+  raw.fd = connect_to(server.port());
+  const std::string greeting = hear(raw.fd.get(), kGreetingBytes);
+  Introduction introduction;
+  introduction.job = job_fingerprint("job");
+  const std::string text = encode(introduction);
+  const SessionKeys keys(token, greeting, text);
+  raw.introduction = text + std::string(bytes_of(keys.client_proof()));
+  say(raw.fd.get(), raw.introduction);
+  assert_int_equal(hear(raw.fd.get(), kVerdictBytes + kProofBytes).size(), kVerdictBytes + kProofBytes);
+  raw.outgoing = std::make_unique<FrameCounter>(keys.to_server());
+  return raw;
+}
+
+bool ended(int fd) {
+  char byte;
+  return ::recv(fd, &byte, 1, 0) <= 0;
+}
+
+void a_broken_frame_ends_one_connection(void**) {
+  const Token token = token_of('1');
+  const StoreServer server(server_options(token));
+  TcpStore store(target_of(server, token), soon());
+  std::string recorded;
+  const auto ends_with = [&](const std::function<std::string(FrameCounter&)>& make) {
+    const Raw raw = introduce(server, token);
+    recorded = raw.introduction;
+    say(raw.fd.get(), make(*raw.outgoing));
+    assert_true(ended(raw.fd.get()));
+    store.set("k", "v", soon());
+  };
+  ends_with([](FrameCounter&) { return std::string(kFrameHeadBytes, '\xff'); });  // 4 GiB
+  ends_with([](FrameCounter& counter) {
+    std::string frame =
+        counter.seal(FrameType::kRequest, encode(StoreRequest{StoreOp::kCount, {}, "", "", 0}));
+    frame.back() = static_cast<char>(frame.back() ^ 1);
+    return frame;
+  });
+  ends_with([](FrameCounter& counter) { return counter.seal(FrameType::kRequest, "no request"); });
+  ends_with([](FrameCounter& counter) { return counter.seal(FrameType::kReply, ""); });
+  ends_with([](FrameCounter& counter) {  // two at a time
+    const std::string wait = encode(StoreRequest{StoreOp::kGet, {"never"}, "", "", 0});
+    return counter.seal(FrameType::kRequest, wait) + counter.seal(FrameType::kRequest, wait);
+  });
+  // What one client said is of no use to another.
+  const UniqueFd thief = connect_to(server.port());
+  assert_int_equal(hear(thief.get(), kGreetingBytes).size(), kGreetingBytes);
+  say(thief.get(), recorded);
+  assert_true(ended(thief.get()));
+  assert_int_equal(server.counts().waiting, 0);
+}
+
+void strangers_hold_up_nobody(void**) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const Token token = token_of('1');
+  StoreServer::Options options = server_options(token);
+  options.world_size = 8;
+  options.authentication_ms = 300;
+  const StoreServer server(options);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 1000; ++i) silent.push_back(connect_to(server.port()));
+  using namespace std::string_view_literals;
+  for (const std::string_view text :
+       {"GET / HTTP/1.1\r\n\r\n"sv, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"sv, "SSH-2.0-x\r\n"sv,
+        "abc"sv}) {
+    const UniqueFd scanner = connect_to(server.port());
+    assert_int_equal(hear(scanner.get(), kGreetingBytes).size(), kGreetingBytes);
+    say(scanner.get(), text);
+    assert_true(ended(scanner.get()));
+  }
+  const int64_t start = now_ns();
+  for (int rank = 0; rank < 8; ++rank) {
+    TcpStore store(target_of(server, token), soon());
+    store.add("joined", 1, soon());
+  }
+  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  assert_true(server.counts().strangers <= 64 + 2 * 8);
+  const Deadline patience = soon();
+  while (server.counts().strangers > 0 && !patience.passed()) ::usleep(1000);
+  assert_int_equal(server.counts().strangers, 0);
+  assert_int_equal(server.counts().refused, 1004);
+  assert_int_equal(server.counts().authenticated, 8);
+}
+
+// Deadlines that pass while the answer is on its way leave the connection in step.
+void cancels_in_step(void**) {
+  const StoreServer server(server_options());
+  TcpStore store(target_of(server), soon());
+  std::atomic<bool> over{false};
+  std::thread setter([&] {
+    TcpStore other(target_of(server), soon());
+    while (!over) {
+      other.set("k", "v", soon());
+      other.remove("k", soon());
+    }
+  });
+  int came = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Outcome outcome = outcome_of([&] { store.get("k", Deadline{now_ns() + i * 1000}); });
+    assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_TIMEOUT);
+    came += outcome.code == DSC_OK;
+    assert_int_equal(store.add("n", 1, soon()), i + 1);
+  }
+  over = true;
+  setter.join();
+  assert_true(came > 0);
+  assert_int_equal(server.counts().waiting, 0);
+}
+
+void many_wait_for_one_key(void**) {
+  const StoreServer server(server_options());
+  TcpStore store(target_of(server), soon());
+  std::vector<std::thread> waiters;
+  std::atomic<int> right{0};
+  for (int i = 0; i < 50; ++i)
+    waiters.emplace_back([&] {
+      right += TcpStore(target_of(server), soon()).get("go", Deadline::after_ms(30000)).size() == 1 << 20;
+    });
+  const Deadline patience = soon();
+  while (server.counts().waiting < 50 && !patience.passed()) ::usleep(1000);
+  assert_int_equal(server.counts().waiting, 50);
+  store.set("go", std::string(1 << 20, 'x'), soon());
+  for (std::thread& waiter : waiters) waiter.join();
+  assert_int_equal(right, 50);
+}
+
+// The server's process is killed while a child that it forked lives on.
+void a_dead_server_is_noticed_at_once(void**) {
+  int channel[2];
+  assert_int_equal(::pipe(channel), 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    ::alarm(30);
+    auto* server = new StoreServer(server_options());
+    TcpStore own(target_of(*server), soon());
+    const uint16_t port = server->port();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(30);
+      ::pause();
+      ::_exit(0);
+    }
+    const std::array<int, 2> news{port, child};
+    (void)!::write(channel[1], news.data(), sizeof news);
+    ::pause();
+    ::_exit(0);
+  }
+  std::array<int, 2> news{};
+  assert_int_equal(::read(channel[0], news.data(), sizeof news), sizeof news);
+  StoreTarget target;
+  target.host = "127.0.0.1";
+  target.port = static_cast<uint16_t>(news[0]);
+  target.addresses = loopback(target.port);
+  target.job_id = "job";
+  TcpStore store(target, soon());
+  std::thread killer([&] {
+    ::usleep(50000);
+    ::kill(parent, SIGKILL);
+  });
+  const int64_t start = now_ns();
+  CHECK_FAILS(store.get("never", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "store at 127.0.0.1", "gone");
+  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  CHECK_FAILS(store.set("k", "v", Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "refused");
+  killer.join();
+  ::kill(static_cast<pid_t>(news[1]), SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  ::close(channel[0]);
+  ::close(channel[1]);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(codes_are_those_of_the_standards),
+      cmocka_unit_test(frames_show_every_change),
+      cmocka_unit_test(tokens_have_64_digits),
+      cmocka_unit_test(tokens_come_from_files),
+      cmocka_unit_test(only_the_same_token_joins),
+      cmocka_unit_test(listens_where_it_may),
+      cmocka_unit_test(speaks_the_sixth_version_of_ip_too),
+      cmocka_unit_test(names_what_is_no_store),
+      cmocka_unit_test(waits_for_a_server_that_is_late),
+      cmocka_unit_test(a_broken_frame_ends_one_connection),
+      cmocka_unit_test(strangers_hold_up_nobody),
+      cmocka_unit_test(cancels_in_step),
+      cmocka_unit_test(many_wait_for_one_key),
+      cmocka_unit_test(a_dead_server_is_noticed_at_once),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
