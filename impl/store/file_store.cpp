@@ -9,8 +9,10 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fork_close.hpp"
 #include "base/guard.hpp"
 #include "base/hash.hpp"
+#include "base/process_guard.hpp"
 #include "store/bytes.hpp"
 #include "store/file_lock.hpp"
 
@@ -24,7 +26,7 @@ constexpr size_t kHeaderBytes = 8 + 4 + 4 + kJobBytes;
 constexpr size_t kRecordHeadBytes = 4 + 8;  // length and hash of what follows
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr timespec kPollPeriod{0, 10'000'000};
-constexpr int kClosingMs = 1000;
+constexpr int kClosingMs = 100;
 
 enum class Record : uint8_t { kSet = 1, kRemove = 2 };
 
@@ -97,6 +99,7 @@ FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
   if (path_.empty()) fail(DSC_ERR_INVALID_ARG, "the path of the file is empty");
   if (job_id_.size() > kJobBytes)
     fail(DSC_ERR_INVALID_ARG, "the job id has %zu bytes, expected at most %zu", job_id_.size(), kJobBytes);
+  mark_process();
   const MutexLock lock(mutex_);
   while (!open_and_join(deadline)) {
     if (deadline.passed())
@@ -108,7 +111,9 @@ FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
 
 FileStore::~FileStore() {
   const MutexLock lock(mutex_);
-  capture([this] { leave(); }, [](dsc_result_t, const char*) {});  // the next one who opens it begins anew
+  capture([this]() DSC_REQUIRES(mutex_) { leave(); },
+          [](dsc_result_t, const char*) {});  // the next one who opens it begins anew
+  keep_in_child(file_.get());
 }
 
 void FileStore::leave() {
@@ -119,7 +124,9 @@ void FileStore::leave() {
 
 // False if a job with another id has the file, or if it was removed just now.
 bool FileStore::open_and_join(Deadline deadline) {
+  keep_in_child(file_.get());
   file_ = open_own(path_);
+  close_in_child(file_.get());  // its locks end with the last descriptor
   const FileLock writer(file_.get(), path_, deadline);
   if (!is_still_at(file_.get(), path_)) return false;
   if (try_lock_file(file_.get(), LockByte::kUsers, F_WRLCK, path_)) {

@@ -163,6 +163,18 @@ LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 OpFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
 
 
+# Keeps a value under a key that was not put before: returns DSC_OK, or an error.
+StorePut = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
+
+
+# Waits until a key was put, and writes its value, at most capacity bytes, and the value's length: returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_t.
+StoreGet = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
+
+
+# Called once, on any thread, when nobody uses the store any more. It may not call the library.
+StoreDestroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class GroupOptions(ctypes.Structure):
     """Options of dsc_comm_split() and dsc_comm_create_group()."""
 
@@ -471,6 +483,48 @@ class PipeRunOptions(ctypes.Structure):
         ("n_inputs", ctypes.c_size_t),
         ("outputs", ctypes.POINTER(Tensor)),
         ("n_outputs", ctypes.c_size_t),
+    ]
+
+
+class StoreOptions(ctypes.Structure):
+    """Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    token: Bytes | None  # secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none. TCP only
+    job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
+    serve: int  # 1: this process is the TCP store's server; default 0
+    world_size: int  # processes that will come, 1 or more, for a server: how many connections may be unproven at a time is 64 and twice this; default 1
+    timeout_ms: int  # of opening and of every call, 1 or more; default 300,000
+    allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("token", ctypes.c_char_p),
+        ("job_id", ctypes.c_char_p),
+        ("bind", ctypes.c_char_p),
+        ("serve", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("timeout_ms", ctypes.c_int32),
+        ("allow_unauthenticated", ctypes.c_int32),
+    ]
+
+
+class StoreCallbacks(ctypes.Structure):
+    """A store of the caller's, for dsc_store_from_callbacks()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    context: int | None  # passed to every function
+    put: Any  # keeps a value
+    get: Any  # waits for a value
+    destroy: Any  # gives the context up; NULL: there is nothing to do
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("put", StorePut),
+        ("get", StoreGet),
+        ("destroy", StoreDestroy),
     ]
 
 
@@ -1013,6 +1067,99 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(StoreOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_open": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.POINTER(StoreOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_from_callbacks": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(StoreCallbacks), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_prefix": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_port": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_set": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_get": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_store_add": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_store_compare_set": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
+            ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_store_append": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_check": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_wait": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t, ctypes.c_int32
+        ],
+    ),
+    "dsc_store_delete": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_count": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_store_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_trace_dump": (

@@ -1,0 +1,100 @@
+#include "store/open.hpp"
+
+#include <charconv>
+
+#include "base/error.hpp"
+#include "store/file_store.hpp"
+#include "store/memory_store.hpp"
+#include "store/tcp_store.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr std::string_view kMemory = "memory://";
+constexpr std::string_view kFile = "file://";
+constexpr std::string_view kTcp = "tcp://";
+constexpr const char* kForms = "expected memory://, file:///PATH or tcp://HOST:PORT";
+
+struct HostAndPort {
+  std::string host;
+  uint16_t port;
+};
+
+// "host:1", "1.2.3.4:1", "[::1]:1". Port 0 is for a server that takes a free one.
+HostAndPort parse_place(std::string_view place, const std::string& uri, bool serve) {
+  const size_t colon = place.rfind(':');
+  if (colon == std::string_view::npos || colon == 0)
+    fail(DSC_ERR_INVALID_ARG, "the store's URI is '%.200s', %s", uri.c_str(), kForms);
+  std::string_view host = place.substr(0, colon);
+  const std::string_view digits = place.substr(colon + 1);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  unsigned port = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const unsigned least = serve ? 0 : 1;
+  if (host.empty() || error != std::errc{} || stop != digits.data() + digits.size() || port < least ||
+      port > 65535)
+    fail(DSC_ERR_INVALID_ARG,
+         "the store's URI is '%.200s', expected tcp://HOST:PORT with a port from %u to 65535", uri.c_str(),
+         least);
+  return {std::string(host), static_cast<uint16_t>(port)};
+}
+
+bool allows_unauthenticated(const StoreOptions& options, const Environment& environment) {
+  const auto value = environment("DSC_ALLOW_UNAUTHENTICATED");
+  if (value && *value != "0" && *value != "1")
+    fail(DSC_ERR_CONFIG, "DSC_ALLOW_UNAUTHENTICATED is '%.40s', expected 0 or 1", value->c_str());
+  return options.allow_unauthenticated || value == "1";
+}
+
+std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options,
+                                   const StoreTarget& client, const Environment& environment,
+                                   Deadline deadline) {
+  const std::string bind = options.bind ? options.bind : environment("DSC_BIND").value_or("");
+  StoreServer::Options server;
+  server.addresses = listening_addresses(place.host, bind, place.port, deadline);
+  server.token = client.token;
+  server.job_id = client.job_id;
+  server.world_size = options.world_size;
+  server.allow_unauthenticated = allows_unauthenticated(options, environment);
+  return std::make_unique<StoreServer>(std::move(server));
+}
+
+OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const std::string& job_id,
+                   const Environment& environment, Deadline deadline) {
+  OpenStore open;
+  StoreTarget target;
+  target.host = place.host;
+  target.port = place.port;
+  target.token = find_token(options.token, environment);
+  target.job_id = job_id;
+  if (options.serve) {
+    open.server = serve(place, options, target, environment, deadline);
+    target.port = open.server->port();
+  }
+  target.addresses = resolve(place.host, target.port, "the store's host", deadline);
+  open.store = std::make_shared<TcpStore>(std::move(target), deadline);
+  return open;
+}
+
+}  // namespace
+
+OpenStore open_store(const std::string& uri, const StoreOptions& options, const Environment& environment,
+                     Deadline deadline) {
+  const std::string job_id = options.job_id ? options.job_id : environment("DSC_JOB_ID").value_or("");
+  if (uri.starts_with(kTcp))
+    return open_tcp(parse_place(std::string_view(uri).substr(kTcp.size()), uri, options.serve), options,
+                    job_id, environment, deadline);
+  if (options.serve)
+    fail(DSC_ERR_INVALID_ARG, "serve is set, but the store's URI is '%.200s', expected tcp://HOST:PORT",
+         uri.c_str());
+  OpenStore open;
+  if (uri == kMemory)
+    open.store = std::make_shared<MemoryStore>();
+  else if (uri.starts_with(kFile))
+    open.store = std::make_shared<FileStore>(uri.substr(kFile.size()), job_id, deadline);
+  else
+    fail(DSC_ERR_INVALID_ARG, "the store's URI is '%.200s', %s", uri.c_str(), kForms);
+  return open;
+}
+
+}  // namespace dsc
