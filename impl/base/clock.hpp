@@ -37,6 +37,7 @@ struct Deadline {
 };
 
 inline Deadline sooner(Deadline a, Deadline b) noexcept { return a.ns < b.ns ? a : b; }
+inline Deadline later(Deadline a, Deadline b) noexcept { return a.ns < b.ns ? b : a; }
 
 namespace clock_detail {
 // Of the time-stamp counter; 0 where it is not used, or not measured yet.

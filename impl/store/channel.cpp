@@ -77,7 +77,7 @@ class TcpChannel final : public Channel {
       fail(DSC_ERR_TIMEOUT, "%s: the store at %s does not answer", store_op_name(request.op),
            target_.c_str());
     }
-    const StoreReply reply = receive_rest();
+    const StoreReply reply = receive_rest(deadline);
     in_step_ = true;
     if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
     return reply;
@@ -192,17 +192,19 @@ class TcpChannel final : public Channel {
 
   // Asks for the answer at once. False if it does not come even so.
   bool cancel() {
+    const Deadline patience = Deadline::after_ms(kCancelMs);
+    run_while([this] { return writing_ && !done_; }, patience);
     if (writing_) return false;  // the request itself has not gone out
-    send(FrameType::kCancel, {});
-    return run(Deadline::after_ms(kCancelMs));
+    if (!done_) send(FrameType::kCancel, {});
+    return run(patience);
   }
 
-  StoreReply receive_rest() {
+  StoreReply receive_rest(Deadline deadline) {
     require_connection();
     const auto payload_bytes = incoming_->payload_bytes(in_);
     if (!payload_bytes) fail_frame();
     begin_read(kFrameHeadBytes, *payload_bytes + kFrameCodeBytes);
-    if (!run(Deadline::after_ms(kCancelMs))) {
+    if (!run(later(deadline, Deadline::after_ms(kCancelMs)))) {
       close();
       fail(DSC_ERR_TIMEOUT, "the store at %s stopped in the middle of an answer", target_.c_str());
     }
@@ -244,15 +246,23 @@ class TcpChannel final : public Channel {
 
   // True once what was begun has ended.
   bool run(Deadline deadline) {
-    io_.restart();
-    while (!done_ && !deadline.passed()) {
-      if (deadline.ns == Deadline::never().ns) {
-        io_.run_one();
-      } else {
-        io_.run_one_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline.ns)));
-      }
-    }
+    run_while([this] { return !done_; }, deadline);
     return done_;
+  }
+
+  // What can be done at once is done even if the deadline has passed.
+  template <typename Condition>
+  void run_while(Condition condition, Deadline deadline) {
+    using std::chrono::steady_clock;
+    io_.restart();
+    io_.poll();
+    while (condition() && !deadline.passed()) {
+      io_.restart();
+      if (deadline.ns == Deadline::never().ns)
+        io_.run_one();
+      else
+        io_.run_one_until(steady_clock::time_point(std::chrono::nanoseconds(deadline.ns)));
+    }
   }
 
   void close() noexcept {

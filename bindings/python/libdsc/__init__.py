@@ -54,6 +54,7 @@ from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
+from libdsc._store import Store
 from libdsc._trace import request_trace_dump
 from libdsc._work import Work
 
@@ -102,6 +103,7 @@ __all__ = [
     "Source",
     "SpawnError",
     "StateError",
+    "Store",
     "SystemError",
     "TimeoutError",
     "UnsupportedError",

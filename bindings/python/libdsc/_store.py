@@ -1,0 +1,272 @@
+"""Key-value stores: small values that all processes of a job see."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any, Callable, Optional, Sequence, TypeVar, Union
+
+from libdsc import _interrupt, _raw, errors
+from libdsc._arguments import INT64_MOST, integer, milliseconds, optional_string, string
+from libdsc._library import check, lib
+
+Self = TypeVar("Self", bound="Store")
+Value = Union[bytes, bytearray, memoryview, str]
+Put = Callable[[str, bytes, float], None]
+Get = Callable[[str, float], Value]
+
+INT64 = (-(2**63), INT64_MOST)
+DEFAULT_TIMEOUT_MS = 300_000
+SLICE_MS = 200  # of a wait on the main thread, where Ctrl-C has to come through
+
+
+class Store:
+    """A store: keys are strings of 1 to 1,024 bytes, values up to 1 MiB of bytes; a str is encoded as UTF-8.
+
+    Any thread may call anything, also while another one waits. close() gives the store up, as do the end of a with
+    block and of the last reference.
+    """
+
+    __slots__ = ("_handle", "_text", "_timeout_ms", "_owned", "__weakref__")
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        token: Optional[str] = None,
+        job_id: Optional[str] = None,
+        bind: Optional[str] = None,
+        serve: bool = False,
+        world_size: int = 1,
+        timeout: float = 300.0,
+        allow_unauthenticated: bool = False,
+    ) -> None:
+        """Opens a store.
+
+        Args:
+            uri: "memory://", "file:///PATH" or "tcp://HOST:PORT".
+            token: the job's secret, 64 hexadecimal digits; otherwise the environment says (DSC_TOKEN_FD,
+                DSC_TOKEN_FILE, DSC_TOKEN).
+            job_id: keeps jobs apart that use one place.
+            bind: where a server listens: "any", an interface, a name or an address; the URI's host if not given.
+            serve: this process is the server of a tcp:// store; port 0 takes a free one, which ``port`` tells.
+            world_size: for a server, how many processes will come.
+            timeout: seconds that opening and every call may take.
+            allow_unauthenticated: a server without a token may listen beyond loopback.
+        """
+        self._handle = 0
+        self._text = uri
+        self._owned: tuple[Any, ...] = ()
+        self._timeout_ms = milliseconds(timeout)
+        options = _raw.StoreOptions()
+        check(lib.dsc_store_options_init(byref(options), ctypes.sizeof(options)))
+        options.token = optional_string("token", token)
+        options.job_id = optional_string("job_id", job_id)
+        options.bind = optional_string("bind", bind)
+        options.serve = int(bool(serve))
+        options.world_size = integer("world_size", world_size)
+        options.timeout_ms = self._timeout_ms
+        options.allow_unauthenticated = int(bool(allow_unauthenticated))
+        handle = c_void_p()
+        arguments = (string("uri", uri), options, byref(handle))
+        if _interrupt.on_main_thread():
+            code, text = _interrupt.call_on_other_thread(lib.dsc_store_open, *arguments)
+            if code < 0:
+                raise errors.from_code(code, text)
+        else:
+            check(lib.dsc_store_open(*arguments))
+        assert handle.value is not None
+        self._handle = handle.value
+
+    @classmethod
+    def from_callbacks(cls: type[Self], put: Put, get: Get) -> Self:
+        """Makes a store of two functions, for what a program has already: a database, an object store, MPI.
+
+        put(key, value, timeout) keeps a value; get(key, timeout) waits until there is one and returns it, or raises
+        TimeoutError. They may be called from several threads, and may not call libdsc. The store can set, get and
+        wait. What they raise is the cause of the CallbackError, on the thread that called the store.
+        """
+        callbacks, raised = _callbacks_of(put, get)
+        handle = c_void_p()
+        check(lib.dsc_store_from_callbacks(byref(callbacks), byref(handle)))
+        assert handle.value is not None
+        return cls._over(handle.value, "callbacks", DEFAULT_TIMEOUT_MS, (callbacks, raised))
+
+    @classmethod
+    def _over(cls: type[Self], handle: int, text: str, timeout_ms: int, owned: tuple[Any, ...]) -> Self:
+        store = cls.__new__(cls)
+        store._handle, store._text, store._timeout_ms, store._owned = handle, text, timeout_ms, owned
+        return store
+
+    def __repr__(self) -> str:
+        return f"<libdsc.Store {self._text}{'' if self._handle else ', closed'}>"
+
+    @property
+    def port(self) -> int:
+        """The port at which this process serves the store."""
+        port = c_int32()
+        check(lib.dsc_store_port(self._handle, byref(port)))
+        return port.value
+
+    def prefix(self: Self, prefix: str) -> Self:
+        """Returns a part of the store, whose keys are "PREFIX/KEY" in the whole."""
+        part = c_void_p()
+        check(lib.dsc_store_prefix(self._handle, string("prefix", prefix), byref(part)))
+        assert part.value is not None
+        return type(self)._over(part.value, f"{self._text} {prefix}/", self._timeout_ms, (self,))
+
+    def set(self, key: str, value: Value) -> None:
+        """Sets a key, whether it is there or not."""
+        data = _bytes("value", value)
+        self._check(lib.dsc_store_set(self._handle, string("key", key), data, len(data)))
+
+    def get(self, key: str, timeout: Optional[float] = None) -> bytes:
+        """Waits until a key is there and returns its value; TimeoutError after timeout seconds, or the store's."""
+        name, room, length = string("key", key), 4096, c_size_t()
+        while True:
+            value = ctypes.create_string_buffer(room)
+            self._wait(lambda ms: int(lib.dsc_store_get(self._handle, name, ms, value, room, byref(length))), timeout)
+            if length.value <= room:
+                return value.raw[: length.value]
+            room = length.value
+
+    def add(self, key: str, amount: int = 1) -> int:
+        """Adds to a counter, 0 as long as it is not there, and returns it."""
+        total = c_int64()
+        number = integer("amount", amount, *INT64)
+        self._check(lib.dsc_store_add(self._handle, string("key", key), number, byref(total)))
+        return total.value
+
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
+        """Sets a key if its value is the expected one, and returns the value afterwards.
+
+        A key that is not there is set if the expected value is empty; otherwise expected comes back.
+        """
+        old, new, length = _bytes("expected", expected), _bytes("desired", desired), c_size_t()
+        room = 1 << 20  # the longest value there is: the call may have set it, so it is not made twice
+        value = ctypes.create_string_buffer(room)
+        self._check(
+            lib.dsc_store_compare_set(
+                self._handle, string("key", key), old, len(old), new, len(new), value, room, byref(length)
+            )
+        )
+        return value.raw[: length.value]
+
+    def append(self, key: str, value: Value) -> None:
+        """Appends to a value; a key that is not there counts as empty."""
+        data = _bytes("value", value)
+        self._check(lib.dsc_store_append(self._handle, string("key", key), data, len(data)))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Says whether all of the keys are there."""
+        present = c_int32()
+        self._check(lib.dsc_store_check(self._handle, _names(keys), len(keys), byref(present)))
+        return bool(present.value)
+
+    def wait(self, keys: Sequence[str], timeout: Optional[float] = None) -> None:
+        """Waits until all of the keys are there; TimeoutError after timeout seconds, or the store's."""
+        names = _names(keys)
+        self._wait(lambda ms: int(lib.dsc_store_wait(self._handle, names, len(keys), ms)), timeout)
+
+    def delete(self, key: str) -> bool:
+        """Removes a key, and says whether it was there."""
+        deleted = c_int32()
+        self._check(lib.dsc_store_delete(self._handle, string("key", key), byref(deleted)))
+        return bool(deleted.value)
+
+    def count(self) -> int:
+        """Returns the number of keys; those of the whole store, also in a part."""
+        count = c_int64()
+        self._check(lib.dsc_store_count(self._handle, byref(count)))
+        return count.value
+
+    def close(self) -> None:
+        """Gives the store up; closing twice is fine."""
+        handle, self._handle = self._handle, 0
+        if handle:
+            lib.dsc_store_destroy(handle)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # at interpreter shutdown anything may be gone already
+            pass
+
+    def _check(self, code: int) -> None:
+        try:
+            check(code)
+        except errors.CallbackError as error:
+            raise error from self._cause()
+
+    def _cause(self) -> Optional[BaseException]:
+        for owned in self._owned:
+            if isinstance(owned, Store):
+                return owned._cause()
+            if isinstance(owned, list) and owned:
+                return owned.pop()  # type: ignore[no-any-return]
+        return None
+
+    def _wait(self, call: Callable[[int], int], timeout: Optional[float]) -> None:
+        """Waits in slices where signal handlers may be waiting for this thread."""
+        left = self._timeout_ms if timeout is None else 0 if timeout == 0 else milliseconds(timeout)
+        sliced = _interrupt.on_main_thread()
+        while sliced and left > SLICE_MS:
+            code = call(SLICE_MS)
+            if code != _raw.Result.ERR_TIMEOUT:
+                return self._check(code)
+            left -= SLICE_MS
+        self._check(call(left))
+
+
+def _bytes(argument: str, value: Value) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{argument} is a {type(value).__name__}; expected bytes or a string")
+
+
+def _names(keys: Sequence[str]) -> Any:
+    if isinstance(keys, (str, bytes)):
+        raise TypeError(f"keys is {keys!r}; expected a list of strings")
+    return (ctypes.c_char_p * len(keys))(*(string(f"keys[{i}]", key) for i, key in enumerate(keys)))
+
+
+def _callbacks_of(put: Put, get: Get) -> tuple[Any, list[BaseException]]:
+    """The functions as C calls them, and a list that gets what they raise."""
+    raised: list[BaseException] = []
+
+    def failed(error: BaseException) -> int:
+        if isinstance(error, TimeoutError):  # the built-in one, of which libdsc's is one
+            return int(_raw.Result.ERR_TIMEOUT)
+        raised[:] = [error]
+        return int(_raw.Result.ERR_CALLBACK)
+
+    def called_put(_context: Any, key: bytes, value: int, length: int, timeout_ms: int) -> int:
+        try:
+            put(key.decode(), ctypes.string_at(value, length), timeout_ms / 1000)
+            return 0
+        except BaseException as error:  # nothing may leave through C
+            return failed(error)
+
+    def called_get(_context: Any, key: bytes, timeout_ms: int, value: int, capacity: int, length: Any) -> int:
+        try:
+            data = _bytes("the value that get returned", get(key.decode(), timeout_ms / 1000))
+            if len(data) <= capacity:
+                ctypes.memmove(value, data, len(data))
+            length[0] = len(data)
+            return 0
+        except BaseException as error:  # nothing may leave through C
+            return failed(error)
+
+    callbacks = _raw.StoreCallbacks()
+    callbacks.struct_size = ctypes.sizeof(callbacks)
+    callbacks.put = _raw.StorePut(called_put)
+    callbacks.get = _raw.StoreGet(called_get)
+    return callbacks, raised
