@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "bootstrap/resolve.hpp"
+#include "store/resolve.hpp"
 
 namespace dsc {
 namespace {
@@ -47,7 +47,7 @@ bool is_own_name(const std::string& name) {
 
 bool is_local_address(const std::string& address, Deadline deadline) {
   if (is_own_name(address)) return true;
-  const Addresses addresses = resolve_host(address, deadline);
+  const Addresses addresses = resolve_host(address, "MASTER_ADDR", deadline);
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) fail_errno(errno, "getifaddrs");
   const Interfaces interfaces(list, ::freeifaddrs);

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "bootstrap/resolve.hpp"
 #include "bootstrap/unix_socket.hpp"
+#include "store/resolve.hpp"
 
 namespace dsc {
 namespace {
@@ -56,7 +56,7 @@ UniqueFd try_connect(const addrinfo& address, Deadline deadline, int& error) {
 }  // namespace
 
 TcpStream::TcpStream(const std::string& host, int32_t port, Deadline deadline) {
-  const Addresses addresses = resolve_host(host, deadline);
+  const Addresses addresses = resolve_host(host, "MASTER_ADDR", deadline);
   std::string tried;
   for (;;) {
     tried.clear();

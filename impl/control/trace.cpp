@@ -9,8 +9,8 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "base/json.hpp"
 #include "base/hash.hpp"
+#include "base/json.hpp"
 #include "control/group.hpp"
 #include "control/recorder.hpp"
 #include "control/world.hpp"

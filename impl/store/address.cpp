@@ -8,46 +8,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
-#include <future>
 #include <memory>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/thread.hpp"
+#include "store/resolve.hpp"
 
 namespace dsc {
 namespace {
-
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-struct Answer {
-  int error;
-  int system_error;
-  Addresses addresses;
-};
-
-Answer ask(const std::string& name, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
-  return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
-}
-
-// getaddrinfo() knows no deadline, so a thread of its own waits for it, and is left alone when it takes too
-// long.
-Answer ask_until(const std::string& name, const std::string& what, Deadline deadline) {
-  constexpr int64_t kLongestMs = 3'600'000;
-  std::packaged_task<Answer()> task([name] { return ask(name, 0); });
-  std::future<Answer> answer = task.get_future();
-  start_thread("dsc-resolve", [task = std::move(task)]() mutable { task(); }).detach();
-  const std::chrono::milliseconds wait(std::min(deadline.remaining_ms(), kLongestMs));
-  if (answer.wait_for(wait) == std::future_status::ready) return answer.get();
-  fail(DSC_ERR_TIMEOUT, "the name servers did not resolve %s '%.100s' in time", what.c_str(), name.c_str());
-}
 
 SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {
   SocketAddress result;
@@ -102,13 +71,9 @@ bool is_loopback(const SocketAddress& address) noexcept {
 
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline) {
-  Answer answer = ask(name, AI_NUMERICHOST);
-  if (answer.error == EAI_NONAME) answer = ask_until(name, what, deadline);
-  if (answer.error != 0)
-    fail(DSC_ERR_CONFIG, "%s '%.100s' cannot be resolved: %s", what.c_str(), name.c_str(),
-         answer.error == EAI_SYSTEM ? std::strerror(answer.system_error) : ::gai_strerror(answer.error));
+  const Addresses addresses = resolve_host(name, what, deadline);
   std::vector<SocketAddress> found;
-  for (const addrinfo* entry = answer.addresses.get(); entry != nullptr; entry = entry->ai_next) {
+  for (const addrinfo* entry = addresses.get(); entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     const SocketAddress address = with_port(entry->ai_addr, entry->ai_addrlen, port);
     if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same(address, other); }))

@@ -207,8 +207,9 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm, walk_operations,
-                                           walk_recovery, walk_reducer, walk_pipe, walk_store, walk_trace};
+static const walk_step_t* const lists[] = {walk_pure,       walk_init,     walk_comm,
+                                           walk_operations, walk_recovery, walk_reducer,
+                                           walk_pipe,       walk_store,    walk_trace};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {

@@ -17,6 +17,7 @@
 #include <dsc/pipe_run.h>
 #include <dsc/recovery.h>
 #include <dsc/reducer.h>
+#include <dsc/store.h>
 #include <dsc/trace.h>
 #include <dsc/types.h>
 #include <dsc/version.h>

@@ -13,7 +13,7 @@ namespace dsc {
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // All addresses of a host, at least one. A name may ask a name server. Throws CONFIG if it cannot be
-// resolved, TIMEOUT if that takes longer than the deadline.
-Addresses resolve_host(const std::string& host, Deadline deadline);
+// resolved, TIMEOUT if that takes longer than the deadline; errors call the host `what`.
+Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline);
 
 }  // namespace dsc

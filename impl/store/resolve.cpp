@@ -1,4 +1,4 @@
-#include "bootstrap/resolve.hpp"
+#include "store/resolve.hpp"
 
 #include <sys/socket.h>
 
@@ -32,24 +32,24 @@ Resolved resolve(const std::string& name, int flags) {
 
 // getaddrinfo() knows no deadline, so a thread of its own waits for it, and is left alone when it takes too
 // long.
-Resolved resolve_until(const std::string& name, Deadline deadline) {
+Resolved resolve_until(const std::string& name, const std::string& what, Deadline deadline) {
   constexpr int64_t kLongestMs = 3'600'000;
   std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });
   std::future<Resolved> answer = task.get_future();
   start_thread("dsc-resolve", [task = std::move(task)]() mutable { task(); }).detach();
   const std::chrono::milliseconds wait(std::min(deadline.remaining_ms(), kLongestMs));
   if (answer.wait_for(wait) == std::future_status::ready) return answer.get();
-  fail(DSC_ERR_TIMEOUT, "the name servers did not resolve MASTER_ADDR '%.100s' in time", name.c_str());
+  fail(DSC_ERR_TIMEOUT, "the name servers did not resolve %s '%.100s' in time", what.c_str(), name.c_str());
 }
 
 }  // namespace
 
-Addresses resolve_host(const std::string& host, Deadline deadline) {
+Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline) {
   Resolved resolved = resolve(host, AI_NUMERICHOST);
-  if (resolved.error == EAI_NONAME) resolved = resolve_until(host, deadline);
+  if (resolved.error == EAI_NONAME) resolved = resolve_until(host, what, deadline);
   if (resolved.error != 0)
     fail(
-        DSC_ERR_CONFIG, "MASTER_ADDR '%.100s' cannot be resolved: %s", host.c_str(),
+        DSC_ERR_CONFIG, "%s '%.100s' cannot be resolved: %s", what.c_str(), host.c_str(),
         resolved.error == EAI_SYSTEM ? std::strerror(resolved.system_error) : ::gai_strerror(resolved.error));
   return std::move(resolved.addresses);
 }
