@@ -58,6 +58,7 @@ WRAPPERS = {
     "dsc_work_t": ("WorkHandle", "Work"),
     "dsc_bucket_reducer_t": ("ReducerHandle", "BucketReducer"),
     "dsc_pipe_schedule_t": ("ScheduleHandle", "PipeSchedule"),
+    "dsc_store_t": ("StoreHandle", "Store"),
 }
 
 

@@ -22,6 +22,9 @@ pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
 /// A pipeline schedule; destroyed when dropped.
 pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 
+/// A store; destroyed when dropped.
+pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
+
 // SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
 // rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY.
 unsafe impl Send for CommHandle {}
@@ -42,6 +45,11 @@ unsafe impl Sync for ReducerHandle {}
 unsafe impl Send for ScheduleHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ScheduleHandle {}
+
+// SAFETY: every function on a store may be called from any thread, by several at once.
+unsafe impl Send for StoreHandle {}
+// SAFETY: as above.
+unsafe impl Sync for StoreHandle {}
 
 impl CommHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
@@ -85,5 +93,12 @@ impl Drop for ScheduleHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_pipe_schedule_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for StoreHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_store_destroy(self.0.as_ptr()) };
     }
 }
