@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
@@ -58,9 +59,9 @@ inline void check_fails(const std::function<void()>& body, dsc_result_t code,
 class Folder {
  public:
   Folder() {
-    char name[] = "/tmp/dsc-test-XXXXXX";
-    assert_non_null(::mkdtemp(name));
-    path_ = name;
+    const char* folder = std::getenv("TMPDIR");
+    path_ = std::string(folder ? folder : P_tmpdir) + "/dsc-test-XXXXXX";
+    assert_non_null(::mkdtemp(path_.data()));
   }
   ~Folder() {
     for (const std::string& file : files_) ::unlink(file.c_str());
