@@ -1,5 +1,6 @@
 #include "base/fork_close.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -29,6 +30,7 @@ void close_marked() {
 void close_in_child(int fd) noexcept {
   if (fd < 0 || fd >= kMostDescriptors) return;
   at_fork_child(close_marked);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
   marked[fd / kBits].fetch_or(uint64_t{1} << (fd % kBits));
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fd.hpp"
 #include "store/resolve.hpp"
 
 namespace dsc {
@@ -89,6 +90,8 @@ std::vector<SocketAddress> listening_addresses(const std::string& host, const st
   if (bind.empty()) return resolve(host, port, "the master address", deadline);
   if (bind == "any") {
     // One socket that takes both kinds, where the kernel knows both.
+    if (!UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)))
+      return resolve("0.0.0.0", port, "any", deadline);
     sockaddr_in6 any{};
     any.sin6_family = AF_INET6;
     return {with_port(reinterpret_cast<const sockaddr*>(&any), sizeof any, port)};

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <asio/connect.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/read.hpp>
@@ -27,17 +26,21 @@ namespace dsc {
 namespace {
 
 using asio::ip::tcp;
+constexpr int kConnectMs = 2000;  // of each address
 constexpr int kGreetingMs = 5000;
 constexpr int kCancelMs = 1000;
 
-std::vector<tcp::endpoint> endpoints_of(const StoreTarget& target) {
-  std::vector<tcp::endpoint> endpoints;
-  for (const SocketAddress& address : target.addresses) {
-    tcp::endpoint& endpoint = endpoints.emplace_back();
-    std::memcpy(endpoint.data(), &address.storage, address.bytes);
-    endpoint.resize(address.bytes);
-  }
-  return endpoints;
+tcp::endpoint endpoint_of(const SocketAddress& address) {
+  tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), &address.storage, address.bytes);
+  endpoint.resize(address.bytes);
+  return endpoint;
+}
+
+// A peer could send any number.
+dsc_result_t error_of(uint32_t number) {
+  const auto code = static_cast<dsc_result_t>(number);
+  return code < DSC_OK && code >= DSC_ERR_INTERNAL ? code : DSC_ERR_PROTOCOL;
 }
 
 std::string hex_of(std::string_view bytes) {
@@ -58,11 +61,13 @@ class TcpChannel final : public Channel {
   ~TcpChannel() override { close(); }
 
   // False, and the reason, if another try makes sense.
-  bool open(const StoreTarget& target, Deadline deadline, std::string& reason) {
-    if (!reach(target, deadline, reason)) return false;
-    const Deadline patience = sooner(deadline, Deadline::after_ms(kGreetingMs));
-    return hear_greeting(patience, reason) && introduce(target, patience, reason);
+  bool open(const StoreTarget& target, Deadline deadline, Failure& failure) {
+    if (!reach(target, deadline, failure.reason)) return false;
+    failure.reached = true;
+    return hear_greeting(deadline, failure.reason) && introduce(target, deadline, failure.reason);
   }
+
+  const Nonce& incarnation() const override { return incarnation_; }
 
   StoreReply ask(const StoreRequest& request, Deadline deadline) override {
     const std::string payload = encode(request);
@@ -77,9 +82,10 @@ class TcpChannel final : public Channel {
       fail(DSC_ERR_TIMEOUT, "%s: the store at %s does not answer", store_op_name(request.op),
            target_.c_str());
     }
-    const StoreReply reply = receive_rest(deadline);
+    StoreReply reply = receive_rest(deadline);
+    if (writing_) fail_frame();  // an answer to what was not asked yet
     in_step_ = true;
-    if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
+    if (reply.code != DSC_OK) fail(error_of(static_cast<uint32_t>(reply.code)), "%s", reply.value.c_str());
     return reply;
   }
 
@@ -91,26 +97,28 @@ class TcpChannel final : public Channel {
   }
 
  private:
+  // An address that does not answer is given up for the next one.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
-    begin();
-    asio::async_connect(socket_, endpoints_of(target),
-                        [this](const asio::error_code& error, const tcp::endpoint&) { end(error, 0); });
-    const bool ended = run(deadline);
-    if (ended && !error_) {
-      close_in_child(socket_.native_handle());
-      set_tcp_options(socket_.native_handle());
-      return true;
+    for (const SocketAddress& address : target.addresses) {
+      begin();
+      socket_.async_connect(endpoint_of(address), [this](const asio::error_code& error) { end(error, 0); });
+      const bool ended = run(sooner(deadline, Deadline::after_ms(kConnectMs)));
+      if (ended && !error_) {
+        close_in_child(socket_.native_handle());
+        set_tcp_options(socket_.native_handle());
+        return true;
+      }
+      reason = ended ? error_.message() : "no answer";
+      close();
     }
-    reason = ended ? error_.message() : "no answer";
-    close();
     return false;
   }
 
-  bool hear_greeting(Deadline patience, std::string& reason) {
+  bool hear_greeting(Deadline deadline, std::string& reason) {
+    const Deadline patience = Deadline::after_ms(kGreetingMs);
     begin_read(0, kGreetingBytes);
-    const bool whole = run(patience) && !error_;
-    const bool ended = done_;
-    if (!ended) close();  // tells how much came
+    const bool whole = run(sooner(deadline, patience)) && !error_;
+    if (!done_) close();  // tells how much came
     const std::string_view heard = std::string_view(in_).substr(0, bytes_);
     const auto greeting = decode_greeting(heard);
     if (greeting && greeting->version != kStoreVersion)
@@ -118,14 +126,19 @@ class TcpChannel final : public Channel {
            greeting->version, kStoreVersion);
     if (whole && greeting) {
       needs_token_ = (greeting->flags & kNeedsToken) != 0;
+      incarnation_ = greeting->incarnation;
       return true;
     }
     if (!could_be_greeting(heard))
       fail(DSC_ERR_PROTOCOL, "%s answers, but is not libdsc (got %s)", target_.c_str(),
            hex_of(heard).c_str());
-    if (!ended)
+    if (patience.passed())
       fail(DSC_ERR_PROTOCOL, "%s takes connections, but says nothing: it is not libdsc", target_.c_str());
-    reason = "the connection ended during the greeting";
+    return give_up(reason, "no greeting came");
+  }
+
+  bool give_up(std::string& reason, const char* what) {
+    reason = what;
     close();
     return false;
   }
@@ -136,7 +149,7 @@ class TcpChannel final : public Channel {
     return bytes.substr(0, known) == std::string_view(expected).substr(0, known);
   }
 
-  bool introduce(const StoreTarget& target, Deadline patience, std::string& reason) {
+  bool introduce(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
            "the store at %s wants a token, but this process has none: set DSC_TOKEN_FILE or DSC_TOKEN",
@@ -154,13 +167,10 @@ class TcpChannel final : public Channel {
     const Digest proof = keys.client_proof();
     write(text + std::string(bytes_of(proof)));
     begin_read(0, kVerdictBytes + kProofBytes);
-    const bool ended = run(patience);
-    if (!ended || (error_ && error_ != asio::error::eof)) {
-      reason = ended ? error_.message() : "the store did not answer the introduction";
-      close();
-      return false;
-    }
-    check_verdict(error_ ? std::string_view() : in_, keys);
+    if (!run(sooner(deadline, Deadline::after_ms(kGreetingMs))))
+      return give_up(reason, "the store did not answer the introduction");
+    if (error_) return give_up(reason, "the store ended the connection: it ends, or has too many");
+    check_verdict(in_, keys);
     incoming_.emplace(keys.to_client());
     outgoing_.emplace(keys.to_server());
     in_step_ = true;
@@ -169,14 +179,13 @@ class TcpChannel final : public Channel {
 
   void check_verdict(std::string_view verdict, const SessionKeys& keys) const {
     const std::string_view code = verdict.substr(0, kVerdictBytes);
-    const bool known =
-        !verdict.empty() && equal_bytes(bytes_of(keys.server_proof(code)), verdict.substr(kVerdictBytes));
-    if (!known)
+    if (!equal_bytes(bytes_of(keys.server_proof(code)), verdict.substr(kVerdictBytes)))
       fail(DSC_ERR_AUTH, "the store at %s and this process do not have the same token", target_.c_str());
     ByteReader reader(code);
-    const auto result = static_cast<dsc_result_t>(reader.number<uint32_t>());
+    const auto result = reader.number<uint32_t>();
     if (result != DSC_OK)
-      fail(result, "the store at %s is of a job with another id; choose another MASTER_PORT or DSC_JOB_ID",
+      fail(error_of(result),
+           "the store at %s is of a job with another id; choose another MASTER_PORT or DSC_JOB_ID",
            target_.c_str());
   }
 
@@ -220,7 +229,8 @@ class TcpChannel final : public Channel {
       fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: %s", target_.c_str(), error_.message().c_str());
   }
 
-  [[noreturn]] void fail_frame() const {
+  [[noreturn]] void fail_frame() {
+    close();
     fail(DSC_ERR_PROTOCOL, "the store at %s sent a frame that is not its next one", target_.c_str());
   }
 
@@ -282,6 +292,7 @@ class TcpChannel final : public Channel {
   bool writing_ = false;
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
+  Nonce incarnation_{};
   bool needs_token_ = false;
   bool in_step_ = false;
   bool done_ = false;
@@ -291,10 +302,10 @@ class TcpChannel final : public Channel {
 
 }  // namespace
 
-std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, std::string& reason) {
+std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, Failure& failure) {
   mark_process();
   auto channel = std::make_unique<TcpChannel>(target);
-  if (!channel->open(target, deadline, reason)) return nullptr;
+  if (!channel->open(target, deadline, failure)) return nullptr;
   return channel;
 }
 

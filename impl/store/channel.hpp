@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/random.hpp"
 #include "store/address.hpp"
 #include "store/request.hpp"
 #include "store/token.hpp"
@@ -28,10 +29,19 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // One try. Null, and the reason, if there is nobody yet, so that another try makes sense. Throws PROTOCOL
-  // (somebody else answers, or nobody says anything for five seconds), VERSION, AUTH (one side has no token,
-  // or another), ADDR_IN_USE (the store of a job with another id).
-  static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, std::string& reason);
+  // Why there is no connection yet; another try makes sense.
+  struct Failure {
+    bool reached = false;  // somebody took the connection, and gave it up
+    std::string reason;
+  };
+
+  // One try, of all addresses. Null, and the failure, if it came to nothing. Throws PROTOCOL (somebody else
+  // answers, or nobody says anything for five seconds), VERSION, AUTH (one side has no token, or another),
+  // ADDR_IN_USE (the store of a job with another id).
+  static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, Failure& failure);
+
+  // Of the server: another one at the same place has another.
+  virtual const Nonce& incarnation() const = 0;
 
   // Throws PEER_DEAD (the connection ended), PROTOCOL, TIMEOUT, and what the server says. The channel is of
   // no more use unless usable().

@@ -28,15 +28,11 @@ bool try_lock_file(int fd, LockByte byte, short type, const std::string& path) {
   fail_errno(error, "%.200s: its file system does not lock", path.c_str());
 }
 
-// Asks again and again: a blocking request has no deadline.
-FileLock::FileLock(int fd, const std::string& path, Deadline deadline) : fd_(fd) {
-  constexpr timespec kPeriod{0, 1'000'000};
-  while (!try_lock_file(fd, LockByte::kWriter, F_WRLCK, path)) {
-    if (deadline.passed()) fail(DSC_ERR_TIMEOUT, "%.200s: somebody else keeps it locked", path.c_str());
-    nanosleep(&kPeriod, nullptr);
-  }
-}
+FileLock::FileLock(int fd, const std::string& path)
+    : fd_(fd), locked_(try_lock_file(fd, LockByte::kWriter, F_WRLCK, path)) {}
 
-FileLock::~FileLock() { set_lock(fd_, LockByte::kWriter, F_UNLCK); }
+FileLock::~FileLock() {
+  if (locked_) set_lock(fd_, LockByte::kWriter, F_UNLCK);
+}
 
 }  // namespace dsc

@@ -6,8 +6,6 @@
 
 #include <string>
 
-#include "base/clock.hpp"
-
 namespace dsc {
 
 // A byte that is locked; far behind all data.
@@ -19,16 +17,19 @@ enum class LockByte : off_t {
 // `type` is F_RDLCK, F_WRLCK or F_UNLCK. False if somebody else's lock is in the way. Throws SYSTEM.
 bool try_lock_file(int fd, LockByte byte, short type, const std::string& path);
 
-// Exclusive as long as it lives. Throws TIMEOUT, SYSTEM.
+// The writer's lock as long as it lives, if it could be had. Throws SYSTEM.
 class FileLock {
  public:
-  FileLock(int fd, const std::string& path, Deadline deadline);
+  FileLock(int fd, const std::string& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
+  explicit operator bool() const noexcept { return locked_; }
+
  private:
   const int fd_;
+  const bool locked_;
 };
 
 }  // namespace dsc

@@ -10,7 +10,6 @@
 
 #include "base/error.hpp"
 #include "base/fork_close.hpp"
-#include "base/guard.hpp"
 #include "base/hash.hpp"
 #include "base/process_guard.hpp"
 #include "store/bytes.hpp"
@@ -26,7 +25,9 @@ constexpr size_t kHeaderBytes = 8 + 4 + 4 + kJobBytes;
 constexpr size_t kRecordHeadBytes = 4 + 8;  // length and hash of what follows
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr timespec kPollPeriod{0, 10'000'000};
-constexpr int kClosingMs = 100;
+constexpr timespec kLockPeriod{0, 500'000};
+constexpr int kLockMs = 1000;
+constexpr int kLeavingMs = 100;
 
 enum class Record : uint8_t { kSet = 1, kRemove = 2 };
 
@@ -56,6 +57,10 @@ int write_at(int fd, uint64_t offset, std::string_view data) {
   return 0;
 }
 
+[[noreturn]] void fail_locked(const std::string& path) {
+  fail(DSC_ERR_TIMEOUT, "%.200s: somebody else keeps it locked", path.c_str());
+}
+
 [[noreturn]] void fail_writing(int error, const std::string& path) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
     fail(DSC_ERR_NOSPACE, "%.200s cannot grow: its file system is full", path.c_str());
@@ -81,6 +86,9 @@ UniqueFd open_own(const std::string& path) {
   if (!S_ISREG(status.st_mode)) fail(DSC_ERR_INVALID_ARG, "%.200s is not a regular file", path.c_str());
   if (status.st_uid != ::geteuid())
     fail(DSC_ERR_AUTH, "%.200s belongs to user %u, expected %u", path.c_str(), status.st_uid, ::geteuid());
+  if ((status.st_mode & 077) != 0)
+    fail(DSC_ERR_AUTH, "%.200s has mode %03o, expected 600: others may read or write it", path.c_str(),
+         status.st_mode & 0777);
   return file;
 }
 
@@ -92,6 +100,16 @@ bool is_still_at(int fd, const std::string& path) {
          opened.st_ino == named.st_ino;
 }
 
+void remove_if_last(int fd, const std::string& path) {
+  const Deadline patience = Deadline::after_ms(kLeavingMs);
+  do {
+    const FileLock writer(fd, path);
+    if (!writer) continue;
+    if (try_lock_file(fd, LockByte::kUsers, F_WRLCK, path) && is_still_at(fd, path)) ::unlink(path.c_str());
+    return;
+  } while (!patience.passed() && nanosleep(&kLockPeriod, nullptr) == 0);
+}
+
 }  // namespace
 
 FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
@@ -101,43 +119,34 @@ FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
     fail(DSC_ERR_INVALID_ARG, "the job id has %zu bytes, expected at most %zu", job_id_.size(), kJobBytes);
   mark_process();
   const MutexLock lock(mutex_);
-  while (!open_and_join(deadline)) {
-    if (deadline.passed())
-      fail(DSC_ERR_ADDR_IN_USE, "%.200s is in use by a job with another id; choose another file",
-           path_.c_str());
-    nanosleep(&kPollPeriod, nullptr);
-  }
+  Joined joined = try_to_join();
+  for (; joined != Joined::kYes && !deadline.passed(); joined = try_to_join())
+    nanosleep(joined == Joined::kLocked ? &kLockPeriod : &kPollPeriod, nullptr);
+  if (joined == Joined::kLocked) fail_locked(path_);
+  if (joined == Joined::kOtherJob)
+    fail(DSC_ERR_ADDR_IN_USE, "%.200s is in use by a job with another id; choose another file",
+         path_.c_str());
 }
 
 FileStore::~FileStore() {
   const MutexLock lock(mutex_);
-  capture([this]() DSC_REQUIRES(mutex_) { leave(); },
-          [](dsc_result_t, const char*) {});  // the next one who opens it begins anew
-  keep_in_child(file_.get());
+  // If it cannot, the next one who opens the file begins anew all the same.
+  call_out([fd = file_.get(), this] { remove_if_last(fd, path_); });
 }
 
-void FileStore::leave() {
-  const FileLock writer(file_.get(), path_, Deadline::after_ms(kClosingMs));
-  if (try_lock_file(file_.get(), LockByte::kUsers, F_WRLCK, path_) && is_still_at(file_.get(), path_))
-    ::unlink(path_.c_str());
-}
-
-// False if a job with another id has the file, or if it was removed just now.
-bool FileStore::open_and_join(Deadline deadline) {
-  keep_in_child(file_.get());
-  file_ = open_own(path_);
-  close_in_child(file_.get());  // its locks end with the last descriptor
-  const FileLock writer(file_.get(), path_, deadline);
-  if (!is_still_at(file_.get(), path_)) return false;
+FileStore::Joined FileStore::try_to_join() {
+  file_ = ParentFd(open_own(path_));
+  const FileLock writer(file_.get(), path_);
+  if (!writer || !is_still_at(file_.get(), path_)) return Joined::kLocked;
   if (try_lock_file(file_.get(), LockByte::kUsers, F_WRLCK, path_)) {
     write_header();
   } else if (!has_own_header()) {
-    return false;
+    return Joined::kOtherJob;
   }
   if (!try_lock_file(file_.get(), LockByte::kUsers, F_RDLCK, path_))
     fail(DSC_ERR_SYSTEM, "%.200s: a shared lock was refused", path_.c_str());
   read_bytes_ = kHeaderBytes;
-  return true;
+  return Joined::kYes;
 }
 
 // Nobody has the file open: what it holds is of the past.
@@ -166,20 +175,29 @@ bool FileStore::has_own_header() const {
   return reader.good() && job.substr(0, job.find('\0')) == job_id_;
 }
 
+// Has the lock at least once, however little time there is: many may ask at one moment.
 StoreReply FileStore::perform(const StoreRequest& request, Deadline deadline) {
+  const Deadline patience = later(deadline, Deadline::after_ms(kLockMs));
+  std::vector<std::string> missing;
   while (true) {
-    {
-      const MutexLock lock(mutex_);
-      const FileLock writer(file_.get(), path_, deadline);
-      read_news();
-      if (auto reply = table_.apply(request)) {
-        if (changes(request.op)) write_record(request.keys[0]);
-        return *std::move(reply);
-      }
-      if (deadline.passed()) fail_missing(request, table_.missing(request));
-    }
-    nanosleep(&kPollPeriod, nullptr);
+    if (auto reply = try_to_perform(request, missing)) return *std::move(reply);
+    if (!missing.empty() && deadline.passed()) fail_missing(request, missing);
+    if (missing.empty() && patience.passed()) fail_locked(path_);
+    nanosleep(missing.empty() ? &kLockPeriod : &kPollPeriod, nullptr);
   }
+}
+
+// Nothing if the lock is somebody else's, or if keys are missing, which are then named.
+std::optional<StoreReply> FileStore::try_to_perform(const StoreRequest& request,
+                                                    std::vector<std::string>& missing) {
+  const MutexLock lock(mutex_);
+  const FileLock writer(file_.get(), path_);
+  if (!writer) return std::nullopt;
+  read_news();
+  auto reply = table_.apply(request);
+  if (!reply) missing = table_.missing(request);
+  if (reply && changes(request.op)) write_record(request.keys[0]);
+  return reply;
 }
 
 // Takes in what others have written. Whoever wrote last held the lock, so that what is not whole there is of
@@ -221,8 +239,8 @@ void FileStore::write_record(const std::string& key) {
   whole.number(fnv1a(body));
   whole.raw(body);
   const std::string bytes = whole.take();
-  const int error =
-      read_bytes_ + bytes.size() > kMaxFileBytes ? EFBIG : write_at(file_.get(), read_bytes_, bytes);
+  const bool full = read_bytes_ + bytes.size() > kMaxFileBytes;
+  const int error = full ? EFBIG : write_at(file_.get(), read_bytes_, bytes);
   if (error == 0) {
     read_bytes_ += bytes.size();
     return;
@@ -230,6 +248,9 @@ void FileStore::write_record(const std::string& key) {
   const uint64_t good = std::exchange(read_bytes_, kHeaderBytes);
   table_.clear();
   cut(file_.get(), good, path_);
+  if (full)
+    fail(DSC_ERR_NOSPACE, "%.200s has all of the %llu bytes that it may have: too much was written there",
+         path_.c_str(), static_cast<unsigned long long>(kMaxFileBytes));
   fail_writing(error, path_);
 }
 

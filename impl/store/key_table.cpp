@@ -8,7 +8,10 @@
 namespace dsc {
 namespace {
 
-// A key as a message shows it.
+bool takes_many_keys(StoreOp op) { return op == StoreOp::kCheck || op == StoreOp::kWait; }
+
+}  // namespace
+
 std::string shown(std::string_view key) {
   constexpr size_t kShownBytes = 64;
   std::string text = "\"" + std::string(key.substr(0, kShownBytes)) + "\"";
@@ -17,10 +20,6 @@ std::string shown(std::string_view key) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
   return text;
 }
-
-bool takes_many_keys(StoreOp op) { return op == StoreOp::kCheck || op == StoreOp::kWait; }
-
-}  // namespace
 
 void check_request(const StoreRequest& request, const StoreLimits& limits) {
   const char* const name = store_op_name(request.op);
@@ -61,10 +60,10 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
       reply.number = static_cast<int64_t>(append(request.keys[0], request.value));
       break;
     case StoreOp::kCheck:
-      reply.number = missing(request).empty() ? 1 : 0;
+      reply.number = first_missing(request) ? 0 : 1;
       break;
     case StoreOp::kWait:
-      if (!missing(request).empty()) return std::nullopt;
+      if (first_missing(request)) return std::nullopt;
       break;
     case StoreOp::kRemove:
       reply.number = remove(request.keys[0]) ? 1 : 0;
@@ -74,6 +73,15 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
       break;
   }
   return reply;
+}
+
+std::optional<size_t> KeyTable::first_missing(const StoreRequest& request, size_t start) const {
+  const size_t keys = request.keys.size();
+  for (size_t i = 0; i < keys; ++i) {
+    const size_t index = start + i < keys ? start + i : start + i - keys;
+    if (!find(request.keys[index])) return index;
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> KeyTable::missing(const StoreRequest& request) const {

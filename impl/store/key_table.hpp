@@ -22,6 +22,9 @@ struct StoreLimits {
 // Whether a request makes sense by itself: INVALID_ARG if it has no key, too many, or one that is too long.
 void check_request(const StoreRequest& request, const StoreLimits& limits);
 
+// A key, or a part of it, as a message shows it.
+std::string shown(std::string_view key);
+
 class KeyTable {
  public:
   explicit KeyTable(StoreLimits limits = {}) : limits_(limits) {}
@@ -31,7 +34,12 @@ class KeyTable {
   // nothing.
   std::optional<StoreReply> apply(const StoreRequest& request);
 
-  // The keys of a request that are not there.
+  // The number of a key of the request that is not there, looked for from `start` on and then before it;
+  // nothing if all are there. Who goes on where he stopped looks at each key about twice, however often he is
+  // woken.
+  std::optional<size_t> first_missing(const StoreRequest& request, size_t start = 0) const;
+
+  // All keys of a request that are not there.
   std::vector<std::string> missing(const StoreRequest& request) const;
 
   // The value, or null.

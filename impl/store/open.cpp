@@ -46,9 +46,9 @@ bool allows_unauthenticated(const StoreOptions& options, const Environment& envi
   return options.allow_unauthenticated || value == "1";
 }
 
-std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options,
-                                   const StoreTarget& client, const Environment& environment,
-                                   Deadline deadline) {
+// The client of the process itself goes where the server listens, wherever HOST leads.
+std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options, StoreTarget& client,
+                                   const Environment& environment, Deadline deadline) {
   const std::string bind = options.bind ? options.bind : environment("DSC_BIND").value_or("");
   StoreServer::Options server;
   server.addresses = listening_addresses(place.host, bind, place.port, deadline);
@@ -56,7 +56,10 @@ std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions&
   server.job_id = client.job_id;
   server.world_size = options.world_size;
   server.allow_unauthenticated = allows_unauthenticated(options, environment);
-  return std::make_unique<StoreServer>(std::move(server));
+  auto started = std::make_unique<StoreServer>(std::move(server));
+  client.port = started->port();
+  client.addresses = listening_addresses(place.host, bind, client.port, deadline);
+  return started;
 }
 
 OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const std::string& job_id,
@@ -69,9 +72,9 @@ OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const 
   target.job_id = job_id;
   if (options.serve) {
     open.server = serve(place, options, target, environment, deadline);
-    target.port = open.server->port();
+  } else {
+    target.addresses = resolve(place.host, target.port, "the store's host", deadline);
   }
-  target.addresses = resolve(place.host, target.port, "the store's host", deadline);
   open.store = std::make_shared<TcpStore>(std::move(target), deadline);
   return open;
 }

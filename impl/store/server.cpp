@@ -68,55 +68,70 @@ ServerCore::ServerCore(StoreServer::Options options)
 ServerCore::~ServerCore() {
   io_.stop();
   if (thread_.joinable()) thread_.join();
-  for (tcp::acceptor& acceptor : acceptors_) keep_in_child(acceptor.native_handle());
+  for (Listener& listener : listeners_) keep_in_child(listener.acceptor.native_handle());
   ready_.clear();
   for (const auto& stranger : ServerConnection::Strangers(strangers_)) stranger->close();
   for (const auto& member : decltype(members_)(members_)) member->close();
 }
 
+// A free port of one address may be taken at another one: then another is tried.
 uint16_t ServerCore::listen() {
+  constexpr int kTries = 16;
+  for (int i = 0; i < kTries; ++i)
+    if (const uint16_t port = try_to_listen()) return port;
+  fail(DSC_ERR_ADDR_IN_USE, "no port is free at all of %zu addresses", options_.addresses.size());
+}
+
+uint16_t ServerCore::try_to_listen() {
   uint16_t port = 0;
   for (const SocketAddress& address : options_.addresses) {
-    open(address, port);
-    if (port == 0 && !acceptors_.empty()) port = acceptors_.front().local_endpoint().port();
+    if (open(address, port) == Opened::kInUse) {
+      for (Listener& listener : listeners_) keep_in_child(listener.acceptor.native_handle());
+      listeners_.clear();
+      return 0;
+    }
+    if (port == 0 && !listeners_.empty()) port = listeners_.front().acceptor.local_endpoint().port();
   }
-  if (acceptors_.empty())
+  if (listeners_.empty())
     fail(DSC_ERR_CONFIG, "%s is not an address of this host", to_text(options_.addresses.front()).c_str());
   return port;
 }
 
-void ServerCore::open(const SocketAddress& address, uint16_t port) {
+// kInUse only if any port would do.
+ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port) {
   tcp::endpoint endpoint;
   std::memcpy(endpoint.data(), &address.storage, address.bytes);
   endpoint.resize(address.bytes);
+  const bool free_choice = endpoint.port() == 0;
   if (port != 0) endpoint.port(port);
-  tcp::acceptor acceptor(io_);
+  Listener& listener = listeners_.emplace_back(io_);
+  tcp::acceptor& acceptor = listener.acceptor;
   asio::error_code error;
   acceptor.open(endpoint.protocol(), error);
-  if (error == asio::error::address_family_not_supported) return;
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error && endpoint.protocol() == tcp::v6())
     acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
   if (!error) acceptor.bind(endpoint, error);
-  if (error == asio::error::address_in_use)
-    fail(DSC_ERR_ADDR_IN_USE, "port %u of %s is taken; choose another port", endpoint.port(),
-         to_text(address).c_str());
-  if (error.value() == EADDRNOTAVAIL) return;
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-  if (error == asio::error::address_in_use)
+  if (!error) {
+    close_in_child(acceptor.native_handle());
+    return Opened::kYes;
+  }
+  listeners_.pop_back();
+  if (error == asio::error::address_family_not_supported || error.value() == EADDRNOTAVAIL)
+    return Opened::kNotHere;
+  if (error != asio::error::address_in_use)
+    fail_errno(error.value(), "listening at %s", host_and_port(to_text(address), endpoint.port()).c_str());
+  if (!free_choice)
     fail(DSC_ERR_ADDR_IN_USE, "port %u of %s is taken; choose another port", endpoint.port(),
          to_text(address).c_str());
-  if (error)
-    fail_errno(error.value(), "listening at %s", host_and_port(to_text(address), endpoint.port()).c_str());
-  close_in_child(acceptor.native_handle());
-  acceptors_.push_back(std::move(acceptor));
+  return Opened::kInUse;
 }
 
 void ServerCore::start() {
-  for (tcp::acceptor& acceptor : acceptors_) accept(acceptor);
+  for (Listener& listener : listeners_) accept(listener);
   thread_ = start_thread("dsc-store", [this] {
     const auto work = asio::make_work_guard(io_);
-    // A request that ran out of memory ends its connection, not the store.
     while (!io_.stopped())
       capture([this] { io_.run(); },
               [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "the store's thread: %s", text); });
@@ -127,11 +142,11 @@ StoreServer::Counts ServerCore::counts() const noexcept {
   return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_};
 }
 
-void ServerCore::accept(tcp::acceptor& acceptor) {
-  acceptor.async_accept([this, &acceptor](const asio::error_code& error, tcp::socket socket) {
+void ServerCore::accept(Listener& listener) {
+  listener.acceptor.async_accept([this, &listener](const asio::error_code& error, tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (error) return accept_later(acceptor);
-    accept(acceptor);
+    if (error) return accept_later(listener);
+    accept(listener);
     set_tcp_options(socket.native_handle());
     shed_strangers(kFewStrangers + 2 * static_cast<size_t>(options_.world_size) - 1);
     strangers_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
@@ -142,10 +157,12 @@ void ServerCore::accept(tcp::acceptor& acceptor) {
 }
 
 // The process is out of descriptors: one of a stranger's may help.
-void ServerCore::accept_later(tcp::acceptor& acceptor) {
+void ServerCore::accept_later(Listener& listener) {
   if (!strangers_.empty()) shed_strangers(strangers_.size() - 1);
-  retry_.expires_after(kRetryPeriod);
-  retry_.async_wait([this, &acceptor](const asio::error_code&) { accept(acceptor); });
+  listener.retry.expires_after(kRetryPeriod);
+  listener.retry.async_wait([this, &listener](const asio::error_code& error) {
+    if (!error) accept(listener);
+  });
 }
 
 // The oldest go first: whoever means it is done within a round trip.
@@ -166,7 +183,7 @@ void ServerCore::watch_strangers() {
     const auto oldest = Clock::now() - std::chrono::milliseconds(options_.authentication_ms);
     while (!strangers_.empty() && strangers_.front()->since() <= oldest) {
       refuse("too slow");
-      strangers_.front()->close();
+      strangers_.front()->reset_connection();
     }
     watch_strangers();
   });
@@ -181,17 +198,17 @@ void ServerCore::refuse(const char* reason) noexcept {
       std::exchange(refused_since_log_, 0), reason);
 }
 
+// One by one, so that running out of memory in the middle leaves the rest waiting.
 void ServerCore::key_changed(const std::string& key) {
-  const auto [first, last] = waiting_.equal_range(key);
-  for (auto entry = first; entry != last; ++entry) {
+  for (auto entry = waiting_.find(key); entry != waiting_.end(); entry = waiting_.find(key)) {
     ready_.push_back(entry->second->shared_from_this());
     entry->second->wake();
+    waiting_.erase(entry);
   }
-  waiting_.erase(first, last);
   waiting_count_ = waiting_.size();
 }
 
-void ServerCore::pump() {
+void ServerCore::pump() noexcept {
   while (!ready_.empty() && bytes_on_their_way_ < kMostBytesOnTheirWay) {
     const auto connection = std::move(ready_.front());
     ready_.pop_front();
@@ -199,7 +216,7 @@ void ServerCore::pump() {
   }
 }
 
-void ServerCore::sent(size_t bytes) {
+void ServerCore::sent(size_t bytes) noexcept {
   bytes_on_their_way_ -= bytes;
   pump();
 }

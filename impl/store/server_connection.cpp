@@ -1,6 +1,7 @@
 // One connection of a store's server: greeting, introduction, verdict, then frames.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 #include <utility>
@@ -17,9 +18,15 @@ namespace {
 
 using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
-constexpr size_t kKeptBytes = 4096;  // of a buffer, once what was longer is done
+constexpr size_t kKeptBytes = 4096;               // of a buffer, once what was longer is done
+constexpr size_t kPieceBytes = size_t{64} << 10;  // memory grows with what comes, not with what is announced
 
 }  // namespace
+
+template <typename Step>
+void ServerConnection::take_step(Step step) noexcept {
+  capture(step, [this](dsc_result_t, const char*) { close(); });
+}
 
 ServerConnection::ServerConnection(ServerCore& core, tcp::socket socket)
     : core_(core), socket_(std::move(socket)), since_(std::chrono::steady_clock::now()) {
@@ -33,16 +40,18 @@ ServerConnection::~ServerConnection() {
 
 void ServerConnection::greet(Strangers::iterator place) {
   stranger_ = place;
-  Greeting greeting;
-  greeting.flags = core_.options_.token ? kNeedsToken : 0;
-  greeting.incarnation = core_.incarnation_;
-  greeting.nonce = random_nonce();
-  greeting_ = encode(greeting);
-  asio::async_write(socket_, asio::buffer(greeting_),
-                    [self = shared_from_this()](const asio::error_code& error, size_t) {
-                      if (error) self->close();
-                    });
-  read_magic();
+  take_step([this] {
+    Greeting greeting;
+    greeting.flags = core_.options_.token ? kNeedsToken : 0;
+    greeting.incarnation = core_.incarnation_;
+    greeting.nonce = random_nonce();
+    greeting_ = encode(greeting);
+    asio::async_write(socket_, asio::buffer(greeting_),
+                      [self = shared_from_this()](const asio::error_code& error, size_t) {
+                        if (error) self->close();
+                      });
+    read_magic();
+  });
 }
 
 // Whoever speaks another protocol is known by his first bytes.
@@ -51,7 +60,8 @@ void ServerConnection::read_magic() {
                    [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
                      if (!self->socket_.is_open()) return;
                      ByteReader reader(std::string_view(self->introduction_.data(), bytes));
-                     if (!error && reader.number<uint64_t>() == kStoreMagic) return self->read_introduction();
+                     if (!error && reader.number<uint64_t>() == kStoreMagic)
+                       return self->take_step([&] { self->read_introduction(); });
                      if (bytes > 0) self->core_.refuse("another protocol");
                      self->close();
                    });
@@ -62,11 +72,10 @@ void ServerConnection::read_introduction() {
                    asio::buffer(introduction_.data() + kMagicBytes, introduction_.size() - kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
                      if (error) return self->close();
-                     self->judge();
+                     self->take_step([&] { self->judge(); });
                    });
 }
 
-// A wrong token is answered by silence: there is nothing to learn from it.
 void ServerConnection::judge() {
   const std::string_view all(introduction_.data(), introduction_.size());
   const auto introduction = decode_introduction(all.substr(0, kIntroductionBytes));
@@ -75,21 +84,24 @@ void ServerConnection::judge() {
     return close();
   }
   keys_.emplace(core_.options_.token, greeting_, all.substr(0, kIntroductionBytes));
-  if (!equal_bytes(bytes_of(keys_->client_proof()), all.substr(kIntroductionBytes))) {
-    core_.refuse("a wrong token");
-    return close();
-  }
+  if (!equal_bytes(bytes_of(keys_->client_proof()), all.substr(kIntroductionBytes))) return refuse_token();
   become_member(introduction->job == core_.job_);
 }
 
+// Says no more than that: a proof of zeros, which no client takes for one.
+void ServerConnection::refuse_token() {
+  core_.refuse("a wrong token");
+  out_.assign(kVerdictBytes + kProofBytes, '\0');
+  asio::async_write(socket_, asio::buffer(out_),
+                    [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
+}
+
 void ServerConnection::become_member(bool welcome) {
-  if (stranger_) {
-    core_.members_.insert(shared_from_this());
-    core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
-    core_.strangers_count_ = core_.strangers_.size();
-    core_.members_count_ = core_.members_.size();
-    ++core_.authenticated_;
-  }
+  core_.members_.insert(shared_from_this());
+  core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
+  core_.strangers_count_ = core_.strangers_.size();
+  core_.members_count_ = core_.members_.size();
+  ++core_.authenticated_;
   ByteWriter writer;
   writer.number(static_cast<uint32_t>(welcome ? DSC_OK : DSC_ERR_ADDR_IN_USE));
   out_ = writer.take();
@@ -103,7 +115,7 @@ void ServerConnection::become_member(bool welcome) {
                     [self = shared_from_this(), welcome](const asio::error_code& error, size_t) {
                       self->writing_ = false;
                       if (error || !welcome) return self->close();
-                      self->read_head();
+                      self->take_step([&] { self->read_head(); });
                     });
 }
 
@@ -115,17 +127,22 @@ void ServerConnection::read_head() {
                      if (error) return self->close();
                      const auto payload_bytes = self->incoming_->payload_bytes(self->in_);
                      if (!payload_bytes) return self->close();
-                     self->read_rest(*payload_bytes);
+                     self->frame_bytes_ = kFrameHeadBytes + *payload_bytes + kFrameCodeBytes;
+                     self->take_step([&] { self->read_rest(); });
                    });
 }
 
-void ServerConnection::read_rest(size_t payload_bytes) {
-  const size_t rest = payload_bytes + kFrameCodeBytes;
-  in_.resize(kFrameHeadBytes + rest);
-  asio::async_read(socket_, asio::buffer(in_.data() + kFrameHeadBytes, rest),
+void ServerConnection::read_rest() {
+  const size_t here = in_.size();
+  const size_t piece = std::min(frame_bytes_ - here, kPieceBytes);
+  in_.resize(here + piece);
+  asio::async_read(socket_, asio::buffer(in_.data() + here, piece),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
                      if (error) return self->close();
-                     self->take_frame();
+                     self->take_step([&] {
+                       if (self->in_.size() < self->frame_bytes_) return self->read_rest();
+                       self->take_frame();
+                     });
                    });
 }
 
@@ -137,39 +154,54 @@ void ServerConnection::take_frame() {
     core_.ready_.push_back(shared_from_this());
     core_.pump();
   } else if (type == FrameType::kCancel) {
-    if (waits_at_) {
-      stop_waiting();
-      StoreReply reply;
-      reply.code = DSC_ERR_TIMEOUT;
-      capture([&] { fail_missing(*request_, core_.table_.missing(*request_)); },
-              [&](dsc_result_t, const char* text) { reply.value = text; });
-      answer(reply);
-    }
+    cancel();
   } else {
     return close();
   }
   if (socket_.is_open()) read_head();
 }
 
-void ServerConnection::serve() {
+// The answer may be on its way already, and then this means nothing.
+void ServerConnection::cancel() {
+  if (!request_) return;
+  cancelled_ = true;
+  if (!waits_at_) return;  // serve() comes
+  stop_waiting();
+  answer(timed_out());
+}
+
+StoreReply ServerConnection::timed_out() const {
+  StoreReply reply;
+  reply.code = DSC_ERR_TIMEOUT;
+  capture([&] { fail_missing(*request_, core_.table_.missing(*request_)); },
+          [&](dsc_result_t, const char* text) { reply.value = text; });
+  return reply;
+}
+
+void ServerConnection::serve() noexcept {
   if (!socket_.is_open() || !request_ || writing_ || waits_at_) return;
-  StoreReply reply = carry_out();
-  if (!waits_at_) answer(reply);
+  take_step([this] {
+    const StoreReply reply = carry_out();
+    if (!waits_at_) answer(reply);
+  });
 }
 
 // An empty reply while it has to wait.
 StoreReply ServerConnection::carry_out() {
+  const bool waits = request_->op == StoreOp::kGet || request_->op == StoreOp::kWait;
   StoreReply reply;
   capture(
       [&] {
-        if (auto done = core_.table_.apply(*request_)) {
-          reply = *std::move(done);
-          if (changes(request_->op)) core_.key_changed(request_->keys[0]);
+        check_request(*request_, core_.options_.limits);
+        if (const auto key = waits ? core_.table_.first_missing(*request_, looked_to_) : std::nullopt) {
+          if (cancelled_)
+            reply = timed_out();
+          else
+            wait_for(*key);
           return;
         }
-        const std::string key = core_.table_.missing(*request_).front();
-        waits_at_ = core_.waiting_.emplace(key, this);
-        core_.waiting_count_ = core_.waiting_.size();
+        reply = *core_.table_.apply(*request_);
+        if (changes(request_->op)) core_.key_changed(request_->keys[0]);
       },
       [&](dsc_result_t code, const char* text) {
         reply.code = code;
@@ -178,9 +210,17 @@ StoreReply ServerConnection::carry_out() {
   return reply;
 }
 
+void ServerConnection::wait_for(size_t key) {
+  looked_to_ = key;
+  waits_at_ = core_.waiting_.emplace(request_->keys[key], this);
+  core_.waiting_count_ = core_.waiting_.size();
+}
+
 void ServerConnection::answer(const StoreReply& reply) {
-  request_.reset();
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
+  request_.reset();
+  looked_to_ = 0;
+  cancelled_ = false;
   writing_ = true;
   core_.bytes_on_their_way_ += out_.size();
   asio::async_write(socket_, asio::buffer(out_),
@@ -188,7 +228,9 @@ void ServerConnection::answer(const StoreReply& reply) {
                       self->writing_ = false;
                       if (self->out_.capacity() > kKeptBytes) std::string().swap(self->out_);
                       if (error) self->close();
-                      if (self->request_ && !self->waits_at_) self->core_.ready_.push_back(self);
+                      self->take_step([&] {
+                        if (self->request_ && !self->waits_at_) self->core_.ready_.push_back(self);
+                      });
                       self->core_.sent(bytes);
                     });
 }
@@ -211,17 +253,11 @@ void ServerConnection::close() noexcept {
   keep_in_child(socket_.native_handle());
   asio::error_code ignored;
   socket_.close(ignored);
-  if (stranger_) {
-    const auto place = *std::exchange(stranger_, std::nullopt);
-    const auto keep = std::move(*place);  // erasing it would end this object
-    core_.strangers_.erase(place);
-    core_.strangers_count_ = core_.strangers_.size();
-    return;
-  }
-  const auto found = core_.members_.find(shared_from_this());
-  if (found == core_.members_.end()) return;
-  const auto keep = *found;
-  core_.members_.erase(found);
+  const std::shared_ptr<ServerConnection> keep =
+      shared_from_this();  // what is erased may be the last reference
+  if (stranger_) core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
+  core_.members_.erase(keep);
+  core_.strangers_count_ = core_.strangers_.size();
   core_.members_count_ = core_.members_.size();
 }
 

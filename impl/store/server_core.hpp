@@ -9,11 +9,11 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -28,7 +28,7 @@ class ServerCore;
 
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
-  using Waiting = std::unordered_multimap<std::string, ServerConnection*>;
+  using Waiting = std::multimap<std::string, ServerConnection*>;
   using Strangers = std::list<std::shared_ptr<ServerConnection>>;
 
   ServerConnection(ServerCore& core, asio::ip::tcp::socket socket);
@@ -38,7 +38,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   void greet(Strangers::iterator place);
   // Answers its request, or lets it wait for a key.
-  void serve();
+  void serve() noexcept;
   // Somebody has set the key it waits for.
   void wake() noexcept { waits_at_.reset(); }
   // Whoever has been asked to leave can see by the reset that it was not for what he said.
@@ -48,15 +48,23 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::chrono::steady_clock::time_point since() const noexcept { return since_; }
 
  private:
+  // Runs one step; one that throws (there is no memory) ends the connection and nothing else.
+  template <typename Step>
+  void take_step(Step step) noexcept;
+
   void read_magic();
   void read_introduction();
   void judge();
+  void refuse_token();
   void become_member(bool welcome);
   void read_head();
-  void read_rest(size_t payload_bytes);
+  void read_rest();
   void take_frame();
+  void cancel();
   void answer(const StoreReply& reply);
   StoreReply carry_out();
+  StoreReply timed_out() const;
+  void wait_for(size_t key);
   void stop_waiting() noexcept;
 
   ServerCore& core_;
@@ -69,8 +77,11 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
   std::string in_;
+  size_t frame_bytes_ = 0;
   std::string out_;
   std::optional<StoreRequest> request_;  // until its answer is on its way
+  size_t looked_to_ = 0;                 // of its keys
+  bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
   bool writing_ = false;
 };
@@ -87,23 +98,32 @@ class ServerCore {
  private:
   friend class ServerConnection;
 
-  void open(const SocketAddress& address, uint16_t port);
-  void accept(asio::ip::tcp::acceptor& acceptor);
-  void accept_later(asio::ip::tcp::acceptor& acceptor);
+  struct Listener {
+    explicit Listener(asio::io_context& io) : acceptor(io), retry(io) {}
+
+    asio::ip::tcp::acceptor acceptor;
+    asio::steady_timer retry;
+  };
+
+  enum class Opened { kYes, kNotHere, kInUse };
+
+  uint16_t try_to_listen();
+  Opened open(const SocketAddress& address, uint16_t port);
+  void accept(Listener& listener);
+  void accept_later(Listener& listener);
   void shed_strangers(size_t most);
   void watch_strangers();
   void refuse(const char* reason) noexcept;
   void key_changed(const std::string& key);
   // Requests are answered as long as what is on its way stays within bounds.
-  void pump();
-  void sent(size_t bytes);
+  void pump() noexcept;
+  void sent(size_t bytes) noexcept;
 
   const StoreServer::Options options_;
   const Nonce incarnation_;
   const Nonce job_;
   asio::io_context io_{1};
-  std::list<asio::ip::tcp::acceptor> acceptors_;
-  asio::steady_timer retry_{io_};
+  std::list<Listener> listeners_;
   asio::steady_timer watch_{io_};
   bool watching_ = false;
   KeyTable table_;

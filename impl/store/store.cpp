@@ -1,6 +1,7 @@
 #include "store/store.hpp"
 
 #include "base/error.hpp"
+#include "store/key_table.hpp"
 
 namespace dsc {
 namespace {
@@ -78,8 +79,7 @@ std::string Store::get(std::string_view key, int32_t, Deadline deadline) { retur
 void fail_missing(const StoreRequest& request, const std::vector<std::string>& missing) {
   constexpr size_t kNamed = 8;
   std::string names;
-  for (size_t i = 0; i < missing.size() && i < kNamed; ++i)
-    names += (i == 0 ? "\"" : ", \"") + missing[i].substr(0, 48) + "\"";
+  for (size_t i = 0; i < missing.size() && i < kNamed; ++i) names += (i == 0 ? "" : ", ") + shown(missing[i]);
   if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
   fail(DSC_ERR_TIMEOUT, "%s: nobody has set %s in time", store_op_name(request.op), names.c_str());
 }

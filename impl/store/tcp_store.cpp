@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/process_guard.hpp"
 
 namespace dsc {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
+constexpr int kReconnectMs = 1000;  // at least, so that a call with little time finds what is there
 
 // Between half of it and one and a half, so that many ranks do not come at one time.
 void pause_about(double ms, Deadline deadline) {
@@ -34,20 +36,38 @@ std::string list_of(const std::vector<SocketAddress>& addresses) {
 
 TcpStore::TcpStore(StoreTarget target, Deadline deadline) : target_(std::move(target)) {
   auto channel = connect(deadline);
-  const MutexLock lock(mutex_);
-  idle_.push_back(std::move(channel));
+  incarnation_ = channel->incarnation();
+  give_back(std::move(channel));
 }
 
 std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
   const int64_t start = now_ns();
-  std::string reason;
+  Channel::Failure failure;
   for (double pause_ms = kFirstPauseMs;; pause_ms = std::min(pause_ms * kGrowth, kLongestPauseMs)) {
-    if (auto channel = Channel::connect(target_, deadline, reason)) return channel;
+    if (auto channel = Channel::connect(target_, deadline, failure)) return channel;
     pause_about(pause_ms, deadline);
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "no store at %s within %lld ms (tried %s): %s", target_.text().c_str(),
            static_cast<long long>((now_ns() - start) / kNsPerMs), list_of(target_.addresses).c_str(),
-           reason.c_str());
+           failure.reason.c_str());
+  }
+}
+
+// It was there once: if nobody listens now, it is gone.
+std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
+  const Deadline patience = later(deadline, Deadline::after_ms(kReconnectMs));
+  Channel::Failure failure;
+  while (true) {
+    if (auto channel = Channel::connect(target_, patience, failure)) {
+      if (channel->incarnation() == incarnation_) return channel;
+      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another one has its place", target_.text().c_str());
+    }
+    if (!failure.reached)
+      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: %s", target_.text().c_str(), failure.reason.c_str());
+    if (patience.passed())
+      fail(DSC_ERR_TIMEOUT, "the store at %s cannot be reached: %s", target_.text().c_str(),
+           failure.reason.c_str());
+    pause_about(kFirstPauseMs, patience);
   }
 }
 
@@ -60,7 +80,12 @@ std::unique_ptr<Channel> TcpStore::take(Deadline deadline) {
       if (channel->usable()) return channel;
     }
   }
-  return connect(deadline);
+  return connect_again(deadline);
+}
+
+void TcpStore::give_back(std::unique_ptr<Channel> channel) {
+  const MutexLock lock(mutex_);
+  idle_.push_back(std::move(channel));
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
@@ -69,9 +94,8 @@ StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
     TcpStore& store;
     std::unique_ptr<Channel>& channel;
     ~GiveBack() {
-      if (!channel->usable()) return;
-      const MutexLock lock(store.mutex_);
-      store.idle_.push_back(std::move(channel));
+      if (channel->usable())
+        call_out([this] { store.give_back(std::move(channel)); });  // without memory it ends
     }
   } const give_back{*this, channel};
   return channel->ask(request, deadline);

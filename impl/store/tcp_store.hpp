@@ -13,7 +13,8 @@ namespace dsc {
 class TcpStore final : public Store {
  public:
   // Tries until somebody is there. Throws TIMEOUT (with the addresses tried and the last reason), and what
-  // Channel::connect() throws.
+  // Channel::connect() throws. From then on a server that is not there any more, or another one, is
+  // PEER_DEAD.
   TcpStore(StoreTarget target, Deadline deadline);
 
   // Threads that wait do not hold up others: each has a connection while it asks. Besides what a table
@@ -23,8 +24,11 @@ class TcpStore final : public Store {
  private:
   std::unique_ptr<Channel> take(Deadline deadline);
   std::unique_ptr<Channel> connect(Deadline deadline) const;
+  std::unique_ptr<Channel> connect_again(Deadline deadline) const;
+  void give_back(std::unique_ptr<Channel> channel);
 
   const StoreTarget target_;
+  Nonce incarnation_{};
   Mutex mutex_;
   std::vector<std::unique_ptr<Channel>> idle_ DSC_GUARDED_BY(mutex_);
 };

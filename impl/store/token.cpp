@@ -31,14 +31,12 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// Several ranks may share one description of the file, and with it its position, so that is left alone where
-// there is one.
+// Several ranks may share one description of the file, and with it its position, so that is left alone.
 std::string read_token(int fd, const std::string& source) {
   char text[kMostBytes];
   size_t bytes = 0;
   while (bytes < sizeof text) {
-    ssize_t got = ::pread(fd, text + bytes, sizeof text - bytes, static_cast<off_t>(bytes));
-    if (got < 0 && errno == ESPIPE) got = ::read(fd, text + bytes, sizeof text - bytes);
+    const ssize_t got = ::pread(fd, text + bytes, sizeof text - bytes, static_cast<off_t>(bytes));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno(errno, "reading %s", source.c_str());
     if (got == 0) break;
@@ -57,8 +55,8 @@ std::string token_of_descriptor(const std::string& number) {
          number.c_str());
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_errno(errno, "DSC_TOKEN_FD is %d, expected an open descriptor", fd);
-  if (!S_ISREG(status.st_mode) && !S_ISFIFO(status.st_mode))
-    fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, which is neither a file nor a pipe", fd);
+  if (!S_ISREG(status.st_mode))  // a pipe gives it once, and may let wait for it
+    fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, which is not a file (a memfd is one)", fd);
   return read_token(fd, "DSC_TOKEN_FD");
 }
 

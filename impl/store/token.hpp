@@ -16,7 +16,7 @@ using Token = std::optional<Digest>;  // nothing: the job has none
 // `source`.
 Digest parse_token(std::string_view text, const std::string& source);
 
-// From the caller's text, or else what DSC_TOKEN_FD (an open descriptor), DSC_TOKEN_FILE (a file of this
+// From the caller's text, or else what DSC_TOKEN_FD (an open file), DSC_TOKEN_FILE (a file of this
 // user's that nobody else may read) or DSC_TOKEN says, in this order. Throws CONFIG, AUTH (the file is open
 // to others), SYSTEM.
 Token find_token(const char* given, const Environment& environment);

@@ -105,8 +105,8 @@ def test_tokens_and_foreign_ports():
             server.set("k", "v")
             assert client.get("k") == b"v"
             server.close()
-            with pytest.raises((dsc.PeerDeadError, dsc.TimeoutError)):
-                client.get("k", timeout=0.2)
+            with pytest.raises(dsc.PeerDeadError, match="gone"):
+                client.get("k", timeout=20)
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         threading.Thread(target=lambda: foreign.accept()[0].sendall(b"HTTP/1.1 400\r\n" * 9), daemon=True).start()
         with pytest.raises(dsc.ProtocolError, match="48 54 54 50"):

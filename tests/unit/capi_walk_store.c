@@ -81,7 +81,7 @@ static void open_and_serve(void) {
   WALK(DSC_OK, dsc_store_get(server, "k", -1, value, sizeof value, &bytes));
   EXPECT(bytes == 5 && memcmp(value, "value", 5) == 0);
   WALK(DSC_OK, dsc_store_destroy(server));
-  WALK(DSC_ERR_TIMEOUT, dsc_store_get(client, "k", 50, value, sizeof value, &bytes));
+  WALK(DSC_ERR_PEER_DEAD, dsc_store_get(client, "k", 50, value, sizeof value, &bytes));
   EXPECT(strstr(dsc_last_error_message(), "127.0.0.1") != NULL);
   WALK(DSC_OK, dsc_store_destroy(client));
   EXPECT(mkdtemp(folder) != NULL);

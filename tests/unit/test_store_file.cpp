@@ -149,6 +149,7 @@ void leaves_other_files_alone(void**) {
   Folder folder;
   const std::string foreign = folder.file("foreign");
   std::ofstream(foreign) << "somebody's thesis";
+  assert_int_equal(::chmod(foreign.c_str(), 0600), 0);
   CHECK_FAILS(FileStore(foreign, "job", soon()), DSC_ERR_PROTOCOL, foreign.c_str(), "left as it is");
   assert_string_equal(content_of(foreign).c_str(), "somebody's thesis");
   const std::string link = folder.file("link");
@@ -158,9 +159,25 @@ void leaves_other_files_alone(void**) {
   CHECK_FAILS(FileStore(folder.file("no") + "/such/folder", "job", soon()), DSC_ERR_SYSTEM, "No such file");
   CHECK_FAILS(FileStore("", "job", soon()), DSC_ERR_INVALID_ARG, "path");
   CHECK_FAILS(FileStore(folder.file("x"), std::string(65, 'j'), soon()), DSC_ERR_INVALID_ARG, "65 bytes");
+  const std::string open_to_all = folder.file("open");
+  std::ofstream(open_to_all) << "";
+  assert_int_equal(::chmod(open_to_all.c_str(), 0666), 0);
+  CHECK_FAILS(FileStore(open_to_all, "job", soon()), DSC_ERR_AUTH, "mode 666", "expected 600");
   const std::string fifo = folder.file("fifo");
   assert_int_equal(::mkfifo(fifo.c_str(), 0600), 0);
   CHECK_FAILS(FileStore(fifo, "job", soon()), DSC_ERR_INVALID_ARG, "not a regular file");
+}
+
+// What could not be opened leaves no mark on the number that its descriptor had.
+void a_child_keeps_what_is_not_ours(void**) {
+  Folder folder;
+  const std::string foreign = folder.file("foreign");
+  std::ofstream(foreign) << "somebody's thesis";
+  assert_int_equal(::chmod(foreign.c_str(), 0600), 0);
+  assert_int_equal(outcome_of([&] { FileStore(foreign, "job", soon()); }).code, DSC_ERR_PROTOCOL);
+  const int own = ::open(foreign.c_str(), O_RDONLY | O_CLOEXEC);
+  assert_ends_well(in_child([&] { return ::fcntl(own, F_GETFD) >= 0; }));
+  ::close(own);
 }
 
 void jobs_do_not_mix(void**) {
@@ -219,6 +236,7 @@ int main() {
       cmocka_unit_test(a_record_that_was_cut_off_is_dropped),
       cmocka_unit_test(processes_count_together),
       cmocka_unit_test(leaves_other_files_alone),
+      cmocka_unit_test(a_child_keeps_what_is_not_ours),
       cmocka_unit_test(jobs_do_not_mix),
       cmocka_unit_test(one_who_keeps_the_lock_is_no_reason_to_hang),
       cmocka_unit_test(a_full_file_system_is_an_error),

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -222,7 +223,8 @@ void names_what_is_no_store(void**) {
     char byte;
     (void)!::recv(fd, &byte, 1, 0);
   });
-  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(100)), DSC_ERR_PROTOCOL, "says nothing");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "greeting");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "says nothing");
   const Foreign newer([](int fd) {
     Greeting greeting;
     greeting.version = 7;
@@ -257,17 +259,20 @@ void waits_for_a_server_that_is_late(void**) {
   TcpStore store(target, soon());
   starter.join();
   store.set("k", "v", soon());
-  // Another server at the same place: the connection is new, and the table.
+  // Another server at the same place knows nothing of what was set.
   late.reset();
+  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "gone", "refused");
   StoreServer::Options options = server_options();
   options.addresses = loopback(target.port);
   const StoreServer another(options);
-  assert_false(store.check(std::array{std::string("k")}, soon()));
+  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another one has its place");
 }
 
 UniqueFd connect_to(uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress address = loopback(port).front();
+  const timeval patience{10, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (::connect(fd.get(), address.get(), address.bytes) != 0) fd.reset();
   return fd;
 }
@@ -302,7 +307,10 @@ Raw introduce(const StoreServer& server, const Token& token) {
 
 bool ended(int fd) {
   char byte;
-  return ::recv(fd, &byte, 1, 0) <= 0;
+  ssize_t got;
+  do got = ::recv(fd, &byte, 1, 0);
+  while (got > 0);
+  return got == 0 || errno == ECONNRESET;
 }
 
 void a_broken_frame_ends_one_connection(void**) {
@@ -371,6 +379,65 @@ void strangers_hold_up_nobody(void**) {
   assert_int_equal(server.counts().strangers, 0);
   assert_int_equal(server.counts().refused, 1004);
   assert_int_equal(server.counts().authenticated, 8);
+}
+
+// Whoever is sent away to make room for others comes again; he is not told that his token is wrong.
+void a_flood_is_no_wrong_token(void**) {
+  const Token token = token_of('1');
+  const StoreServer server(server_options(token));
+  std::atomic<bool> over{false};
+  std::vector<std::thread> flood;
+  for (int t = 0; t < 2; ++t)
+    flood.emplace_back([&] {
+      std::vector<UniqueFd> silent;
+      while (!over) {
+        silent.push_back(connect_to(server.port()));
+        if (silent.size() > 200) silent.clear();
+      }
+    });
+  int joined = 0;
+  for (int i = 0; i < 100; ++i)
+    joined +=
+        outcome_of([&] { TcpStore(target_of(server, token), Deadline::after_ms(20000)); }).code == DSC_OK;
+  over = true;
+  for (std::thread& thread : flood) thread.join();
+  assert_int_equal(joined, 100);
+}
+
+// A name may have several addresses, and the first may be one where nobody answers at all.
+void goes_on_to_the_next_address(void**) {
+  const StoreServer server(server_options());
+  StoreTarget target = target_of(server);
+  // A listener whose queue is full takes no more.
+  const UniqueFd full(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  assert_int_equal(::bind(full.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  assert_int_equal(::listen(full.get(), 0), 0);
+  ::getsockname(full.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  const UniqueFd first = connect_to(ntohs(address.sin_port));
+  target.addresses.insert(target.addresses.begin(), loopback(ntohs(address.sin_port)).front());
+  TcpStore(target, Deadline::after_ms(20000)).set("k", "v", soon());
+}
+
+// A program that this process starts keeps neither the port nor the connections.
+void programs_inherit_nothing(void**) {
+  auto server = std::make_unique<StoreServer>(server_options());
+  const uint16_t port = server->port();
+  TcpStore store(target_of(*server), soon());
+  store.set("k", "v", soon());
+  char* const command[] = {const_cast<char*>("sleep"), const_cast<char*>("20"), nullptr};
+  pid_t child = 0;
+  assert_int_equal(::posix_spawnp(&child, "sleep", nullptr, nullptr, command, environ), 0);
+  server.reset();
+  CHECK_FAILS(store.get("k", soon()), DSC_ERR_PEER_DEAD, "gone");
+  StoreServer::Options options = server_options();
+  options.addresses = loopback(port);
+  assert_int_equal(outcome_of([&] { StoreServer again(options); }).code, DSC_OK);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
 }
 
 // Deadlines that pass while the answer is on its way leave the connection in step.
@@ -451,7 +518,7 @@ void a_dead_server_is_noticed_at_once(void**) {
   const int64_t start = now_ns();
   CHECK_FAILS(store.get("never", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "store at 127.0.0.1", "gone");
   assert_true(now_ns() - start < 2 * kNsPerSecond);
-  CHECK_FAILS(store.set("k", "v", Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "refused");
+  CHECK_FAILS(store.set("k", "v", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "refused");
   killer.join();
   ::kill(static_cast<pid_t>(news[1]), SIGKILL);
   ::waitpid(parent, nullptr, 0);
@@ -474,6 +541,9 @@ int main() {
       cmocka_unit_test(waits_for_a_server_that_is_late),
       cmocka_unit_test(a_broken_frame_ends_one_connection),
       cmocka_unit_test(strangers_hold_up_nobody),
+      cmocka_unit_test(a_flood_is_no_wrong_token),
+      cmocka_unit_test(goes_on_to_the_next_address),
+      cmocka_unit_test(programs_inherit_nothing),
       cmocka_unit_test(cancels_in_step),
       cmocka_unit_test(many_wait_for_one_key),
       cmocka_unit_test(a_dead_server_is_noticed_at_once),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
@@ -208,8 +209,8 @@ class Store:
         for owned in self._owned:
             if isinstance(owned, Store):
                 return owned._cause()
-            if isinstance(owned, list) and owned:
-                return owned.pop()  # type: ignore[no-any-return]
+            if isinstance(owned, dict):
+                return owned.pop(threading.get_ident(), None)
         return None
 
     def _wait(self, call: Callable[[int], int], timeout: Optional[float]) -> None:
@@ -238,14 +239,14 @@ def _names(keys: Sequence[str]) -> Any:
     return (ctypes.c_char_p * len(keys))(*(string(f"keys[{i}]", key) for i, key in enumerate(keys)))
 
 
-def _callbacks_of(put: Put, get: Get) -> tuple[Any, list[BaseException]]:
-    """The functions as C calls them, and a list that gets what they raise."""
-    raised: list[BaseException] = []
+def _callbacks_of(put: Put, get: Get) -> tuple[Any, dict[int, BaseException]]:
+    """The functions as C calls them, and what they raise, by the thread that called the store."""
+    raised: dict[int, BaseException] = {}
 
     def failed(error: BaseException) -> int:
         if isinstance(error, TimeoutError):  # the built-in one, of which libdsc's is one
             return int(_raw.Result.ERR_TIMEOUT)
-        raised[:] = [error]
+        raised[threading.get_ident()] = error
         return int(_raw.Result.ERR_CALLBACK)
 
     def called_put(_context: Any, key: bytes, value: int, length: int, timeout_ms: int) -> int:
