@@ -6,9 +6,9 @@
  * MiB. The rules are those of PyTorch 2.7's Store. What is in a store ends with it: a memory store with its
  * handle, a file with the last process that has it open, a TCP store with its server.
  *
- * Every call ends within the store's time-out, or the one that it is given. Any thread may call anything,
- * also while another one waits in the same store. dsc_last_error_message() names the keys that nobody has
- * set.
+ * Every call ends within the store's time-out, or the one that it is given; a server that has stopped
+ * answering, or a file that others keep locked, may take two seconds more. Any thread may call anything, also
+ * while another one waits in the same store. dsc_last_error_message() names the keys that nobody has set.
  */
 #ifndef DSC_STORE_H
 #define DSC_STORE_H
@@ -153,9 +153,9 @@ DSC_API dsc_result_t dsc_store_port(dsc_store_t* store, int32_t* port);
  *
  * Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
- * DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone); DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM;
- * DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of
- * dsc_store_open() when it has to connect again
+ * DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
+ * DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+ * DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect again
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const void* value, size_t bytes);

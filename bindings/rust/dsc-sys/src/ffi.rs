@@ -2217,9 +2217,10 @@ extern "C" {
     /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
-    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone); DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM;
-    /// DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT; and
-    /// those of dsc_store_open() when it has to connect again. Since 0.1.
+    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
+    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
+    /// again. Since 0.1.
     pub fn dsc_store_set(
         store: *mut dsc_store_t,
         key: *const c_char,
