@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 #include "base/guard.hpp"
@@ -15,6 +16,7 @@ constexpr size_t kMostEvents = 1024;
 
 struct Events {
   Mutex mutex;
+  std::string job DSC_GUARDED_BY(mutex);  // its name: ranks count within it
   std::vector<PmixEvent> all DSC_GUARDED_BY(mutex);
 };
 
@@ -25,6 +27,8 @@ Events& events() {
 }
 
 int32_t rank_of(const pmix_proc_t& process) {
+  MutexLock lock(events().mutex);
+  if (events().job != process.nspace) return -1;
   return process.rank <= PMIX_RANK_VALID ? static_cast<int32_t>(process.rank) : -1;
 }
 
@@ -60,7 +64,11 @@ void on_registered(pmix_status_t status, size_t, void*) {
 
 }  // namespace
 
-void watch_pmix_events(const PmixLibrary& library) {
+void watch_pmix_events(const PmixLibrary& library, const pmix_proc_t& self) {
+  {
+    MutexLock lock(events().mutex);
+    events().job = self.nspace;
+  }
   static std::array<pmix_status_t, 7> codes = {PMIX_ERR_PROC_ABORTED,
                                                PMIX_ERR_PROC_ABORTED_BY_SIG,
                                                PMIX_ERR_PROC_TERM_WO_SYNC,

@@ -11,11 +11,11 @@ namespace dsc {
 
 struct PmixEvent {
   int32_t status;  // such as PMIX_ERR_PROC_ABORTED_BY_SIG
-  int32_t rank;    // of the job; -1: the connection to the server, or not said
+  int32_t rank;    // of this job; -1: not said, the connection to the server, or a process of another job
 };
 
-// Asks the server to tell. Each event is logged (warn) and kept; does not wait.
-void watch_pmix_events(const PmixLibrary& library);
+// Asks the server to tell `self`. Each event is logged (warn) and kept; does not wait.
+void watch_pmix_events(const PmixLibrary& library, const pmix_proc_t& self);
 
 // All that came, oldest first, at most 1,024. Any thread.
 std::vector<PmixEvent> pmix_events();

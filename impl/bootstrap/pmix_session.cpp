@@ -21,7 +21,7 @@ PmixSession::PmixSession(const PmixLibrary& library) : library_(library), proces
   const pmix_status_t status = library_.init(&self_, nullptr, 0);
   if (status != PMIX_SUCCESS)
     fail(DSC_ERR_SYSTEM, "the PMIx server cannot be reached: %s", library_.error_string(status));
-  watch_pmix_events(library_);
+  watch_pmix_events(library_, self_);
 }
 
 // A launcher takes a process that connected and ends without a word for one that failed. A child made by

@@ -17,10 +17,14 @@ ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "HOME": "/"}  # 
 
 
 class Hosts:
-    """Answers connections until closed; `commands` holds (host, command) of all."""
+    """Answers connections until closed; `commands` holds (host, command) of all.
+
+    With `silent`, as in a network that is cut, a command does not see that its connection has ended.
+    """
 
     def __init__(self, folder):
         self.commands = []
+        self.silent = False
         self.path = str(folder / "ssh.sock")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -58,6 +62,8 @@ class Hosts:
             )
             ends = [end.fileno() for end in (process.stdin, process.stdout, process.stderr)]
             connection.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", ends))])
+            if self.silent:
+                process.wait()
             for end in (process.stdin, process.stdout, process.stderr):
                 end.close()
             code = process.wait()

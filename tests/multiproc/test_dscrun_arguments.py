@@ -131,10 +131,12 @@ def explained(*args):
 
 
 def test_explanation_of_one_host():
-    text = explained("-n", "2", "--env", "X=1 2")
-    assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x 'X=1 2' echo 'a  b'\n" in text
+    text = explained("-n", "2", "--env", "X=1 2", "--env", "KEY=secret")
+    assert text.startswith("# First set and export, as --env and --export say: KEY X\n# Open MPI\n")
+    assert "secret" not in text and "1 2" not in text
+    assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x KEY -x X echo 'a  b'\n" in text
     assert "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --label --kill-on-bad-exit=1 --export=ALL echo 'a  b'\n" in text
-    assert "env 'X=1 2' torchrun --nnodes=1 --nproc_per_node=2 --node_rank=0 " in text and "--no_python echo 'a  b'" in text
+    assert "\ntorchrun --nnodes=1 --nproc_per_node=2 --node_rank=0 " in text and "--no_python echo 'a  b'" in text
     assert "no equivalent" not in text
     python = run("--explain", "--restarts", "3", "-n", "2", "--", "/usr/bin/python3", "x.py", "-v").stdout
     assert re.search("^torchrun .* --max_restarts=3 x.py -v$", python, re.MULTILINE)
@@ -153,9 +155,11 @@ def test_explanation_of_several_hosts(file):
 
 @pytest.mark.skipif(not OPEN_MPI, reason="mpirun is not Open MPI's")
 def test_explained_command_of_mpirun_does_the_same(tmp_path):
-    (command,) = [line for line in explained("-n", "2").splitlines() if line.startswith("mpirun")]
-    output = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, env=environment(**AS_ROOT))
-    assert output.returncode == 0 and output.stdout.count("a  b\n") == 2, output.stderr
+    words = ["-n", "2", "--env", "X=1 2", "--explain", "--", "sh", "-c", 'echo "got $X"']
+    (command,) = [line for line in run(*words).stdout.splitlines() if line.startswith("mpirun")]
+    own = environment(X="1 2", **AS_ROOT)
+    output = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, env=own)
+    assert output.returncode == 0 and output.stdout.count("got 1 2\n") == 2, output.stderr
 
 
 SHOW = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK/$GROUP_WORLD_SIZE $MASTER_ADDR $X ${PMIX_RANK-none}"; wc -c < /dev/fd/$DSC_TOKEN_FD'
@@ -186,6 +190,7 @@ def test_started_with_mpirun(tmp_path, kind):
 FAKE_SRUN = """#!/bin/sh
 # Two hosts in Slurm's own order, which is not the host file's.
 echo "$*" > "$SRUN_LOG"
+tr '\\0' '\\n' < /proc/$$/environ | grep '^X=' >> "$SRUN_LOG"
 while [ "${1#--}" != "$1" ]; do shift; done
 SLURM_NODEID=0 SLURMD_NODENAME=a "$@" &
 SLURM_NODEID=1 SLURMD_NODENAME=b "$@" &
@@ -200,12 +205,13 @@ def test_started_with_srun(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("b slots=2\na slots=1\n")
     log = tmp_path / "log"
-    own = environment(PATH=f"{tmp_path}:{os.environ['PATH']}", SRUN_LOG=str(log))
+    own = environment(PATH=f"{tmp_path}:{os.environ['PATH']}", SRUN_LOG=str(log), X="old")
     result = run("--hostfile", str(path), "--start-with", "srun", "--env", "X=y", "--", "sh", "-c", SHOW, env=own)
     assert result.returncode == 0, result.stderr
     for rank, place in enumerate(["0/3 0 0/2", "1/3 1 0/2", "2/3 0 1/2"]):
         assert launch.lines_of(result.stdout, rank) == [f"{place} b y none", "64"]
-    words = log.read_text()
+    words, *variables = log.read_text().splitlines()
+    assert variables == ["X=y"]
     assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --nodelist=b,a --cpu-bind=none" in words
     assert "TOKEN" not in words.replace("DSC_TOKEN_FD", "") and not re.search("[0-9a-f]{64}", words)
 

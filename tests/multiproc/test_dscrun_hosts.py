@@ -104,7 +104,8 @@ def test_all_ranks_share_a_fresh_token_that_no_command_line_shows(job):
 
 def test_the_users_token_reaches_all_ranks(job, tmp_path):
     token, file = "0123456789abcdef" * 4, tmp_path / "token"
-    file.write_text(token + "\n")
+    file.write_text(f" {token}\r\n")
+    file.chmod(0o600)
     with open(file, "rb") as opened:
         opened.read()  # to the end: whoever had it before may have done so
         number = str(opened.fileno())
@@ -118,15 +119,51 @@ def test_the_users_token_reaches_all_ranks(job, tmp_path):
 @pytest.mark.parametrize(
     "given, text",
     [
-        ({"DSC_TOKEN": "abc"}, "DSC_TOKEN: expected 64 hexadecimal digits, got 3 bytes"),
-        ({"DSC_TOKEN": "x" * 64}, "DSC_TOKEN: expected 64 hexadecimal digits"),
-        ({"DSC_TOKEN_FILE": "/nowhere"}, "DSC_TOKEN_FILE '/nowhere': No such file"),
-        ({"DSC_TOKEN_FD": "99"}, "DSC_TOKEN_FD: expected an open descriptor, got '99'"),
+        ({"DSC_TOKEN": "abc"}, "DSC_TOKEN has 3 characters, expected 64 hexadecimal digits"),
+        ({"DSC_TOKEN": " \r\n"}, "DSC_TOKEN has 0 characters, expected 64 hexadecimal digits"),
+        ({"DSC_TOKEN": "a" + "x" * 64}, "DSC_TOKEN has 65 characters, expected 64 hexadecimal digits"),
+        ({"DSC_TOKEN": "a" + "x" * 63}, "DSC_TOKEN has something at character 2 that is no hexadecimal digit"),
+        ({"DSC_TOKEN_FILE": "/nowhere"}, "DSC_TOKEN_FILE: opening /nowhere: No such file"),
+        ({"DSC_TOKEN_FILE": "/"}, "DSC_TOKEN_FILE / is not a regular file"),
+        ({"DSC_TOKEN_FD": "99"}, "DSC_TOKEN_FD is 99, expected an open descriptor: Bad file descriptor"),
+        ({"DSC_TOKEN_FD": "1x"}, "DSC_TOKEN_FD is '1x', expected the number of an open descriptor"),
+        ({"DSC_TOKEN_FD": "0"}, "DSC_TOKEN_FD is 0, which is neither a file nor a pipe"),
     ],
 )
 def test_wrong_tokens(given, text):
     result = run("-n", "1", "--", "true", env=without_tokens(**given))
-    assert result.returncode == 125 and text in result.stderr and "x" * 64 not in result.stderr
+    assert result.returncode == 125 and text in result.stderr and "x" * 63 not in result.stderr
+
+
+def test_token_files_that_are_open_to_others(tmp_path):
+    file, pipe = tmp_path / "token", tmp_path / "pipe"
+    file.write_text("ab" * 32)
+    os.mkfifo(pipe, 0o600)
+    for mode in (0o640, 0o602):
+        file.chmod(mode)
+        result = run("-n", "1", "--", "true", env=without_tokens(DSC_TOKEN_FILE=str(file)))
+        assert result.returncode == 125 and f"has mode {mode:o}, expected 600: others may read or write it" in result.stderr
+    result = run("-n", "1", "--", "true", env=without_tokens(DSC_TOKEN_FILE=str(pipe)))
+    assert result.returncode == 125 and f"DSC_TOKEN_FILE {pipe} is not a regular file" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_token_files_of_others(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("ab" * 32)
+    file.chmod(0o600)
+    os.chown(file, 12345, -1)
+    result = run("-n", "1", "--", "true", env=without_tokens(DSC_TOKEN_FILE=str(file)))
+    assert result.returncode == 125 and "belongs to user 12345, expected 0" in result.stderr
+
+
+def test_a_token_comes_through_a_pipe():
+    end, other_end = os.pipe()
+    os.write(other_end, b"ab" * 32)
+    os.close(other_end)
+    result = run("-n", "1", "--", PYTHON, "-c", READ_TOKEN, env=without_tokens(DSC_TOKEN_FD=str(end)), pass_fds=[end])
+    os.close(end)
+    assert result.stdout == f"[0] {'ab' * 32} False\n", result.stderr
 
 
 NASTY = "a 'b' \"c\" $HOME `id` \\ *\n;&|"
@@ -223,11 +260,15 @@ def find_children(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def lose_connection(running):
+    ssh = [pid for pid in find_children(running.keeper()) if b"nodeA" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(ssh[0], signal.SIGKILL)
+
+
 def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
     running = Started(*job, "--grace", "0.2", *sh(FAMILY + "wait"))
     running.read_lines(4)
-    ssh = [pid for pid in find_children(running.keeper()) if b"nodeA" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
-    os.kill(ssh[0], signal.SIGKILL)
+    lose_connection(running)
     code, _, err = running.finish()
     launch.wait_until_nothing_is_left(2)
     assert code == 137
@@ -278,6 +319,36 @@ def test_restarts_have_their_own_incarnation(job):
     for rank in range(4):
         counts, ids = zip(*(line.split() for line in launch.lines_of(result.stdout, rank)))
         assert counts == ("0", "1", "2") and [name.removeprefix(ids[0]) for name in ids] == ["", ".1", ".2"]
+
+
+def test_a_restart_waits_for_the_ranks_behind_a_lost_connection(job, hosts, tmp_path):
+    hosts.silent = True
+    log = tmp_path / "log"
+    script = "[ $DSC_RESTART_COUNT = 1 ] && exec echo new >> $LOG; echo ready; while echo old >> $LOG; do sleep 0.02; done"
+    options = ["--include", "localhost@nodeA", "--lost-after", "1", "--grace", "0.1", "--restarts", "1"]
+    running = Started(*job, *options, "--env", f"LOG={log}", *sh(script))
+    running.read_lines(3)
+    lose_connection(running)
+    code, _, err = running.finish()
+    assert code == 0 and "the restart waits: ranks behind a lost connection may run for 1 s more" in err
+    assert log.read_text().rpartition("old\n")[2] == "new\n" * 3
+
+
+def test_what_ends_the_wait_for_a_restart(job):
+    for limit, text in [([], "the restart waits"), (["--timeout", "30"], "and the time limit comes first")]:
+        running = Started(*job, *limit, "--grace", "0.1", "--restarts", "1", *sh("echo ready; exec sleep 30"))
+        running.read_lines(4)
+        lose_connection(running)
+        seen = b""
+        while text.encode() not in seen:
+            line = running.process.stderr.readline()
+            assert line, seen
+            seen += line
+        if not limit:
+            running.signal(signal.SIGTERM)
+        start = time.monotonic()
+        code, _, err = running.finish()
+        assert code == 137 and "start again" not in err and time.monotonic() - start < 10
 
 
 def test_restarts_on_one_host_and_when_they_are_used_up():

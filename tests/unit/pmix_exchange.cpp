@@ -6,7 +6,7 @@
 //   dead     rank 1 puts one key and dies
 //   silent   rank 0 stops the server for a while
 //   orphaned rank 0 kills the server
-//   notify   rank 0 tells itself of the end of rank 1, as a server would
+//   notify   rank 0 tells itself of the end of rank 1, of another job and of this one, as a server would
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
@@ -132,17 +132,21 @@ void notify(const Rank& rank) {
   using Notify = decltype(PMIx_Notify_event);
   void* library = dlopen(rank.session.library().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   const auto call = reinterpret_cast<Notify*>(dlsym(library, "PMIx_Notify_event"));
-  pmix_proc_t ended = rank.session.member(1), self = rank.session.member(0);
-  pmix_info_t info{};
-  std::strcpy(info.key, PMIX_EVENT_AFFECTED_PROC);
-  info.value.type = PMIX_PROC;
-  info.value.data.proc = &ended;
-  call(PMIX_ERR_PROC_ABORTED_BY_SIG, &self, PMIX_RANGE_PROC_LOCAL, &info, 1, nullptr, nullptr);
-  for (int i = 0; i < 100 && pmix_events().empty(); ++i) pause_ms(20);
-  rank.report([] {
-    const PmixEvent event = pmix_events().at(0);
-    return std::to_string(event.status) + " of rank " + std::to_string(event.rank);
-  });
+  const pmix_proc_t self = rank.session.member(0);
+  pmix_proc_t ended[] = {rank.session.member(1), rank.session.member(1)};
+  std::strcpy(ended[0].nspace, "another job");
+  for (size_t told = 0; told < 2; ++told) {
+    pmix_info_t info{};
+    std::strcpy(info.key, PMIX_EVENT_AFFECTED_PROC);
+    info.value.type = PMIX_PROC;
+    info.value.data.proc = &ended[told];
+    call(PMIX_ERR_PROC_ABORTED_BY_SIG, &self, PMIX_RANGE_PROC_LOCAL, &info, 1, nullptr, nullptr);
+    for (int i = 0; i < 100 && pmix_events().size() <= told; ++i) pause_ms(20);
+    rank.report([told] {
+      const PmixEvent event = pmix_events().at(told);
+      return std::to_string(event.status) + " of rank " + std::to_string(event.rank);
+    });
+  }
 }
 
 int run(const std::string& mode, const std::string& folder) {

@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "dscrun/job.hpp"
 #include "dscrun/launchers.hpp"
 #include "dscrun/remote.hpp"
 #include "dscrun/shell.hpp"
@@ -46,13 +45,7 @@ std::string dry_run(const Options& options, const Plan& plan) {
   if (plan.way == Way::kByHand) json["own_node"] = plan.own_node;
   if (plan.way == Way::kMpirun || plan.way == Way::kSrun)
     json["start"] = shell_join(node_launcher(options, plan, 0));
-  if (plan.several_hosts()) {
-    json["environment"] = Json::array();  // names only: values may be secrets
-    for (const std::string& text : forwarded_environment())
-      json["environment"].push_back(text.substr(0, text.find('=')));
-    for (const std::string& text : options.extra_env)
-      json["environment"].push_back(text.substr(0, text.find('=')));
-  }
+  if (plan.several_hosts()) json["environment"] = exported_names(options);
   json["nodes"] = Json::array();
   for (size_t i = 0; i < plan.nodes.size(); ++i) json["nodes"].push_back(describe_node(options, plan, i));
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dscrun/environment.hpp"
 #include "dscrun/shell.hpp"
 
 namespace dscrun {
@@ -56,8 +57,8 @@ std::string mpirun_command(const Options& options, const Plan& plan) {
   if (options.timeout) append(words, {"--timeout", whole_seconds(*options.timeout)});
   if (options.keep_going || options.allowed_failures > 0) words.push_back("--enable-recovery");
   Words variables = meeting_variables(plan);
-  append(variables, options.extra_env);
-  for (const std::string& assignment : variables) append(words, {"-x", assignment});
+  append(variables, variable_names(options.extra_env));
+  for (const std::string& variable : variables) append(words, {"-x", variable});
   append(words, options.command);
   return shell_join(words);
 }
@@ -65,7 +66,6 @@ std::string mpirun_command(const Options& options, const Plan& plan) {
 std::string srun_command(const Options& options, const Plan& plan) {
   Words words = {"env"};
   append(words, meeting_variables(plan));
-  append(words, options.extra_env);
   append(words, {"srun", "--nodes=" + count_of(plan), "--ntasks=" + std::to_string(plan.world_size)});
   if (equal_nodes(plan)) words.push_back("--ntasks-per-node=" + std::to_string(plan.nodes.front().ranks));
   if (const std::string hosts = list_hosts(plan, false); !hosts.empty() && plan.several_hosts())
@@ -93,8 +93,6 @@ Words torchrun_program(const Words& command) {
 std::string torchrun_command(const Options& options, const Plan& plan, size_t node) {
   Words words;
   if (options.timeout) append(words, {"timeout", whole_seconds(*options.timeout)});
-  if (!options.extra_env.empty()) words.push_back("env");
-  append(words, options.extra_env);
   append(
       words,
       {"torchrun", "--nnodes=" + count_of(plan), "--nproc_per_node=" + std::to_string(plan.nodes[node].ranks),
@@ -153,13 +151,21 @@ std::string lacks(const std::vector<Gap>& gaps, const char* Gap::*launcher) {
   return text;
 }
 
+// All three take the variables from where they are started; on a command line everybody would see the values.
+std::string needed_variables(const Options& options) {
+  std::string text;
+  for (const std::string& name : variable_names(options.extra_env)) text += " " + name;
+  return text.empty() ? "" : "# First set and export, as --env and --export say:" + text + "\n";
+}
+
 }  // namespace
 
 std::string explain(const Options& options, const Plan& plan) {
   const std::vector<Gap> gaps = find_gaps(options, plan);
-  return "# Open MPI\n" + mpirun_command(options, plan) + "\n" + lacks(gaps, &Gap::mpirun) + "# Slurm\n" +
-         srun_command(options, plan) + "\n" + lacks(gaps, &Gap::srun) + "# PyTorch\n" +
-         torchrun_commands(options, plan) + "\n" + lacks(gaps, &Gap::torchrun);
+  return needed_variables(options) + "# Open MPI\n" + mpirun_command(options, plan) + "\n" +
+         lacks(gaps, &Gap::mpirun) + "# Slurm\n" + srun_command(options, plan) + "\n" +
+         lacks(gaps, &Gap::srun) + "# PyTorch\n" + torchrun_commands(options, plan) + "\n" +
+         lacks(gaps, &Gap::torchrun);
 }
 
 }  // namespace dscrun

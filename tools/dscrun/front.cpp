@@ -1,13 +1,18 @@
 #include "dscrun/front.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -48,6 +53,36 @@ pid_t terminal_group() {
   return in_foreground ? getpgrp() : 0;
 }
 
+// False if somebody asks for the end of the job, or is gone who could.
+bool wait_until(Supervisor::Clock::time_point time, int control) {
+  constexpr std::array kEnding = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+  for (;;) {
+    const auto left = std::chrono::ceil<Millis>(time - Supervisor::Clock::now()).count();
+    pollfd order = {control, POLLIN, 0};
+    if (left <= 0) return true;
+    if (poll(&order, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX))) <= 0) continue;
+    ControlMessage message;
+    const ssize_t bytes = read(control, &message, sizeof message);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes != static_cast<ssize_t>(sizeof message)) return false;
+    if (std::find(kEnding.begin(), kEnding.end(), message.signal) != kEnding.end()) return false;
+  }
+}
+
+// What can no longer be seen has ended before the job starts again. False if it shall not.
+bool outlive_the_lost(const Outcome& outcome, Supervisor::Clock::time_point time_limit, int control) {
+  const auto left = std::chrono::ceil<std::chrono::seconds>(outcome.lost_end - Supervisor::Clock::now());
+  if (left.count() <= 0) return true;
+  const std::string text =
+      "ranks behind a lost connection may run for " + std::to_string(left.count()) + " s more";
+  if (outcome.lost_end >= time_limit) {
+    std::cerr << "dscrun: no restart: " << text << ", and the time limit comes first\n";
+    return false;
+  }
+  std::cerr << "dscrun: the restart waits: " << text << "\n";
+  return wait_until(outcome.lost_end, control);
+}
+
 // Starts the job, and again after a failure as often as the user allows.
 int run_job(const Options& options, const WorkOfStart& work_of_start, int control, pid_t front_group) {
   auto time_limit = Supervisor::Clock::time_point::max();
@@ -57,6 +92,7 @@ int run_job(const Options& options, const WorkOfStart& work_of_start, int contro
       std::cerr << "dscrun: restart " << count << " of " << options.restarts << ": all ranks start again\n";
     const Outcome outcome = Supervisor(options, work_of_start(count), control, front_group, time_limit).run();
     if (!outcome.may_restart || count == options.restarts) return outcome.exit_code;
+    if (!outlive_the_lost(outcome, time_limit, control)) return outcome.exit_code;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "dscrun/environment.hpp"
 #include "dscrun/job.hpp"
 #include "dscrun/remote.hpp"
 #include "dscrun/shell.hpp"
@@ -18,16 +19,6 @@ namespace {
 using Words = std::vector<std::string>;
 
 void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
-
-// Names of the variables that ranks on other hosts get from here.
-Words exported_names(const Options& options) {
-  Words assignments = forwarded_environment(), names;
-  append(assignments, options.extra_env);
-  for (const std::string& text : assignments) names.push_back(text.substr(0, text.find('=')));
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
 
 std::string join(const Words& words, const char* separator) {
   std::string text;
@@ -113,6 +104,12 @@ Words node_srun(const Plan& plan) {
 }
 
 }  // namespace
+
+std::vector<std::string> exported_names(const Options& options) {
+  Words assignments = forwarded_environment();
+  append(assignments, options.extra_env);
+  return variable_names(assignments);
+}
 
 std::vector<std::string> node_launcher(const Options& options, const Plan& plan, int restart_count) {
   Words words = plan.way == Way::kSrun ? node_srun(plan) : node_mpirun(options, plan);

@@ -1,35 +1,20 @@
 #include "dscrun/rank.hpp"
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <array>
-#include <initializer_list>
-#include <string_view>
 #include <utility>
 
+#include "dscrun/environment.hpp"
 #include "dscrun/remote.hpp"
 #include "dscrun/token.hpp"
 
 namespace dscrun {
 namespace {
 
-void set_variable(std::vector<std::string>& environment, const std::string& assignment) {
-  const std::string_view name_equals = std::string_view(assignment).substr(0, assignment.find('=') + 1);
-  std::erase_if(environment,
-                [name_equals](const std::string& entry) { return entry.starts_with(name_equals); });
-  environment.push_back(assignment);
-}
-
-void drop_variables(std::vector<std::string>& environment, std::initializer_list<std::string_view> starts) {
-  for (const std::string_view start : starts)
-    std::erase_if(environment, [start](const std::string& entry) { return entry.starts_with(start); });
-}
-
 // The innermost launcher is meant: what another one left for its own child would contradict.
 std::vector<std::string> base_environment(const NodeJob& job) {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  std::vector<std::string> environment = own_environment();
   drop_variables(environment, {"TORCHELASTIC_", "CROSS_SIZE=", "CROSS_RANK=", "LOCAL_SIZE=", "DSC_TOKEN"});
   if (job.foreign) drop_variables(environment, {"OMPI_", "PMIX_", "PMI_"});
   return environment;

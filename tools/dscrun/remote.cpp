@@ -9,18 +9,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "dscrun/environment.hpp"
 #include "dscrun/shell.hpp"
 
 namespace dscrun {
-namespace {
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
-  return environment;
-}
-
-}  // namespace
 
 std::string own_path() {
   std::array<char, PATH_MAX> path{};

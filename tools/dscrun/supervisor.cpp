@@ -146,7 +146,7 @@ Outcome Supervisor::run() {
   stage_end_ = timed_out_ ? Clock::now() + options_.grace : Clock::time_point::max();
   while (output_.pending() && !front_gone_) wait_for_events();
   const bool asked = timed_out_ || start_error_ || stop_signals_ > 0 || front_gone_;
-  return {exit_code(), first_failed_ && !asked && !any_running()};
+  return {exit_code(), first_failed_ && !asked && !any_running(), lost_end_};
 }
 
 void Supervisor::wait_for_events() {
@@ -246,13 +246,15 @@ void Supervisor::on_event(std::string_view event) {
   }
 }
 
-// Ranks whose end it has not told are gone, or soon will be: the dscrun there ends with its connection.
+// Ranks whose end it has not told are gone, or soon will be: the dscrun there ends with its connection, at
+// the latest when it has heard nothing for so long.
 void Supervisor::on_remote_end(Remote& remote, int wait_status) {
   remote.drain(output_);
   remote.set_ended();
   for (Rank& rank : ranks_) {
     if (rank.remote != &remote || !rank.running()) continue;
     rank.lost = "was lost: the connection to " + remote.host() + " " + describe_end(wait_status);
+    lost_end_ = Clock::now() + options_.lost_after;
     on_rank_end(rank, wait_status != 0 ? wait_status : kOwnFailure << 8);
   }
 }

@@ -28,7 +28,8 @@ struct ControlMessage {
 
 struct Outcome {
   int exit_code;
-  bool may_restart;  // a rank failed, nobody asked for the end, and nothing is left
+  bool may_restart;  // a rank failed, nobody asked for the end, and nothing is left that can be seen
+  std::chrono::steady_clock::time_point lost_end;  // until then ranks behind a lost connection may run
 };
 
 class Supervisor {
@@ -91,6 +92,7 @@ class Supervisor {
   Clock::time_point stage_end_ = Clock::time_point::max();
   Clock::time_point time_limit_;
   Clock::time_point beat_ = Clock::time_point::max();  // due to be sent, or heard from who started this one
+  Clock::time_point lost_end_{};                       // long past
   std::optional<int> start_error_;
   std::optional<size_t> first_failed_;  // beyond those that are allowed to
   int allowed_failures_ = 0;            // so far

@@ -1,9 +1,6 @@
 #include "dscrun/work.hpp"
 
-#include <unistd.h>
-
-#include <string_view>
-
+#include "dscrun/environment.hpp"
 #include "dscrun/launchers.hpp"
 
 namespace dscrun {
@@ -11,11 +8,10 @@ namespace {
 
 // The launcher carries variables to the other hosts; its command line only names the secret.
 std::vector<std::string> launcher_environment(const Options& options, const std::string& token) {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry)
-    if (!std::string_view(*entry).starts_with("DSC_TOKEN")) environment.emplace_back(*entry);
+  std::vector<std::string> environment = own_environment();
+  drop_variables(environment, {"DSC_TOKEN"});
   environment.push_back("DSC_TOKEN=" + token);
-  environment.insert(environment.end(), options.extra_env.begin(), options.extra_env.end());
+  for (const std::string& assignment : options.extra_env) set_variable(environment, assignment);
   return environment;
 }
 
