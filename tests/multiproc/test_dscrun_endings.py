@@ -29,7 +29,7 @@ print("count", count)
 
 
 # Each rank with a child, a grandchild in a session of its own, and one that ignores SIGTERM.
-FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & echo ready; "
+FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & "
 
 
 def sh(script):
@@ -146,7 +146,7 @@ def test_signal_reaches_the_command_below_a_shell():
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_second_signal_kills_at_once(name):
-    job = Started("-n", "2", "--grace", "60", "--", *sh(FAMILY + "trap '' INT TERM; while :; do sleep 0.1; done"))
+    job = Started("-n", "2", "--grace", "60", "--", *sh(FAMILY + "trap '' INT TERM; echo ready; while :; do sleep 0.1; done"))
     job.read_lines(2)
     number = getattr(signal, name)
     for text in (f"{name} passed on to ranks 0, 1; once more to kill", "SIGKILL to ranks 0, 1"):
@@ -199,14 +199,14 @@ def test_terminal_interrupt_reaches_every_rank_once_and_rank_0_can_read():
 
 def test_grandchildren_end_with_the_ranks():
     start = time.monotonic()
-    result = run("-n", "2", "--grace", "0.3", "--", *sh(FAMILY + "exit 0"))
+    result = run("-n", "2", "--grace", "0.3", "--", *sh(FAMILY + "echo ready; exit 0"))
     launch.wait_until_nothing_is_left(0)
     assert result.returncode == 0 and elapsed(start) < 10
 
 
 @pytest.mark.parametrize("victim", ["front", "keeper"])
 def test_killed_dscrun_takes_everything_along(victim):
-    job = Started("-n", "4", "--", *sh(FAMILY + "wait"))
+    job = Started("-n", "4", "--", *sh(FAMILY + "echo ready; wait"))
     job.read_lines(4)
     os.kill(job.pid if victim == "front" else job.keeper(), signal.SIGKILL)
     start = time.monotonic()

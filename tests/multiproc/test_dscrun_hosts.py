@@ -198,12 +198,12 @@ def test_lines_of_other_hosts_stay_whole(job):
     assert sorted(plain.stdout.split("\n")) == [""] + ["0", "1", "2", "3"] + ["@ended 0 0"] * 4
 
 
-FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & echo ready; "
+FAMILY = "(trap '' TERM; exec sleep 30) & setsid sh -c 'sleep 30 & sleep 30' & sleep 30 & "
 
 
 def test_first_failure_ends_all_hosts(job):
     start = time.monotonic()
-    result = run(*job, "--grace", "0.3", *sh(FAMILY + "sleep 0.3; [ $RANK = 2 ] && exit 3; wait"))
+    result = run(*job, "--grace", "0.3", *sh(FAMILY + "echo ready; sleep 0.3; [ $RANK = 2 ] && exit 3; wait"))
     launch.wait_until_nothing_is_left(0)
     assert result.returncode == 3 and time.monotonic() - start < 10
     assert "dscrun: rank 2 exited with code 3; 0.3 s for ranks 0, 1, 3 to end" in result.stderr
@@ -226,7 +226,7 @@ def test_signals_reach_other_hosts(job):
     running.signal(signal.SIGUSR1)
     code, out, _ = running.finish()
     assert code == 0 and sorted(out.splitlines()[4:]) == [f"[{rank}] got" for rank in range(4)]
-    stubborn = Started(*job, *sh(FAMILY + "trap '' INT TERM; while :; do sleep 0.1; done"))
+    stubborn = Started(*job, *sh(FAMILY + "trap '' INT TERM; echo ready; while :; do sleep 0.1; done"))
     stubborn.read_lines(4)
     for _ in range(2):
         stubborn.signal(signal.SIGINT)
@@ -239,7 +239,7 @@ def test_signals_reach_other_hosts(job):
 def test_killed_dscrun_takes_all_hosts_along(job, victim):
     # When both processes of dscrun are killed at once, the kernel ends the ranks of its own host, not what they started.
     alone = "[ $RANK = 0 ] && { echo ready; exec sleep 30; }; " if victim == "both" else ""
-    running = Started(*job, *sh(alone + FAMILY + "wait"))
+    running = Started(*job, *sh(alone + FAMILY + "echo ready; wait"))
     running.read_lines(4)
     keeper = running.keeper()
     if victim == "both":
@@ -266,7 +266,7 @@ def lose_connection(running):
 
 
 def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
-    running = Started(*job, "--grace", "0.2", *sh(FAMILY + "wait"))
+    running = Started(*job, "--grace", "0.2", *sh(FAMILY + "echo ready; wait"))
     running.read_lines(4)
     lose_connection(running)
     code, _, err = running.finish()
@@ -276,7 +276,7 @@ def test_lost_connection_ends_the_ranks_behind_it_and_the_job(job):
 
 
 def test_a_silent_dscrun_is_lost(job):
-    running = Started(*job, "--lost-after", "1", "--exclude", "localhost", *sh(FAMILY + "wait"))
+    running = Started(*job, "--lost-after", "1", "--exclude", "localhost", *sh(FAMILY + "echo ready; wait"))
     running.read_lines(3)
     time.sleep(1.5)  # beats keep the other hosts waiting
     connections = find_children(running.keeper())
