@@ -304,6 +304,7 @@ class TcpChannel final : public Channel {
 
 std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, Failure& failure) {
   mark_process();
+  failure.reached = false;  // the reason of an earlier try is better than none
   auto channel = std::make_unique<TcpChannel>(target);
   if (!channel->open(target, deadline, failure)) return nullptr;
   return channel;
