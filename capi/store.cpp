@@ -11,6 +11,7 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "store/callback_store.hpp"
+#include "store/key_table.hpp"
 #include "store/open.hpp"
 #include "store/prefix_store.hpp"
 
@@ -103,16 +104,18 @@ int32_t milliseconds_left(dsc::Deadline deadline) {
 
 // Runs a function of the caller's and judges what it returned.
 template <typename Function>
-void call(const char* name, Function&& function) {
+void call(const char* name, const std::string& key, Function&& function) {
   dsc_result_t result = DSC_OK;
   const bool returned = dsc::call_out([&] {
     const dsc::CallbackScope scope;
     result = function();
   });
   if (!returned) dsc::fail(DSC_ERR_CALLBACK, "the store's %s threw an exception", name);
-  if (result == DSC_ERR_TIMEOUT) dsc::fail(DSC_ERR_TIMEOUT, "the store's %s ran out of time", name);
+  if (result == DSC_ERR_TIMEOUT)
+    dsc::fail(DSC_ERR_TIMEOUT, "the store's %s of %s ran out of time", name, dsc::shown(key).c_str());
   if (result != DSC_OK)
-    dsc::fail(DSC_ERR_CALLBACK, "the store's %s returned %d (%s)", name, result, dsc::result_name(result));
+    dsc::fail(DSC_ERR_CALLBACK, "the store's %s of %s returned %d (%s)", name, dsc::shown(key).c_str(),
+              result, dsc::result_name(result));
 }
 
 // Ends when the last function that refers to it is gone.
@@ -130,7 +133,7 @@ std::shared_ptr<const dsc_store_callbacks_t> keep(const dsc_store_callbacks_t& c
 std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_callbacks_t>& callbacks) {
   dsc::CallbackStore::Callbacks functions;
   functions.put = [callbacks](const std::string& key, const std::string& value, dsc::Deadline deadline) {
-    call("put", [&] {
+    call("put", key, [&] {
       return callbacks->put(callbacks->context, key.c_str(), value.data(), value.size(),
                             milliseconds_left(deadline));
     });
@@ -138,7 +141,7 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
   functions.get = [callbacks](const std::string& key, dsc::Deadline deadline) {
     std::string value(kMaxValueBytes, '\0');
     size_t bytes = 0;
-    call("get", [&] {
+    call("get", key, [&] {
       return callbacks->get(callbacks->context, key.c_str(), milliseconds_left(deadline), value.data(),
                             value.size(), &bytes);
     });

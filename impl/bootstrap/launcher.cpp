@@ -316,6 +316,13 @@ LaunchFindings explain_launch(const LaunchOptions& options, const Environment& e
             findings.code = code;
             findings.error = text;
           });
+  // Left to the meeting when ranks really start, so that all of them hear of it.
+  const Launch& launch = findings.launch;
+  if (findings.code == DSC_OK && (launch.rank < 0 || launch.rank >= launch.world_size)) {
+    findings.code = DSC_ERR_CONFIG;
+    findings.error = "rank " + std::to_string(launch.rank) + " is outside its world: expected 0 to " +
+                     std::to_string(launch.world_size - 1);
+  }
   search.look_at_the_rest();
   return findings;
 }

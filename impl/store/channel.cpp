@@ -133,8 +133,10 @@ class TcpChannel final : public Channel {
       fail(DSC_ERR_PROTOCOL, "%s answers, but is not libdsc (got %s)", target_.c_str(),
            hex_of(heard).c_str());
     if (patience.passed())
-      fail(DSC_ERR_PROTOCOL, "%s takes connections, but says nothing: it is not libdsc", target_.c_str());
-    return give_up(reason, "no greeting came");
+      fail(DSC_ERR_PROTOCOL,
+           "%s takes connections, but says nothing: it is not libdsc, or its process is stopped",
+           target_.c_str());
+    return give_up(reason, "it takes connections, but no greeting came: is it libdsc?");
   }
 
   bool give_up(std::string& reason, const char* what) {

@@ -181,7 +181,7 @@ StoreReply FileStore::perform(const StoreRequest& request, Deadline deadline) {
   std::vector<std::string> missing;
   while (true) {
     if (auto reply = try_to_perform(request, missing)) return *std::move(reply);
-    if (!missing.empty() && deadline.passed()) fail_missing(request, missing);
+    if (!missing.empty() && deadline.passed()) fail_missing(missing);
     if (missing.empty() && patience.passed()) fail_locked(path_);
     nanosleep(missing.empty() ? &kLockPeriod : &kPollPeriod, nullptr);
   }

@@ -13,7 +13,7 @@ StoreReply MemoryStore::perform(const StoreRequest& request, Deadline deadline) 
       if (changes(request.op)) changed_.notify_all();
       return *std::move(reply);
     }
-    if (deadline.passed()) fail_missing(request, table_.missing(request));
+    if (deadline.passed()) fail_missing(table_.missing(request));
     changed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
   }
 }

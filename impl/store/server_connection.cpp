@@ -173,7 +173,7 @@ void ServerConnection::cancel() {
 StoreReply ServerConnection::timed_out() const {
   StoreReply reply;
   reply.code = DSC_ERR_TIMEOUT;
-  capture([&] { fail_missing(*request_, core_.table_.missing(*request_)); },
+  capture([&] { fail_missing(core_.table_.missing(*request_)); },
           [&](dsc_result_t, const char* text) { reply.value = text; });
   return reply;
 }

@@ -76,12 +76,12 @@ void Store::put(std::string_view key, std::string_view value, Deadline deadline)
 
 std::string Store::get(std::string_view key, int32_t, Deadline deadline) { return get(key, deadline); }
 
-void fail_missing(const StoreRequest& request, const std::vector<std::string>& missing) {
+void fail_missing(const std::vector<std::string>& missing) {
   constexpr size_t kNamed = 8;
   std::string names;
   for (size_t i = 0; i < missing.size() && i < kNamed; ++i) names += (i == 0 ? "" : ", ") + shown(missing[i]);
   if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
-  fail(DSC_ERR_TIMEOUT, "%s: nobody has set %s in time", store_op_name(request.op), names.c_str());
+  fail(DSC_ERR_TIMEOUT, "nobody has set %s in time", names.c_str());
 }
 
 }  // namespace dsc

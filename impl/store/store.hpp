@@ -38,6 +38,6 @@ class Store : public Exchange {
 };
 
 // Throws TIMEOUT with the names of the keys.
-[[noreturn]] void fail_missing(const StoreRequest& request, const std::vector<std::string>& missing);
+[[noreturn]] void fail_missing(const std::vector<std::string>& missing);
 
 }  // namespace dsc

@@ -84,7 +84,7 @@ def test_opening():
     store.close()
     store.close()
     assert "closed" in repr(store)
-    with pytest.raises(dsc.BadHandleError):
+    with pytest.raises(dsc.BadHandleError, match="memory:// is closed"):
         store.count()
     with pytest.raises(dsc.StateError, match="serve"):
         dsc.Store("memory://").port
@@ -159,7 +159,7 @@ def test_callbacks():
     part.set("k", "v")
     assert values == {"p/k": b"v"} and 0 < calls[0] <= 300
     assert store.get("p/k") == b"v"
-    with pytest.raises(dsc.TimeoutError):
+    with pytest.raises(dsc.TimeoutError, match="other"):
         store.get("other", timeout=0.1)
     with pytest.raises(dsc.UnsupportedError, match="add"):
         store.add("k", 1)

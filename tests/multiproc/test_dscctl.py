@@ -82,6 +82,9 @@ def test_environment_as_text():
     assert "* environment chosen" in both and "WORLD_SIZE = 2" in both
     assert "Slurm beaten environment comes first" in both and "SLURM_STEP_NODELIST = node[1-2]" in both
     assert "rank 0 of 2 (from environment)" in both and "job id mine (from DSC_JOB_ID)" in both
+    outside = lines(RANK="5", WORLD_SIZE="2")
+    assert "init would fail" in outside
+    assert "DSC_ERR_CONFIG: rank 5 is outside its world: expected 0 to 1" in outside
     half = lines(RANK="0")
     assert "init would fail" in half and "DSC_ERR_CONFIG: RANK is set, but WORLD_SIZE is not" in half
 

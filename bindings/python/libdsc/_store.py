@@ -102,31 +102,36 @@ class Store:
     def __repr__(self) -> str:
         return f"<libdsc.Store {self._text}{'' if self._handle else ', closed'}>"
 
+    def _live(self) -> int:
+        if not self._handle:
+            raise errors.from_code(_raw.Result.ERR_BAD_HANDLE, f"the store {self._text} is closed")
+        return self._handle
+
     @property
     def port(self) -> int:
         """The port at which this process serves the store."""
         port = c_int32()
-        check(lib.dsc_store_port(self._handle, byref(port)))
+        check(lib.dsc_store_port(self._live(), byref(port)))
         return port.value
 
     def prefix(self: Self, prefix: str) -> Self:
         """Returns a part of the store, whose keys are "PREFIX/KEY" in the whole."""
         part = c_void_p()
-        check(lib.dsc_store_prefix(self._handle, string("prefix", prefix), byref(part)))
+        check(lib.dsc_store_prefix(self._live(), string("prefix", prefix), byref(part)))
         assert part.value is not None
         return type(self)._over(part.value, f"{self._text} {prefix}/", self._timeout_ms, (self,))
 
     def set(self, key: str, value: Value) -> None:
         """Sets a key, whether it is there or not."""
         data = _bytes("value", value)
-        self._check(lib.dsc_store_set(self._handle, string("key", key), data, len(data)))
+        self._check(lib.dsc_store_set(self._live(), string("key", key), data, len(data)))
 
     def get(self, key: str, timeout: Optional[float] = None) -> bytes:
         """Waits until a key is there and returns its value; TimeoutError after timeout seconds, or the store's."""
         name, room, length = string("key", key), 4096, c_size_t()
         while True:
             value = ctypes.create_string_buffer(room)
-            self._wait(lambda ms: int(lib.dsc_store_get(self._handle, name, ms, value, room, byref(length))), timeout)
+            self._wait(lambda ms: int(lib.dsc_store_get(self._live(), name, ms, value, room, byref(length))), timeout)
             if length.value <= room:
                 return value.raw[: length.value]
             room = length.value
@@ -135,7 +140,7 @@ class Store:
         """Adds to a counter, 0 as long as it is not there, and returns it."""
         total = c_int64()
         number = integer("amount", amount, *INT64)
-        self._check(lib.dsc_store_add(self._handle, string("key", key), number, byref(total)))
+        self._check(lib.dsc_store_add(self._live(), string("key", key), number, byref(total)))
         return total.value
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
@@ -156,29 +161,29 @@ class Store:
     def append(self, key: str, value: Value) -> None:
         """Appends to a value; a key that is not there counts as empty."""
         data = _bytes("value", value)
-        self._check(lib.dsc_store_append(self._handle, string("key", key), data, len(data)))
+        self._check(lib.dsc_store_append(self._live(), string("key", key), data, len(data)))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Says whether all of the keys are there."""
         present = c_int32()
-        self._check(lib.dsc_store_check(self._handle, _names(keys), len(keys), byref(present)))
+        self._check(lib.dsc_store_check(self._live(), _names(keys), len(keys), byref(present)))
         return bool(present.value)
 
     def wait(self, keys: Sequence[str], timeout: Optional[float] = None) -> None:
         """Waits until all of the keys are there; TimeoutError after timeout seconds, or the store's."""
         names = _names(keys)
-        self._wait(lambda ms: int(lib.dsc_store_wait(self._handle, names, len(keys), ms)), timeout)
+        self._wait(lambda ms: int(lib.dsc_store_wait(self._live(), names, len(keys), ms)), timeout)
 
     def delete(self, key: str) -> bool:
         """Removes a key, and says whether it was there."""
         deleted = c_int32()
-        self._check(lib.dsc_store_delete(self._handle, string("key", key), byref(deleted)))
+        self._check(lib.dsc_store_delete(self._live(), string("key", key), byref(deleted)))
         return bool(deleted.value)
 
     def count(self) -> int:
         """Returns the number of keys; those of the whole store, also in a part."""
         count = c_int64()
-        self._check(lib.dsc_store_count(self._handle, byref(count)))
+        self._check(lib.dsc_store_count(self._live(), byref(count)))
         return count.value
 
     def close(self) -> None:
