@@ -54,6 +54,7 @@ struct Generation {
 struct Diary {
   Generation generations[kMostRanks][kMostGenerations];
   std::atomic<int64_t> last_death_us;
+  std::atomic<int32_t> ready;  // ranks that have all they need
 };
 
 // Memory that a test shares with the ranks it starts.
@@ -142,6 +143,7 @@ class Survivor {
     void* shared = nullptr;
     if (dsc_mem_alloc(rank_.world, kCount * sizeof(uint32_t), DSC_MEMORY_HOST, &shared) != DSC_OK) return 3;
     shared_ = static_cast<uint32_t*>(shared);
+    ++diary_.ready;
     rank_.reach(1);
     for (; generation_ < kMostGenerations; ++generation_) {
       note_members();
@@ -201,7 +203,12 @@ class Survivor {
 
   // All-reduces of shared and of plain memory until one fails: then false.
   bool work() {
-    if (death_at(Place::kWork)) die();
+    if (death_at(Place::kWork)) {
+      // A rank that is done with dsc_mem_alloc() and dies may fail it for one that is not, as with any
+      // operation.
+      for (int tries = 0; diary_.ready < rank_.size && tries < 10'000; ++tries) sleep_ms(1);
+      die();
+    }
     const uint32_t size = static_cast<uint32_t>(members_.size());
     uint32_t ranks = 0;
     for (const int32_t member : members_) ranks += static_cast<uint32_t>(member);
