@@ -1,7 +1,5 @@
 #include "store/channel.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
@@ -162,8 +160,6 @@ class TcpChannel final : public Channel {
     introduction.flags = target.token ? kNeedsToken : 0;
     introduction.nonce = random_nonce();
     introduction.job = job_fingerprint(target.job_id);
-    introduction.rank = target.rank;
-    introduction.pid = static_cast<uint32_t>(::getpid());
     const std::string text = encode(introduction);
     const SessionKeys keys(target.token, in_, text);
     const Digest proof = keys.client_proof();

@@ -19,7 +19,6 @@ struct StoreTarget {
   std::vector<SocketAddress> addresses;
   Token token;
   std::string job_id;
-  int32_t rank = -1;
 
   std::string text() const { return host_and_port(host, port); }
 };

@@ -35,8 +35,6 @@ std::string encode(const Introduction& introduction) {
   writer.number(introduction.flags);
   writer.raw(bytes_of(introduction.nonce));
   writer.raw(bytes_of(introduction.job));
-  writer.number(static_cast<uint32_t>(introduction.rank));
-  writer.number(introduction.pid);
   return writer.take();
 }
 
@@ -64,8 +62,6 @@ std::optional<Introduction> decode_introduction(std::string_view bytes) {
   introduction.flags = reader.number<uint32_t>();
   read_into(introduction.nonce, reader);
   read_into(introduction.job, reader);
-  introduction.rank = static_cast<int32_t>(reader.number<uint32_t>());
-  introduction.pid = reader.number<uint32_t>();
   if (!reader.at_end()) return std::nullopt;
   return introduction;
 }

@@ -39,11 +39,9 @@ struct Introduction {
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
   Nonce nonce{};
-  Nonce job{};        // job_fingerprint()
-  int32_t rank = -1;  // -1: of no rank
-  uint32_t pid = 0;
+  Nonce job{};  // job_fingerprint()
 };
-inline constexpr size_t kIntroductionBytes = 56;
+inline constexpr size_t kIntroductionBytes = 48;
 inline constexpr size_t kProofBytes = sizeof(Digest);
 inline constexpr size_t kVerdictBytes = 4;
 

@@ -41,7 +41,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void serve() noexcept;
   // Somebody has set the key it waits for.
   void wake() noexcept { waits_at_.reset(); }
-  // Whoever has been asked to leave can see by the reset that it was not for what he said.
+  // As close(), without waiting for what was sent: it leaves nothing behind in the kernel.
   void reset_connection() noexcept;
   void close() noexcept;
 

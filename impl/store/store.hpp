@@ -15,7 +15,8 @@
 
 namespace dsc {
 
-// Any thread may call anything. Every call ends by its deadline: TIMEOUT names the keys that are missing.
+// Any thread may call anything. Every call ends by its deadline, or within two seconds after it when
+// a server or a file's owner has stopped: TIMEOUT names the keys that are missing.
 class Store : public Exchange {
  public:
   // Carries out one request. Throws what KeyTable::apply() throws, and what the way to the table adds.
