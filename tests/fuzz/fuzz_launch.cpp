@@ -1,0 +1,218 @@
+// Any environment gives a launch that makes sense, or an error that names what is wrong. The report agrees
+// with the search, and rank and size are those of the first source that gives both.
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "bootstrap/launcher.hpp"
+#include "fuzz.hpp"
+
+namespace dsc::fuzz {
+namespace {
+
+const char* const kOptions[] = {"rank",    "world_size",  "local_rank", "port",
+                                "sources", "init_method", "job_id"};
+const char* const kPmix[] = {"pmix_rank",       "pmix_size",  "pmix_local_rank",
+                             "pmix_local_size", "pmix_hosts", "pmix_refuses"};
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names = {"MASTER_ADDR", "MASTER_PORT", "DSC_JOB_ID"};
+  const Environment nothing = [](const char*) { return std::nullopt; };
+  for (const Launcher& launcher : kLaunchers)
+    for (const auto& [name, value] : row_variables(launcher, nothing)) names.push_back(name);
+  return names;
+}
+
+const std::vector<std::string>& known_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = variable_names();
+    all.insert(all.end(), std::begin(kOptions), std::end(kOptions));
+    all.insert(all.end(), std::begin(kPmix), std::end(kPmix));
+    all.push_back("is_local");
+    return all;
+  }();
+  return names;
+}
+
+// The input in its lines NAME=VALUE; a name that means nothing stands for one that does.
+class Setting {
+ public:
+  explicit Setting(Input input) {
+    while (!input.empty()) {
+      Input line(input.until('\n'));
+      const std::string name(line.until('='));
+      std::string value(line.rest());
+      values_[known(name)] = value.substr(0, value.find('\0'));
+    }
+  }
+
+  std::optional<std::string> find(std::string_view name) const {
+    const auto entry = values_.find(name);
+    if (entry == values_.end() || entry->second.empty()) return std::nullopt;
+    return entry->second;
+  }
+
+  int32_t number(const char* name, int32_t otherwise) const {
+    const std::string text = find(name).value_or("");
+    int32_t value = otherwise;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+  }
+
+  const char* text(const char* name) const {
+    const auto entry = values_.find(name);
+    return entry == values_.end() ? nullptr : entry->second.c_str();
+  }
+
+ private:
+  static std::string known(const std::string& name) {
+    const auto& names = known_names();
+    if (std::ranges::find(names, name) != names.end()) return name;
+    size_t sum = 0;
+    for (const char c : name) sum = sum * 31 + static_cast<uint8_t>(c);
+    return names[sum % names.size()];
+  }
+
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+LaunchOptions options_of(const Setting& setting) {
+  LaunchOptions options;
+  options.init_method = setting.text("init_method");
+  options.job_id = setting.text("job_id");
+  options.rank = setting.number("rank", -1);
+  options.world_size = setting.number("world_size", -1);
+  options.local_rank = setting.number("local_rank", -1);
+  options.port = setting.number("port", 0);
+  options.sources = static_cast<uint32_t>(setting.number("sources", 0));
+  return options;
+}
+
+// A server's answer is what ask_pmix() lets through.
+PmixJob answer_of_pmix(const Setting& setting) {
+  if (setting.find("pmix_refuses")) throw Error(DSC_ERR_NO_BACKEND, "libpmix refuses");
+  PmixJob job;
+  job.size = std::max(1, setting.number("pmix_size", 1));
+  job.rank = std::clamp(setting.number("pmix_rank", 0), 0, job.size - 1);
+  job.local_size = std::clamp(setting.number("pmix_local_size", -1), -1, job.size);
+  if (job.local_size == 0) job.local_size = -1;
+  job.local_rank = std::clamp(setting.number("pmix_local_rank", -1), -1, std::max(job.local_size, 1) - 1);
+  job.hosts = std::max(-1, setting.number("pmix_hosts", -1));
+  return job;
+}
+
+// All of the search's inputs, as functions of one setting.
+struct World {
+  explicit World(const Setting& given) : setting(given) {}
+
+  const Setting& setting;
+  const LaunchOptions options = options_of(setting);
+  const Environment environment = [this](const char* name) { return setting.find(name); };
+  const IsLocalAddress is_local = [this](const std::string&) { return setting.find("is_local").has_value(); };
+  const AskPmix ask_pmix = [this] { return answer_of_pmix(setting); };
+};
+
+bool known_source(const std::string& source) {
+  for (const Launcher& launcher : kLaunchers)
+    if (source == launcher.name) return true;
+  return source == "options" || source == "one process";
+}
+
+void check_launch(const Launch& launch) {
+  FUZZ_REQUIRE(known_source(launch.source));
+  FUZZ_REQUIRE(launch.world_size >= 1);
+  FUZZ_REQUIRE(launch.local_world_size == -1 ||
+               (launch.local_world_size >= 1 && launch.local_world_size <= launch.world_size));
+  FUZZ_REQUIRE(launch.local_rank >= -1 && launch.local_rank < launch.world_size);
+  if (launch.local_world_size > 0) FUZZ_REQUIRE(launch.local_rank < launch.local_world_size);
+  if (launch.world_size == 1) FUZZ_REQUIRE(launch.rank == 0);
+  FUZZ_REQUIRE(launch.master_port >= 1 && launch.master_port <= 65535);
+  FUZZ_REQUIRE(!launch.master_addr.empty() && launch.master_addr != "localhost");
+  FUZZ_REQUIRE(!launch.master_addr_from.empty() && !launch.master_port_from.empty());
+  FUZZ_REQUIRE(launch.job_id.empty() || !launch.job_id_from.empty());
+  FUZZ_REQUIRE(!launch.report.empty());
+}
+
+// Who reads the error knows where to look.
+void check_error(dsc_result_t code, const std::string& text) {
+  FUZZ_REQUIRE(code == DSC_ERR_INVALID_ARG || code == DSC_ERR_CONFIG || code == DSC_ERR_UNSUPPORTED ||
+               code == DSC_ERR_NO_BACKEND);
+  const auto named = [&](const std::string& name) { return text.find(name) != std::string::npos; };
+  FUZZ_REQUIRE(std::ranges::any_of(known_names(), named) || named("master address") || named("libpmix"));
+}
+
+std::optional<int32_t> whole_number(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  return error == std::errc() && end == text->data() + text->size() ? std::optional(value) : std::nullopt;
+}
+
+// Who the rank is said to be by the first source, for the sources that need no more than this to be read.
+void check_precedence(const World& world, const Launch& launch) {
+  if (world.options.rank >= 0) {
+    FUZZ_REQUIRE(launch.source == "options" && launch.rank == world.options.rank);
+    return;
+  }
+  const auto rank = whole_number(world.environment("RANK")),
+             size = whole_number(world.environment("WORLD_SIZE"));
+  const bool only_pmix =
+      world.options.init_method != nullptr && std::string_view(world.options.init_method) == "pmix://";
+  const bool allowed = world.options.sources == 0 || (world.options.sources & DSC_SOURCE_ENV) != 0;
+  if (!rank || !size || !allowed || only_pmix) return;
+  FUZZ_REQUIRE(launch.rank == *rank && launch.world_size == *size);
+  const std::string expected = world.environment("TORCHELASTIC_RUN_ID") ? "torchrun"
+                               : world.environment("CROSS_SIZE")        ? "deepspeed"
+                               : world.environment("DSC_LAUNCHER")      ? "dscrun"
+                                                                        : "environment";
+  FUZZ_REQUIRE(launch.source == expected);
+}
+
+void check_findings(const LaunchFindings& findings) {
+  FUZZ_REQUIRE(findings.sources.size() == std::size(kLaunchers) + 2);
+  size_t chosen = 0;
+  for (const SourceFinding& source : findings.sources) {
+    const bool is_chosen = source.state == SourceFinding::State::kChosen;
+    FUZZ_REQUIRE(!source.name.empty());
+    FUZZ_REQUIRE(is_chosen || !source.why.empty());
+    if (is_chosen) FUZZ_REQUIRE(source.name == findings.launch.source);
+    chosen += is_chosen;
+  }
+  FUZZ_REQUIRE(chosen <= 1 && (chosen == 1 || findings.code != DSC_OK));
+}
+
+}  // namespace
+
+void fuzz_launch(Bytes bytes) {
+  const Setting setting{Input(bytes)};
+  const World world(setting);
+  std::optional<Launch> launch;
+  dsc_result_t code = DSC_OK;
+  std::string text;
+  capture([&] { launch = find_launch(world.options, world.environment, world.is_local, world.ask_pmix); },
+          [&](dsc_result_t failed, const char* why) {
+            code = failed;
+            text = why;
+          });
+  if (launch) {
+    check_launch(*launch);
+    check_precedence(world, *launch);
+  } else {
+    check_error(code, text);
+  }
+  const LaunchFindings findings =
+      explain_launch(world.options, world.environment, world.is_local, world.ask_pmix);
+  check_findings(findings);
+  // A rank outside its world is an error only in the report: ranks that start leave it to their meeting.
+  const bool outside = launch && (launch->rank < 0 || launch->rank >= launch->world_size);
+  FUZZ_REQUIRE(findings.code == (outside ? DSC_ERR_CONFIG : code));
+  if (!outside) FUZZ_REQUIRE(findings.error == text);
+  if (launch) FUZZ_REQUIRE(findings.has_address && findings.launch.report.starts_with(launch->report));
+}
+
+}  // namespace dsc::fuzz

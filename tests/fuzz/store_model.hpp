@@ -1,0 +1,41 @@
+// A store in its plainest form, written from the documented rules: what KeyTable and the server have to agree
+// with.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "fuzz.hpp"
+#include "store/key_table.hpp"
+#include "store/request.hpp"
+
+namespace dsc::fuzz {
+
+// Small, so that every limit is met.
+inline constexpr StoreLimits kSmallLimits{.key_bytes = 3, .value_bytes = 24, .keys = 5, .total_bytes = 64};
+
+// A request out of few bytes: of the usual form, or with anything in it.
+StoreRequest request_from(Input& input);
+
+class StoreModel {
+ public:
+  struct Answer {
+    bool waits = false;
+    StoreReply reply;  // of an error only its code
+  };
+
+  Answer apply(const StoreRequest& request);
+
+  const std::map<std::string, std::string>& entries() const { return entries_; }
+  size_t bytes() const;
+
+ private:
+  dsc_result_t refusal(const StoreRequest& request) const;
+  bool has_all(const StoreRequest& request) const;
+  Answer set(const std::string& key, const std::string& value, StoreReply reply);
+  Answer add(const StoreRequest& request);
+
+  std::map<std::string, std::string> entries_;
+};
+
+}  // namespace dsc::fuzz
