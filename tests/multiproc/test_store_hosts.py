@@ -1,0 +1,146 @@
+"""A TCP store between hosts: real addresses, a token, and cables that are pulled."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import launch
+import pytest
+from launch import LIMIT_S
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import netns  # noqa: E402
+
+PEER = os.environ.get("STORE_PEER", "")
+TOKEN = "7" * 64
+NOTICED_S = 5.0  # a peer that is not there any more
+
+
+class Peer:
+    """A store_peer in one of the hosts, one line at a time."""
+
+    def __init__(self, hosts, host, *args, token=TOKEN):
+        environment = {key: value for key, value in os.environ.items() if key != "DSC_TOKEN"}
+        environment |= {"DSC_TOKEN": token} if token else {}
+        pipe = subprocess.PIPE
+        self.process = hosts.run(host, [PEER, *map(str, args)], env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def say(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        return self.process.stdout.readline().rstrip("\n")
+
+    def ask(self, line):
+        """(seconds, code, text)"""
+        self.say(line)
+        return self.answer()
+
+    def answer(self):
+        us, code, text = (self.hear() + " ").split(" ", 2)
+        return int(us) / 1e6, code, text.strip()
+
+    def counts(self):
+        self.say("")
+        words = self.hear().split()
+        return dict(zip(words[::2], map(int, words[1::2])))
+
+
+@contextmanager
+def served(count, address=netns.Hosts.address, token=TOKEN):
+    """Hosts with a server on host 0, and how a client of another host is started."""
+    with netns.Hosts(count) as hosts:
+        server = Peer(hosts, 0, "serve", address(hosts, 0), 0, count, token=token)
+        port = int(server.hear())
+
+        def client(host, token=token):
+            peer = Peer(hosts, host, "ask", address(hosts, 0), port, token=token)
+            assert peer.hear() == "ready"
+            return peer
+
+        yield hosts, server, client
+
+
+def until(condition, limit_s=NOTICED_S):
+    """Seconds until it holds."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < limit_s
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("address", [netns.Hosts.address, netns.Hosts.address6], ids=["ipv4", "ipv6"])
+def test_hosts_share_a_store(address):
+    with served(3, address) as (_, server, client):
+        one, two = client(1), client(2)
+        assert one.ask("open")[1:] == ("ok", "1")
+        assert two.ask("open")[1:] == ("ok", "2")
+        two.say("get key 20000")
+        until(lambda: server.counts()["waiting"] == 1)
+        assert one.ask("set key value")[1:] == ("ok", "")
+        assert two.answer()[1:] == ("ok", "value")
+
+
+def test_only_the_token_joins():
+    with served(2) as (_, server, client):
+        for wrong in ("6" * 64, ""):
+            assert client(1, token=wrong).ask("open")[1] == "DSC_ERR_AUTH"
+        assert client(1).ask("open")[1] == "ok"
+        assert server.counts()["authenticated"] == 1
+
+
+def test_without_a_token_no_server_listens_to_other_hosts():
+    with netns.Hosts(1) as hosts:
+        server = Peer(hosts, 0, "serve", hosts.address(0), 0, 2, token="")
+        _, error = server.process.communicate(timeout=LIMIT_S)
+        assert server.process.returncode != 0 and "export DSC_TOKEN=" in error
+
+
+def test_a_pulled_cable_is_noticed_at_both_ends():
+    """By who waits in a call, by who calls afterwards, and by the server; nobody else is disturbed."""
+    with served(4) as (hosts, server, client):
+        waits, calls, other = client(1), client(2), client(3)
+        for peer in (waits, calls, other):
+            assert peer.ask("open")[1] == "ok"
+        waits.say("get never 60000")
+        until(lambda: server.counts()["waiting"] == 1)
+        start = time.monotonic()
+        hosts.cut(1)
+        hosts.cut(2)
+        calls.say("set key lost")
+        server_s = until(lambda: server.counts()["members"] == 1)
+        assert server.counts()["waiting"] == 0
+        for peer in (waits, calls):
+            _, code, text = peer.answer()
+            assert code == "DSC_ERR_PEER_DEAD" and hosts.address(0) in text
+        client_s = time.monotonic() - start
+        assert client_s < NOTICED_S
+        print(f"noticed by the server after {server_s:.1f} s, by the clients after {client_s:.1f} s")
+        assert other.ask("set key value")[1] == "ok"
+        hosts.join(1)
+        assert waits.ask("open")[1] == "ok"
+        assert waits.ask("get key 20000")[1:] == ("ok", "value")
+
+
+def test_a_deadline_comes_first():
+    """A wait that ends before the connection is given up is a time-out: nobody is known to be dead."""
+    with served(2) as (hosts, server, client):
+        cut = client(1)
+        assert cut.ask("open")[1] == "ok"
+        cut.say("get never 500")
+        until(lambda: server.counts()["waiting"] == 1)
+        hosts.cut(1)
+        seconds, code, _ = cut.answer()
+        assert code == "DSC_ERR_TIMEOUT" and seconds < 0.5 + NOTICED_S
+
+
+if __name__ == "__main__":
+    if reason := netns.unavailable():
+        print(f"skipped: no network namespaces: {reason}")
+        sys.exit(77)
+    launch.main(__file__)
