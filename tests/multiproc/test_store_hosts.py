@@ -1,8 +1,6 @@
 """A TCP store between hosts: real addresses, a token, and cables that are pulled."""
 
-import os
 import pathlib
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -10,55 +8,27 @@ from contextlib import contextmanager
 import launch
 import pytest
 from launch import LIMIT_S
+from store_peer import TOKEN, Peer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import netns  # noqa: E402
 
-PEER = os.environ.get("STORE_PEER", "")
-TOKEN = "7" * 64
 NOTICED_S = 5.0  # a peer that is not there any more
 
 
-class Peer:
-    """A store_peer in one of the hosts, one line at a time."""
-
-    def __init__(self, hosts, host, *args, token=TOKEN):
-        environment = {key: value for key, value in os.environ.items() if key != "DSC_TOKEN"}
-        environment |= {"DSC_TOKEN": token} if token else {}
-        pipe = subprocess.PIPE
-        self.process = hosts.run(host, [PEER, *map(str, args)], env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-    def say(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def hear(self):
-        return self.process.stdout.readline().rstrip("\n")
-
-    def ask(self, line):
-        """(seconds, code, text)"""
-        self.say(line)
-        return self.answer()
-
-    def answer(self):
-        us, code, text = (self.hear() + " ").split(" ", 2)
-        return int(us) / 1e6, code, text.strip()
-
-    def counts(self):
-        self.say("")
-        words = self.hear().split()
-        return dict(zip(words[::2], map(int, words[1::2])))
+def peer_on(hosts, host, *args, token=TOKEN):
+    return Peer(*args, token=token, start=lambda argv, **popen: hosts.run(host, argv, **popen))
 
 
 @contextmanager
 def served(count, address=netns.Hosts.address, token=TOKEN):
     """Hosts with a server on host 0, and how a client of another host is started."""
     with netns.Hosts(count) as hosts:
-        server = Peer(hosts, 0, "serve", address(hosts, 0), 0, count, token=token)
+        server = peer_on(hosts, 0, "serve", address(hosts, 0), 0, count, token=token)
         port = int(server.hear())
 
         def client(host, token=token):
-            peer = Peer(hosts, host, "ask", address(hosts, 0), port, token=token)
+            peer = peer_on(hosts, host, "ask", address(hosts, 0), port, token=token)
             assert peer.hear() == "ready"
             return peer
 
@@ -96,7 +66,7 @@ def test_only_the_token_joins():
 
 def test_without_a_token_no_server_listens_to_other_hosts():
     with netns.Hosts(1) as hosts:
-        server = Peer(hosts, 0, "serve", hosts.address(0), 0, 2, token="")
+        server = peer_on(hosts, 0, "serve", hosts.address(0), 0, 2, token="")
         _, error = server.process.communicate(timeout=LIMIT_S)
         assert server.process.returncode != 0 and "export DSC_TOKEN=" in error
 

@@ -340,6 +340,21 @@ void a_broken_frame_ends_one_connection(void**) {
     const std::string wait = encode(StoreRequest{StoreOp::kGet, {"never"}, "", "", 0});
     return counter.seal(FrameType::kRequest, wait) + counter.seal(FrameType::kRequest, wait);
   });
+  const std::string add = encode(StoreRequest{StoreOp::kAdd, {"n"}, "", "", 1});
+  ends_with([&](FrameCounter& counter) {  // repeated
+    const std::string frame = counter.seal(FrameType::kRequest, add);
+    return frame + frame;
+  });
+  assert_int_equal(store.add("n", 0, soon()), 1);
+  ends_with([&](FrameCounter& counter) {  // the second one first
+    const std::string frame = counter.seal(FrameType::kRequest, add);
+    return counter.seal(FrameType::kRequest, add) + frame;
+  });
+  ends_with([&](FrameCounter& counter) {  // a later one in the place of the end
+    const std::string frame = counter.seal(FrameType::kRequest, add);
+    return frame.substr(0, frame.size() - 1) + counter.seal(FrameType::kRequest, add);
+  });
+  assert_int_equal(store.add("n", 0, soon()), 1);
   // What one client said is of no use to another.
   const UniqueFd thief = connect_to(server.port());
   assert_int_equal(hear(thief.get(), kGreetingBytes).size(), kGreetingBytes);
