@@ -12,8 +12,9 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"store"},
     {"bootstrap"},
     {"control"},
-    {"host", "nccl", "gloo"},
-    {"comm"},
+    {"host", "nccl"},
+    {"wire"},
+    {"comm", "gloo"},
     {"tensor", "reducer", "pipeline_run"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}

@@ -1,0 +1,134 @@
+// The table of libdsc_gloo.so.
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+#include <gloo/config.h>
+
+#include "gloo/guard.hpp"
+#include "gloo/watched_pair.hpp"
+
+using dsc::gloo_module::guard;
+using dsc::gloo_module::Region;
+using dsc::gloo_module::WatchedPair;
+namespace tcp = gloo::transport::tcp;
+
+struct dsc_wire_device {
+  std::shared_ptr<tcp::Device> device;
+  std::shared_ptr<tcp::Context> context;
+};
+
+namespace {
+
+#define DSC_TEXT_OF(number) DSC_TEXT(number)
+#define DSC_TEXT(number) #number
+constexpr const char* kLibrary = "Gloo " DSC_TEXT_OF(GLOO_VERSION_MAJOR) "." DSC_TEXT_OF(
+    GLOO_VERSION_MINOR) "." DSC_TEXT_OF(GLOO_VERSION_PATCH);
+
+WatchedPair* pair_of(dsc_wire_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
+Region* region_of(dsc_wire_region* region) { return reinterpret_cast<Region*>(region); }
+
+// Gloo does not look at what the resolver says about names.
+void check_numeric(const char* address) {
+  unsigned char binary[sizeof(in6_addr)];
+  if (inet_pton(AF_INET, address, binary) != 1 && inet_pton(AF_INET6, address, binary) != 1)
+    throw std::invalid_argument(std::string("\"") + address + "\" is not a numeric address");
+}
+
+// Gloo's thread inherits name and signal mask of the one that makes it.
+void make_device(const char* address, dsc_wire_device& made) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "dsc-gloo");
+  made.device = std::dynamic_pointer_cast<tcp::Device>(tcp::CreateDevice(tcp::attr(address)));
+  made.context = std::dynamic_pointer_cast<tcp::Context>(made.device->createContext(0, 1));
+}
+
+int open_device(const char* address, dsc_wire_device** device, char* error, size_t error_bytes) {
+  return guard(error, error_bytes, [&] {
+    check_numeric(address);
+    auto made = std::make_unique<dsc_wire_device>();
+    std::string failure;
+    std::thread maker([&] {
+      char why[256];
+      if (guard(why, sizeof why, [&] { make_device(address, *made); }) != DSC_OK) failure = why;
+    });
+    maker.join();
+    if (!failure.empty()) throw std::runtime_error(failure);
+    *device = made.release();
+  });
+}
+
+void close_device(dsc_wire_device* device) { delete device; }
+
+int open_pair(dsc_wire_device* device, const dsc_wire_listener* listener, dsc_wire_pair** pair,
+              char address[DSC_WIRE_ADDRESS_BYTES], size_t* address_bytes, char* error, size_t error_bytes) {
+  return guard(error, error_bytes, [&] {
+    auto made = std::make_unique<WatchedPair>(device->context.get(), device->device.get(), *listener);
+    const std::vector<char> bytes = made->address().bytes();
+    if (bytes.size() > DSC_WIRE_ADDRESS_BYTES) throw std::length_error("an address of Gloo's is too long");
+    std::memcpy(address, bytes.data(), bytes.size());
+    *address_bytes = bytes.size();
+    *pair = reinterpret_cast<dsc_wire_pair*>(made.release());
+  });
+}
+
+int connect_pair(dsc_wire_pair* pair, const char* address, size_t address_bytes, char* error,
+                 size_t error_bytes) {
+  return guard(error, error_bytes,
+               [&] { pair_of(pair)->connect(std::vector<char>(address, address + address_bytes)); });
+}
+
+void close_pair(dsc_wire_pair* pair) { pair_of(pair)->end(); }
+
+void free_pair(dsc_wire_pair* pair) { delete pair_of(pair); }
+
+void pair_error(dsc_wire_pair* pair, char* error, size_t error_bytes) {
+  guard(error, error_bytes,
+        [&] { std::snprintf(error, error_bytes, "%s", pair_of(pair)->reason().c_str()); });
+}
+
+int open_region(dsc_wire_pair* pair, int32_t slot, void* memory, size_t bytes, dsc_wire_region** region,
+                char* error, size_t error_bytes) {
+  return guard(error, error_bytes, [&] {
+    *region = reinterpret_cast<dsc_wire_region*>(pair_of(pair)->add_region(slot, memory, bytes));
+  });
+}
+
+uint32_t take_arrived(dsc_wire_region* region) { return region_of(region)->take_arrived(); }
+
+void close_region(dsc_wire_region* region) { region_of(region)->pair().remove_region(region_of(region)); }
+
+int send(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
+         size_t error_bytes) {
+  return guard(error, error_bytes, [&] { pair_of(pair)->post(slot, memory, bytes, offset); });
+}
+
+constexpr dsc_wire_table kTable = {
+    .struct_size = sizeof(dsc_wire_table),
+    .version = DSC_WIRE_TABLE_VERSION,
+    .reserved = 0,
+    .library = kLibrary,
+    .open_device = open_device,
+    .close_device = close_device,
+    .open_pair = open_pair,
+    .connect_pair = connect_pair,
+    .close_pair = close_pair,
+    .free_pair = free_pair,
+    .pair_error = pair_error,
+    .open_region = open_region,
+    .take_arrived = take_arrived,
+    .close_region = close_region,
+    .send = send,
+};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const dsc_wire_table* dsc_gloo_table(void);
+const dsc_wire_table* dsc_gloo_table(void) { return &kTable; }

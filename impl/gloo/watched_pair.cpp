@@ -1,0 +1,115 @@
+#include "gloo/watched_pair.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <gloo/common/error.h>
+
+#include "gloo/guard.hpp"
+
+namespace dsc::gloo_module {
+
+Region::Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes)
+    : Buffer(&pair, slot, memory, bytes), owner_(pair) {}
+
+uint32_t Region::take_arrived() {
+  const std::lock_guard<std::mutex> lock(m_);
+  return static_cast<uint32_t>(std::exchange(recvCompletions_, 0));
+}
+
+WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_wire_listener& listener)
+    : Pair(context, device, 0, std::chrono::milliseconds(0)), listener_(listener) {
+  const std::lock_guard<std::mutex> lock(m_);
+  if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
+}
+
+WatchedPair::~WatchedPair() { end(); }
+
+// Not close(), which throws away what the socket has not sent yet.
+void WatchedPair::end() {
+  const std::lock_guard<std::mutex> lock(m_);
+  if (state_ != CLOSED) changeState(CLOSED);
+}
+
+std::string WatchedPair::reason() {
+  const std::lock_guard<std::mutex> lock(m_);
+  char text[256] = "";
+  if (ex_) guard(text, sizeof text, [this] { std::rethrow_exception(ex_); });
+  return text;
+}
+
+Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
+  auto region = std::make_unique<Region>(*this, slot, memory, bytes);
+  registerBuffer(region.get());
+  const std::lock_guard<std::mutex> lock(m_);
+  regions_.push_back(std::move(region));
+  return regions_.back().get();
+}
+
+void WatchedPair::remove_region(Region* region) {
+  std::unique_ptr<Region> removed;  // ends without the lock, which its destructor takes
+  const std::lock_guard<std::mutex> lock(m_);
+  if (rx_.buf == region && state_ != CLOSED) changeState(CLOSED);
+  const auto found = std::find_if(regions_.begin(), regions_.end(),
+                                  [region](const auto& kept) { return kept.get() == region; });
+  if (found == regions_.end()) return;
+  buffers_.erase(region->slot());
+  removed = std::move(*found);
+  regions_.erase(found);
+}
+
+void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t offset) {
+  const std::lock_guard<std::mutex> lock(m_);
+  throwIfException();
+  if (state_ != CONNECTED) throw ::gloo::IoException("the connection is not open");
+  if (idle_.empty()) idle_.push_back(std::make_unique<Source>(this));
+  Source* const source = idle_.back().get();
+  source->point_at(memory, bytes);
+  busy_.push_back(std::move(idle_.back()));
+  idle_.pop_back();
+  tcp::Op op;
+  op.preamble.nbytes = sizeof op.preamble + bytes;
+  op.preamble.opcode = tcp::Op::SEND_BUFFER;
+  op.preamble.slot = static_cast<size_t>(slot);
+  op.preamble.length = bytes;
+  op.preamble.roffset = offset;
+  op.buf = source;
+  sendAsyncMode(op);
+}
+
+void WatchedPair::handleEvents(int events) {
+  char why[256];
+  if (guard(why, sizeof why, [&] { Pair::handleEvents(events); }) != DSC_OK) give_up(why);
+}
+
+// On Gloo's thread, which must not wait for the lock: its owner may be waiting for this thread. Then the same
+// event comes again.
+void WatchedPair::give_up(const char* why) {
+  const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+  if (lock && state_ != CLOSED && !ex_) signalException(why);
+}
+
+bool WatchedPair::read() {
+  const bool whole = Pair::read();
+  if (whole) tell(DSC_WIRE_ARRIVED);
+  return whole;
+}
+
+bool WatchedPair::write(tcp::Op& op) {
+  if (!Pair::write(op)) return false;
+  idle_.push_back(std::move(busy_.front()));
+  busy_.pop_front();
+  tell(DSC_WIRE_SENT);
+  return true;
+}
+
+void WatchedPair::changeState(state next) noexcept {
+  if (next == CONNECTED) tell(DSC_WIRE_OPENED, fd_);
+  if (next == CLOSED) tell(DSC_WIRE_CLOSING, state_ == CONNECTED ? fd_ : -1);
+  Pair::changeState(next);
+}
+
+}  // namespace dsc::gloo_module

@@ -1,0 +1,84 @@
+// A TCP connection of Gloo's that tells what happens to it, and that nothing a peer sends can turn into the
+// end of the process.
+//
+// Messages go into memory that was registered before, without Gloo's question whether it may send: libdsc has
+// its own. Its waits are libdsc's too, as Gloo's cannot be given a deadline each.
+#pragma once
+
+#include <array>  // gloo/transport/tcp/device.h needs it
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gloo/transport/tcp/buffer.h>
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
+
+#include "wire/table.h"
+
+namespace dsc::gloo_module {
+
+namespace tcp = ::gloo::transport::tcp;
+
+class WatchedPair;
+
+// Memory that the peer writes into.
+class Region final : public tcp::Buffer {
+ public:
+  Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes);
+  uint32_t take_arrived();
+  WatchedPair& pair() const { return owner_; }
+  int slot() const { return slot_; }
+
+ private:
+  WatchedPair& owner_;
+};
+
+// Memory that is being sent. Its slot is nobody's: a buffer's end unregisters what has the same number.
+class Source final : public tcp::Buffer {
+ public:
+  explicit Source(tcp::Pair* pair) : Buffer(pair, -1, nullptr, 0) {}
+  void point_at(const void* memory, size_t bytes) {
+    ptr_ = const_cast<void*>(memory);
+    size_ = bytes;
+  }
+};
+
+class WatchedPair final : public tcp::Pair {
+ public:
+  WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_wire_listener& listener);
+  ~WatchedPair() override;
+
+  void end();
+  std::string reason();  // why it ended
+  Region* add_region(int32_t slot, void* memory, size_t bytes);
+  void remove_region(Region* region);
+  void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
+
+  void handleEvents(int events) override;
+
+ protected:
+  bool read() override;
+  bool write(tcp::Op& op) override;
+  void changeState(state next) noexcept override;
+  // connect() does not wait: the listener is told.
+  void waitUntilConnected(std::unique_lock<std::mutex>&, bool) override {}
+
+ private:
+  void tell(dsc_wire_event event, int fd = -1) const noexcept {
+    listener_.event(listener_.context, event, fd);
+  }
+  void give_up(const char* why);
+
+  const dsc_wire_listener listener_;
+  // All guarded by Gloo's mutex of the pair.
+  std::vector<std::unique_ptr<Source>> idle_;
+  std::deque<std::unique_ptr<Source>> busy_;  // oldest first, as they are sent
+  std::vector<std::unique_ptr<Region>> regions_;
+};
+
+}  // namespace dsc::gloo_module

@@ -1,0 +1,142 @@
+#include "wire/channel.hpp"
+
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/fork_close.hpp"
+#include "store/tcp_options.hpp"
+
+namespace dsc {
+namespace {
+
+// Credits go back in batches, so that few messages carry them.
+constexpr uint64_t kBatch = WireChannel::kSlots / 2;
+
+}  // namespace
+
+WireChannel::WireChannel(std::shared_ptr<Transport> transport, Pulse& pulse)
+    : transport_(std::move(transport)),
+      pulse_(pulse),
+      ring_(std::make_unique_for_overwrite<std::byte[]>(kSlots * kSlotBytes)) {
+  const dsc_wire_listener listener{
+      [](void* self, int32_t event, int32_t fd) { static_cast<WireChannel*>(self)->happened(event, fd); }, this};
+  char address[DSC_WIRE_ADDRESS_BYTES], why[256] = "";
+  size_t bytes = 0;
+  const int result =
+      transport_->table().open_pair(transport_->device(), &listener, &pair_, address, &bytes, why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot listen: %s", why);
+  address_.assign(address, bytes);
+  in_ring_ = open_region(kRing, ring_.get(), kSlots * kSlotBytes);
+  in_credits_ = open_region(kCredit, ring_.get(), 0);
+  in_offers_ = open_region(kOffer, ring_.get(), 0);
+}
+
+WireChannel::~WireChannel() { transport_->table().free_pair(pair_); }
+
+void WireChannel::connect(const std::string& peer_address) {
+  char why[256] = "";
+  const int result =
+      transport_->table().connect_pair(pair_, peer_address.data(), peer_address.size(), why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot connect: %s", why);
+}
+
+void WireChannel::happened(int32_t event, int fd) noexcept {
+  if (event == DSC_WIRE_SENT) ++sent_;
+  if (event == DSC_WIRE_OPENED) {
+    set_tcp_options(fd);
+    close_in_child(fd);
+    MutexLock lock(mutex_);
+    fd_ = fd;
+    state_ = State::kOpen;
+  }
+  if (event == DSC_WIRE_CLOSING) {
+    keep_in_child(fd);
+    MutexLock lock(mutex_);
+    fd_ = -1;
+    state_ = State::kEnded;
+  }
+  pulse_.beat();
+}
+
+std::string WireChannel::why_ended() const {
+  char why[256] = "";
+  transport_->table().pair_error(pair_, why, sizeof why);
+  return why;
+}
+
+// Under the lock, as the number may be another file's once it is closed.
+void WireChannel::shut_down() noexcept {
+  MutexLock lock(mutex_);
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+}
+
+void WireChannel::close() { transport_->table().close_pair(pair_); }
+
+dsc_wire_region* WireChannel::open_region(Slot slot, void* memory, size_t bytes) {
+  char why[256] = "";
+  dsc_wire_region* region = nullptr;
+  const int result =
+      transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot receive into %zu bytes: %s", bytes, why);
+  return region;
+}
+
+// A connection that ends meanwhile is noticed by who waits for something from it.
+void WireChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
+  char why[256];
+  ++sending_;
+  if (transport_->table().send(pair_, slot, memory, bytes, offset, why, sizeof why) != DSC_OK) --sending_;
+}
+
+bool WireChannel::may_post() {
+  credits_ += kBatch * transport_->table().take_arrived(in_credits_);
+  return credits_ > 0;
+}
+
+void WireChannel::post(const void* memory, size_t bytes) {
+  --credits_;
+  send(kRing, memory, bytes, posted_++ % kSlots * kSlotBytes);
+}
+
+uint64_t WireChannel::waiting() {
+  arrived_ += transport_->table().take_arrived(in_ring_);
+  return arrived_ - released_;
+}
+
+const std::byte* WireChannel::arrived() {
+  const bool here = arrived_ != released_ || waiting() > 0;
+  return here ? &ring_[released_ % kSlots * kSlotBytes] : nullptr;
+}
+
+void WireChannel::release() {
+  if (++released_ % kBatch == 0) send(kCredit, ring_.get(), 0, 0);
+}
+
+void WireChannel::offer(void* memory, size_t bytes) {
+  puts_arrived_ = 0;
+  in_offered_ = open_region(kOffered, memory, bytes);
+  send(kOffer, ring_.get(), 0, 0);
+}
+
+uint64_t WireChannel::puts_arrived() {
+  if (in_offered_) puts_arrived_ += transport_->table().take_arrived(in_offered_);
+  return puts_arrived_;
+}
+
+void WireChannel::withdraw() {
+  if (in_offered_) transport_->table().close_region(std::exchange(in_offered_, nullptr));
+}
+
+bool WireChannel::offered() {
+  offers_ += transport_->table().take_arrived(in_offers_);
+  return offers_ > 0;
+}
+
+void WireChannel::put(const void* memory, size_t bytes, size_t offset, bool last) {
+  if (last) --offers_;
+  send(kOffered, memory, bytes, offset);
+}
+
+}  // namespace dsc

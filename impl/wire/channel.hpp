@@ -1,0 +1,95 @@
+// One connection between two hosts. Bytes go in one of two ways:
+//
+// - posted: into a ring of slots that the receiver keeps for the connection's life. The sender has a credit for
+//   each vacant slot, so that nothing overflows; nobody has to ask first.
+// - put: straight into memory that the receiver has offered. Large data travels so, without a copy.
+//
+// Nothing here blocks. What happens by itself (connecting, sending, arriving, the end) beats the pulse.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/mutex.hpp"
+#include "wire/pulse.hpp"
+#include "wire/transport.hpp"
+
+namespace dsc {
+
+class WireChannel {
+ public:
+  static constexpr size_t kSlotBytes = 256 * 1024;
+  static constexpr uint64_t kSlots = 8;
+
+  // Listens.
+  WireChannel(std::shared_ptr<Transport> transport, Pulse& pulse);
+  ~WireChannel();
+  WireChannel(const WireChannel&) = delete;
+  WireChannel& operator=(const WireChannel&) = delete;
+
+  // What the peer needs to connect.
+  const std::string& address() const noexcept { return address_; }
+  // Returns at once. Throws BACKEND for an address that cannot be one.
+  void connect(const std::string& peer_address);
+
+  bool open() const noexcept { return state_ == State::kOpen; }
+  bool ended() const noexcept { return state_ == State::kEnded; }
+  std::string why_ended() const;
+
+  // Any thread: the connection ends soon, at both sides.
+  void shut_down() noexcept;
+  // Ends it now. Afterwards nobody touches memory that was posted, put or offered.
+  void close();
+
+  // At most kSlotBytes. The memory is read until all_sent(). Without effect when the connection has ended.
+  bool may_post();
+  void post(const void* memory, size_t bytes);
+  bool all_sent() const noexcept { return sent_ == sending_; }
+
+  // Messages that the peer posted and release() has not let go.
+  uint64_t waiting();
+  // The oldest of them; null: there is none.
+  const std::byte* arrived();
+  void release();
+
+  // Lets the peer put into memory; for one offer at a time, until withdraw().
+  void offer(void* memory, size_t bytes);
+  uint64_t puts_arrived();  // since the latest offer
+  void withdraw();
+
+  // Whether the peer has offered; each offer is used up by the last put into it.
+  bool offered();
+  void put(const void* memory, size_t bytes, size_t offset, bool last);
+
+ private:
+  enum class State { kConnecting, kOpen, kEnded };
+  enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4 };
+
+  void happened(int32_t event, int fd) noexcept;
+  dsc_wire_region* open_region(Slot slot, void* memory, size_t bytes);
+  void send(Slot slot, const void* memory, size_t bytes, size_t offset);
+
+  const std::shared_ptr<Transport> transport_;
+  Pulse& pulse_;
+  std::unique_ptr<std::byte[]> ring_;
+  dsc_wire_pair* pair_ = nullptr;
+  std::string address_;
+  dsc_wire_region* in_ring_ = nullptr;
+  dsc_wire_region* in_credits_ = nullptr;
+  dsc_wire_region* in_offers_ = nullptr;
+  dsc_wire_region* in_offered_ = nullptr;
+
+  uint64_t posted_ = 0, credits_ = kSlots;   // mine to the peer
+  uint64_t arrived_ = 0, released_ = 0;      // the peer's to me
+  uint64_t offers_ = 0, puts_arrived_ = 0;
+  uint64_t sending_ = 0;
+  std::atomic<uint64_t> sent_{0};
+  std::atomic<State> state_{State::kConnecting};
+  Mutex mutex_;
+  int fd_ DSC_GUARDED_BY(mutex_) = -1;
+};
+
+}  // namespace dsc

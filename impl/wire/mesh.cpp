@@ -1,0 +1,219 @@
+#include "wire/mesh.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/guard.hpp"
+#include "base/random.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kNonceBytes = sizeof(Nonce);
+
+// Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
+// not get it; one that came is taken away again.
+class NoSigpipe {
+ public:
+  NoSigpipe() noexcept {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &at_once) == -1 && errno == EINTR) continue;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
+std::string key_of(std::string_view prefix, int32_t host) {
+  return std::string(prefix) + "/" + std::to_string(host);
+}
+
+}  // namespace
+
+Mesh::Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members)
+    : rank_(rank), members_(std::move(members)) {
+  if (rank_ < 0 || rank_ >= size())
+    fail(DSC_ERR_INVALID_ARG, "host %d of a wire of %d, expected 0 to %d", rank_, size(), size() - 1);
+  channels_.resize(members_.size());
+  peer_addresses_.resize(members_.size());
+  nonces_.resize(members_.size());
+  const Nonce nonce = random_nonce();
+  nonces_[static_cast<size_t>(rank_)].assign(reinterpret_cast<const char*>(nonce.data()), nonce.size());
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, pulse_);
+}
+
+void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+  perform("connect", [&] {
+    introduce(exchange, prefix, deadline);
+    connect_all(deadline);
+    check_peers(deadline);
+  });
+}
+
+// The nonce, then for every host the length of an address and the address.
+std::string Mesh::introduction() {
+  std::string text = nonces_[static_cast<size_t>(rank_)];
+  for (const auto& channel : channels_) {
+    const auto bytes = static_cast<uint16_t>(channel ? channel->address().size() : 0);
+    text.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    if (channel) text += channel->address();
+  }
+  return text;
+}
+
+void Mesh::read_introduction(int32_t peer, std::string_view text) {
+  size_t at = kNonceBytes;
+  for (int32_t host = 0; host < size() && at + sizeof(uint16_t) <= text.size(); ++host) {
+    uint16_t bytes = 0;
+    std::memcpy(&bytes, &text[at], sizeof bytes);
+    at += sizeof bytes;
+    if (host == rank_ && at + bytes <= text.size() && bytes > 0) {
+      nonces_[static_cast<size_t>(peer)] = text.substr(0, kNonceBytes);
+      peer_addresses_[static_cast<size_t>(peer)] = text.substr(at, bytes);
+      return;
+    }
+    at += bytes;
+  }
+  fail(DSC_ERR_PROTOCOL, "%s introduced itself with %zu bytes that hold no address for %s",
+       name_of(peer).c_str(), text.size(), name_of(rank_).c_str());
+}
+
+// Whoever is missing at the deadline is named, so the others are still asked then.
+void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+  exchange.put(key_of(prefix, rank_), introduction(), deadline);
+  std::vector<bool> late(members_.size());
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    std::optional<Error> error;
+    std::string text;
+    const Deadline until = later(deadline, Deadline::after_ms(20));
+    if (capture([&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], until); },
+                [&](const Error& caught) { error = caught; }))
+      read_introduction(peer, text);
+    else if (error->code() == DSC_ERR_TIMEOUT)
+      late[static_cast<size_t>(peer)] = true;
+    else
+      throw *error;
+  }
+  if (std::find(late.begin(), late.end(), true) != late.end()) fail_late(late);
+}
+
+void Mesh::connect_all(Deadline deadline) {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channel(peer).connect(peer_addresses_[static_cast<size_t>(peer)]);
+  run(deadline, [&](int32_t peer) { return channel(peer).open() ? Step::kDone : Step::kWait; });
+}
+
+// Who connected knows the nonce, or the connection is somebody else's.
+void Mesh::check_peers(Deadline deadline) {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channel(peer).post(nonces_[static_cast<size_t>(rank_)].data(), kNonceBytes);
+  std::vector<bool> known(members_.size());
+  run(deadline, [&](int32_t peer) {
+    const auto at = static_cast<size_t>(peer);
+    if (const std::byte* hello = known[at] ? nullptr : channel(peer).arrived()) {
+      if (std::memcmp(hello, nonces_[at].data(), kNonceBytes) != 0)
+        fail(DSC_ERR_PROTOCOL, "the connection for %s came from somebody else", name_of(peer).c_str());
+      channel(peer).release();
+      known[at] = true;
+    }
+    return known[at] && channel(peer).all_sent() ? Step::kDone : Step::kWait;
+  });
+}
+
+void Mesh::abort() noexcept {
+  revoked_ = true;
+  for (const auto& channel : channels_)
+    if (channel) channel->shut_down();
+  pulse_.beat();
+}
+
+void Mesh::perform(const char* name, const std::function<void()>& operation) {
+  if (failure_) fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
+  const NoSigpipe no_sigpipe;
+  doing_ = name;
+  if (capture(operation, [this](const Error& error) { failure_ = error; })) return;
+  end_all();
+  throw *failure_;
+}
+
+// First all sockets, then all connections: each end waits for Gloo's thread, which meanwhile does most of it.
+void Mesh::end_all() noexcept {
+  for (const auto& channel : channels_)
+    if (channel) channel->shut_down();
+  for (const auto& channel : channels_)
+    if (channel) channel->close();
+}
+
+void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
+  std::vector<bool> late(members_.size());
+  for (;;) {
+    const uint64_t seen = pulse_.count();
+    if (revoked_) fail(DSC_ERR_REVOKED, "%s between the hosts was aborted", doing_);
+    bool moved = false, all_done = true;
+    for (int32_t peer = 0; peer < size(); ++peer) {
+      if (peer == rank_) continue;
+      const bool ended = channel(peer).ended();  // asked first: what came before the end counts
+      const Step step = look(peer);
+      late[static_cast<size_t>(peer)] = step == Step::kWait;
+      if ((step == Step::kWait || step == Step::kOwe) && ended && !revoked_) fail_ended(peer);
+      moved = moved || step == Step::kMoved;
+      all_done = all_done && step == Step::kDone;
+    }
+    if (all_done) return;
+    if (moved) continue;
+    if (deadline.passed() || !pulse_.wait(seen, deadline)) fail_late(late);
+  }
+}
+
+std::string Mesh::name_of(int32_t peer) const {
+  char text[64];
+  std::snprintf(text, sizeof text, "host %d (rank %d)", peer, members_[static_cast<size_t>(peer)]);
+  return text;
+}
+
+void Mesh::fail_ended(int32_t peer) {
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s: the connection to %s ended: %s", doing_, name_of(peer).c_str(),
+                channel(peer).why_ended().c_str());
+  ErrorPlace place;
+  place.rank = peer;
+  place.n_ranks = 1;
+  place.ranks[0] = peer;
+  throw Error(DSC_ERR_PEER_DEAD, text, place);
+}
+
+void Mesh::fail_late(const std::vector<bool>& late) {
+  ErrorPlace place;
+  std::string names;
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (!late[static_cast<size_t>(peer)]) continue;
+    if (place.n_ranks == 0) place.rank = peer;
+    if (place.n_ranks < static_cast<int32_t>(std::size(place.ranks))) place.ranks[place.n_ranks++] = peer;
+    names += (names.empty() ? "" : ", ") + name_of(peer);
+  }
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s: the deadline passed, and did not come: %s", doing_, names.c_str());
+  throw Error(DSC_ERR_TIMEOUT, text, place);
+}
+
+}  // namespace dsc

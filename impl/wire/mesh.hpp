@@ -1,0 +1,73 @@
+// The connections from one host to all others of a group, and waiting for what comes over them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "store/exchange.hpp"
+#include "wire/channel.hpp"
+
+namespace dsc {
+
+// What one look at a peer gave.
+enum class Step {
+  kMoved,  // something went on; look again
+  kWait,   // something is missing that the peer has to do
+  kOwe,    // this host still has something for the peer, and cannot send it yet
+  kIdle,   // nothing more between the two, but the operation is not complete here
+  kDone,
+};
+
+class Mesh {
+ public:
+  // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange and is named in
+  // messages.
+  Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members);
+
+  int32_t rank() const noexcept { return rank_; }
+  int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
+  WireChannel& channel(int32_t peer) { return *channels_[static_cast<size_t>(peer)]; }
+
+  // Finds the others through the exchange, under keys that begin with `prefix`, and connects to all.
+  void connect(Exchange& exchange, std::string_view prefix, Deadline deadline);
+
+  // Any thread, once made: what runs and what comes later fails with REVOKED.
+  void abort() noexcept;
+
+  // Runs one operation. When it throws, all connections are ended before the error goes on, so that nobody
+  // touches its memory any more; later operations are refused.
+  void perform(const char* name, const std::function<void()>& operation);
+
+  // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for peers
+  // that keep it waiting; the place of the error holds their indices.
+  void run(Deadline deadline, const std::function<Step(int32_t peer)>& look);
+
+ private:
+  std::string introduction();
+  void read_introduction(int32_t peer, std::string_view text);
+  void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
+  void connect_all(Deadline deadline);
+  void check_peers(Deadline deadline);
+  void end_all() noexcept;
+  [[noreturn]] void fail_ended(int32_t peer);
+  [[noreturn]] void fail_late(const std::vector<bool>& late);
+  std::string name_of(int32_t peer) const;
+
+  const int32_t rank_;
+  const std::vector<int32_t> members_;
+  Pulse pulse_;
+  std::vector<std::unique_ptr<WireChannel>> channels_;  // null at `rank`
+  std::vector<std::string> peer_addresses_;
+  std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
+  const char* doing_ = "";
+  std::optional<Error> failure_;
+  std::atomic<bool> revoked_{false};
+};
+
+}  // namespace dsc

@@ -1,0 +1,136 @@
+#include "wire/wire.hpp"
+
+#include <cstring>
+
+#include "dtype/dtype.hpp"
+#include "wire/combine.hpp"
+#include "wire/transfer.hpp"
+
+namespace dsc {
+namespace {
+
+// Up to here, in bytes that a host sends, one exchange is faster than two with less to carry.
+constexpr size_t kWholeBytes = 64 * 1024;
+
+bool travels_whole(const Mesh& mesh, size_t bytes) {
+  return bytes * static_cast<size_t>(mesh.size() - 1) <= kWholeBytes;
+}
+
+// Shares of which the root has all: with two hosts nothing else saves anything.
+Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t root) {
+  if (mesh.size() > 2) return Shares(mesh.size(), count, element_bytes);
+  std::vector<size_t> counts(static_cast<size_t>(mesh.size()));
+  counts[static_cast<size_t>(root)] = count;
+  return Shares(counts, element_bytes);
+}
+
+// Alone, a sum is still divided and scaled.
+void reduce_alone(void* data, size_t count, const ReduceSpec& spec) {
+  const void* source = data;
+  reduce(spec, &source, 1, &data, 1, count);
+}
+
+}  // namespace
+
+void Wire::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
+  if (mine.size() > kMeetBytes)
+    fail(DSC_ERR_INVALID_ARG, "%zu bytes to meet with, expected at most %zu", mine.size(), kMeetBytes);
+  mesh_.perform("meet", [&] {
+    const auto bytes = static_cast<uint32_t>(mine.size());
+    meet_message_.assign(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+    meet_message_ += mine;
+    all.resize(static_cast<size_t>(size()));
+    all[static_cast<size_t>(rank())] = mine;
+    std::vector<bool> posted(all.size()), here(all.size());
+    mesh_.run(deadline, [&](int32_t peer) {
+      WireChannel& channel = mesh_.channel(peer);
+      const auto at = static_cast<size_t>(peer);
+      if (!posted[at] && channel.may_post()) {
+        channel.post(meet_message_.data(), meet_message_.size());
+        posted[at] = true;
+      }
+      if (const std::byte* message = here[at] ? nullptr : channel.arrived()) {
+        uint32_t length = 0;
+        std::memcpy(&length, message, sizeof length);
+        if (length > kMeetBytes) fail(DSC_ERR_PROTOCOL, "host %d meets with %u bytes", peer, length);
+        all[at].assign(reinterpret_cast<const char*>(message) + sizeof length, length);
+        channel.release();
+        here[at] = true;
+      }
+      return posted[at] && here[at] && channel.all_sent() ? Step::kDone : Step::kWait;
+    });
+  });
+}
+
+void Wire::barrier(Deadline deadline) {
+  std::vector<std::string> nothing;
+  meet({}, nothing, deadline);
+}
+
+void Wire::all_reduce(void* data, size_t count, const ReduceSpec& spec, Deadline deadline) {
+  mesh_.perform("all_reduce", [&] {
+    auto* const bytes = static_cast<std::byte*>(data);
+    const size_t element_bytes = dtype_bytes(spec.dtype);
+    if (size() == 1 || count == 0)
+      reduce_alone(data, count, spec);
+    else if (travels_whole(mesh_, count * element_bytes))
+      combine_whole(mesh_, bytes, count, spec, kEverybody, deadline);
+    else
+      combine_shares(mesh_, bytes, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
+  });
+}
+
+void Wire::reduce(void* data, size_t count, const ReduceSpec& spec, int32_t root, Deadline deadline) {
+  mesh_.perform("reduce", [&] {
+    auto* const bytes = static_cast<std::byte*>(data);
+    const size_t element_bytes = dtype_bytes(spec.dtype);
+    if (size() == 1 || count == 0)
+      reduce_alone(data, count, spec);
+    else if (travels_whole(mesh_, count * element_bytes))
+      combine_whole(mesh_, bytes, count, spec, root, deadline);
+    else
+      combine_shares(mesh_, bytes, shares_for(mesh_, count, element_bytes, root), spec, root, deadline);
+  });
+}
+
+void Wire::reduce_scatter(void* data, std::span<const size_t> counts, const ReduceSpec& spec,
+                          Deadline deadline) {
+  mesh_.perform("reduce_scatter", [&] {
+    const Shares shares(counts, dtype_bytes(spec.dtype));
+    if (size() == 1)
+      reduce_alone(data, counts[0], spec);
+    else
+      combine_shares(mesh_, static_cast<std::byte*>(data), shares, spec, kNobody, deadline);
+  });
+}
+
+void Wire::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline) {
+  mesh_.perform("broadcast", [&] {
+    if (size() > 2 && bytes > kPostBytes)
+      return broadcast_in_parts(mesh_, static_cast<std::byte*>(data), bytes, root, deadline);
+    std::vector<WireBlock> sends(static_cast<size_t>(size())), receives(sends);
+    if (rank() == root)
+      sends.assign(sends.size(), {data, bytes});
+    else
+      receives[static_cast<size_t>(root)] = {data, bytes};
+    transfer(mesh_, sends, receives, deadline);
+  });
+}
+
+void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline) {
+  mesh_.perform("all_gather", [&] {
+    const std::vector<WireBlock> sends(blocks.size(), blocks[static_cast<size_t>(rank())]);
+    transfer(mesh_, sends, blocks, deadline);
+  });
+}
+
+void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline) {
+  mesh_.perform("exchange", [&] {
+    const auto own = static_cast<size_t>(rank());
+    if (receives[own].bytes > 0 && receives[own].data != sends[own].data)
+      std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
+    transfer(mesh_, sends, receives, deadline);
+  });
+}
+
+}  // namespace dsc

@@ -1,0 +1,73 @@
+// Moving data between hosts: one group of hosts, as the one rank sees it that speaks for its host.
+//
+// All hosts call the same operations in the same order with lengths that agree; who cannot be sure of it lets
+// them meet first. Calls block until the operation is complete here or the deadline passes. They are made by one
+// thread at a time; abort() by any.
+//
+// Errors: PEER_DEAD when a connection ended, TIMEOUT when the deadline passed, REVOKED after abort(); the
+// place of the error holds the indices of the hosts. After an error of any operation all connections are
+// ended, nobody touches the operation's memory any more, and every later one is REVOKED.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtype/reduce.hpp"
+#include "wire/mesh.hpp"
+
+namespace dsc {
+
+// Memory for, or from, one host. Nothing travels where there are no bytes.
+struct WireBlock {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+class Wire {
+ public:
+  static constexpr size_t kMeetBytes = 4096;
+
+  // Listens at the transport's address. `members[i]` is the rank that speaks for host i.
+  Wire(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members)
+      : mesh_(std::move(transport), rank, std::move(members)) {}
+
+  // First of all. The exchange carries one value per host, under the key PREFIX/INDEX, which is used once.
+  void connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+    mesh_.connect(exchange, prefix, deadline);
+  }
+
+  int32_t rank() const noexcept { return mesh_.rank(); }
+  int32_t size() const noexcept { return mesh_.size(); }
+
+  // Any thread: what runs and what comes later fails with REVOKED, at once.
+  void abort() noexcept { mesh_.abort(); }
+
+  // Shows at most kMeetBytes to all others and gets theirs; all[rank()] is `mine`. Lengths may differ.
+  void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
+  void barrier(Deadline deadline);
+
+  // In place. Every element is combined in the order of hosts, so that all have the same bits.
+  void all_reduce(void* data, size_t count, const ReduceSpec& spec, Deadline deadline);
+  // Elsewhere than at the root the memory is used as well, and holds nothing of use afterwards.
+  void reduce(void* data, size_t count, const ReduceSpec& spec, int32_t root, Deadline deadline);
+  // `counts[i]` elements, one host's after the other's; this host's part of `data` gets its result.
+  void reduce_scatter(void* data, std::span<const size_t> counts, const ReduceSpec& spec, Deadline deadline);
+
+  void broadcast(void* data, size_t bytes, int32_t root, Deadline deadline);
+  // blocks[i] is host i's; this host's own is sent to all.
+  void all_gather(std::span<const WireBlock> blocks, Deadline deadline);
+  // sends[i] goes to host i, receives[i] comes from there; what this host has for itself is copied. Gather,
+  // scatter and all-to-all are cases of it.
+  void exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline);
+
+ private:
+  Mesh mesh_;
+  std::string meet_message_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,13 @@
+/* Modules that are not ours: one without the function, one with a table of an older release. */
+#include "wire/table.h"
+
+#ifdef OLD_TABLE
+const dsc_wire_table *dsc_gloo_table(void);
+const dsc_wire_table *dsc_gloo_table(void) {
+  static const dsc_wire_table table = {.struct_size = sizeof table - sizeof(void *), .version = DSC_WIRE_TABLE_VERSION};
+  return &table;
+}
+#else
+int fake_gloo_something_else(void);
+int fake_gloo_something_else(void) { return 1; }
+#endif

@@ -1,0 +1,305 @@
+// What goes wrong between hosts: each has its error, at once or by the deadline, and nothing stays behind.
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "dtype/dtype.hpp"
+#include "store/file_store.hpp"
+#include "wire_support.hpp"
+
+using namespace dsc;
+using namespace dsc::test;
+
+namespace {
+
+constexpr ReduceSpec kSum{.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM};
+constexpr size_t kManyFloats = 3 << 20;
+
+Environment environment_of(const char* path) {
+  return [path](const char* name) -> std::optional<std::string> {
+    if (std::string(name) == "DSC_GLOO_LIBRARY" && path) return path;
+    return std::nullopt;
+  };
+}
+
+size_t entries_of(const char* folder) {
+  size_t count = 0;
+  DIR* const open = ::opendir(folder);
+  while (::readdir(open)) ++count;
+  ::closedir(open);
+  return count;
+}
+
+struct Operation {
+  const char* name;
+  std::function<void(Wire&, std::vector<float>&, Deadline)> run;
+};
+
+std::vector<WireBlock> same_blocks(Wire& wire, std::vector<float>& data) {
+  const size_t each = data.size() / static_cast<size_t>(wire.size());
+  std::vector<WireBlock> blocks;
+  for (size_t host = 0; host < static_cast<size_t>(wire.size()); ++host)
+    blocks.push_back({data.data() + host * each, each * sizeof(float)});
+  return blocks;
+}
+
+// With host 2 as the root of those that have one: all but it wait for it.
+const Operation kOperations[] = {
+    {"meet",
+     [](Wire& wire, std::vector<float>&, Deadline deadline) {
+       std::vector<std::string> all;
+       wire.meet("here", all, deadline);
+     }},
+    {"all_reduce", [](Wire& wire, std::vector<float>& data,
+                      Deadline deadline) { wire.all_reduce(data.data(), data.size(), kSum, deadline); }},
+    {"all_reduce", [](Wire& wire, std::vector<float>& data,
+                      Deadline deadline) { wire.all_reduce(data.data(), 10, kSum, deadline); }},
+    {"reduce", [](Wire& wire, std::vector<float>& data,
+                  Deadline deadline) { wire.reduce(data.data(), data.size(), kSum, 2, deadline); }},
+    {"reduce_scatter",
+     [](Wire& wire, std::vector<float>& data, Deadline deadline) {
+       const std::vector<size_t> counts(3, data.size() / 3);
+       wire.reduce_scatter(data.data(), counts, kSum, deadline);
+     }},
+    {"broadcast", [](Wire& wire, std::vector<float>& data,
+                     Deadline deadline) { wire.broadcast(data.data(), data.size() * 4, 2, deadline); }},
+    {"all_gather", [](Wire& wire, std::vector<float>& data,
+                      Deadline deadline) { wire.all_gather(same_blocks(wire, data), deadline); }},
+    {"exchange",
+     [](Wire& wire, std::vector<float>& data, Deadline deadline) {
+       std::vector<float> in(data.size());
+       wire.exchange(same_blocks(wire, data), same_blocks(wire, in), deadline);
+     }},
+};
+
+// Hosts 0 and 1 are inside, host 2 stays away; then `meanwhile` happens.
+void both_fail(const Operation& operation, dsc_result_t code, const char* word, int64_t limit_ms,
+               const std::function<void(Hosts&)>& meanwhile) {
+  Hosts hosts(3);
+  const int64_t start = now_ns();
+  const std::vector<Outcome> outcomes = hosts.outcomes([&](Wire& wire) {
+    std::vector<float> data(kManyFloats, 1);
+    if (wire.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      return meanwhile(hosts);
+    }
+    const Outcome first = outcome_of([&] { operation.run(wire, data, Deadline::after_ms(limit_ms)); });
+    CHECK_FAILS(wire.barrier(soon()), DSC_ERR_REVOKED, "given up", operation.name);
+    if (first.code != DSC_OK) throw Error(first.code, first.text.c_str());
+  });
+  for (const size_t host : {0, 1}) {
+    const bool good = outcomes[host].code == code && outcomes[host].text.find(word) != std::string::npos;
+    if (!good)
+      print_error("%s on host %zu: %s: %s\n", operation.name, host, result_name(outcomes[host].code),
+                  outcomes[host].text.c_str());
+    assert_true(good);
+  }
+  assert_true(now_ns() - start < 2 * kNsPerSecond);
+}
+
+void abort_ends_every_wait(void**) {
+  for (const Operation& operation : kOperations)
+    both_fail(operation, DSC_ERR_REVOKED, "aborted", 60'000, [](Hosts& hosts) {
+      hosts.wire(0).abort();
+      hosts.wire(1).abort();
+    });
+}
+
+void who_stays_away_is_named(void**) {
+  for (const Operation& operation : kOperations)
+    both_fail(operation, DSC_ERR_TIMEOUT, "rank 20", 100,
+              [](Hosts&) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+}
+
+void who_leaves_is_named(void**) {
+  for (const Operation& operation : kOperations)
+    both_fail(operation, DSC_ERR_PEER_DEAD, "rank 20", 60'000, [](Hosts& hosts) { hosts.drop(2); });
+}
+
+void abort_comes_before_the_operation(void**) {
+  Hosts hosts(2);
+  hosts.wire(0).abort();
+  CHECK_FAILS(hosts.wire(0).barrier(soon()), DSC_ERR_REVOKED, "aborted");
+  CHECK_FAILS(hosts.wire(0).barrier(soon()), DSC_ERR_REVOKED, "given up");
+}
+
+void who_never_connects_is_named(void**) {
+  MemoryStore store;
+  const std::shared_ptr<Transport> transport = loopback_transport();
+  Wire wire(transport, 1, {5, 6, 7, 8});
+  // Host 0 is known to the store and does not connect; 2 and 3 are not there at all.
+  Wire silent(transport, 0, {5, 6, 7, 8});
+  CHECK_FAILS(silent.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "rank 6");
+  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "rank 7", "rank 8");
+  store.put("wire/9/0", "too short", soon());
+  Wire other(transport, 1, {5, 6});
+  CHECK_FAILS(other.connect(store, "wire/9", soon()), DSC_ERR_PROTOCOL, "9 bytes", "rank 5");
+}
+
+// A process that is killed in the middle of a large operation, and one between two.
+[[noreturn]] void die_among(const std::string& path, int32_t rank, bool inside) {
+  FileStore store(path, "job", soon());
+  Wire wire(loopback_transport(), rank, {0, 1, 2});
+  wire.connect(store, "wire", soon());
+  std::vector<float> data(kManyFloats, 1);
+  std::thread killer;
+  if (inside)
+    killer = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(40));
+      ::kill(::getpid(), SIGKILL);
+    });
+  else
+    ::kill(::getpid(), SIGKILL);
+  for (;;) wire.all_reduce(data.data(), data.size(), kSum, soon());
+}
+
+// Children first, before there are threads.
+void the_killed_are_named_at_once(void**) {
+  for (const bool inside : {true, false}) {
+    Folder folder;
+    const std::string path = folder.file("store");
+    const pid_t child = ::fork();
+    if (child == 0) die_among(path, 1, inside);
+    FileStore store(path, "job", soon());
+    const std::shared_ptr<Transport> transport = loopback_transport();
+    std::vector<Outcome> outcomes(3);
+    std::vector<std::thread> threads;
+    for (const int32_t rank : {0, 2})
+      threads.emplace_back([&, rank] {
+        Wire wire(transport, rank, {0, 1, 2});
+        wire.connect(store, "wire", soon());
+        std::vector<float> data(kManyFloats, 1);
+        outcomes[static_cast<size_t>(rank)] = outcome_of([&] {
+          for (;;) wire.all_reduce(data.data(), data.size(), kSum, Deadline::after_ms(60'000));
+        });
+      });
+    for (std::thread& thread : threads) thread.join();
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    // Whoever hears of it second may hear it from the first.
+    assert_int_equal(outcomes[0].code, DSC_ERR_PEER_DEAD);
+    assert_int_equal(outcomes[2].code, DSC_ERR_PEER_DEAD);
+    assert_true(outcomes[0].text.find("rank 1") != std::string::npos ||
+                outcomes[2].text.find("rank 1") != std::string::npos);
+  }
+}
+
+// Also when this process does not ignore SIGPIPE, which Gloo's way of writing raises.
+void a_broken_pipe_is_an_error_and_no_signal(void**) {
+  assert_true(::signal(SIGPIPE, SIG_DFL) != SIG_ERR);
+  for (int round = 0; round < 5; ++round) {
+    Hosts hosts(2);
+    hosts.drop(1);
+    std::vector<float> data(kManyFloats, 1);
+    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD, "rank 10");
+  }
+  sigset_t pending;
+  ::sigpending(&pending);
+  assert_false(::sigismember(&pending, SIGPIPE));
+}
+
+// Somebody else's bytes end that connection; they do not end the process.
+void garbage_at_the_port_is_an_error(void**) {
+  const std::shared_ptr<Transport> transport = loopback_transport();
+  for (const uint64_t opcode : {0, 1, 2, 3, 77}) {
+    Pulse pulse;
+    WireChannel channel(transport, pulse);
+    sockaddr_storage address;
+    std::memcpy(&address, channel.address().data(), sizeof address);
+    const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM, 0));
+    assert_int_equal(::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)),
+                     0);
+    // A message to the ring that is longer than the ring, in Gloo's form.
+    const uint64_t message[6] = {48 + (1ull << 40), opcode, 1, 0, 1ull << 40, 0};
+    assert_int_equal(::send(stranger.get(), message, sizeof message, MSG_NOSIGNAL), sizeof message);
+    const Deadline deadline = soon();
+    while (!channel.open() && !channel.ended() && !deadline.passed()) ::usleep(1000);
+    ::usleep(20'000);
+    if (opcode <= 1) assert_true(channel.ended());
+    if (opcode <= 1) assert_false(channel.why_ended().empty());
+  }
+}
+
+void two_hundred_wires_leave_nothing(void**) {
+  const auto once = [] {
+    Hosts hosts(2);
+    hosts.each([](Wire& wire) {
+      std::vector<float> data(100'000, 1);
+      wire.all_reduce(data.data(), data.size(), kSum, soon());
+    });
+  };
+  once();
+  const size_t files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
+  const std::shared_ptr<Transport> transport = loopback_transport();
+  for (int round = 0; round < 100; ++round) once();
+  assert_int_equal(entries_of("/proc/self/task"), threads + 1);  // the transport's
+  assert_int_equal(entries_of("/proc/self/fd"), files + 1);
+}
+
+void modules_that_do_not_fit_are_refused(void**) {
+  const auto load = [](const char* path) { load_wire(environment_of(path)); };
+  CHECK_FAILS(load("/nowhere/libdsc_gloo.so"), DSC_ERR_NO_BACKEND, "DSC_GLOO_LIBRARY", "/nowhere/");
+  CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no dsc_gloo_table");
+  CHECK_FAILS(load(FAKE_OLD), DSC_ERR_NO_BACKEND, FAKE_OLD, "version 1", "expected");
+  // Beside this program and in the system there is none.
+  CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "tests/unit/libdsc_gloo.so", "; libdsc_gloo.so");
+}
+
+void addresses_that_do_not_fit_are_refused(void**) {
+  const WireLibrary library = load_wire(process_environment());
+  CHECK_FAILS(Transport(library, "localhost"), DSC_ERR_BACKEND, "localhost", "numeric");
+  CHECK_FAILS(Transport(library, "203.0.113.7"), DSC_ERR_BACKEND, "203.0.113.7");
+  const Transport other(library, "127.0.0.2");
+}
+
+void gloos_thread_is_named_and_deaf(void**) {
+  const std::shared_ptr<Transport> transport = loopback_transport();
+  sigset_t before;
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  assert_false(::sigismember(&before, SIGTERM));
+  bool found = false;
+  DIR* const tasks = ::opendir("/proc/self/task");
+  while (const dirent* task = ::readdir(tasks)) {
+    char text[4096] = "";
+    const std::string path = std::string("/proc/self/task/") + task->d_name + "/status";
+    const UniqueFd file(::open(path.c_str(), O_RDONLY));
+    if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) continue;
+    if (!std::strstr(text, "Name:\tdsc-gloo\n")) continue;
+    found = true;
+    unsigned long long blocked = 0;
+    assert_int_equal(std::sscanf(std::strstr(text, "SigBlk:"), "SigBlk:\t%llx", &blocked), 1);
+    assert_true(blocked >> (SIGTERM - 1) & 1 && blocked >> (SIGINT - 1) & 1 && blocked >> (SIGPIPE - 1) & 1);
+  }
+  ::closedir(tasks);
+  assert_true(found);
+}
+
+}  // namespace
+
+int main() {
+  if (const Outcome outcome = outcome_of([] { load_wire(process_environment()); }); outcome.code != DSC_OK) {
+    std::printf("skipped: %s\n", outcome.text.c_str());
+    return 77;
+  }
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(the_killed_are_named_at_once),
+      cmocka_unit_test(abort_ends_every_wait),
+      cmocka_unit_test(who_stays_away_is_named),
+      cmocka_unit_test(who_leaves_is_named),
+      cmocka_unit_test(abort_comes_before_the_operation),
+      cmocka_unit_test(who_never_connects_is_named),
+      cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
+      cmocka_unit_test(garbage_at_the_port_is_an_error),
+      cmocka_unit_test(two_hundred_wires_leave_nothing),
+      cmocka_unit_test(modules_that_do_not_fit_are_refused),
+      cmocka_unit_test(addresses_that_do_not_fit_are_refused),
+      cmocka_unit_test(gloos_thread_is_named_and_deaf),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
