@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "bootstrap/pmix.hpp"
 #include "checks.hpp"
+#include "wire/library.hpp"
 
 namespace {
 
@@ -25,17 +26,25 @@ struct Engine {
   std::string path{}, version{}, reason{};
 };
 
-Engine pmix_engine() {
-  Engine engine{.name = "pmix"};
-  dsc::capture(
-      [&] {
-        const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
-        engine.path = place.path;
-        engine.version = place.version;
-        engine.available = true;
-      },
-      [&](dsc_result_t, const char* why) { engine.reason = why; });
+// `look` sets path and version, or throws the reason why there is none.
+template <typename Look>
+Engine look_for(const char* name, Look&& look) {
+  Engine engine{.name = name};
+  engine.available =
+      dsc::capture([&] { look(engine); }, [&](dsc_result_t, const char* why) { engine.reason = why; });
   return engine;
+}
+
+void look_for_pmix(Engine& engine) {
+  const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
+  engine.path = place.path;
+  engine.version = place.version;
+}
+
+void look_for_gloo(Engine& engine) {
+  const dsc::WireLibrary library = dsc::load_wire(dsc::process_environment());
+  engine.path = library.path;
+  engine.version = library.table->library;
 }
 
 void write_engine(dsc::JsonWriter& json, const Engine& engine) {
@@ -61,8 +70,8 @@ std::string engine_report() {
   const Engine engines[] = {{.name = "host", .available = true},
                             {.name = "nccl", .reason = no_gpu},
                             {.name = "cuda", .reason = no_gpu},
-                            pmix_engine(),
-                            {.name = "gloo", .reason = "this version joins ranks of one host only"}};
+                            look_for("pmix", look_for_pmix),
+                            look_for("gloo", look_for_gloo)};
   dsc::JsonWriter json;
   json.begin_object();
   for (const Engine& engine : engines) write_engine(json, engine);

@@ -21,16 +21,18 @@ WireChannel::WireChannel(std::shared_ptr<Transport> transport, Pulse& pulse)
       pulse_(pulse),
       ring_(std::make_unique_for_overwrite<std::byte[]>(kSlots * kSlotBytes)) {
   const dsc_wire_listener listener{
-      [](void* self, int32_t event, int32_t fd) { static_cast<WireChannel*>(self)->happened(event, fd); }, this};
+      [](void* self, int32_t event, int32_t fd) { static_cast<WireChannel*>(self)->happened(event, fd); },
+      this};
   char address[DSC_WIRE_ADDRESS_BYTES], why[256] = "";
   size_t bytes = 0;
-  const int result =
-      transport_->table().open_pair(transport_->device(), &listener, &pair_, address, &bytes, why, sizeof why);
+  const int result = transport_->table().open_pair(transport_->device(), &listener, &pair_, address, &bytes,
+                                                   why, sizeof why);
   if (result != DSC_OK) fail(result, "Gloo cannot listen: %s", why);
   address_.assign(address, bytes);
   in_ring_ = open_region(kRing, ring_.get(), kSlots * kSlotBytes);
   in_credits_ = open_region(kCredit, ring_.get(), 0);
   in_offers_ = open_region(kOffer, ring_.get(), 0);
+  in_farewell_ = open_region(kFarewell, &peers_, sizeof peers_);
 }
 
 WireChannel::~WireChannel() { transport_->table().free_pair(pair_); }
@@ -66,6 +68,16 @@ std::string WireChannel::why_ended() const {
   return why;
 }
 
+void WireChannel::say_farewell(const Farewell& farewell) {
+  if (!open() || said_farewell_.exchange(true)) return;
+  mine_ = farewell;
+  send(kFarewell, &mine_, sizeof mine_, 0);
+}
+
+const Farewell* WireChannel::farewell() {
+  return transport_->table().take_arrived(in_farewell_) > 0 ? &peers_ : nullptr;
+}
+
 // Under the lock, as the number may be another file's once it is closed.
 void WireChannel::shut_down() noexcept {
   MutexLock lock(mutex_);
@@ -77,8 +89,7 @@ void WireChannel::close() { transport_->table().close_pair(pair_); }
 dsc_wire_region* WireChannel::open_region(Slot slot, void* memory, size_t bytes) {
   char why[256] = "";
   dsc_wire_region* region = nullptr;
-  const int result =
-      transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
+  const int result = transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
   if (result != DSC_OK) fail(result, "Gloo cannot receive into %zu bytes: %s", bytes, why);
   return region;
 }

@@ -1,6 +1,7 @@
 // One connection between two hosts. Bytes go in one of two ways:
 //
-// - posted: into a ring of slots that the receiver keeps for the connection's life. The sender has a credit for
+// - posted: into a ring of slots that the receiver keeps for the connection's life. The sender has a credit
+// for
 //   each vacant slot, so that nothing overflows; nobody has to ask first.
 // - put: straight into memory that the receiver has offered. Large data travels so, without a copy.
 //
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "base/mutex.hpp"
+#include "wire/farewell.hpp"
 #include "wire/pulse.hpp"
 #include "wire/transport.hpp"
 
@@ -38,6 +40,11 @@ class WireChannel {
   bool open() const noexcept { return state_ == State::kOpen; }
   bool ended() const noexcept { return state_ == State::kEnded; }
   std::string why_ended() const;
+
+  // Any thread; the first one counts.
+  void say_farewell(const Farewell& farewell);
+  // The peer's; null: it said none.
+  const Farewell* farewell();
 
   // Any thread: the connection ends soon, at both sides.
   void shut_down() noexcept;
@@ -66,7 +73,7 @@ class WireChannel {
 
  private:
   enum class State { kConnecting, kOpen, kEnded };
-  enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4 };
+  enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kFarewell = 5 };
 
   void happened(int32_t event, int fd) noexcept;
   dsc_wire_region* open_region(Slot slot, void* memory, size_t bytes);
@@ -81,12 +88,15 @@ class WireChannel {
   dsc_wire_region* in_credits_ = nullptr;
   dsc_wire_region* in_offers_ = nullptr;
   dsc_wire_region* in_offered_ = nullptr;
+  dsc_wire_region* in_farewell_ = nullptr;
+  Farewell mine_, peers_;
 
-  uint64_t posted_ = 0, credits_ = kSlots;   // mine to the peer
-  uint64_t arrived_ = 0, released_ = 0;      // the peer's to me
+  uint64_t posted_ = 0, credits_ = kSlots;  // mine to the peer
+  uint64_t arrived_ = 0, released_ = 0;     // the peer's to me
   uint64_t offers_ = 0, puts_arrived_ = 0;
-  uint64_t sending_ = 0;
+  std::atomic<uint64_t> sending_{0};
   std::atomic<uint64_t> sent_{0};
+  std::atomic<bool> said_farewell_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;
   int fd_ DSC_GUARDED_BY(mutex_) = -1;

@@ -90,7 +90,9 @@ class SharedCombine {
   }
 
   uint64_t results_to(int32_t peer) const { return goes_to(peer, root_) ? shares_.pieces(mesh_.rank()) : 0; }
-  uint64_t results_from(int32_t peer) const { return goes_to(mesh_.rank(), root_) ? shares_.pieces(peer) : 0; }
+  uint64_t results_from(int32_t peer) const {
+    return goes_to(mesh_.rank(), root_) ? shares_.pieces(peer) : 0;
+  }
   std::byte* at(int32_t host, uint64_t piece) const {
     return data_ + (shares_.start(host) + shares_.piece_start(host, piece)) * element_bytes_;
   }

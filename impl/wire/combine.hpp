@@ -14,8 +14,8 @@ inline constexpr int32_t kEverybody = -2;
 void combine_whole(Mesh& mesh, std::byte* data, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline);
 
-// Each host combines its share, from pieces of all others, and puts the result to the root, or to everybody, or
-// to nobody; then it is with this host alone.
+// Each host combines its share, from pieces of all others, and puts the result to the root, or to everybody,
+// or to nobody; then it is with this host alone.
 void combine_shares(Mesh& mesh, std::byte* data, const Shares& shares, const ReduceSpec& spec, int32_t root,
                     Deadline deadline);
 

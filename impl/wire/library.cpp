@@ -53,8 +53,7 @@ WireLibrary load_wire(const Environment& environment) {
     fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is not libdsc's module for Gloo", library.path.c_str(),
          DSC_WIRE_TABLE_SYMBOL);
   library.table = table_of();
-  if (library.table->version < DSC_WIRE_TABLE_VERSION ||
-      library.table->struct_size < sizeof(dsc_wire_table))
+  if (library.table->version < DSC_WIRE_TABLE_VERSION || library.table->struct_size < sizeof(dsc_wire_table))
     fail(DSC_ERR_NO_BACKEND, "%s has a table of version %u and %zu bytes, expected version %u and %zu bytes",
          library.path.c_str(), library.table->version, library.table->struct_size, DSC_WIRE_TABLE_VERSION,
          sizeof(dsc_wire_table));

@@ -13,8 +13,8 @@ struct WireLibrary {
   const dsc_wire_table* table = nullptr;
 };
 
-// Looks at the path DSC_GLOO_LIBRARY or, without it, beside this library, then in the system. It stays loaded.
-// Throws NO_BACKEND, which says where was looked and what was wrong there.
+// Looks at the path DSC_GLOO_LIBRARY or, without it, beside this library, then in the system. It stays
+// loaded. Throws NO_BACKEND, which says where was looked and what was wrong there.
 WireLibrary load_wire(const Environment& environment);
 
 }  // namespace dsc

@@ -15,6 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kNonceBytes = sizeof(Nonce);
+constexpr int64_t kFarewellMs = 100;  // a peer that takes longer to listen hears nothing
 
 // Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
 // not get it; one that came is taken away again.
@@ -58,7 +59,8 @@ Mesh::Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32
   const Nonce nonce = random_nonce();
   nonces_[static_cast<size_t>(rank_)].assign(reinterpret_cast<const char*>(nonce.data()), nonce.size());
   for (int32_t peer = 0; peer < size(); ++peer)
-    if (peer != rank_) channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, pulse_);
+    if (peer != rank_)
+      channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, pulse_);
 }
 
 void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
@@ -106,8 +108,9 @@ void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadl
     std::optional<Error> error;
     std::string text;
     const Deadline until = later(deadline, Deadline::after_ms(20));
-    if (capture([&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], until); },
-                [&](const Error& caught) { error = caught; }))
+    if (capture(
+            [&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], until); },
+            [&](const Error& caught) { error = caught; }))
       read_introduction(peer, text);
     else if (error->code() == DSC_ERR_TIMEOUT)
       late[static_cast<size_t>(peer)] = true;
@@ -141,23 +144,39 @@ void Mesh::check_peers(Deadline deadline) {
 }
 
 void Mesh::abort() noexcept {
+  const NoSigpipe no_sigpipe;
+  const Farewell farewell = Farewell::because_of(Error(DSC_ERR_REVOKED, "the operation was aborted there"));
   revoked_ = true;
-  for (const auto& channel : channels_)
-    if (channel) channel->shut_down();
+  for (const auto& channel : channels_) {
+    if (!channel) continue;
+    channel->say_farewell(farewell);
+    if (channel->all_sent()) channel->shut_down();  // else an operation is running, and ends it
+  }
   pulse_.beat();
 }
 
 void Mesh::perform(const char* name, const std::function<void()>& operation) {
-  if (failure_) fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
+  if (failure_)
+    fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
   const NoSigpipe no_sigpipe;
   doing_ = name;
   if (capture(operation, [this](const Error& error) { failure_ = error; })) return;
-  end_all();
+  end_all(*failure_);
   throw *failure_;
 }
 
-// First all sockets, then all connections: each end waits for Gloo's thread, which meanwhile does most of it.
-void Mesh::end_all() noexcept {
+// The others hear why, if they are there to hear it. Then first all sockets end, and then all connections:
+// each waits for Gloo's thread, which meanwhile does most of it.
+void Mesh::end_all(const Error& why) {
+  const Farewell farewell = Farewell::because_of(why);
+  const auto is_open = [](const auto& channel) { return channel && channel->open(); };
+  for (const auto& channel : channels_)
+    if (channel) channel->say_farewell(farewell);
+  const Deadline soon = Deadline::after_ms(kFarewellMs);
+  for (const auto& channel : channels_) {
+    uint64_t seen = pulse_.count();
+    while (is_open(channel) && !channel->all_sent() && pulse_.wait(seen, soon)) seen = pulse_.count();
+  }
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
   for (const auto& channel : channels_)
@@ -168,7 +187,7 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
   std::vector<bool> late(members_.size());
   for (;;) {
     const uint64_t seen = pulse_.count();
-    if (revoked_) fail(DSC_ERR_REVOKED, "%s between the hosts was aborted", doing_);
+    if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
     bool moved = false, all_done = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
@@ -192,6 +211,7 @@ std::string Mesh::name_of(int32_t peer) const {
 }
 
 void Mesh::fail_ended(int32_t peer) {
+  if (const Farewell* said = channel(peer).farewell()) throw said->as_error(doing_, name_of(peer).c_str());
   char text[Error::kTextBytes];
   std::snprintf(text, sizeof text, "%s: the connection to %s ended: %s", doing_, name_of(peer).c_str(),
                 channel(peer).why_ended().c_str());

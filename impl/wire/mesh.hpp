@@ -44,8 +44,8 @@ class Mesh {
   // touches its memory any more; later operations are refused.
   void perform(const char* name, const std::function<void()>& operation);
 
-  // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for peers
-  // that keep it waiting; the place of the error holds their indices.
+  // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for
+  // peers that keep it waiting; the place of the error holds their indices.
   void run(Deadline deadline, const std::function<Step(int32_t peer)>& look);
 
  private:
@@ -54,7 +54,7 @@ class Mesh {
   void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
-  void end_all() noexcept;
+  void end_all(const Error& why);
   [[noreturn]] void fail_ended(int32_t peer);
   [[noreturn]] void fail_late(const std::vector<bool>& late);
   std::string name_of(int32_t peer) const;

@@ -32,7 +32,8 @@ enum dsc_wire_event {
   DSC_WIRE_ARRIVED = 4  /* a message is complete in its region */
 };
 
-/* Called on the device's thread or inside a call on the pair, with the pair locked: takes note and returns. */
+/* Called on the device's thread or inside a call on the pair, with the pair locked: takes note and returns.
+ */
 typedef struct dsc_wire_listener {
   void (*event)(void* context, int32_t event, int32_t fd);
   void* context;

@@ -124,7 +124,8 @@ void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline) {
   });
 }
 
-void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline) {
+void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
+                    Deadline deadline) {
   mesh_.perform("exchange", [&] {
     const auto own = static_cast<size_t>(rank());
     if (receives[own].bytes > 0 && receives[own].data != sends[own].data)

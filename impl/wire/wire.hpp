@@ -1,8 +1,8 @@
 // Moving data between hosts: one group of hosts, as the one rank sees it that speaks for its host.
 //
 // All hosts call the same operations in the same order with lengths that agree; who cannot be sure of it lets
-// them meet first. Calls block until the operation is complete here or the deadline passes. They are made by one
-// thread at a time; abort() by any.
+// them meet first. Calls block until the operation is complete here or the deadline passes. They are made by
+// one thread at a time; abort() by any.
 //
 // Errors: PEER_DEAD when a connection ended, TIMEOUT when the deadline passed, REVOKED after abort(); the
 // place of the error holds the indices of the hosts. After an error of any operation all connections are

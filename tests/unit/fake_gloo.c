@@ -2,9 +2,10 @@
 #include "wire/table.h"
 
 #ifdef OLD_TABLE
-const dsc_wire_table *dsc_gloo_table(void);
-const dsc_wire_table *dsc_gloo_table(void) {
-  static const dsc_wire_table table = {.struct_size = sizeof table - sizeof(void *), .version = DSC_WIRE_TABLE_VERSION};
+const dsc_wire_table* dsc_gloo_table(void);
+const dsc_wire_table* dsc_gloo_table(void) {
+  static const dsc_wire_table table = {.struct_size = sizeof table - sizeof(void*),
+                                       .version = DSC_WIRE_TABLE_VERSION};
   return &table;
 }
 #else

@@ -216,9 +216,12 @@ int main() {
     return 77;
   }
   const CMUnitTest tests[] = {
-      cmocka_unit_test(sums_are_in_the_order_of_hosts), cmocka_unit_test(sums_of_one_host_are_divided_and_scaled),
-      cmocka_unit_test(broadcasts_from_every_root),     cmocka_unit_test(gathers_blocks_of_any_length),
-      cmocka_unit_test(exchanges_any_lengths),          cmocka_unit_test(meets_with_different_lengths),
+      cmocka_unit_test(sums_are_in_the_order_of_hosts),
+      cmocka_unit_test(sums_of_one_host_are_divided_and_scaled),
+      cmocka_unit_test(broadcasts_from_every_root),
+      cmocka_unit_test(gathers_blocks_of_any_length),
+      cmocka_unit_test(exchanges_any_lengths),
+      cmocka_unit_test(meets_with_different_lengths),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

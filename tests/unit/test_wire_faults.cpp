@@ -1,6 +1,7 @@
 // What goes wrong between hosts: each has its error, at once or by the deadline, and nothing stays behind.
 #include <dirent.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -197,7 +198,8 @@ void a_broken_pipe_is_an_error_and_no_signal(void**) {
     Hosts hosts(2);
     hosts.drop(1);
     std::vector<float> data(kManyFloats, 1);
-    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD, "rank 10");
+    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD,
+                "rank 10");
   }
   sigset_t pending;
   ::sigpending(&pending);
@@ -213,8 +215,8 @@ void garbage_at_the_port_is_an_error(void**) {
     sockaddr_storage address;
     std::memcpy(&address, channel.address().data(), sizeof address);
     const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM, 0));
-    assert_int_equal(::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)),
-                     0);
+    assert_int_equal(
+        ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)), 0);
     // A message to the ring that is longer than the ring, in Gloo's form.
     const uint64_t message[6] = {48 + (1ull << 40), opcode, 1, 0, 1ull << 40, 0};
     assert_int_equal(::send(stranger.get(), message, sizeof message, MSG_NOSIGNAL), sizeof message);

@@ -1,5 +1,5 @@
-// Debian's libgloo-dev leaves this header out, although gloo/transport/tcp/pair.h includes it. What a pair keeps of
-// these types is one weak pointer; the rest is inside Gloo.
+// Debian's libgloo-dev leaves this header out, although gloo/transport/tcp/pair.h includes it. What a pair
+// keeps of these types is one weak pointer; the rest is inside Gloo.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,41 @@
+// The last message over a connection that is given up: why, so that all hosts name the same culprit.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <iterator>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+struct Farewell {
+  int32_t code = DSC_OK;
+  int32_t n_hosts = 0;
+  int32_t hosts[64] = {};
+  char text[256] = {};
+
+  static Farewell because_of(const Error& error) noexcept {
+    const ErrorPlace& place = error.place();
+    Farewell farewell{.code = error.code(), .n_hosts = place.n_ranks};
+    for (size_t i = 0; i < std::size(farewell.hosts); ++i) farewell.hosts[i] = place.ranks[i];
+    std::snprintf(farewell.text, sizeof farewell.text, "%.*s", static_cast<int>(sizeof farewell.text - 1),
+                  error.what());
+    return farewell;
+  }
+
+  // As this host's own error: what befell another host is so here, what it did itself is not.
+  Error as_error(const char* doing, const char* who) const noexcept {
+    char words[Error::kTextBytes];
+    std::snprintf(words, sizeof words, "%s: %s gave up: %.*s", doing, who, static_cast<int>(sizeof text - 1),
+                  text);
+    ErrorPlace place;
+    for (int32_t i = 0; i < n_hosts && i < static_cast<int32_t>(std::size(hosts)); ++i)
+      place.ranks[place.n_ranks++] = hosts[i];
+    if (place.n_ranks > 0) place.rank = place.ranks[0];
+    const bool same = code == DSC_ERR_TIMEOUT || code == DSC_ERR_PEER_DEAD;
+    return Error(same ? code : DSC_ERR_REVOKED, words, place);
+  }
+};
+
+}  // namespace dsc
