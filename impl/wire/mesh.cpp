@@ -15,7 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kNonceBytes = sizeof(Nonce);
-constexpr int64_t kFarewellMs = 100;  // a peer that takes longer to listen hears nothing
+constexpr int64_t kBrieflyMs = 100;  // for what is polite, but not needed
 
 // Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
 // not get it; one that came is taken away again.
@@ -62,6 +62,8 @@ Mesh::Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32
     if (peer != rank_)
       channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, pulse_);
 }
+
+Mesh::~Mesh() { end_all(); }
 
 void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   perform("connect", [&] {
@@ -161,26 +163,37 @@ void Mesh::perform(const char* name, const std::function<void()>& operation) {
   const NoSigpipe no_sigpipe;
   doing_ = name;
   if (capture(operation, [this](const Error& error) { failure_ = error; })) return;
-  end_all(*failure_);
+  say_farewells(*failure_);
+  end_all();
   throw *failure_;
 }
 
-// The others hear why, if they are there to hear it. Then first all sockets end, and then all connections:
-// each waits for Gloo's thread, which meanwhile does most of it.
-void Mesh::end_all(const Error& why) {
+// The others hear why, if they are there to hear it.
+void Mesh::say_farewells(const Error& why) {
   const Farewell farewell = Farewell::because_of(why);
-  const auto is_open = [](const auto& channel) { return channel && channel->open(); };
   for (const auto& channel : channels_)
     if (channel) channel->say_farewell(farewell);
-  const Deadline soon = Deadline::after_ms(kFarewellMs);
-  for (const auto& channel : channels_) {
-    uint64_t seen = pulse_.count();
-    while (is_open(channel) && !channel->all_sent() && pulse_.wait(seen, soon)) seen = pulse_.count();
-  }
+  wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
+}
+
+// First all sockets, so that Gloo's thread ends the connections: ending one from here takes until it looks
+// up.
+void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
+  wait_briefly([](const WireChannel& channel) { return !channel.open(); });
   for (const auto& channel : channels_)
     if (channel) channel->close();
+}
+
+void Mesh::wait_briefly(bool (*done)(const WireChannel& channel)) {
+  const Deadline soon = Deadline::after_ms(kBrieflyMs);
+  uint64_t seen;
+  do {
+    seen = pulse_.count();
+    const auto is_done = [done](const auto& channel) { return !channel || done(*channel); };
+    if (std::all_of(channels_.begin(), channels_.end(), is_done)) return;
+  } while (pulse_.wait(seen, soon));
 }
 
 void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {

@@ -29,6 +29,9 @@ class Mesh {
   // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange and is named in
   // messages.
   Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
 
   int32_t rank() const noexcept { return rank_; }
   int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
@@ -54,7 +57,9 @@ class Mesh {
   void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
-  void end_all(const Error& why);
+  void say_farewells(const Error& why);
+  void end_all();
+  void wait_briefly(bool (*done)(const WireChannel& channel));
   [[noreturn]] void fail_ended(int32_t peer);
   [[noreturn]] void fail_late(const std::vector<bool>& late);
   std::string name_of(int32_t peer) const;

@@ -249,8 +249,10 @@ void modules_that_do_not_fit_are_refused(void**) {
   CHECK_FAILS(load("/nowhere/libdsc_gloo.so"), DSC_ERR_NO_BACKEND, "DSC_GLOO_LIBRARY", "/nowhere/");
   CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no dsc_gloo_table");
   CHECK_FAILS(load(FAKE_OLD), DSC_ERR_NO_BACKEND, FAKE_OLD, "version 1", "expected");
-  // Beside this program and in the system there is none.
-  CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "tests/unit/libdsc_gloo.so", "; libdsc_gloo.so");
+  // Beside this program there is none; whether there is one in the system is up to LD_LIBRARY_PATH.
+  const Outcome found = outcome_of([&] { load(nullptr); });
+  if (found.code != DSC_OK)
+    CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "; libdsc_gloo.so: cannot open");
 }
 
 void addresses_that_do_not_fit_are_refused(void**) {
