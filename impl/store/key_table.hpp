@@ -15,7 +15,7 @@ namespace dsc {
 struct StoreLimits {
   size_t key_bytes = 1024;
   size_t value_bytes = size_t{1} << 20;
-  size_t keys = size_t{128} * 1024;
+  size_t keys = kMostRequestKeys;
   size_t total_bytes = size_t{64} << 20;  // of all keys and values
 };
 

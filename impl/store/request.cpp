@@ -50,7 +50,10 @@ std::optional<StoreRequest> decode_request(std::string_view bytes) {
   request.number = static_cast<int64_t>(reader.number<uint64_t>());
   request.value = reader.text();
   request.expected = reader.text();
-  while (reader.good() && reader.left() > 0) request.keys.emplace_back(reader.text());
+  while (reader.good() && reader.left() > 0) {
+    if (request.keys.size() == kMostRequestKeys) return std::nullopt;
+    request.keys.emplace_back(reader.text());
+  }
   if (!reader.at_end() || request.op < StoreOp::kSet || request.op > kLastStoreOp) return std::nullopt;
   return request;
 }

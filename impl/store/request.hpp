@@ -1,6 +1,7 @@
 // What can be asked of a store, and the answer: one struct for every operation, whoever carries it out.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@ const char* store_op_name(StoreOp op) noexcept;
 // The operations that may change the one key that they have.
 bool changes(StoreOp op) noexcept;
 
+inline constexpr size_t kMostRequestKeys = size_t{128} << 10;
+
 struct StoreRequest {
   StoreOp op = StoreOp::kCount;
   std::vector<std::string> keys;
@@ -46,7 +49,8 @@ struct StoreReply {
 // Bytes in which requests and replies travel; numbers are little endian.
 std::string encode(const StoreRequest& request);
 std::string encode(const StoreReply& reply);
-// Nothing if the bytes are no request or reply. Work and memory are bounded by the number of bytes.
+// Nothing if the bytes are no request (or one with too many keys) or reply. Work and memory are bounded by
+// the number of bytes.
 std::optional<StoreRequest> decode_request(std::string_view bytes);
 std::optional<StoreReply> decode_reply(std::string_view bytes);
 

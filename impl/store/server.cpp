@@ -70,6 +70,7 @@ ServerCore::~ServerCore() {
   if (thread_.joinable()) thread_.join();
   for (Listener& listener : listeners_) keep_in_child(listener.acceptor.native_handle());
   ready_.clear();
+  in_line_.clear();
   for (const auto& stranger : ServerConnection::Strangers(strangers_)) stranger->close();
   for (const auto& member : decltype(members_)(members_)) member->close();
 }
@@ -139,7 +140,7 @@ void ServerCore::start() {
 }
 
 StoreServer::Counts ServerCore::counts() const noexcept {
-  return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_};
+  return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
 void ServerCore::accept(Listener& listener) {

@@ -24,6 +24,7 @@ class StoreServer {
     int32_t world_size = 1;  // for the number of strangers that are let in at a time
     bool allow_unauthenticated = false;
     int32_t authentication_ms = 5000;  // for all that a stranger has to say
+    int32_t frame_ms = 10000;          // for all of a large frame, while others wait for its room
     StoreLimits limits;
   };
 
@@ -33,6 +34,7 @@ class StoreServer {
     uint64_t strangers;      // connections that have not proved anything yet
     uint64_t members;        // connections that have
     uint64_t waiting;        // of these, in a get or wait
+    uint64_t incoming;       // bytes of large requests that are let in, and not answered yet
   };
 
   // Listens and serves from now on. Throws ADDR_IN_USE (the port is taken), CONFIG (no address is this

@@ -20,6 +20,7 @@ using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
 constexpr size_t kKeptBytes = 4096;               // of a buffer, once what was longer is done
 constexpr size_t kPieceBytes = size_t{64} << 10;  // memory grows with what comes, not with what is announced
+constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -125,11 +126,17 @@ void ServerConnection::read_head() {
   asio::async_read(socket_, asio::buffer(in_),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
                      if (error) return self->close();
-                     const auto payload_bytes = self->incoming_->payload_bytes(self->in_);
-                     if (!payload_bytes) return self->close();
-                     self->frame_bytes_ = kFrameHeadBytes + *payload_bytes + kFrameCodeBytes;
-                     self->take_step([&] { self->read_rest(); });
+                     self->take_step([&] { self->take_head(); });
                    });
+}
+
+// Until a request is answered only its cancellation may come, which is empty.
+void ServerConnection::take_head() {
+  const auto payload_bytes = incoming_->payload_bytes(in_);
+  if (!payload_bytes || (request_ && *payload_bytes > 0)) return close();
+  frame_bytes_ = kFrameHeadBytes + *payload_bytes + kFrameCodeBytes;
+  if (frame_bytes_ <= kKeptBytes) return read_rest();
+  core_.ask_for_room(shared_from_this());
 }
 
 void ServerConnection::read_rest() {
@@ -210,15 +217,33 @@ StoreReply ServerConnection::carry_out() {
   return reply;
 }
 
+// Who waits takes no room, or those that it waits for could not come in. What many keys take is bounded by
+// itself.
 void ServerConnection::wait_for(size_t key) {
+  if (waiting_bytes_ == 0 && request_->keys.size() > 1) {
+    size_t bytes = 0;
+    for (const std::string& name : request_->keys) bytes += sizeof name + name.size();
+    if (core_.waiting_bytes_ + bytes > kMostWaitingBytes)
+      fail(
+          DSC_ERR_NOSPACE,
+          "the store holds %zu bytes of keys that are waited for, and with these %zu more than %zu: wait for "
+          "fewer keys at a time",
+          core_.waiting_bytes_, bytes, kMostWaitingBytes);
+    core_.waiting_bytes_ += waiting_bytes_ = bytes;
+  }
   looked_to_ = key;
   waits_at_ = core_.waiting_.emplace(request_->keys[key], this);
   core_.waiting_count_ = core_.waiting_.size();
+  std::string().swap(request_->value);
+  std::string().swap(request_->expected);
+  leave_room();
 }
 
 void ServerConnection::answer(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   request_.reset();
+  leave_room();
+  core_.waiting_bytes_ -= std::exchange(waiting_bytes_, 0);
   looked_to_ = 0;
   cancelled_ = false;
   writing_ = true;
@@ -250,6 +275,7 @@ void ServerConnection::reset_connection() noexcept {
 void ServerConnection::close() noexcept {
   if (!socket_.is_open()) return;
   stop_waiting();
+  core_.waiting_bytes_ -= std::exchange(waiting_bytes_, 0);
   keep_in_child(socket_.native_handle());
   asio::error_code ignored;
   socket_.close(ignored);
@@ -259,6 +285,7 @@ void ServerConnection::close() noexcept {
   core_.members_.erase(keep);
   core_.strangers_count_ = core_.strangers_.size();
   core_.members_count_ = core_.members_.size();
+  leave_room();
 }
 
 }  // namespace dsc

@@ -47,6 +47,13 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   std::chrono::steady_clock::time_point since() const noexcept { return since_; }
 
+  size_t frame_bytes() const noexcept { return frame_bytes_; }
+  // There is room for its frame.
+  void let_in() noexcept;
+  bool reads_since_before(std::chrono::steady_clock::time_point time) const noexcept {
+    return room_ > 0 && !request_ && let_in_at_ < time;
+  }
+
  private:
   // Runs one step; one that throws (there is no memory) ends the connection and nothing else.
   template <typename Step>
@@ -58,6 +65,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void refuse_token();
   void become_member(bool welcome);
   void read_head();
+  void take_head();
   void read_rest();
   void take_frame();
   void cancel();
@@ -66,6 +74,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   StoreReply timed_out() const;
   void wait_for(size_t key);
   void stop_waiting() noexcept;
+  void leave_room() noexcept;
 
   ServerCore& core_;
   asio::ip::tcp::socket socket_;
@@ -78,11 +87,14 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::optional<FrameCounter> outgoing_;
   std::string in_;
   size_t frame_bytes_ = 0;
+  size_t room_ = 0;  // that it has been given, until its request is answered or waits
+  std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
   std::optional<StoreRequest> request_;  // until its answer is on its way
   size_t looked_to_ = 0;                 // of its keys
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
+  size_t waiting_bytes_ = 0;  // of its keys, if they are many
   bool writing_ = false;
 };
 
@@ -119,6 +131,12 @@ class ServerCore {
   void pump() noexcept;
   void sent(size_t bytes) noexcept;
 
+  // Large requests come in one after another, as long as they stay within bounds together.
+  void ask_for_room(std::shared_ptr<ServerConnection> connection);
+  void let_in() noexcept;
+  void leave_room(size_t bytes) noexcept;
+  void watch_room();
+
   const StoreServer::Options options_;
   const Nonce incarnation_;
   const Nonce job_;
@@ -132,6 +150,11 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
+  std::deque<std::shared_ptr<ServerConnection>> in_line_;  // for room
+  size_t room_taken_ = 0;
+  size_t waiting_bytes_ = 0;
+  asio::steady_timer room_watch_{io_};
+  bool watching_room_ = false;
   uint64_t refused_since_log_ = 0;
   std::chrono::steady_clock::time_point next_log_{};
 
@@ -140,6 +163,7 @@ class ServerCore {
   std::atomic<uint64_t> strangers_count_{0};
   std::atomic<uint64_t> members_count_{0};
   std::atomic<uint64_t> waiting_count_{0};
+  std::atomic<uint64_t> incoming_bytes_{0};
   std::thread thread_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/process_guard.hpp"
+#include "store/key_table.hpp"
 
 namespace dsc {
 namespace {
@@ -89,6 +90,7 @@ void TcpStore::give_back(std::unique_ptr<Channel> channel) {
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
+  check_request(request, {});  // the server would end the connection
   auto channel = take(deadline);
   struct GiveBack {
     TcpStore& store;

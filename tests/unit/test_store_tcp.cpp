@@ -19,9 +19,7 @@
 #include <utility>
 
 #include "base/fd.hpp"
-#include "store/frame.hpp"
-#include "store/handshake.hpp"
-#include "store_support.hpp"
+#include "store_raw.hpp"
 
 namespace {
 
@@ -216,8 +214,6 @@ class Foreign {
   std::thread thread_;
 };
 
-void say(int fd, std::string_view text) { (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL); }
-
 void names_what_is_no_store(void**) {
   const Foreign http([](int fd) { say(fd, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"); });
   CHECK_FAILS(TcpStore(http.target(), soon()), DSC_ERR_PROTOCOL, "127.0.0.1", "not libdsc", "48 54 54 50");
@@ -268,51 +264,6 @@ void waits_for_a_server_that_is_late(void**) {
   options.addresses = loopback(target.port);
   const StoreServer another(options);
   CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another one has its place");
-}
-
-UniqueFd connect_to(uint16_t port) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const SocketAddress address = loopback(port).front();
-  const timeval patience{10, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  if (::connect(fd.get(), address.get(), address.bytes) != 0) fd.reset();
-  return fd;
-}
-
-std::string hear(int fd, size_t bytes) {
-  std::string text(bytes, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(fd, text.data(), bytes, MSG_WAITALL))));
-  return text;
-}
-
-// Says who it is, as a client does; the connection with its keys.
-struct Raw {
-  UniqueFd fd;
-  std::string introduction;
-  std::unique_ptr<FrameCounter> outgoing;
-};
-
-Raw introduce(const StoreServer& server, const Token& token) {
-  Raw raw;
-  raw.fd = connect_to(server.port());
-  const std::string greeting = hear(raw.fd.get(), kGreetingBytes);
-  Introduction introduction;
-  introduction.job = job_fingerprint("job");
-  const std::string text = encode(introduction);
-  const SessionKeys keys(token, greeting, text);
-  raw.introduction = text + std::string(bytes_of(keys.client_proof()));
-  say(raw.fd.get(), raw.introduction);
-  assert_int_equal(hear(raw.fd.get(), kVerdictBytes + kProofBytes).size(), kVerdictBytes + kProofBytes);
-  raw.outgoing = std::make_unique<FrameCounter>(keys.to_server());
-  return raw;
-}
-
-bool ended(int fd) {
-  char byte;
-  ssize_t got;
-  do got = ::recv(fd, &byte, 1, 0);
-  while (got > 0);
-  return got == 0 || errno == ECONNRESET;
 }
 
 void a_broken_frame_ends_one_connection(void**) {

@@ -1,0 +1,67 @@
+// Connections to a store's server, byte by byte, for tests of what no client would do.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/fd.hpp"
+#include "store/frame.hpp"
+#include "store/handshake.hpp"
+#include "store_support.hpp"
+
+namespace dsc::test {
+
+inline void say(int fd, std::string_view text) { (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL); }
+
+inline UniqueFd connect_to(uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress address = loopback(port).front();
+  const timeval patience{10, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  if (::connect(fd.get(), address.get(), address.bytes) != 0) fd.reset();
+  return fd;
+}
+
+inline std::string hear(int fd, size_t bytes) {
+  std::string text(bytes, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(fd, text.data(), bytes, MSG_WAITALL))));
+  return text;
+}
+
+// Says who it is, as a client does; the connection with its keys.
+struct Raw {
+  UniqueFd fd;
+  std::string introduction;
+  std::unique_ptr<FrameCounter> outgoing;
+};
+
+inline Raw introduce(const StoreServer& server, const Token& token) {
+  Raw raw;
+  raw.fd = connect_to(server.port());
+  const std::string greeting = hear(raw.fd.get(), kGreetingBytes);
+  Introduction introduction;
+  introduction.job = job_fingerprint("job");
+  const std::string text = encode(introduction);
+  const SessionKeys keys(token, greeting, text);
+  raw.introduction = text + std::string(bytes_of(keys.client_proof()));
+  say(raw.fd.get(), raw.introduction);
+  assert_int_equal(hear(raw.fd.get(), kVerdictBytes + kProofBytes).size(), kVerdictBytes + kProofBytes);
+  raw.outgoing = std::make_unique<FrameCounter>(keys.to_server());
+  return raw;
+}
+
+inline bool ended(int fd) {
+  char byte;
+  ssize_t got;
+  do got = ::recv(fd, &byte, 1, 0);
+  while (got > 0);
+  return got == 0 || errno == ECONNRESET;
+}
+
+}  // namespace dsc::test

@@ -1,0 +1,156 @@
+// What members of a store can make its server hold: large requests that stop in the middle, and waits for
+// many keys.
+#include <atomic>
+#include <cstdio>
+#include <span>
+
+#include "store_raw.hpp"
+
+namespace {
+
+using namespace dsc;
+using namespace dsc::test;
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint64_t kMostRoom = 32 * kMiB;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMeasuresMemory = false;  // it would be the sanitizer's
+#else
+constexpr bool kMeasuresMemory = true;
+#endif
+
+size_t resident_bytes() {
+  size_t all = 0, resident = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  assert_int_equal(std::fscanf(file, "%zu %zu", &all, &resident), 2);
+  std::fclose(file);
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// As long as the sockets take it: what is not read stays there.
+size_t push(int fd, std::string_view bytes) {
+  size_t pushed = 0;
+  while (pushed < bytes.size()) {
+    const ssize_t sent =
+        ::send(fd, bytes.data() + pushed, bytes.size() - pushed, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent <= 0) break;
+    pushed += static_cast<size_t>(sent);
+  }
+  return pushed;
+}
+
+std::string large_set(Raw& raw) {
+  return raw.outgoing->seal(FrameType::kRequest,
+                            encode(StoreRequest{StoreOp::kSet, {"large"}, std::string(kMiB, 'x'), "", 0}));
+}
+
+// Many members begin a large request and stop before its last byte. They take no more than the room there is,
+// small requests pass by, and other large ones get in once those are given up.
+void unfinished_requests_are_bounded(void**) {
+  constexpr size_t kMembers = 100;
+  StoreServer::Options options = server_options();
+  options.frame_ms = 400;
+  const StoreServer server(options);
+  TcpStore store(target_of(server), soon());
+  store.set("small", "before", soon());
+  std::vector<Raw> members;
+  std::vector<std::string> frames;
+  for (size_t i = 0; i < kMembers; ++i) members.push_back(introduce(server, {}));
+  for (Raw& member : members) frames.push_back(large_set(member));
+  for (std::string& frame : frames) frame.pop_back();
+  const size_t before = resident_bytes();
+  std::vector<size_t> pushed(kMembers);
+  uint64_t most = 0;
+  size_t grown = 0;
+  for (const Deadline end = Deadline::after_ms(300); !end.passed();) {
+    for (size_t i = 0; i < kMembers; ++i)
+      pushed[i] += push(members[i].fd.get(), std::string_view(frames[i]).substr(pushed[i]));
+    most = std::max(most, server.counts().incoming);
+    grown = std::max(grown, resident_bytes() - std::min(before, resident_bytes()));
+    assert_int_equal(store.add("n", 0, soon()), 0);
+  }
+  std::printf("%zu members of one MiB: %llu bytes let in, %zu bytes of memory more\n", kMembers,
+              static_cast<unsigned long long>(most), grown);
+  assert_true(most > kMostRoom / 2 && most <= kMostRoom);
+  if (kMeasuresMemory) assert_true(grown <= 2 * kMostRoom);
+  store.set("other", std::string(kMiB, 'y'), Deadline::after_ms(30000));
+  assert_int_equal(store.get("other", soon()).size(), kMiB);
+  members.clear();
+  const Deadline patience = soon();
+  while (server.counts().incoming > 0 && !patience.passed()) ::usleep(1000);
+  assert_int_equal(server.counts().incoming, 0);
+}
+
+// With more clients at a time than there is room for, each gets its turn.
+void large_requests_take_turns(void**) {
+  const StoreServer server(server_options());
+  std::atomic<int> right{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 40; ++i)
+    clients.emplace_back([&, i] {
+      TcpStore store(target_of(server), Deadline::after_ms(30000));
+      const std::string value(kMiB - static_cast<size_t>(i), static_cast<char>('0' + i));
+      const std::string key = "k" + std::to_string(i % 4);
+      for (int round = 0; round < 3; ++round) store.set(key, value, Deadline::after_ms(30000));
+      right += store.get(key, Deadline::after_ms(30000)).size() > kMiB - 40;
+    });
+  for (std::thread& client : clients) client.join();
+  assert_int_equal(right, 40);
+  assert_int_equal(server.counts().incoming, 0);
+}
+
+// Waits keep nobody out, not even those who set what is waited for; and they are bounded by themselves.
+void waits_for_many_keys_are_bounded(void**) {
+  constexpr size_t kKeys = 100'000;  // 4 MiB of them
+  constexpr int kWaiters = 24;
+  const StoreServer server(server_options());
+  std::vector<std::string> keys(kKeys);
+  for (size_t i = 0; i < kKeys; ++i) keys[i] = "key " + std::to_string(i % 10);
+  std::atomic<int> came{0}, refused{0};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < kWaiters; ++i)
+    waiters.emplace_back([&] {
+      TcpStore store(target_of(server), Deadline::after_ms(60000));
+      const Outcome outcome = outcome_of([&] { store.wait(keys, Deadline::after_ms(60000)); });
+      came += outcome.code == DSC_OK;
+      refused += outcome.code == DSC_ERR_NOSPACE && outcome.text.find("fewer keys") != std::string::npos;
+    });
+  const Deadline patience = Deadline::after_ms(30000);
+  while (server.counts().waiting + static_cast<uint64_t>(refused) < kWaiters && !patience.passed())
+    ::usleep(1000);
+  assert_int_equal(server.counts().incoming, 0);
+  TcpStore store(target_of(server), soon());
+  store.set("large", std::string(kMiB, 'x'), soon());
+  assert_int_equal(store.get("large", soon()).size(), kMiB);
+  for (size_t i = 0; i < 10; ++i) store.set(keys[i], "", soon());
+  for (std::thread& waiter : waiters) waiter.join();
+  std::printf("of %d waits for %zu keys %d were let in\n", kWaiters, kKeys, came.load());
+  assert_int_equal(came + refused, kWaiters);
+  assert_true(came >= 8 && refused >= 1);
+  assert_int_equal(server.counts().waiting, 0);
+}
+
+// Keys without a byte cost their sender four, and the server a string each.
+void keys_of_one_request_are_bounded(void**) {
+  const StoreServer server(server_options());
+  TcpStore store(target_of(server), soon());
+  const std::vector<std::string> keys(kMostRequestKeys + 1, "k");
+  CHECK_FAILS(store.check(keys, soon()), DSC_ERR_INVALID_ARG, "has 131073 keys, expected at most 131072");
+  const StoreRequest request{StoreOp::kCheck, std::vector<std::string>(kMostRequestKeys + 1), "", "", 0};
+  Raw member = introduce(server, {});
+  say(member.fd.get(), member.outgoing->seal(FrameType::kRequest, encode(request)));
+  assert_true(ended(member.fd.get()));
+  assert_false(store.check(std::span(keys).first(kMostRequestKeys), soon()));
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(unfinished_requests_are_bounded),
+      cmocka_unit_test(large_requests_take_turns),
+      cmocka_unit_test(waits_for_many_keys_are_bounded),
+      cmocka_unit_test(keys_of_one_request_are_bounded),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
