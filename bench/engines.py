@@ -68,6 +68,7 @@ ENGINES = {
         Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
         Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
         Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev"),
+        Engine("wire", "bench_wire", packages="libgloo-dev"),
         Engine("torch", "libbench_loop.so", "torch", WITHOUT_REDUCE_SCATTER, "python3-torch"),
     )
 }
@@ -147,6 +148,7 @@ class Runner:
             "DSC_JOB_ID": f"bench-{os.getpid()}-{self.runs}",
             "GLOO_SOCKET_IFNAME": "lo",
             "BENCH_STORE": store,
+            "DSC_GLOO_LIBRARY": str(self.folder.parent / "capi" / "libdsc_gloo.so"),
         }
 
 

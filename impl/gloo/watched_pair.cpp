@@ -1,6 +1,7 @@
 #include "gloo/watched_pair.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -80,7 +81,13 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   sendAsyncMode(op);
 }
 
+// Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who has the
+// lock from the processor.
 void WatchedPair::handleEvents(int events) {
+  if (const std::unique_lock<std::mutex> free(m_, std::try_to_lock); !free) {
+    ::sched_yield();
+    return;
+  }
   char why[256];
   if (guard(why, sizeof why, [&] { Pair::handleEvents(events); }) != DSC_OK) give_up(why);
 }
