@@ -81,8 +81,8 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   sendAsyncMode(op);
 }
 
-// Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who has the
-// lock from the processor.
+// Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who
+// has the lock from the processor.
 void WatchedPair::handleEvents(int events) {
   if (const std::unique_lock<std::mutex> free(m_, std::try_to_lock); !free) {
     ::sched_yield();
