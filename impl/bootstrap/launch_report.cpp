@@ -12,6 +12,8 @@ const char* word_for(SourceFinding::State state) {
       return "chosen";
     case SourceFinding::State::kAbsent:
       return "absent";
+    case SourceFinding::State::kIncomplete:
+      return "incomplete";
     case SourceFinding::State::kExcluded:
       return "excluded";
     case SourceFinding::State::kFailed:

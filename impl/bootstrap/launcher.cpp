@@ -139,7 +139,7 @@ bool Search::offers(const Launcher& launcher) {
   // offers.
   if (row.half_set && launcher.source == DSC_SOURCE_ENV) fail(DSC_ERR_CONFIG, "%s", row.missing.c_str());
   if (half_set_.empty() && row.half_set) half_set_ = std::string(launcher.name) + ": " + row.missing;
-  return pass(State::kAbsent, row.missing);
+  return pass(row.half_set ? State::kIncomplete : State::kAbsent, row.missing);
 }
 
 void Search::take(const Launcher& launcher, const RowFindings& row) {
@@ -198,11 +198,16 @@ void Search::nobody_offers() {
 // What is known of a source that the search did not reach.
 SourceFinding Search::look_at(const Launcher& launcher) const {
   SourceFinding finding{launcher.name, State::kAbsent, "", row_variables(launcher, environment_)};
-  capture([&] { finding.why = read_row(launcher, environment_).missing; },
-          [&](dsc_result_t, const char* text) {
-            finding.state = State::kFailed;
-            finding.why = text;
-          });
+  capture(
+      [&] {
+        const RowFindings row = read_row(launcher, environment_);
+        finding.why = row.missing;
+        if (row.half_set) finding.state = State::kIncomplete;
+      },
+      [&](dsc_result_t, const char* text) {
+        finding.state = State::kFailed;
+        finding.why = text;
+      });
   if (excluded(launcher))
     finding = {finding.name, State::kExcluded, "excluded by sources", finding.variables};
   const bool is_pmix = launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with);

@@ -42,7 +42,7 @@ struct Launch {
 
 // One source, and what came of it.
 struct SourceFinding {
-  enum class State { kChosen, kAbsent, kExcluded, kFailed, kBeaten };
+  enum class State { kChosen, kAbsent, kIncomplete, kExcluded, kFailed, kBeaten };
 
   std::string name;
   State state;

@@ -67,9 +67,11 @@ RowFindings read_row(const Launcher& launcher, const Environment& environment) {
   row.world_size = number(launcher.world_size, environment);
   if (!row.rank || !row.world_size) {
     row.half_set = row.rank || row.world_size;
-    const std::string absent = row.rank ? launcher.world_size[0] : launcher.rank[0];
+    const Names& names = row.rank ? launcher.world_size : launcher.rank;
+    const std::string absent = names[0];
+    const std::string either = absent + (names[1] ? std::string(" (or ") + names[1] + ")" : "");
     const Finding& present = row.rank ? row.rank : row.world_size;
-    row.missing = row.half_set ? std::string(present.variable) + " is set, but " + absent + " is not"
+    row.missing = row.half_set ? std::string(present.variable) + " is set, but " + either + " is not"
                                : absent + " is not set";
     return row;
   }

@@ -71,9 +71,9 @@ def test_environment_as_json():
 
 
 def test_environment_as_text():
-    def lines(**variables):
+    def lines(code=0, **variables):
         result = dscctl("info", "--env", **variables)
-        assert (result.returncode, result.stderr) == (0, "")
+        assert (result.returncode, result.stderr) == (code, "")
         return [" ".join(line.split()) for line in result.stdout.splitlines()]
 
     alone = lines()
@@ -82,11 +82,14 @@ def test_environment_as_text():
     assert "* environment chosen" in both and "WORLD_SIZE = 2" in both
     assert "Slurm beaten environment comes first" in both and "SLURM_STEP_NODELIST = node[1-2]" in both
     assert "rank 0 of 2 (from environment)" in both and "job id mine (from DSC_JOB_ID)" in both
-    outside = lines(RANK="5", WORLD_SIZE="2")
+    outside = lines(1, RANK="5", WORLD_SIZE="2")
     assert "init would fail" in outside
     assert "DSC_ERR_CONFIG: rank 5 is outside its world: expected 0 to 1" in outside
-    half = lines(RANK="0")
+    half = lines(1, RANK="0")
     assert "init would fail" in half and "DSC_ERR_CONFIG: RANK is set, but WORLD_SIZE is not" in half
+    assert "environment incomplete RANK is set, but WORLD_SIZE is not" in half and half.count("RANK = 0") == 1
+    slurm = lines(1, SLURM_PROCID="1", SLURM_STEP_ID="0")
+    assert "Slurm incomplete SLURM_PROCID is set, but SLURM_STEP_NUM_TASKS (or SLURM_NTASKS) is not" in slurm
 
 
 @pytest.mark.parametrize(

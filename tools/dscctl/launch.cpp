@@ -19,10 +19,11 @@ Json chosen_variables(const Json& sources) {
 
 std::string format_source(const Json& source, const Json& chosen) {
   const std::string state = source["state"];
-  std::string text = (state == "chosen" ? "* " : "  ") + padded(source["name"], 16) + padded(state, 10) +
+  std::string text = (state == "chosen" ? "* " : "  ") + padded(source["name"], 16) + padded(state, 12) +
                      (source["why"].is_null() ? "" : source["why"].get<std::string>());
   text.erase(text.find_last_not_of(' ') + 1);
   text += "\n";
+  if (state == "absent") return text;  // what it has in common with others stands there
   std::string missing;
   for (const auto& [name, value] : source["variables"].items()) {
     if (value.is_string() && (state == "chosen" || !chosen.contains(name)))
@@ -34,8 +35,10 @@ std::string format_source(const Json& source, const Json& chosen) {
   return text;
 }
 
-std::string format_number(const Json& value, const char* otherwise) {
-  return value.is_null() ? otherwise : value.dump();
+std::string format_local_rank(const Json& start) {
+  const Json &rank = start["local_rank"], &size = start["local_world_size"];
+  if (rank.is_null()) return "counted when the ranks have met";
+  return rank.dump() + (size.is_null() ? "" : " of " + size.dump());
 }
 
 std::string format_start(const Json& start) {
@@ -46,10 +49,7 @@ std::string format_start(const Json& start) {
   };
   const Json& job = start["job_id"];
   return line("rank", start["rank"].dump() + " of " + start["world_size"].dump(), start["source"]) +
-         line("local rank",
-              format_number(start["local_rank"], "derived") + " of " +
-                  format_number(start["local_world_size"], "unknown"),
-              nullptr) +
+         line("local rank", format_local_rank(start), nullptr) +
          line("address", start["master_addr"], start["master_addr_from"]) +
          line("port", start["master_port"].dump(), start["master_port_from"]) +
          (start["agent_store"] ? line("", "torchrun's agent listens there, with a store of its own", nullptr)

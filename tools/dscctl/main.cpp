@@ -18,7 +18,9 @@ int main(int argc, char** argv) {
   bool as_json = false, environment = false;
   CLI::App* info = app.add_subcommand("info", "Version, features, engines found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");
-  info->add_flag("--env", environment, "What start-up finds in the environment, and what it would do");
+  info->add_flag(
+      "--env", environment,
+      "What start-up finds in the environment, and what it would do; exit code 1 if it would fail");
   const auto bench = dscctl::bench::make_command(app);
   const auto trace = dscctl::trace::make_command(app);
   try {
@@ -35,6 +37,7 @@ int main(int argc, char** argv) {
     const dscctl::Json facts = environment ? dscctl::collect_launch() : dscctl::collect_info();
     const auto format = environment ? dscctl::format_launch : dscctl::format_info;
     std::cout << (as_json ? facts.dump(2) + "\n" : format(facts)) << std::flush;
+    if (environment && !facts["error"].is_null()) return 1;
   } catch (const std::exception& error) {
     std::cerr << "dscctl: " << error.what() << "\n";
     return 1;
