@@ -72,19 +72,8 @@ class TcpChannel final : public Channel {
     if (payload.size() > kMaxPayloadBytes)
       fail(DSC_ERR_INVALID_ARG, "%s: the request has %zu bytes, expected at most %zu",
            store_op_name(request.op), payload.size(), kMaxPayloadBytes);
-    in_step_ = false;
-    send(FrameType::kRequest, payload);
-    begin_read(0, kFrameHeadBytes);
-    if (!run(deadline) && !cancel()) {
-      close();
-      fail(DSC_ERR_TIMEOUT, "%s: the store at %s does not answer", store_op_name(request.op),
-           target_.c_str());
-    }
-    StoreReply reply = receive_rest(deadline);
-    if (writing_) fail_frame();  // an answer to what was not asked yet
-    in_step_ = true;
-    if (reply.code != DSC_OK) fail(error_of(static_cast<uint32_t>(reply.code)), "%s", reply.value.c_str());
-    return reply;
+    if (payload.size() > kMostUnaskedBytes) ask_for_room(request.op, payload.size(), deadline);
+    return exchange(FrameType::kRequest, request.op, payload, deadline);
   }
 
   bool usable() override {
@@ -185,6 +174,27 @@ class TcpChannel final : public Channel {
       fail(error_of(result),
            "the store at %s is of a job with another id; choose another MASTER_PORT or DSC_JOB_ID",
            target_.c_str());
+  }
+
+  void ask_for_room(StoreOp op, size_t bytes, Deadline deadline) {
+    ByteWriter writer;
+    writer.number(static_cast<uint32_t>(bytes));
+    exchange(FrameType::kRoom, op, writer.take(), deadline);
+  }
+
+  StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
+    in_step_ = false;
+    send(type, payload);
+    begin_read(0, kFrameHeadBytes);
+    if (!run(deadline) && !cancel()) {
+      close();
+      fail(DSC_ERR_TIMEOUT, "%s: the store at %s does not answer", store_op_name(op), target_.c_str());
+    }
+    StoreReply reply = receive_rest(deadline);
+    if (writing_) fail_frame();  // an answer to what was not asked yet
+    in_step_ = true;
+    if (reply.code != DSC_OK) fail(error_of(static_cast<uint32_t>(reply.code)), "%s", reply.value.c_str());
+    return reply;
   }
 
   void send(FrameType type, std::string_view payload) { write(outgoing_->seal(type, payload)); }

@@ -36,7 +36,7 @@ std::optional<FrameType> FrameCounter::open(std::string_view frame) noexcept {
   if (!equal_bytes(code_of(digest), frame.substr(signed_bytes))) return std::nullopt;
   ++next_;
   const auto type = static_cast<FrameType>(frame[kFrameHeadBytes - 1]);
-  if (type < FrameType::kRequest || type > FrameType::kCancel) return std::nullopt;
+  if (type < FrameType::kRequest || type > FrameType::kRoom) return std::nullopt;
   return type;
 }
 

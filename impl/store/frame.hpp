@@ -18,12 +18,17 @@ enum class FrameType : uint8_t {
   kRequest = 1,  // a StoreRequest; one at a time
   kReply = 2,    // a StoreReply; exactly one to each request
   kCancel = 3,   // the client waits no longer: the reply comes now, whatever it is
+  kRoom = 4,     // u32: a request whose payload has so many bytes may come; the reply says when
 };
 
 inline constexpr size_t kFrameHeadBytes = 4 + 8 + 1;
 inline constexpr size_t kFrameCodeBytes = 16;
 // Two values and a key, and some room.
 inline constexpr size_t kMaxPayloadBytes = (size_t{2} << 20) + (size_t{64} << 10);
+
+// A request with a longer payload asks for room first: unread in its socket, it would be taken for a dead
+// connection's after three seconds.
+inline constexpr size_t kMostUnaskedBytes = 4096 - kFrameHeadBytes - kFrameCodeBytes;
 
 // One direction of a connection; both ends have one for each.
 class FrameCounter {

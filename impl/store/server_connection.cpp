@@ -133,10 +133,10 @@ void ServerConnection::read_head() {
 // Until a request is answered only its cancellation may come, which is empty.
 void ServerConnection::take_head() {
   const auto payload_bytes = incoming_->payload_bytes(in_);
-  if (!payload_bytes || (request_ && *payload_bytes > 0)) return close();
+  if (!payload_bytes || *payload_bytes > std::max(room_, kMostUnaskedBytes)) return close();
+  if (owes_answer() && *payload_bytes > 0) return close();
   frame_bytes_ = kFrameHeadBytes + *payload_bytes + kFrameCodeBytes;
-  if (frame_bytes_ <= kKeptBytes) return read_rest();
-  core_.ask_for_room(shared_from_this());
+  read_rest();
 }
 
 void ServerConnection::read_rest() {
@@ -155,21 +155,27 @@ void ServerConnection::read_rest() {
 
 void ServerConnection::take_frame() {
   const auto type = incoming_->open(in_);
-  if (type == FrameType::kRequest && !request_) {
-    request_ = decode_request(payload_of(in_));
-    if (!request_) return close();
-    core_.ready_.push_back(shared_from_this());
-    core_.pump();
-  } else if (type == FrameType::kCancel) {
+  if (type == FrameType::kRequest && !owes_answer())
+    take_request();
+  else if (type == FrameType::kRoom && !owes_answer())
+    ask_for_room();
+  else if (type == FrameType::kCancel)
     cancel();
-  } else {
-    return close();
-  }
+  else
+    close();
   if (socket_.is_open()) read_head();
+}
+
+void ServerConnection::take_request() {
+  request_ = decode_request(payload_of(in_));
+  if (!request_) return close();
+  core_.ready_.push_back(shared_from_this());
+  core_.pump();
 }
 
 // The answer may be on its way already, and then this means nothing.
 void ServerConnection::cancel() {
+  if (std::exchange(room_wanted_, 0) > 0) return tell_of_room();
   if (!request_) return;
   cancelled_ = true;
   if (!waits_at_) return;  // serve() comes
@@ -185,9 +191,15 @@ StoreReply ServerConnection::timed_out() const {
   return reply;
 }
 
+StoreReply ServerConnection::no_room() const {
+  return {DSC_ERR_TIMEOUT, 0, "the store had no room for so large a request in time"};
+}
+
 void ServerConnection::serve() noexcept {
-  if (!socket_.is_open() || !request_ || writing_ || waits_at_) return;
+  if (!socket_.is_open() || writing_ || waits_at_) return;
   take_step([this] {
+    if (std::exchange(owes_room_, false)) return send(room_ > 0 ? StoreReply{} : no_room());
+    if (!request_) return;
     const StoreReply reply = carry_out();
     if (!waits_at_) answer(reply);
   });
@@ -240,12 +252,16 @@ void ServerConnection::wait_for(size_t key) {
 }
 
 void ServerConnection::answer(const StoreReply& reply) {
-  out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   request_.reset();
   leave_room();
   core_.waiting_bytes_ -= std::exchange(waiting_bytes_, 0);
   looked_to_ = 0;
   cancelled_ = false;
+  send(reply);
+}
+
+void ServerConnection::send(const StoreReply& reply) {
+  out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
   core_.bytes_on_their_way_ += out_.size();
   asio::async_write(socket_, asio::buffer(out_),
@@ -254,7 +270,7 @@ void ServerConnection::answer(const StoreReply& reply) {
                       if (self->out_.capacity() > kKeptBytes) std::string().swap(self->out_);
                       if (error) self->close();
                       self->take_step([&] {
-                        if (self->request_ && !self->waits_at_) self->core_.ready_.push_back(self);
+                        if (self->owes_answer() && !self->waits_at_) self->core_.ready_.push_back(self);
                       });
                       self->core_.sent(bytes);
                     });

@@ -47,9 +47,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   std::chrono::steady_clock::time_point since() const noexcept { return since_; }
 
-  size_t frame_bytes() const noexcept { return frame_bytes_; }
-  // There is room for its frame.
-  void let_in() noexcept;
+  size_t room_wanted() const noexcept { return room_wanted_; }
+  void give_room() noexcept;
   bool reads_since_before(std::chrono::steady_clock::time_point time) const noexcept {
     return room_ > 0 && !request_ && let_in_at_ < time;
   }
@@ -68,8 +67,14 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void take_head();
   void read_rest();
   void take_frame();
+  void take_request();
+  void ask_for_room();
+  void tell_of_room() noexcept;
+  StoreReply no_room() const;
   void cancel();
+  bool owes_answer() const noexcept { return request_ || room_wanted_ > 0 || owes_room_; }
   void answer(const StoreReply& reply);
+  void send(const StoreReply& reply);
   StoreReply carry_out();
   StoreReply timed_out() const;
   void wait_for(size_t key);
@@ -87,7 +92,9 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::optional<FrameCounter> outgoing_;
   std::string in_;
   size_t frame_bytes_ = 0;
-  size_t room_ = 0;  // that it has been given, until its request is answered or waits
+  size_t room_wanted_ = 0;  // while it stands in line
+  size_t room_ = 0;         // that it has been given, until its request is answered or waits
+  bool owes_room_ = false;  // the client is to be told, or that there was none
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
   std::optional<StoreRequest> request_;  // until its answer is on its way
@@ -132,7 +139,6 @@ class ServerCore {
   void sent(size_t bytes) noexcept;
 
   // Large requests come in one after another, as long as they stay within bounds together.
-  void ask_for_room(std::shared_ptr<ServerConnection> connection);
   void let_in() noexcept;
   void leave_room(size_t bytes) noexcept;
   void watch_room();
@@ -150,7 +156,7 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
-  std::deque<std::shared_ptr<ServerConnection>> in_line_;  // for room
+  std::deque<std::shared_ptr<ServerConnection>> in_line_;  // for room; those that left want none
   size_t room_taken_ = 0;
   size_t waiting_bytes_ = 0;
   asio::steady_timer room_watch_{io_};

@@ -1,10 +1,11 @@
-// Room for large requests. Each gets room for all of its frame at once, so that none holds a part and waits
-// for the rest; the others wait unread in their sockets. Small frames need none.
+// Room for large requests. Each gets room for all of it at once, so that none holds a part and waits for the
+// rest, and in the order in which they asked. Small requests need none.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/guard.hpp"
+#include "store/bytes.hpp"
 #include "store/server_core.hpp"
 
 namespace dsc {
@@ -14,21 +15,15 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
 constexpr size_t kMostRoom = size_t{32}
                              << 20;  // of frames; what becomes of one takes up to four times as much
-static_assert(kFrameHeadBytes + kMaxPayloadBytes + kFrameCodeBytes <= kMostRoom);
+static_assert(kMaxPayloadBytes <= kMostRoom);
 
 }  // namespace
 
-void ServerCore::ask_for_room(std::shared_ptr<ServerConnection> connection) {
-  in_line_.push_back(std::move(connection));
-  let_in();
-  watch_room();
-}
-
 void ServerCore::let_in() noexcept {
-  while (!in_line_.empty() && room_taken_ + in_line_.front()->frame_bytes() <= kMostRoom) {
+  while (!in_line_.empty() && room_taken_ + in_line_.front()->room_wanted() <= kMostRoom) {
     const auto connection = std::move(in_line_.front());
     in_line_.pop_front();
-    connection->let_in();
+    connection->give_room();
   }
 }
 
@@ -59,13 +54,31 @@ void ServerCore::watch_room() {
   });
 }
 
-void ServerConnection::let_in() noexcept {
-  if (!socket_.is_open()) return;
-  room_ = frame_bytes_;
+void ServerConnection::ask_for_room() {
+  ByteReader reader(payload_of(in_));
+  const size_t bytes = reader.number<uint32_t>();
+  if (!reader.at_end() || bytes <= kMostUnaskedBytes || bytes > kMaxPayloadBytes || room_ > 0) return close();
+  room_wanted_ = bytes;
+  core_.in_line_.push_back(shared_from_this());
+  core_.let_in();
+  core_.watch_room();
+}
+
+void ServerConnection::give_room() noexcept {
+  if (!socket_.is_open() || room_wanted_ == 0) return;
+  room_ = std::exchange(room_wanted_, 0);
   let_in_at_ = Clock::now();
   core_.room_taken_ += room_;
   core_.incoming_bytes_ = core_.room_taken_;
-  capture([this] { read_rest(); }, [this](dsc_result_t, const char*) { close(); });
+  tell_of_room();
+}
+
+// Once what is being written is written.
+void ServerConnection::tell_of_room() noexcept {
+  owes_room_ = true;
+  capture([this] { core_.ready_.push_back(shared_from_this()); },
+          [this](dsc_result_t, const char*) { close(); });
+  core_.pump();
 }
 
 void ServerConnection::leave_room() noexcept {

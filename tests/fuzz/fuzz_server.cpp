@@ -173,7 +173,12 @@ class Session {
     if (action == 1) return break_up(index, input);
     if (client.waits_for) return cancel(client);
     if (action == 2) return client.send(FrameType::kCancel, "");  // of nothing
-    ask(client, request_from(input));
+    StoreRequest request = request_from(input);
+    if (action == 3) {
+      request.value.resize(kMostUnaskedBytes + input.byte());
+      ask_for_room(client, 2 * kMostUnaskedBytes);
+    }
+    ask(client, request);
   }
 
   void talk_strangely(Input& input) {
@@ -187,6 +192,14 @@ class Session {
     clients_[index]->send_broken(input);
     clients_[index].reset();
     settle();
+  }
+
+  // There is room, for nobody else asks.
+  static void ask_for_room(Client& client, size_t bytes) {
+    ByteWriter writer;
+    writer.number(static_cast<uint32_t>(bytes));
+    client.send(FrameType::kRoom, writer.take());
+    FUZZ_REQUIRE(client.receive().code == DSC_OK);
   }
 
   void cancel(Client& client) {
