@@ -292,11 +292,13 @@ def test_a_silent_dscrun_is_lost(job):
 
 
 def test_a_host_that_cannot_be_reached(job, tmp_path):
-    refused = ["--ssh-command", "sh -c 'echo no route >&2; exit 255'", "--grace", "0.1"]
-    result = run(*job, *refused, *sh("sleep 30"))
+    refused = ["--ssh-command", "sh -c 'echo no route >&2; exit 255'", "--grace", "10"]
+    result = run(*job, *refused, "--exclude", "localhost", *sh("sleep 30"))
     assert result.returncode == 255
     assert "dscrun: nodeA: no route\n" in result.stderr
-    assert "was lost: the connection to node" in result.stderr
+    first = re.search("was lost: the connection to (node[AB])", result.stderr)[1]
+    other = {"nodeA": "nodeB", "nodeB": "nodeA"}[first]
+    assert re.search(f"ranks? .* lost too: the connection to {other} exited with code 255", result.stderr)
     missing = run(*job, "--remote-dscrun", "/no/dscrun", "--grace", "0.1", *sh("sleep 30"))
     assert missing.returncode == 127 and re.search("dscrun: node[AB]: sh: .*/no/dscrun", missing.stderr)
     unknown = run(*job, "--exclude", "localhost", "--", "no-such-command")

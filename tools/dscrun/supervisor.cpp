@@ -251,8 +251,13 @@ void Supervisor::on_event(std::string_view event) {
 void Supervisor::on_remote_end(Remote& remote, int wait_status) {
   remote.drain(output_);
   remote.set_ended();
+  const auto lost = [&remote](const Rank& rank) { return rank.remote == &remote && rank.running(); };
+  // The first one that is lost has a line of its own.
+  if (first_failed_ && stage_ < Stage::kKilling && std::any_of(ranks_.begin(), ranks_.end(), lost))
+    output_.say(list_ranks(lost) + " lost too: the connection to " + remote.host() + " " +
+                describe_end(wait_status));
   for (Rank& rank : ranks_) {
-    if (rank.remote != &remote || !rank.running()) continue;
+    if (!lost(rank)) continue;
     rank.lost = "was lost: the connection to " + remote.host() + " " + describe_end(wait_status);
     lost_end_ = Clock::now() + options_.lost_after;
     on_rank_end(rank, wait_status != 0 ? wait_status : kOwnFailure << 8);
