@@ -1,11 +1,17 @@
 // The table of libdsc_gloo.so.
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include <gloo/config.h>
@@ -33,11 +39,31 @@ constexpr const char* kLibrary = "Gloo " DSC_TEXT_OF(GLOO_VERSION_MAJOR) "." DSC
 WatchedPair* pair_of(dsc_wire_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
 Region* region_of(dsc_wire_region* region) { return reinterpret_cast<Region*>(region); }
 
-// Gloo does not look at what the resolver says about names.
-void check_numeric(const char* address) {
-  unsigned char binary[sizeof(in6_addr)];
-  if (inet_pton(AF_INET, address, binary) != 1 && inet_pton(AF_INET6, address, binary) != 1)
-    throw std::invalid_argument(std::string("\"") + address + "\" is not a numeric address");
+// Asks nobody: Gloo would take a name to the resolver, and not look at what it says.
+tcp::attr numeric_address(const char* text) {
+  tcp::attr attr(text);
+  std::memset(&attr.ai_addr, 0, sizeof attr.ai_addr);
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&attr.ai_addr);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&attr.ai_addr);
+  if (inet_pton(AF_INET, text, &v4->sin_addr) == 1)
+    attr.ai_family = AF_INET, attr.ai_addrlen = sizeof *v4;
+  else if (inet_pton(AF_INET6, text, &v6->sin6_addr) == 1)
+    attr.ai_family = AF_INET6, attr.ai_addrlen = sizeof *v6;
+  else
+    throw std::invalid_argument(std::string("\"") + text + "\" is not a numeric address");
+  attr.ai_addr.ss_family = static_cast<sa_family_t>(attr.ai_family);
+  attr.ai_socktype = SOCK_STREAM;
+  attr.ai_protocol = 0;
+  return attr;
+}
+
+void check_is_ours(const tcp::attr& attr) {
+  const int fd = ::socket(attr.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&attr.ai_addr),
+                                       static_cast<socklen_t>(attr.ai_addrlen)) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!bound) throw std::system_error(error, std::generic_category(), "not an address of this host");
 }
 
 // Gloo's thread inherits name and signal mask of the one that makes it.
@@ -46,13 +72,14 @@ void make_device(const char* address, dsc_wire_device& made) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   pthread_setname_np(pthread_self(), "dsc-gloo");
-  made.device = std::dynamic_pointer_cast<tcp::Device>(tcp::CreateDevice(tcp::attr(address)));
+  const tcp::attr attr = numeric_address(address);
+  check_is_ours(attr);
+  made.device = std::make_shared<tcp::Device>(attr);
   made.context = std::dynamic_pointer_cast<tcp::Context>(made.device->createContext(0, 1));
 }
 
 int open_device(const char* address, dsc_wire_device** device, char* error, size_t error_bytes) {
   return guard(error, error_bytes, [&] {
-    check_numeric(address);
     auto made = std::make_unique<dsc_wire_device>();
     std::string failure;
     std::thread maker([&] {

@@ -13,6 +13,10 @@
 
 namespace dsc::gloo_module {
 
+// From here on Gloo's thread sends, and the caller has the time. Two threads at one connection would wait for
+// each other's lock.
+constexpr size_t kLargeBytes = 64 * 1024;
+
 Region::Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes)
     : Buffer(&pair, slot, memory, bytes), owner_(pair) {}
 
@@ -78,7 +82,10 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   op.preamble.length = bytes;
   op.preamble.roffset = offset;
   op.buf = source;
-  sendAsyncMode(op);
+  if (bytes < kLargeBytes) return sendAsyncMode(op);
+  const bool is_first = tx_.empty();
+  tx_.push_back(std::move(op));
+  if (is_first) device_->registerDescriptor(fd_, EPOLLIN | EPOLLOUT, this);
 }
 
 // Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who
