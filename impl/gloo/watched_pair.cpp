@@ -15,7 +15,7 @@ namespace dsc::gloo_module {
 
 // From here on Gloo's thread sends, and the caller has the time. Two threads at one connection would wait for
 // each other's lock.
-constexpr size_t kLargeBytes = 64 * 1024;
+constexpr size_t kLargeBytes = size_t{64} * 1024;
 
 Region::Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes)
     : Buffer(&pair, slot, memory, bytes), owner_(pair) {}

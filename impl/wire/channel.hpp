@@ -23,7 +23,7 @@ namespace dsc {
 
 class WireChannel {
  public:
-  static constexpr size_t kSlotBytes = 256 * 1024;
+  static constexpr size_t kSlotBytes = size_t{256} * 1024;
   static constexpr uint64_t kSlots = 8;
 
   // Listens.

@@ -11,9 +11,9 @@ bool goes_to(int32_t host, int32_t root) { return root == kEverybody || root == 
 
 // Sources in the order of hosts: the oldest posted message of every other one, and `mine`.
 std::vector<const void*> sources_of(Mesh& mesh, const void* mine) {
-  std::vector<const void*> sources;
+  std::vector<const void*> sources(static_cast<size_t>(mesh.size()));
   for (int32_t host = 0; host < mesh.size(); ++host)
-    sources.push_back(host == mesh.rank() ? mine : mesh.channel(host).arrived());
+    sources[static_cast<size_t>(host)] = host == mesh.rank() ? mine : mesh.channel(host).arrived();
   return sources;
 }
 

@@ -49,7 +49,7 @@ std::string key_of(std::string_view prefix, int32_t host) {
 
 }  // namespace
 
-Mesh::Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members)
+Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members)
     : rank_(rank), members_(std::move(members)) {
   if (rank_ < 0 || rank_ >= size())
     fail(DSC_ERR_INVALID_ARG, "host %d of a wire of %d, expected 0 to %d", rank_, size(), size() - 1);

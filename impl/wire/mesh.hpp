@@ -28,7 +28,7 @@ class Mesh {
  public:
   // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange and is named in
   // messages.
-  Mesh(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members);
+  Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;

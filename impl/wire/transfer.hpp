@@ -8,7 +8,7 @@
 namespace dsc {
 
 // Up to here data is posted: one copy more is cheaper than asking first.
-inline constexpr size_t kPostBytes = 64 * 1024;
+inline constexpr size_t kPostBytes = size_t{64} * 1024;
 
 void transfer(Mesh& mesh, std::span<const WireBlock> sends, std::span<const WireBlock> receives,
               Deadline deadline);

@@ -10,7 +10,7 @@ namespace dsc {
 namespace {
 
 // Up to here, in bytes that a host sends, one exchange is faster than two with less to carry.
-constexpr size_t kWholeBytes = 64 * 1024;
+constexpr size_t kWholeBytes = size_t{64} * 1024;
 
 bool travels_whole(const Mesh& mesh, size_t bytes) {
   return bytes * static_cast<size_t>(mesh.size() - 1) <= kWholeBytes;

@@ -33,8 +33,8 @@ class Wire {
   static constexpr size_t kMeetBytes = 4096;
 
   // Listens at the transport's address. `members[i]` is the rank that speaks for host i.
-  Wire(std::shared_ptr<Transport> transport, int32_t rank, std::vector<int32_t> members)
-      : mesh_(std::move(transport), rank, std::move(members)) {}
+  Wire(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members)
+      : mesh_(transport, rank, std::move(members)) {}
 
   // First of all. The exchange carries one value per host, under the key PREFIX/INDEX, which is used once.
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
