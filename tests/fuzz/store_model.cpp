@@ -44,7 +44,8 @@ int64_t number_from(Input& input) {
 
 StoreRequest request_from(Input& input) {
   StoreRequest request;
-  request.op = static_cast<StoreOp>(1 + input.below(static_cast<size_t>(kLastStoreOp)));
+  request.op =
+      static_cast<StoreOp>(1 + input.below(static_cast<size_t>(StoreOp::kCount)));  // the last known here
   const bool many = request.op == StoreOp::kCheck || request.op == StoreOp::kWait;
   const uint8_t form = input.byte();
   size_t keys = request.op == StoreOp::kCount ? 0 : many ? form & 3 : 1;
