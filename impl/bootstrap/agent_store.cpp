@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/wait.hpp"
+#include "store/address.hpp"
 
 namespace dsc {
 namespace {
@@ -36,6 +39,26 @@ std::string hex_bytes(const void* data, size_t bytes) {
     text += {kDigits[byte >> 4], kDigits[byte & 15]};
   }
   return text;
+}
+
+// Tries all addresses of the host, again and again until one accepts.
+TcpStream reach(const std::string& host, int32_t port, Deadline deadline) {
+  constexpr int64_t kPatienceMs = 2'000;  // with one address, as long as there are others
+  constexpr int64_t kPauseMs = 100;       // between two rounds
+  const auto addresses = resolve(host, static_cast<uint16_t>(port), "MASTER_ADDR", deadline);
+  std::string tried;
+  do {
+    tried.clear();
+    for (const SocketAddress& address : addresses) {
+      int error = 0;
+      if (auto stream = TcpStream::connect(address, sooner(deadline, Deadline::after_ms(kPatienceMs)), error))
+        return stream;
+      tried += (tried.empty() ? "" : ", ") + to_text(address) + " (" +
+               std::generic_category().message(error) + ")";
+    }
+    sleep_until(sooner(deadline, Deadline::after_ms(kPauseMs)));
+  } while (!deadline.passed());
+  fail(DSC_ERR_TIMEOUT, "%.100s:%d cannot be reached; tried %.250s", host.c_str(), port, tried.c_str());
 }
 
 }  // namespace
@@ -77,23 +100,23 @@ void AgentStore::fail_short(const void* data, size_t bytes, Deadline deadline) c
 }
 
 void AgentStore::send(const std::string& message, Deadline deadline) {
-  if (!stream_.write(message.data(), message.size(), deadline)) fail_short(nullptr, 0, deadline);
+  if (stream_.write(message, deadline) < message.size()) fail_short(nullptr, 0, deadline);
 }
 
 template <typename T>
 T AgentStore::answer(Deadline deadline) {
   T value;
-  const size_t got = stream_.read(&value, sizeof value, deadline);
+  const size_t got = stream_.read(reinterpret_cast<char*>(&value), sizeof value, deadline);
   if (got < sizeof value) fail_short(&value, got, deadline);
   return value;
 }
 
 void AgentStore::connect(Deadline deadline) {
   if (greeted_) return;
-  stream_ = TcpStream(host_, port_, deadline);
+  stream_ = reach(host_, port_, deadline);
   handshake_ = knows_handshake(deadline);
   if (!handshake_) {
-    stream_ = TcpStream(host_, port_, deadline);
+    stream_ = reach(host_, port_, deadline);
     check_without_handshake(deadline);
   }
   greeted_ = true;
@@ -108,9 +131,9 @@ bool AgentStore::knows_handshake(Deadline deadline) {
   append(greeting, kMagic);
   greeting += kPing;
   append(greeting, nonce);
-  if (!stream_.write(greeting.data(), greeting.size(), deadline)) return false;
+  if (stream_.write(greeting, deadline) < greeting.size()) return false;
   uint32_t echo = 0;
-  const size_t got = stream_.read(&echo, sizeof echo, deadline);
+  const size_t got = stream_.read(reinterpret_cast<char*>(&echo), sizeof echo, deadline);
   if (got == 0 && !deadline.passed()) return false;
   if (got < sizeof echo) fail_short(&echo, got, deadline);
   if (echo != nonce) fail_foreign(&echo, sizeof echo);

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/environment.hpp"
-#include "bootstrap/tcp_stream.hpp"
 #include "store/exchange.hpp"
+#include "store/tcp_stream.hpp"
 
 namespace dsc {
 

@@ -139,17 +139,4 @@ ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& desc
   }
 }
 
-bool wait_ready(int fd, short events, Deadline deadline) {
-  constexpr int64_t kLongestMs = 60'000;  // poll takes an int; callers look at the deadline again anyway
-  pollfd entry{fd, events, 0};
-  for (;;) {
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min(deadline.remaining_ms(), kLongestMs)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) fail_errno(errno, "poll");
-    if (deadline.passed()) return false;
-  }
-}
-
-void sleep_until(Deadline deadline) { wait_ready(-1, 0, deadline); }
-
 }  // namespace dsc

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "base/wait.hpp"
 
 namespace dsc {
 
@@ -39,10 +40,5 @@ ssize_t receive_message(int fd, void* data, size_t bytes);
 // there was no room for it.
 ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descriptor);
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor);
-
-// Waits until fd is ready for `events`, at most to the deadline. False: not yet.
-bool wait_ready(int fd, short events, Deadline deadline);
-
-void sleep_until(Deadline deadline);
 
 }  // namespace dsc

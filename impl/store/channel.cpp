@@ -1,39 +1,24 @@
 #include "store/channel.hpp"
 
 #include <algorithm>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
-#include <asio/read.hpp>
-#include <asio/write.hpp>
-#include <cerrno>
-#include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/fork_close.hpp"
 #include "base/process_guard.hpp"
 #include "store/bytes.hpp"
 #include "store/frame.hpp"
 #include "store/handshake.hpp"
-#include "store/tcp_options.hpp"
+#include "store/tcp_stream.hpp"
 
 namespace dsc {
 namespace {
 
-using asio::ip::tcp;
 constexpr int kConnectMs = 2000;  // of each address
 constexpr int kGreetingMs = 5000;
 constexpr int kCancelMs = 1000;
-
-tcp::endpoint endpoint_of(const SocketAddress& address) {
-  tcp::endpoint endpoint;
-  std::memcpy(endpoint.data(), &address.storage, address.bytes);
-  endpoint.resize(address.bytes);
-  return endpoint;
-}
 
 // A peer could send any number.
 dsc_result_t error_of(uint32_t number) {
@@ -56,8 +41,6 @@ class TcpChannel final : public Channel {
  public:
   explicit TcpChannel(const StoreTarget& target) : target_(target.text()) {}
 
-  ~TcpChannel() override { close(); }
-
   // False, and the reason, if another try makes sense.
   bool open(const StoreTarget& target, Deadline deadline, Failure& failure) {
     if (!reach(target, deadline, failure.reason)) return false;
@@ -76,49 +59,36 @@ class TcpChannel final : public Channel {
     return exchange(FrameType::kRequest, request.op, payload, deadline);
   }
 
-  bool usable() override {
-    if (!in_step_ || !socket_.is_open()) return false;
-    char byte;
-    const ssize_t got = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
-  }
+  bool usable() override { return in_step_ && stream_.is_quiet(); }
 
  private:
   // An address that does not answer is given up for the next one.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
     for (const SocketAddress& address : target.addresses) {
-      begin();
-      socket_.async_connect(endpoint_of(address), [this](const asio::error_code& error) { end(error, 0); });
-      const bool ended = run(sooner(deadline, Deadline::after_ms(kConnectMs)));
-      if (ended && !error_) {
-        close_in_child(socket_.native_handle());
-        set_tcp_options(socket_.native_handle());
-        return true;
-      }
-      reason = ended ? error_.message() : "no answer";
-      close();
+      int error = 0;
+      stream_ = TcpStream::connect(address, sooner(deadline, Deadline::after_ms(kConnectMs)), error);
+      if (stream_) return true;
+      reason = std::generic_category().message(error);
     }
     return false;
   }
 
   bool hear_greeting(Deadline deadline, std::string& reason) {
     const Deadline patience = Deadline::after_ms(kGreetingMs);
-    begin_read(0, kGreetingBytes);
-    const bool whole = run(sooner(deadline, patience)) && !error_;
-    if (!done_) close();  // tells how much came
-    const std::string_view heard = std::string_view(in_).substr(0, bytes_);
-    const auto greeting = decode_greeting(heard);
+    greeting_.resize(kGreetingBytes);
+    greeting_.resize(stream_.read(greeting_.data(), greeting_.size(), sooner(deadline, patience)));
+    const auto greeting = decode_greeting(greeting_);
     if (greeting && greeting->version != kStoreVersion)
       fail(DSC_ERR_VERSION, "the store at %s speaks version %u, this library %u", target_.c_str(),
            greeting->version, kStoreVersion);
-    if (whole && greeting) {
+    if (greeting) {
       needs_token_ = (greeting->flags & kNeedsToken) != 0;
       incarnation_ = greeting->incarnation;
       return true;
     }
-    if (!could_be_greeting(heard))
+    if (!could_be_greeting(greeting_))
       fail(DSC_ERR_PROTOCOL, "%s answers, but is not libdsc (got %s)", target_.c_str(),
-           hex_of(heard).c_str());
+           hex_of(greeting_).c_str());
     if (patience.passed())
       fail(DSC_ERR_PROTOCOL,
            "%s takes connections, but says nothing: it is not libdsc, or its process is stopped",
@@ -128,7 +98,7 @@ class TcpChannel final : public Channel {
 
   bool give_up(std::string& reason, const char* what) {
     reason = what;
-    close();
+    stream_ = {};
     return false;
   }
 
@@ -150,14 +120,15 @@ class TcpChannel final : public Channel {
     introduction.nonce = random_nonce();
     introduction.job = job_fingerprint(target.job_id);
     const std::string text = encode(introduction);
-    const SessionKeys keys(target.token, in_, text);
+    const SessionKeys keys(target.token, greeting_, text);
     const Digest proof = keys.client_proof();
-    write(text + std::string(bytes_of(proof)));
-    begin_read(0, kVerdictBytes + kProofBytes);
-    if (!run(sooner(deadline, Deadline::after_ms(kGreetingMs))))
-      return give_up(reason, "the store did not answer the introduction");
-    if (error_) return give_up(reason, "the store ended the connection: it ends, or has too many");
-    check_verdict(in_, keys);
+    const Deadline patience = sooner(deadline, Deadline::after_ms(kGreetingMs));
+    stream_.write(text + std::string(bytes_of(proof)), patience);
+    std::string verdict(kVerdictBytes + kProofBytes, '\0');
+    if (stream_.read(verdict.data(), verdict.size(), patience) < verdict.size())
+      return give_up(reason, stream_.ended() ? "the store ended the connection: it ends, or has too many"
+                                             : "the store did not answer the introduction");
+    check_verdict(verdict, keys);
     incoming_.emplace(keys.to_client());
     outgoing_.emplace(keys.to_server());
     in_step_ = true;
@@ -184,128 +155,61 @@ class TcpChannel final : public Channel {
 
   StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
     in_step_ = false;
-    send(type, payload);
-    begin_read(0, kFrameHeadBytes);
-    if (!run(deadline) && !cancel()) {
-      close();
-      fail(DSC_ERR_TIMEOUT, "%s: the store at %s does not answer", store_op_name(op), target_.c_str());
-    }
+    const std::string frame = outgoing_->seal(type, payload);
+    in_.resize(kFrameHeadBytes);
+    const size_t sent = stream_.write(frame, deadline);
+    size_t came = sent < frame.size() ? 0 : stream_.read(in_.data(), in_.size(), deadline);
+    if (came < in_.size() && !stream_.ended()) came += hurry(std::string_view(frame).substr(sent), came);
+    if (came < in_.size())
+      fail_short(std::string(store_op_name(op)) + ": the store at " + target_ + " does not answer");
     StoreReply reply = receive_rest(deadline);
-    if (writing_) fail_frame();  // an answer to what was not asked yet
     in_step_ = true;
     if (reply.code != DSC_OK) fail(error_of(static_cast<uint32_t>(reply.code)), "%s", reply.value.c_str());
     return reply;
   }
 
-  void send(FrameType type, std::string_view payload) { write(outgoing_->seal(type, payload)); }
-
-  // Goes out while the answer is waited for; whoever reads sees it fail.
-  void write(std::string bytes) {
-    out_ = std::move(bytes);
-    writing_ = true;
-    asio::async_write(socket_, asio::buffer(out_),
-                      [this](const asio::error_code&, size_t) { writing_ = false; });
-  }
-
-  // Asks for the answer at once. False if it does not come even so.
-  bool cancel() {
+  // The deadline has passed: asks for the answer at once. How many bytes of its head came now.
+  size_t hurry(std::string_view unsent, size_t came) {
     const Deadline patience = Deadline::after_ms(kCancelMs);
-    run_while([this] { return writing_ && !done_; }, patience);
-    if (writing_) return false;  // the request itself has not gone out
-    if (!done_) send(FrameType::kCancel, {});
-    return run(patience);
+    if (stream_.write(unsent, patience) < unsent.size()) return 0;
+    const std::string cancel = outgoing_->seal(FrameType::kCancel, {});
+    if (stream_.write(cancel, patience) < cancel.size()) return 0;
+    return stream_.read(in_.data() + came, in_.size() - came, patience);
   }
 
   StoreReply receive_rest(Deadline deadline) {
-    require_connection();
     const auto payload_bytes = incoming_->payload_bytes(in_);
     if (!payload_bytes) fail_frame();
-    begin_read(kFrameHeadBytes, *payload_bytes + kFrameCodeBytes);
-    if (!run(later(deadline, Deadline::after_ms(kCancelMs)))) {
-      close();
-      fail(DSC_ERR_TIMEOUT, "the store at %s stopped in the middle of an answer", target_.c_str());
-    }
-    require_connection();
+    const size_t rest = *payload_bytes + kFrameCodeBytes;
+    in_.resize(kFrameHeadBytes + rest);
+    const Deadline patience = later(deadline, Deadline::after_ms(kCancelMs));
+    if (stream_.read(in_.data() + kFrameHeadBytes, rest, patience) < rest)
+      fail_short("the store at " + target_ + " stopped in the middle of an answer");
     if (incoming_->open(in_) != FrameType::kReply) fail_frame();
     auto reply = decode_reply(payload_of(in_));
     if (!reply) fail_frame();
     return *std::move(reply);
   }
 
-  void require_connection() const {
-    if (error_)
-      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: %s", target_.c_str(), error_.message().c_str());
+  [[noreturn]] void fail_short(const std::string& what) {
+    if (stream_.ended())
+      fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: %s", target_.c_str(), stream_.why_ended().c_str());
+    fail(DSC_ERR_TIMEOUT, "%s", what.c_str());
   }
 
-  [[noreturn]] void fail_frame() {
-    close();
+  [[noreturn]] void fail_frame() const {
     fail(DSC_ERR_PROTOCOL, "the store at %s sent a frame that is not its next one", target_.c_str());
   }
 
-  void begin() {
-    done_ = false;
-    bytes_ = 0;
-    error_ = {};
-  }
-
-  // Into in_, behind what is kept of it.
-  void begin_read(size_t kept, size_t bytes) {
-    begin();
-    in_.resize(kept + bytes);
-    asio::async_read(socket_, asio::buffer(in_.data() + kept, bytes),
-                     [this](const asio::error_code& error, size_t got) { end(error, got); });
-  }
-
-  void end(const asio::error_code& error, size_t bytes) {
-    done_ = true;
-    error_ = error;
-    bytes_ = bytes;
-  }
-
-  // True once what was begun has ended.
-  bool run(Deadline deadline) {
-    run_while([this] { return !done_; }, deadline);
-    return done_;
-  }
-
-  // What can be done at once is done even if the deadline has passed.
-  template <typename Condition>
-  void run_while(Condition condition, Deadline deadline) {
-    using std::chrono::steady_clock;
-    io_.restart();
-    io_.poll();
-    while (condition() && !deadline.passed()) {
-      io_.restart();
-      if (deadline.ns == Deadline::never().ns)
-        io_.run_one();
-      else
-        io_.run_one_until(steady_clock::time_point(std::chrono::nanoseconds(deadline.ns)));
-    }
-  }
-
-  void close() noexcept {
-    if (!socket_.is_open()) return;
-    keep_in_child(socket_.native_handle());
-    asio::error_code ignored;
-    socket_.close(ignored);
-    io_.restart();
-    io_.poll();  // the handlers of what was cut off
-  }
-
   const std::string target_;
-  asio::io_context io_{1};
-  tcp::socket socket_{io_};
+  TcpStream stream_;
+  std::string greeting_;
   std::string in_;
-  std::string out_;
-  bool writing_ = false;
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
   Nonce incarnation_{};
   bool needs_token_ = false;
   bool in_step_ = false;
-  bool done_ = false;
-  size_t bytes_ = 0;
-  asio::error_code error_;
 };
 
 }  // namespace

@@ -1,0 +1,25 @@
+#include "base/wait.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+bool wait_ready(int fd, short events, Deadline deadline) {
+  constexpr int64_t kLongestMs = 60'000;  // poll takes an int; callers look at the deadline again anyway
+  pollfd entry{fd, events, 0};
+  for (;;) {
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min(deadline.remaining_ms(), kLongestMs)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) fail_errno(errno, "poll");
+    if (deadline.passed()) return false;
+  }
+}
+
+void sleep_until(Deadline deadline) { wait_ready(-1, 0, deadline); }
+
+}  // namespace dsc
