@@ -49,9 +49,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   size_t room_wanted() const noexcept { return room_wanted_; }
   void give_room() noexcept;
-  bool reads_since_before(std::chrono::steady_clock::time_point time) const noexcept {
-    return room_ > 0 && !request_ && let_in_at_ < time;
-  }
+  // It was given room before that time, has not used it, and the fault is not this side's.
+  bool keeps_room_since(std::chrono::steady_clock::time_point time) const noexcept;
 
  private:
   // Runs one step; one that throws (there is no memory) ends the connection and nothing else.

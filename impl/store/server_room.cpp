@@ -44,7 +44,7 @@ void ServerCore::watch_room() {
     const auto oldest = Clock::now() - std::chrono::milliseconds(options_.frame_ms);
     std::vector<std::shared_ptr<ServerConnection>> slow;
     std::ranges::copy_if(members_, std::back_inserter(slow),
-                         [&](const auto& member) { return member->reads_since_before(oldest); });
+                         [&](const auto& member) { return member->keeps_room_since(oldest); });
     for (const auto& member : slow) {
       if (in_line_.empty()) break;
       refuse("a member that stopped in the middle of a request");
@@ -79,6 +79,11 @@ void ServerConnection::tell_of_room() noexcept {
   capture([this] { core_.ready_.push_back(shared_from_this()); },
           [this](dsc_result_t, const char*) { close(); });
   core_.pump();
+}
+
+bool ServerConnection::keeps_room_since(Clock::time_point time) const noexcept {
+  asio::error_code ignored;
+  return room_ > 0 && !request_ && !owes_room_ && let_in_at_ < time && socket_.available(ignored) == 0;
 }
 
 void ServerConnection::leave_room() noexcept {
