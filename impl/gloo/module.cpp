@@ -130,7 +130,10 @@ int open_region(dsc_wire_pair* pair, int32_t slot, void* memory, size_t bytes, d
 
 uint32_t take_arrived(dsc_wire_region* region) { return region_of(region)->take_arrived(); }
 
-void close_region(dsc_wire_region* region) { region_of(region)->pair().remove_region(region_of(region)); }
+void close_region(dsc_wire_region* region) {
+  char unsaid[256];  // the connection has ended then, which its listener hears
+  guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
+}
 
 int send(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
          size_t error_bytes) {

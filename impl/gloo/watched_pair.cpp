@@ -48,41 +48,73 @@ std::string WatchedPair::reason() {
 
 Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
   auto region = std::make_unique<Region>(*this, slot, memory, bytes);
-  registerBuffer(region.get());
-  const std::lock_guard<std::mutex> lock(m_);
-  regions_.push_back(std::move(region));
-  return regions_.back().get();
+  Region* const added = region.get();
+  registerBuffer(added);
+  {
+    const std::lock_guard<std::mutex> lock(m_);
+    regions_.push_back(std::move(region));
+  }
+  empty_outbox();
+  return added;
 }
 
 void WatchedPair::remove_region(Region* region) {
   std::unique_ptr<Region> removed;  // ends without the lock, which its destructor takes
-  const std::lock_guard<std::mutex> lock(m_);
+  {
+    const std::lock_guard<std::mutex> lock(m_);
+    removed = take_region(region);
+  }
+  empty_outbox();
+}
+
+std::unique_ptr<Region> WatchedPair::take_region(Region* region) {
   if (rx_.buf == region && state_ != CLOSED) changeState(CLOSED);
   const auto found = std::find_if(regions_.begin(), regions_.end(),
                                   [region](const auto& kept) { return kept.get() == region; });
-  if (found == regions_.end()) return;
+  if (found == regions_.end()) return nullptr;
   buffers_.erase(region->slot());
-  removed = std::move(*found);
+  std::unique_ptr<Region> taken = std::move(*found);
   regions_.erase(found);
+  return taken;
 }
 
 void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t offset) {
-  const std::lock_guard<std::mutex> lock(m_);
-  throwIfException();
-  if (state_ != CONNECTED) throw ::gloo::IoException("the connection is not open");
+  if (ended_) throw ::gloo::IoException("the connection has ended");
+  {
+    const std::lock_guard<std::mutex> lock(outbox_mutex_);
+    outbox_.push_back({slot, memory, bytes, offset});
+  }
+  empty_outbox();
+}
+
+// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and finds what was left.
+void WatchedPair::empty_outbox() {
+  for (;;) {
+    const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+    if (!lock || state_ != CONNECTED) return;
+    std::unique_lock<std::mutex> outbox(outbox_mutex_);
+    if (outbox_.empty()) return;
+    const Message message = outbox_.front();
+    outbox_.pop_front();
+    outbox.unlock();
+    send_now(message);
+  }
+}
+
+void WatchedPair::send_now(const Message& message) {
   if (idle_.empty()) idle_.push_back(std::make_unique<Source>(this));
   Source* const source = idle_.back().get();
-  source->point_at(memory, bytes);
+  source->point_at(message.memory, message.bytes);
   busy_.push_back(std::move(idle_.back()));
   idle_.pop_back();
   tcp::Op op;
-  op.preamble.nbytes = sizeof op.preamble + bytes;
+  op.preamble.nbytes = sizeof op.preamble + message.bytes;
   op.preamble.opcode = tcp::Op::SEND_BUFFER;
-  op.preamble.slot = static_cast<size_t>(slot);
-  op.preamble.length = bytes;
-  op.preamble.roffset = offset;
+  op.preamble.slot = static_cast<size_t>(message.slot);
+  op.preamble.length = message.bytes;
+  op.preamble.roffset = message.offset;
   op.buf = source;
-  if (bytes < kLargeBytes) return sendAsyncMode(op);
+  if (message.bytes < kLargeBytes) return sendAsyncMode(op);
   const bool is_first = tx_.empty();
   tx_.push_back(std::move(op));
   if (is_first) device_->registerDescriptor(fd_, EPOLLIN | EPOLLOUT, this);
@@ -96,7 +128,11 @@ void WatchedPair::handleEvents(int events) {
     return;
   }
   char why[256];
-  if (guard(why, sizeof why, [&] { Pair::handleEvents(events); }) != DSC_OK) give_up(why);
+  const auto handle = [&] {
+    Pair::handleEvents(events);
+    empty_outbox();
+  };
+  if (guard(why, sizeof why, handle) != DSC_OK) give_up(why);
 }
 
 // On Gloo's thread, which must not wait for the lock: its owner may be waiting for this thread. Then the same
@@ -122,6 +158,7 @@ bool WatchedPair::write(tcp::Op& op) {
 
 void WatchedPair::changeState(state next) noexcept {
   if (next == CONNECTED) tell(DSC_WIRE_OPENED, fd_);
+  if (next == CLOSED) ended_ = true;
   if (next == CLOSED) tell(DSC_WIRE_CLOSING, state_ == CONNECTED ? fd_ : -1);
   Pair::changeState(next);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>  // gloo/transport/tcp/device.h needs it
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -57,6 +58,7 @@ class WatchedPair final : public tcp::Pair {
   std::string reason();  // why it ended
   Region* add_region(int32_t slot, void* memory, size_t bytes);
   void remove_region(Region* region);
+  // Waits for nobody: when the pair is locked, who has the lock sends it afterwards.
   void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
 
   void handleEvents(int events) override;
@@ -69,12 +71,25 @@ class WatchedPair final : public tcp::Pair {
   void waitUntilConnected(std::unique_lock<std::mutex>&, bool) override {}
 
  private:
+  struct Message {
+    int32_t slot;
+    const void* memory;
+    size_t bytes;
+    size_t offset;
+  };
+
   void tell(dsc_wire_event event, int fd = -1) const noexcept {
     listener_.event(listener_.context, event, fd);
   }
   void give_up(const char* why);
+  void empty_outbox();
+  std::unique_ptr<Region> take_region(Region* region);
+  void send_now(const Message& message);
 
   const dsc_wire_listener listener_;
+  std::atomic<bool> ended_{false};
+  std::mutex outbox_mutex_;
+  std::deque<Message> outbox_;
   // All guarded by Gloo's mutex of the pair.
   std::vector<std::unique_ptr<Source>> idle_;
   std::deque<std::unique_ptr<Source>> busy_;  // oldest first, as they are sent

@@ -54,7 +54,7 @@ class WireChannel {
   // At most kSlotBytes. The memory is read until all_sent(). Without effect when the connection has ended.
   bool may_post();
   void post(const void* memory, size_t bytes);
-  bool all_sent() const noexcept { return sent_ == sending_; }
+  bool all_sent() const noexcept { return sent_ >= needed_; }
 
   // Messages that the peer posted and release() has not let go.
   uint64_t waiting();
@@ -94,7 +94,8 @@ class WireChannel {
   uint64_t posted_ = 0, credits_ = kSlots;  // mine to the peer
   uint64_t arrived_ = 0, released_ = 0;     // the peer's to me
   uint64_t offers_ = 0, puts_arrived_ = 0;
-  std::atomic<uint64_t> sending_{0};
+  std::atomic<uint64_t> sending_{0};  // messages; the last one with data is number `needed_`
+  std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
   std::atomic<bool> said_farewell_{false};
   std::atomic<State> state_{State::kConnecting};
