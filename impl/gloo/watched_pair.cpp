@@ -31,7 +31,11 @@ WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_w
   if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
 }
 
-WatchedPair::~WatchedPair() { end(); }
+// When Gloo's thread ended the connection it may still be on its way out of here.
+WatchedPair::~WatchedPair() {
+  end();
+  while (handling_) ::sched_yield();
+}
 
 // Not close(), which throws away what the socket has not sent yet.
 void WatchedPair::end() {
@@ -121,18 +125,26 @@ void WatchedPair::send_now(const Message& message) {
 }
 
 // Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who
-// has the lock from the processor.
+// has the lock from the processor. The last thing that Gloo's thread does with a pair is to say that it is
+// through.
 void WatchedPair::handleEvents(int events) {
-  if (const std::unique_lock<std::mutex> free(m_, std::try_to_lock); !free) {
+  if (!begin_handling()) {
     ::sched_yield();
     return;
   }
-  char why[256];
   const auto handle = [&] {
     Pair::handleEvents(events);
     empty_outbox();
   };
+  char why[256];
   if (guard(why, sizeof why, handle) != DSC_OK) give_up(why);
+  handling_ = false;
+}
+
+bool WatchedPair::begin_handling() {
+  const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+  if (lock) handling_ = true;
+  return lock.owns_lock();
 }
 
 // On Gloo's thread, which must not wait for the lock: its owner may be waiting for this thread. Then the same

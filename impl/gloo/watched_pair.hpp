@@ -83,11 +83,13 @@ class WatchedPair final : public tcp::Pair {
   }
   void give_up(const char* why);
   void empty_outbox();
+  bool begin_handling();
   std::unique_ptr<Region> take_region(Region* region);
   void send_now(const Message& message);
 
   const dsc_wire_listener listener_;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> handling_{false};
   std::mutex outbox_mutex_;
   std::deque<Message> outbox_;
   // All guarded by Gloo's mutex of the pair.
