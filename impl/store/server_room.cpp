@@ -13,8 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
-constexpr size_t kMostRoom = size_t{32}
-                             << 20;  // of frames; what becomes of one takes up to four times as much
+// Of frames; what becomes of one takes up to four times as much.
+constexpr size_t kMostRoom = size_t{16} << 20;
 static_assert(kMaxPayloadBytes <= kMostRoom);
 
 }  // namespace
