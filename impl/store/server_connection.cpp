@@ -234,7 +234,7 @@ StoreReply ServerConnection::carry_out() {
 void ServerConnection::wait_for(size_t key) {
   if (waiting_bytes_ == 0 && request_->keys.size() > 1) {
     size_t bytes = 0;
-    for (const std::string& name : request_->keys) bytes += sizeof name + name.size();
+    for (const std::string& name : request_->keys) bytes += sizeof(std::string) + name.size();
     if (core_.waiting_bytes_ + bytes > kMostWaitingBytes)
       fail(
           DSC_ERR_NOSPACE,
