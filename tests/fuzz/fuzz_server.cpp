@@ -57,6 +57,7 @@ class Wire {
     const int one = 1;
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    bind_to_another_address();
     FUZZ_REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
   }
 
@@ -79,6 +80,15 @@ class Wire {
   }
 
  private:
+  // Each of loopback's has ports of its own; those of one would be used up within a minute.
+  void bind_to_another_address() {
+    static uint32_t number = 0;
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ++number % (1 << 20));
+    FUZZ_REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+  }
+
   UniqueFd fd_;
 };
 
