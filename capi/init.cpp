@@ -6,11 +6,12 @@
 #include "comm/start_up.hpp"
 #include "comm/worlds.hpp"
 #include "dsc/version.h"
+#include "store_handle.hpp"
 
 namespace {
 
 constexpr size_t kFirstSize = 80;
-static_assert(sizeof(dsc_init_options_t) == kFirstSize, "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_init_options_t) == kFirstSize + 16, "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
 dsc_init_options_t default_options() {
@@ -48,6 +49,9 @@ dsc::InitOptions convert(const dsc_init_options_t& given) {
   options.timeout_ms = given.timeout_ms;
   options.stall_timeout_ms = given.stall_timeout_ms;
   options.progress_thread = given.progress_thread;
+  if (given.token) options.token = given.token;
+  if (given.store) options.store = dsc::store_of(given.store);
+  options.store_handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(given.store));
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include "store/key_table.hpp"
 #include "store/open.hpp"
 #include "store/prefix_store.hpp"
+#include "store_handle.hpp"
 
 namespace {
 
@@ -24,15 +25,9 @@ static_assert(sizeof(dsc_store_options_t) == kFirstOptionsSize,
 static_assert(sizeof(dsc_store_callbacks_t) == kFirstCallbacksSize,
               "no padding, and nothing but appended fields");
 
-constexpr int32_t kDefaultTimeoutMs = 300'000;
 constexpr size_t kMaxValueBytes = dsc::StoreLimits{}.value_bytes;
 
-// What a handle stands for. The server goes last, so that the store can say good-bye.
-struct StoreObject {
-  std::shared_ptr<dsc::StoreServer> server;
-  std::shared_ptr<dsc::Store> store;
-  int32_t timeout_ms = kDefaultTimeoutMs;
-};
+using dsc::StoreObject;
 
 dsc::Pinned<StoreObject> pin(const dsc_store_t* store) { return {dsc::HandleKind::kStore, store}; }
 
@@ -45,7 +40,7 @@ dsc_store_options_t default_options() {
   dsc_store_options_t options{};
   options.struct_size = sizeof options;
   options.world_size = 1;
-  options.timeout_ms = kDefaultTimeoutMs;
+  options.timeout_ms = dsc::kStoreTimeoutMs;
   return options;
 }
 
@@ -184,7 +179,7 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
     silent.destroy = nullptr;
     // Until nothing can fail any more the context stays the caller's.
     const auto kept = std::const_pointer_cast<dsc_store_callbacks_t>(keep(silent));
-    *store = open_handle({nullptr, make_store(kept), kDefaultTimeoutMs});
+    *store = open_handle({nullptr, make_store(kept), dsc::kStoreTimeoutMs});
     kept->destroy = given.destroy;
   });
 }

@@ -8,8 +8,8 @@
 namespace dsc {
 namespace {
 
-std::string name_of(const Claim& claim) {
-  return "rank " + std::to_string(claim.rank) + " (pid " + std::to_string(claim.pid) + ")";
+std::string process_of(const Claim& claim) {
+  return "pid " + std::to_string(claim.pid) + (claim.place.empty() ? "" : " on " + claim.place);
 }
 
 std::string version_text(const Claim& claim) {
@@ -61,19 +61,23 @@ std::optional<Problem> find_rank_conflict(const std::vector<Claim>& claims) {
   std::map<int32_t, const Claim*> by_rank;
   for (const Claim& claim : claims) {
     if (claim.rank < 0 || claim.rank >= claim.world_size)
-      return Problem{DSC_ERR_CONFIG, name_of(claim) + " is outside its world: expected 0 to " +
+      return Problem{DSC_ERR_CONFIG, describe(claim) + " is outside its world: expected 0 to " +
                                          std::to_string(claim.world_size - 1)};
     const auto [other, first] = by_rank.emplace(claim.rank, &claim);
     if (!first)
       return Problem{DSC_ERR_CONFIG,
-                     "two processes claim rank " + std::to_string(claim.rank) + ": pid " +
-                         std::to_string(other->second->pid) + " and pid " + std::to_string(claim.pid) +
+                     "two processes claim rank " + std::to_string(claim.rank) + ": " +
+                         process_of(*other->second) + " and " + process_of(claim) +
                          "; if they are two jobs, give them different MASTER_PORT or DSC_JOB_ID"};
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+std::string describe(const Claim& claim) {
+  return "rank " + std::to_string(claim.rank) + " (" + process_of(claim) + ")";
+}
 
 std::string rank_list(std::vector<int32_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -105,7 +109,7 @@ std::vector<int32_t> missing_ranks(const std::vector<Claim>& claims) {
   return missing;
 }
 
-std::optional<Problem> find_conflict(const std::vector<Claim>& claims) {
+std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hosts) {
   std::string text = differing(claims, version_text);
   if (!text.empty()) return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text};
   text = differing(claims, [](const Claim& claim) { return std::to_string(claim.world_size); });
@@ -117,9 +121,9 @@ std::optional<Problem> find_conflict(const std::vector<Claim>& claims) {
   if (std::any_of(claims.begin(), claims.end(), other_config))
     return Problem{DSC_ERR_CONFIG, "settings differ: " + differing_settings(claims)};
   text = differing(claims, [](const Claim& claim) { return claim.host; });
-  if (!text.empty())
-    return Problem{DSC_ERR_UNSUPPORTED,
-                   "this version joins ranks of one host only, but the hosts are: " + text};
+  if (!text.empty() && hosts == Hosts::kOne)
+    return Problem{DSC_ERR_CONFIG, "the ranks meet as those of one host, but the hosts are: " + text +
+                                       "; with LOCAL_WORLD_SIZE set they meet through TCP"};
   return std::nullopt;
 }
 
@@ -131,7 +135,7 @@ std::vector<Member> make_table(std::vector<Claim> claims) {
   for (const Claim& claim : claims) {
     const int32_t position = ranks_on_host[claim.host]++;
     const int32_t local_rank = claim.local_rank >= 0 ? claim.local_rank : position;
-    members.push_back({claim.rank, local_rank, claim.pid, claim.host, claim.endpoint});
+    members.push_back({claim.rank, local_rank, claim.pid, claim.host, claim.endpoint, claim.place});
   }
   return members;
 }

@@ -14,4 +14,7 @@ inline constexpr size_t kHostIdentityBytes = 63;  // longest text
 // kHostIdentityBytes.
 std::string host_identity(const Environment& environment);
 
+// What people call this host: DSC_HOST_ID, or its name.
+std::string host_place(const Environment& environment);
+
 }  // namespace dsc

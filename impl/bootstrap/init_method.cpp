@@ -34,15 +34,14 @@ std::optional<int32_t> parse_port(std::string_view text) {
 std::optional<MasterAddress> parse_init_method(const char* text) {
   const std::string_view method = text == nullptr ? "env://" : text;
   if (method == "env://" || method == kPmixMethod) return std::nullopt;
-  if (method.starts_with("file://"))
-    fail(DSC_ERR_UNSUPPORTED,
-         "init_method '%.100s' is not part of this version; use env://, pmix:// or tcp://HOST:PORT", text);
+  if (method.starts_with(kFileMethod) && method.size() > kFileMethod.size()) return std::nullopt;
   if (method.starts_with("tcp://"))
     if (auto address = parse_address(method.substr(6))) return address;
-  fail(DSC_ERR_INVALID_ARG,
-       "init_method is '%.100s', expected env://, pmix:// or tcp://HOST:PORT with a port from 1 to 65535 "
-       "(file:// is not part of this version)",
-       text);
+  fail(
+      DSC_ERR_INVALID_ARG,
+      "init_method is '%.100s', expected env://, pmix://, file:///PATH or tcp://HOST:PORT with a port from 1 "
+      "to 65535",
+      text);
 }
 
 }  // namespace dsc

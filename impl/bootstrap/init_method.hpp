@@ -1,4 +1,4 @@
-// "env://", "pmix://", "tcp://HOST:PORT": where a job meets.
+// "env://", "pmix://", "tcp://HOST:PORT", "file:///PATH": where a job meets.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,11 @@ struct MasterAddress {
 // Rank and size from a PMIx server and nobody else; the address as with env://.
 inline constexpr std::string_view kPmixMethod = "pmix://";
 
-// Nothing for null, "env://" and "pmix://": the environment says. Throws UNSUPPORTED for the forms of later
-// versions, INVALID_ARG (naming the forms) for everything else.
+// A file that all hosts share, through which rank 0 tells the others where it listens.
+inline constexpr std::string_view kFileMethod = "file:///";
+
+// Nothing for null and the forms without an address: the environment says. Throws INVALID_ARG (naming the
+// forms) for what is none of them.
 std::optional<MasterAddress> parse_init_method(const char* text);
 
 // A port number from 1 to 65535, or nothing.

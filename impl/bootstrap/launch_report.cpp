@@ -52,6 +52,12 @@ void write_source(JsonWriter& json, const SourceFinding& source) {
   json.end_object();
 }
 
+std::string meeting_text(const Launch& launch) {
+  if (launch.way == MeetingWay::kNobody) return "none: a world of one rank";
+  if (launch.way == MeetingWay::kOneHost) return "abstract unix socket";
+  return launch.told_through.empty() ? "TCP" : "TCP, at a place that is told through " + launch.told_through;
+}
+
 void write_launch(JsonWriter& json, const Launch& launch) {
   json.begin_object();
   write_text(json, "source", launch.source);
@@ -68,7 +74,8 @@ void write_launch(JsonWriter& json, const Launch& launch) {
   write_text(json, "job_id_from", launch.job_id_from);
   json.key("agent_store");
   json.boolean(launch.agent_store);
-  write_text(json, "meeting", launch.world_size == 1 ? "none: a world of one rank" : "abstract unix socket");
+  write_text(json, "meeting", meeting_text(launch));
+  write_text(json, "meeting_from", launch.way_from);
   json.end_object();
 }
 

@@ -44,11 +44,11 @@ using State = SourceFinding::State;
 // One search through the sources.
 class Search {
  public:
-  Search(const LaunchOptions& options, const Environment& environment, const IsLocalAddress& is_local,
+  Search(const LaunchOptions& options, const Environment& environment, const LocateAddress& locate,
          const AskPmix& ask_pmix, LaunchFindings& findings)
       : options_(options),
         environment_(environment),
-        is_local_(is_local),
+        locate_(locate),
         ask_pmix_(ask_pmix),
         findings_(findings),
         launch_(findings.launch) {}
@@ -72,7 +72,10 @@ class Search {
   std::string not_needed() const {
     return launch_.source.empty() ? "not reached" : launch_.source + " comes first";
   }
-  void check_one_host() const;
+  void find_way();
+  std::optional<bool> has_many_hosts(std::string& why) const;
+  std::string told_through() const;
+  bool has_token() const;
   bool excluded(const Launcher& launcher) const {
     return options_.sources != 0 && (options_.sources & launcher.source) == 0;
   }
@@ -81,7 +84,7 @@ class Search {
 
   LaunchOptions options_;
   const Environment& environment_;
-  const IsLocalAddress& is_local_;
+  const LocateAddress& locate_;
   const AskPmix& ask_pmix_;
   LaunchFindings& findings_;
   Launch& launch_;
@@ -107,7 +110,7 @@ void Search::run() {
   find_job_id();
   find_address();
   findings_.has_address = true;
-  check_one_host();
+  find_way();
   tell("chosen: rank " + std::to_string(launch_.rank) + " of " + std::to_string(launch_.world_size) +
        " from " + launch_.source + "; meeting at " + launch_.master_addr + ":" +
        std::to_string(launch_.master_port) + (launch_.job_id.empty() ? "" : ", job " + launch_.job_id));
@@ -286,36 +289,79 @@ void Search::find_address() {
                         environment_(winner_->agent_store) == "True" && found.port_from == "MASTER_PORT";
 }
 
-void Search::check_one_host() const {
+// Whether the job has several hosts, and who says so; nothing if nobody does.
+std::optional<bool> Search::has_many_hosts(std::string& why) const {
+  const auto say = [](const Finding& found, const char* other, int32_t value) {
+    return std::string(found ? found.variable : other) + " is " + std::to_string(value);
+  };
+  if (launch_.local_world_size >= 0 && launch_.local_world_size <= launch_.world_size) {
+    why = say(row_.local_world_size, "local_world_size", launch_.local_world_size) + ", " +
+          say(row_.world_size, "world_size", launch_.world_size);
+    return launch_.local_world_size < launch_.world_size;
+  }
+  if (!row_.hosts) return std::nullopt;
+  why = say(row_.hosts, "hosts", row_.hosts.value);
+  return row_.hosts.value > 1;
+}
+
+std::string Search::told_through() const {
+  const std::string_view method = options_.init_method == nullptr ? "" : options_.init_method;
+  if (options_.has_store) return "the store of the options";
+  if (method.starts_with(kFileMethod)) return std::string(method.substr(kFileMethod.size() - 1));
+  if (launch_.agent_store) return "the store of torchrun's agent";
+  return winner_ != nullptr && winner_->source == DSC_SOURCE_PMIX ? "PMIx" : "";
+}
+
+// Without one TCP is refused beyond loopback.
+bool Search::has_token() const {
+  for (const char* variable : {"DSC_TOKEN_FD", "DSC_TOKEN_FILE", "DSC_TOKEN"})
+    if (environment_(variable)) return true;
+  return options_.has_token || environment_("DSC_ALLOW_UNAUTHENTICATED") == "1";
+}
+
+// Where nobody says how many hosts there are, the address has to.
+void Search::find_way() {
   if (launch_.world_size == 1) return;
-  constexpr const char* kOneHost = "this version joins ranks of one host only";
-  if (launch_.local_world_size >= 0 && launch_.local_world_size < launch_.world_size)
-    fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d and %s is %d", kOneHost,
-         row_.local_world_size ? row_.local_world_size.variable : "local_world_size",
-         launch_.local_world_size, row_.world_size ? row_.world_size.variable : "world_size",
-         launch_.world_size);
-  if (row_.hosts.value > 1)
-    fail(DSC_ERR_UNSUPPORTED, "%s, but %s is %d", kOneHost, row_.hosts.variable, row_.hosts.value);
-  // With all ranks known to be here the address is only a name.
-  const bool known = launch_.local_world_size == launch_.world_size || row_.hosts;
-  if (!known && !is_local_(launch_.master_addr))
-    fail(DSC_ERR_UNSUPPORTED, "%s, but the master address %.100s is not this host's", kOneHost,
-         launch_.master_addr.c_str());
+  const auto take = [this](MeetingWay way, const std::string& why) {
+    launch_.way = way;
+    launch_.way_from = why;
+    if (way == MeetingWay::kTcp) launch_.told_through = told_through();
+  };
+  std::string why;
+  if (const auto many = has_many_hosts(why)) {
+    if (*many && launch_.master_addr_from == "default" && told_through().empty())
+      fail(DSC_ERR_CONFIG, "the job has several hosts (%s), but nobody says where rank 0 is: set MASTER_ADDR",
+           why.c_str());
+    return take(*many ? MeetingWay::kTcp : MeetingWay::kOneHost, why);
+  }
+  const std::string through = told_through();
+  if (options_.has_store || (!through.empty() && through.front() == '/'))
+    return take(MeetingWay::kTcp, "nobody says how many hosts there are, and there is " + through);
+  const std::string address = "the master address " + launch_.master_addr;
+  switch (locate_(launch_.master_addr)) {
+    case AddressPlace::kElsewhere:
+      return take(MeetingWay::kTcp, address + " is another host's");
+    case AddressPlace::kLoopback:
+      return take(MeetingWay::kOneHost, address + " is loopback");
+    case AddressPlace::kThisHost:
+      if (has_token()) return take(MeetingWay::kTcp, address + " can be reached by others, with a token");
+      return take(MeetingWay::kOneHost, address + " is this host's, and nobody says that there are others");
+  }
 }
 
 }  // namespace
 
-Launch find_launch(const LaunchOptions& options, const Environment& environment,
-                   const IsLocalAddress& is_local, const AskPmix& ask_pmix) {
+Launch find_launch(const LaunchOptions& options, const Environment& environment, const LocateAddress& locate,
+                   const AskPmix& ask_pmix) {
   LaunchFindings findings;
-  Search(options, environment, is_local, ask_pmix, findings).run();
+  Search(options, environment, locate, ask_pmix, findings).run();
   return std::move(findings.launch);
 }
 
 LaunchFindings explain_launch(const LaunchOptions& options, const Environment& environment,
-                              const IsLocalAddress& is_local, const AskPmix& ask_pmix) {
+                              const LocateAddress& locate, const AskPmix& ask_pmix) {
   LaunchFindings findings;
-  Search search(options, environment, is_local, ask_pmix, findings);
+  Search search(options, environment, locate, ask_pmix, findings);
   capture([&] { search.run(); },
           [&](dsc_result_t code, const char* text) {
             findings.code = code;

@@ -10,6 +10,7 @@
 
 #include "base/environment.hpp"
 #include "bootstrap/launcher_row.hpp"
+#include "bootstrap/local_address.hpp"
 #include "bootstrap/pmix.hpp"
 #include "dsc/types.h"
 
@@ -17,13 +18,22 @@ namespace dsc {
 
 // What the caller of dsc_init_distributed() chose.
 struct LaunchOptions {
-  const char* init_method = nullptr;  // "env://", "pmix://", "tcp://HOST:PORT"; null: env://
+  const char* init_method = nullptr;  // as in init_method.hpp; null: env://
   const char* job_id = nullptr;
   int32_t rank = -1;  // -1: from the environment, as below
   int32_t world_size = -1;
   int32_t local_rank = -1;
-  int32_t port = 0;      // 0: MASTER_PORT, or 29500
-  uint32_t sources = 0;  // bits of dsc_source; 0: all
+  int32_t port = 0;        // 0: MASTER_PORT, or 29500
+  uint32_t sources = 0;    // bits of dsc_source; 0: all
+  bool has_token = false;  // the caller gives one
+  bool has_store = false;  // the caller brings a store through which ranks can reach each other
+};
+
+// How the ranks find each other.
+enum class MeetingWay {
+  kNobody,   // a world of one rank
+  kOneHost,  // at an abstract socket, without a network
+  kTcp,      // at a store that rank 0 serves
 };
 
 struct Launch {
@@ -37,6 +47,9 @@ struct Launch {
   std::string source;                                           // who gave rank and world size
   std::string job_id_from, master_addr_from, master_port_from;  // a variable, an option, or "default"
   bool agent_store = false;  // torchrun's agent listens at the address itself, with a store of PyTorch's
+  MeetingWay way = MeetingWay::kNobody;
+  std::string way_from;      // why that way, in words
+  std::string told_through;  // what carries the place of rank 0's store; empty: it is at the address
   std::string report;        // several lines: what was looked at, and what came of it
 };
 
@@ -59,16 +72,16 @@ struct LaunchFindings {
   std::string error;
 };
 
-// is_local_address() with the deadline of the start-up.
-using IsLocalAddress = std::function<bool(const std::string& address)>;
+// locate_address() with the deadline of the start-up.
+using LocateAddress = std::function<AddressPlace(const std::string& address)>;
 
-// Throws INVALID_ARG (options), CONFIG (impossible or half-set variables), UNSUPPORTED (several hosts), and
-// what ask_pmix() throws where only PMIx could tell.
-Launch find_launch(const LaunchOptions& options, const Environment& environment,
-                   const IsLocalAddress& is_local, const AskPmix& ask_pmix);
+// Throws INVALID_ARG (options), CONFIG (impossible or half-set variables), and what ask_pmix() throws where
+// only PMIx could tell.
+Launch find_launch(const LaunchOptions& options, const Environment& environment, const LocateAddress& locate,
+                   const AskPmix& ask_pmix);
 
 // The same with every source looked at, and with the error as part of the answer.
 LaunchFindings explain_launch(const LaunchOptions& options, const Environment& environment,
-                              const IsLocalAddress& is_local, const AskPmix& ask_pmix);
+                              const LocateAddress& locate, const AskPmix& ask_pmix);
 
 }  // namespace dsc

@@ -1,62 +1,66 @@
 #include "bootstrap/local_address.hpp"
 
-#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <strings.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <memory>
+#include <algorithm>
+#include <vector>
 
-#include "base/error.hpp"
-#include "store/resolve.hpp"
+#include "base/guard.hpp"
+#include "store/address.hpp"
 
 namespace dsc {
 namespace {
 
-using Interfaces = std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)>;
-
-bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET)
-    return (ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24) == 127;
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+std::string own_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-bool same_address(const sockaddr* a, const sockaddr* b) {
-  if (a->sa_family != b->sa_family) return false;
-  if (a->sa_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
-  return a->sa_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+bool equals(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
+
+// Not of this host or of one cable alone.
+bool reaches_further(const SocketAddress& address) {
+  if (is_loopback(address)) return false;
+  return address.storage.ss_family == AF_INET ||
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
 }
 
-bool is_own_name(const std::string& name) {
-  char own[256];
-  if (::strcasecmp(name.c_str(), "localhost") == 0) return true;
-  if (::gethostname(own, sizeof own) != 0) return false;
-  own[sizeof own - 1] = '\0';
-  return ::strcasecmp(name.c_str(), own) == 0;
+bool is_among(const SocketAddress& address, const std::vector<SocketAddress>& others) {
+  return std::ranges::any_of(others,
+                             [&](const SocketAddress& other) { return same_address(address, other); });
+}
+
+// A name may lead nowhere, or to a host that had it before.
+std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
+  std::vector<SocketAddress> found;
+  capture([&] { found = resolve(own_name(), 0, "this host's name", deadline); },
+          [](dsc_result_t, const char*) {});
+  return found;
 }
 
 }  // namespace
 
-bool is_local_address(const std::string& address, Deadline deadline) {
-  if (is_own_name(address)) return true;
-  const Addresses addresses = resolve_host(address, "MASTER_ADDR", deadline);
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) fail_errno(errno, "getifaddrs");
-  const Interfaces interfaces(list, ::freeifaddrs);
-  for (const addrinfo* entry = addresses.get(); entry != nullptr; entry = entry->ai_next) {
-    if (is_loopback(entry->ai_addr)) return true;
-    for (const ifaddrs* own = interfaces.get(); own != nullptr; own = own->ifa_next)
-      if (own->ifa_addr != nullptr && same_address(entry->ai_addr, own->ifa_addr)) return true;
-  }
-  return false;
+AddressPlace locate_address(const std::string& address, Deadline deadline) {
+  if (equals(address, "localhost")) return AddressPlace::kLoopback;
+  if (equals(address, own_name())) return AddressPlace::kThisHost;
+  const auto found = resolve(address, 0, "MASTER_ADDR", deadline);
+  const auto own = interface_addresses("", 0);
+  const auto is_here = [&](const SocketAddress& one) { return !is_loopback(one) && is_among(one, own); };
+  if (std::ranges::any_of(found, is_here)) return AddressPlace::kThisHost;
+  return std::ranges::any_of(found, is_loopback) ? AddressPlace::kLoopback : AddressPlace::kElsewhere;
+}
+
+std::string own_address(const std::string& bind, Deadline deadline) {
+  if (!bind.empty() && bind != "any") return to_text(listening_addresses(bind, bind, 0, deadline).front());
+  const auto own = interface_addresses("", 0);
+  for (const SocketAddress& address : addresses_of_own_name(deadline))
+    if (reaches_further(address) && is_among(address, own)) return to_text(address);
+  for (const sa_family_t family : {AF_INET, AF_INET6})
+    for (const SocketAddress& address : own)
+      if (address.storage.ss_family == family && reaches_further(address)) return to_text(address);
+  return "127.0.0.1";
 }
 
 }  // namespace dsc

@@ -20,17 +20,22 @@ void find_host(const Environment& environment, const HostSource& launchers, Mast
   }
 }
 
+bool take_port(const char* variable, const Environment& environment, MasterFinding& found) {
+  const auto text = environment(variable);
+  if (!text) return false;
+  const auto port = parse_port(*text);
+  if (!port) fail(DSC_ERR_CONFIG, "%s is '%.60s', expected 1 to 65535", variable, text->c_str());
+  found.port = *port;
+  found.port_from = variable;
+  return true;
+}
+
 void find_port(int32_t option, const Environment& environment, const HostSource& launchers,
                MasterFinding& found) {
   if (option != 0) {
     found.port = option;
     found.port_from = "option port";
-  } else if (const auto text = environment("MASTER_PORT")) {
-    const auto port = parse_port(*text);
-    if (!port) fail(DSC_ERR_CONFIG, "MASTER_PORT is '%.60s', expected 1 to 65535", text->c_str());
-    found.port = *port;
-    found.port_from = "MASTER_PORT";
-  } else {
+  } else if (!take_port("DSC_PORT", environment, found) && !take_port("MASTER_PORT", environment, found)) {
     found.port = launchers.port;
     found.port_from = "default";
   }

@@ -11,6 +11,7 @@
 #include "bootstrap/meeting_host.hpp"
 #include "bootstrap/meeting_wire.hpp"
 #include "bootstrap/unix_socket.hpp"
+#include "store/address.hpp"
 
 namespace dsc {
 namespace {
@@ -27,7 +28,9 @@ void check_settings(const MeetingSettings& settings) {
     fail(DSC_ERR_CONFIG, "rank %d is outside its world: expected 0 in a world of 1", settings.rank);
 }
 
-Claim own_claim(const MeetingSettings& settings) {
+}  // namespace
+
+Claim claim_of(const MeetingSettings& settings) {
   Claim claim;
   claim.rank = settings.rank;
   claim.world_size = settings.world_size;
@@ -39,8 +42,17 @@ Claim own_claim(const MeetingSettings& settings) {
   claim.config = settings.config.substr(0, kConfigBytes - 1);
   claim.host = settings.host;
   claim.endpoint = settings.endpoint;
+  claim.place = settings.place;
   return claim;
 }
+
+void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings) {
+  fail(code, "rank %d of %d, meeting at %s%s%s: %s", settings.rank, settings.world_size,
+       host_and_port(settings.master_addr, static_cast<uint16_t>(settings.master_port)).c_str(),
+       settings.job_id.empty() ? "" : ", job ", settings.job_id.c_str(), text.c_str());
+}
+
+namespace {
 
 // What a world of one rank decides by itself.
 Verdict alone(const Claim& claim) {
@@ -99,17 +111,15 @@ std::string meeting_name(const MeetingSettings& settings) {
 
 MeetingResult meet(const MeetingSettings& settings) {
   check_settings(settings);
-  const Claim claim = own_claim(settings);
+  const Claim claim = claim_of(settings);
   MeetingResult result;
   Verdict verdict =
       settings.world_size == 1 ? alone(claim) : attempt_until_deadline(settings, claim, result.listener);
-  if (verdict.code != DSC_OK)
-    fail(verdict.code, "rank %d of %d, meeting at %s:%d%s%s: %s", settings.rank, settings.world_size,
-         settings.master_addr.c_str(), settings.master_port, settings.job_id.empty() ? "" : ", job ",
-         settings.job_id.c_str(), verdict.text.c_str());
+  if (verdict.code != DSC_OK) fail_meeting(verdict.code, verdict.text, settings);
   result.nonce = verdict.nonce;
   result.held = {verdict.nonce, settings.world_size, verdict.host_pid, false};
   result.members = std::move(verdict.members);
+  result.layout = layout_of(result.members);
   return result;
 }
 

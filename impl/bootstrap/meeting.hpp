@@ -1,6 +1,6 @@
 // How the ranks of one host find each other: all come to one abstract socket. The first to bind it hosts: it
 // collects what every rank says about itself and tells everyone the same verdict, a table of members or an
-// error.
+// error. Those of several hosts: store_meeting.hpp.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "base/fd.hpp"
 #include "base/random.hpp"
 #include "bootstrap/claims.hpp"
+#include "bootstrap/job_layout.hpp"
 
 namespace dsc {
 
@@ -24,6 +25,7 @@ struct MeetingSettings {
   int32_t local_rank = -1;  // -1: derived from the table
   uint32_t library_version = 0;
   std::string host;      // host_identity()
+  std::string place;     // of this host, for errors; empty if the ranks of one host meet
   std::string endpoint;  // Endpoint::name() of this process
   std::string config;    // "key=value;key=value": what must be equal on all ranks
   Deadline deadline = Deadline::never();
@@ -41,9 +43,10 @@ struct HeldName {
 
 struct MeetingResult {
   Nonce nonce{};                // names this incarnation of the world
-  std::vector<Member> members;  // in rank order
+  std::vector<Member> members;  // of this host, in rank order
   UniqueFd listener;            // on one rank only: keeps the name; serve it with answer_late_comer()
   HeldName held;
+  JobLayout layout;  // of the whole job, where `members` are only those of this host
 };
 
 // The abstract socket at which ranks with these settings meet.
@@ -53,6 +56,11 @@ std::string meeting_name(const MeetingSettings& settings);
 // every rank that came, is TIMEOUT (naming the missing ranks), CONFIG, VERSION, UNSUPPORTED (several hosts),
 // ADDR_IN_USE or PROTOCOL (something else holds the name).
 MeetingResult meet(const MeetingSettings& settings);
+
+// What this process says about itself.
+Claim claim_of(const MeetingSettings& settings);
+// Throws an error of the meeting, saying which rank came where.
+[[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings);
 
 // Answers everybody who waits at the name of a world that formed. Never blocks; call when listen_fd is
 // readable.

@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include "base/error.hpp"
-#include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
 
 namespace dsc {
@@ -16,21 +15,8 @@ namespace {
 
 constexpr int64_t kCheckMs = 50;
 constexpr int64_t kSliceMs = 1000;
-constexpr int64_t kConflictGraceMs =
-    2000;                           // how long a conflict waits for the other ranks, who should hear of it
 constexpr int64_t kHelloMs = 5000;  // how long a connection may stay silent
 constexpr int kAcceptsAtOnce = 64;
-constexpr size_t kNamesInReport = 8;
-
-std::string names(const std::vector<Claim>& claims) {
-  std::string text;
-  for (size_t i = 0; i < std::min(claims.size(), kNamesInReport); ++i)
-    text += (i == 0 ? "rank " : ", rank ") + std::to_string(claims[i].rank) + " (pid " +
-            std::to_string(claims[i].pid) + ")";
-  if (claims.size() > kNamesInReport)
-    text += " and " + std::to_string(claims.size() - kNamesInReport) + " more";
-  return text;
-}
 
 }  // namespace
 
@@ -38,11 +24,8 @@ MeetingHost::MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_
                          std::function<void()> check)
     : own_(std::move(own)),
       listener_(std::move(listener)),
-      deadline_(deadline),
-      progress_ns_(progress_ms * kNsPerMs),
-      check_(std::move(check)),
-      start_ns_(now_ns()),
-      next_log_ns_(start_ns_ + progress_ns_) {}
+      judge_(own_.world_size, Hosts::kOne, deadline, progress_ms),
+      check_(std::move(check)) {}
 
 Verdict MeetingHost::run() {
   std::optional<Verdict> verdict;
@@ -64,53 +47,13 @@ std::vector<Claim> MeetingHost::claims() const {
 }
 
 std::optional<Verdict> MeetingHost::decide() {
-  const std::vector<Claim> came = claims();
-  const bool complete = came.size() >= static_cast<size_t>(expected_claims(came));
-  const bool over = complete || deadline_.passed();
-  const bool in_grace =
-      conflict_since_ns_ != 0 && now_ns() - conflict_since_ns_ < kConflictGraceMs * kNsPerMs;
-  if (!over && in_grace) return std::nullopt;
-  Verdict verdict;
-  if (const auto conflict = find_conflict(came)) {
-    const bool is_new = conflict_since_ns_ == 0;
-    if (is_new) conflict_since_ns_ = now_ns();
-    if (!over && is_new) return std::nullopt;
-    verdict.code = conflict->code;
-    verdict.text = conflict->text;
-    return verdict;
-  }
-  conflict_since_ns_ = 0;  // whoever was wrong may have gone away
-  if (complete) {
-    verdict.nonce = random_nonce();
-    verdict.members = make_table(came);
-    return verdict;
-  }
-  if (over) return timed_out(came);
-  log_progress(came);
-  return std::nullopt;
-}
-
-Verdict MeetingHost::timed_out(const std::vector<Claim>& came) const {
-  Verdict verdict;
-  verdict.code = DSC_ERR_TIMEOUT;
-  verdict.text = "only " + std::to_string(came.size()) + " of " + std::to_string(own_.world_size) +
-                 " came within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) + " ms; missing: rank " +
-                 rank_list(missing_ranks(came)) + "; came: " + names(came);
-  if (!left_.empty()) verdict.text += "; came and went away: " + names(left_);
-  if (accept_error_ != 0) {
-    verdict.code = DSC_ERR_SYSTEM;
-    verdict.text += "; others knock, but accepting them fails on rank " + std::to_string(own_.rank) + ": " +
-                    std::generic_category().message(accept_error_);
+  auto verdict = judge_.decide(claims(), left_);
+  if (verdict && verdict->code == DSC_ERR_TIMEOUT && accept_error_ != 0) {
+    verdict->code = DSC_ERR_SYSTEM;
+    verdict->text += "; others knock, but accepting them fails on rank " + std::to_string(own_.rank) + ": " +
+                     std::generic_category().message(accept_error_);
   }
   return verdict;
-}
-
-void MeetingHost::log_progress(const std::vector<Claim>& came) {
-  if (now_ns() < next_log_ns_) return;
-  next_log_ns_ += progress_ns_;
-  log(DSC_LOG_WARN, "start-up waits since %lld s for rank %s of %d",
-      static_cast<long long>((now_ns() - start_ns_) / kNsPerSecond), rank_list(missing_ranks(came)).c_str(),
-      own_.world_size);
 }
 
 void MeetingHost::announce(const Verdict& verdict) {
@@ -124,9 +67,7 @@ void MeetingHost::announce(const Verdict& verdict) {
 }
 
 int64_t MeetingHost::wait_ms() const {
-  const bool conflict = conflict_since_ns_ != 0;
-  const Deadline next{conflict ? conflict_since_ns_ + kConflictGraceMs * kNsPerMs : next_log_ns_};
-  return std::min({check_ ? kCheckMs : kSliceMs, deadline_.remaining_ms(), next.remaining_ms()});
+  return std::min(check_ ? kCheckMs : kSliceMs, judge_.next_look().remaining_ms());
 }
 
 void MeetingHost::wait_for_news() {
@@ -167,8 +108,7 @@ void MeetingHost::read_hello(Connection& connection) {
   auto hello = got > 0 && !connection.claim ? decode_hello(&wire, static_cast<size_t>(got)) : std::nullopt;
   if (hello) {
     connection.claim = std::move(hello->claim);
-    if (hello->remaining_ms < kNoDeadlineMs)
-      deadline_.ns = std::min(deadline_.ns, Deadline::after_ms(hello->remaining_ms).ns);
+    if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
     return;
   }
   if (connection.claim) left_.push_back(*connection.claim);

@@ -9,13 +9,13 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
+#include "bootstrap/judge.hpp"
 #include "bootstrap/meeting_wire.hpp"
 
 namespace dsc {
 
 class MeetingHost {
  public:
-  // `deadline` is moved up when a rank comes whose own deadline is earlier: nobody waits past his.
   MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
               std::function<void()> check);
 
@@ -34,23 +34,17 @@ class MeetingHost {
 
   std::vector<Claim> claims() const;
   std::optional<Verdict> decide();
-  Verdict timed_out(const std::vector<Claim>& claims) const;
   void announce(const Verdict& verdict);
   void wait_for_news();
   int64_t wait_ms() const;
   void accept_waiting();
   void read_hello(Connection& connection);
   void drop_silent();
-  void log_progress(const std::vector<Claim>& claims);
 
   const Claim own_;
   UniqueFd listener_;
-  Deadline deadline_;
-  const int64_t progress_ns_;
+  Judge judge_;
   const std::function<void()> check_;
-  const int64_t start_ns_;
-  int64_t next_log_ns_;
-  int64_t conflict_since_ns_ = 0;  // 0: no conflict
   std::vector<Connection> connections_;
   std::vector<Claim> left_;  // came and went away, for the report
   int accept_error_ = 0;     // 0: the last who knocked was let in

@@ -44,7 +44,7 @@ Verdict problem(dsc_result_t code, std::string text) {
 Member decode_member(const char* data) {
   MemberWire wire;
   std::memcpy(&wire, data, sizeof wire);
-  return {wire.rank, wire.local_rank, wire.pid, get_text(wire.host), get_text(wire.endpoint)};
+  return {wire.rank, wire.local_rank, wire.pid, get_text(wire.host), get_text(wire.endpoint), ""};
 }
 
 }  // namespace
@@ -64,6 +64,7 @@ std::string encode_hello(const Hello& hello) {
   put_text(wire.host, claim.host);
   put_text(wire.endpoint, claim.endpoint);
   put_text(wire.config, claim.config);
+  put_text(wire.place, claim.place);
   std::string bytes;
   append(bytes, wire);
   return bytes;
@@ -78,7 +79,7 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   hello.claim.wire_version = wire.wire_version;
   hello.claim.library_version = wire.library_version;
   hello.claim.rank = wire.rank;
-  hello.claim.world_size = std::clamp(wire.world_size, 1, kMaxRanks);
+  hello.claim.world_size = std::clamp(wire.world_size, 1, kMaxJobRanks);
   hello.claim.pid = wire.pid;
   hello.remaining_ms = kNoDeadlineMs;
   if (wire.wire_version != kMeetingVersion) return hello;
@@ -89,7 +90,29 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   hello.claim.host = get_text(wire.host);
   hello.claim.endpoint = get_text(wire.endpoint);
   hello.claim.config = get_text(wire.config);
+  hello.claim.place = get_text(wire.place);
   return hello;
+}
+
+std::string encode_members(const std::vector<Member>& members) {
+  std::string bytes;
+  for (const Member& member : members) {
+    MemberWire entry{};
+    entry.rank = member.rank;
+    entry.local_rank = member.local_rank;
+    entry.pid = member.pid;
+    put_text(entry.host, member.host);
+    put_text(entry.endpoint, member.endpoint);
+    append(bytes, entry);
+  }
+  return bytes;
+}
+
+std::vector<Member> decode_members(std::string_view bytes) {
+  std::vector<Member> members;
+  for (; bytes.size() >= sizeof(MemberWire); bytes.remove_prefix(sizeof(MemberWire)))
+    members.push_back(decode_member(bytes.data()));
+  return members;
 }
 
 std::string encode_verdict(const Verdict& verdict) {
@@ -103,16 +126,7 @@ std::string encode_verdict(const Verdict& verdict) {
   put_text(wire.text, verdict.text);
   std::string bytes;
   append(bytes, wire);
-  for (const Member& member : verdict.members) {
-    MemberWire entry{};
-    entry.rank = member.rank;
-    entry.local_rank = member.local_rank;
-    entry.pid = member.pid;
-    put_text(entry.host, member.host);
-    put_text(entry.endpoint, member.endpoint);
-    append(bytes, entry);
-  }
-  return bytes;
+  return bytes + encode_members(verdict.members);
 }
 
 Verdict decode_verdict(const void* data, size_t bytes) {
@@ -135,14 +149,12 @@ Verdict decode_verdict(const void* data, size_t bytes) {
     return problem(DSC_ERR_PROTOCOL, "a verdict for " + std::to_string(wire.world_size) + " ranks has " +
                                          std::to_string(bytes) + " bytes");
   std::copy(std::begin(wire.nonce), std::end(wire.nonce), verdict.nonce.begin());
-  const char* entry = static_cast<const char*>(data) + sizeof wire;
-  for (int32_t rank = 0; rank < wire.world_size; ++rank, entry += sizeof(MemberWire)) {
-    verdict.members.push_back(decode_member(entry));
-    if (verdict.members.back().rank != rank)
+  verdict.members = decode_members({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
+  for (int32_t rank = 0; rank < wire.world_size; ++rank)
+    if (const Member& member = verdict.members[static_cast<size_t>(rank)]; member.rank != rank)
       return problem(DSC_ERR_PROTOCOL, "entry " + std::to_string(rank) +
                                            " of the verdict's table is for rank " +
-                                           std::to_string(verdict.members.back().rank));
-  }
+                                           std::to_string(member.rank));
   return verdict;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/random.hpp"
@@ -13,8 +14,9 @@
 namespace dsc {
 
 inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
-inline constexpr uint32_t kMeetingVersion = 1;
-inline constexpr int32_t kMaxRanks = 1024;  // of one host; keeps the table in one message
+inline constexpr uint32_t kMeetingVersion = 2;
+inline constexpr int32_t kMaxRanks = 1024;       // of one host; keeps the table in one message
+inline constexpr int32_t kMaxJobRanks = 65'536;  // keeps what they say within the limits of a store
 inline constexpr size_t kConfigBytes = 512;
 
 // The fields up to `pid` keep their place in every version, so that different versions can name each other.
@@ -31,11 +33,12 @@ struct HelloWire {
   char host[64];
   char endpoint[64];
   char config[kConfigBytes];
+  char place[64];
   uint32_t reserved;
 };
 inline constexpr size_t kHelloPrefixBytes = 32;
 static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
-static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 4, "no hidden padding");
+static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4, "no hidden padding");
 
 // All fields keep their place in every version; if all is well, world_size MemberWires follow.
 struct VerdictWire {
@@ -78,6 +81,10 @@ struct Verdict {
 std::string encode_hello(const Hello& hello);
 // Nothing if the bytes are no hello. One of another version has its first fields only.
 std::optional<Hello> decode_hello(const void* data, size_t bytes);
+
+// The table by itself; what is not whole at its end is left out.
+std::string encode_members(const std::vector<Member>& members);
+std::vector<Member> decode_members(std::string_view bytes);
 
 std::string encode_verdict(const Verdict& verdict);
 // PROTOCOL or VERSION if the bytes are no verdict that this version understands.

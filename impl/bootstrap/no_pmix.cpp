@@ -18,4 +18,6 @@ PmixPlace find_pmix(const Environment&) { fail_unknown(); }
 
 PmixJob ask_pmix(const Environment&, Deadline) { fail_unknown(); }
 
+std::shared_ptr<Exchange> pmix_exchange(const Environment&, uint32_t, Deadline) { fail_unknown(); }
+
 }  // namespace dsc

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "bootstrap/pmix_exchange.hpp"
 #include "bootstrap/pmix_library.hpp"
 #include "bootstrap/pmix_session.hpp"
 #include "bootstrap/run_until.hpp"
@@ -22,6 +23,10 @@ PmixJob ask_pmix(const Environment& environment, Deadline deadline) {
       deadline, "dsc-pmix", [&session, job] { *job = session.job(); },
       "the PMIx server did not answer in time");
   return *job;
+}
+
+std::shared_ptr<Exchange> pmix_exchange(const Environment& environment, uint32_t world, Deadline deadline) {
+  return std::make_shared<PmixExchange>(PmixSession::connect(environment, deadline), world);
 }
 
 }  // namespace dsc

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
+#include "store/exchange.hpp"
 
 namespace dsc {
 
@@ -33,6 +35,9 @@ PmixPlace find_pmix(const Environment& environment);
 // connection, and PMIx does not come back after the last user has left. Throws NO_BACKEND (no libpmix that
 // can be used; says where it looked), TIMEOUT, SYSTEM (the server refuses, in libpmix's words).
 PmixJob ask_pmix(const Environment& environment, Deadline deadline);
+
+// Values between ranks through the server: pmix_exchange.hpp. Throws as ask_pmix().
+std::shared_ptr<Exchange> pmix_exchange(const Environment& environment, uint32_t world, Deadline deadline);
 
 using AskPmix = std::function<PmixJob()>;
 

@@ -64,12 +64,14 @@ HostComm::~HostComm() { leave(); }
 int HostComm::global_rank(int group_rank) const {
   if (group_rank < 0 || group_rank >= size())
     fail(DSC_ERR_INVALID_ARG, "rank is %d, expected 0 to %d", group_rank, size() - 1);
-  return group_->world_rank(group_rank);
+  return group_->world().job_rank(group_->world_rank(group_rank));
 }
 
 int HostComm::group_rank(int global_rank) const noexcept {
   const auto& ranks = group_->world_ranks();
-  const auto found = std::find(ranks.begin(), ranks.end(), global_rank);
+  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](int32_t rank) {
+    return group_->world().job_rank(rank) == global_rank;
+  });
   return found == ranks.end() ? kNoRank : static_cast<int>(found - ranks.begin());
 }
 
@@ -352,7 +354,8 @@ std::string HostComm::trace(const char* reason) const {
 
 std::string HostComm::trace_path() const {
   const World& world = group_->world();
-  return world.trace_folder().empty() ? "" : dsc::trace_path(world.trace_folder(), world.rank());
+  return world.trace_folder().empty() ? ""
+                                      : dsc::trace_path(world.trace_folder(), world.job_rank(world.rank()));
 }
 
 void release_memory(void* memory) {

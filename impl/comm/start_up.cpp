@@ -32,6 +32,8 @@ LaunchOptions launch_options(const InitOptions& options) {
   launch.local_rank = options.local_rank;
   launch.port = options.port;
   launch.sources = options.sources;
+  launch.has_token = options.token.has_value();
+  launch.has_store = options.store != nullptr;
   return launch;
 }
 
@@ -73,9 +75,31 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
   meeting.local_rank = launch.local_rank;
   meeting.library_version = library_version;
   meeting.host = host_identity(environment);
+  if (launch.way == MeetingWay::kTcp) meeting.place = host_place(environment);
   meeting.config = config_text(options, settings.tuning);
   meeting.deadline = deadline;
   return settings;
+}
+
+std::shared_ptr<World> join_world(const InitOptions& options, const Launch& launch,
+                                  const WorldSettings& settings) {
+  if (launch.way != MeetingWay::kTcp) return World::join(settings);
+  RendezvousSettings rendezvous;
+  rendezvous.launch = launch;
+  rendezvous.environment = process_environment();
+  rendezvous.token = options.token ? options.token->c_str() : nullptr;
+  rendezvous.carrier = options.store;
+  std::shared_ptr<JobStore> job;
+  auto world = World::join(settings, [&](const MeetingSettings& meeting) {
+    Rendezvous done = meet_through_tcp(rendezvous, meeting);
+    job = std::move(done.job);
+    return std::move(done.met);
+  });
+  world->hold_name(std::move(job));
+  if (world->layout().host_count() > 1)
+    fail(DSC_ERR_UNSUPPORTED, "this version moves data between ranks of one host only, but the job has %d",
+         world->layout().host_count());
+  return world;
 }
 
 std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
@@ -120,6 +144,8 @@ void check_options(const InitOptions& options) {
 std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b) {
   if (a.init_method != b.init_method) return "init_method";
   if (a.job_id != b.job_id) return "job_id";
+  if (a.token != b.token) return "token";
+  if (a.store_handle != b.store_handle) return "store";
   if (a.backend != b.backend) return "backend";
   if (a.rank != b.rank) return "rank";
   if (a.world_size != b.world_size) return "world_size";
@@ -141,7 +167,7 @@ std::string explain_start(const InitOptions& options) {
   const Deadline deadline = Deadline::after_ms(std::min(options.init_timeout_ms, kPmixPatienceMs));
   return launch_report(explain_launch(
       launch_options(options), environment,
-      [deadline](const std::string& address) { return is_local_address(address, deadline); },
+      [deadline](const std::string& address) { return locate_address(address, deadline); },
       [&] { return ask_pmix(environment, deadline); }));
 }
 
@@ -150,17 +176,18 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   const Environment environment = process_environment();
   const Launch launch = find_launch(
       launch_options(options), environment,
-      [deadline](const std::string& address) { return is_local_address(address, deadline); },
+      [deadline](const std::string& address) { return locate_address(address, deadline); },
       [&] { return ask_pmix(environment, sooner(deadline, Deadline::after_ms(kPmixPatienceMs))); });
   log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
-  const auto world = World::join(world_settings(options, launch, environment, library_version, deadline));
+  const auto world =
+      join_world(options, launch, world_settings(options, launch, environment, library_version, deadline));
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
   auto comm = HostComm::create_world(group, options.timeout_ms, deadline);
   comm->set_world_info(describe_world(options, launch, *world));
-  log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", world->rank(), world->size(), launch.source.c_str(),
-      launch.master_addr.c_str(), launch.master_port);
+  log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
+      launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   return comm;
 }
 

@@ -7,6 +7,7 @@
 
 #include "comm/comm.hpp"
 #include "dsc/types.h"
+#include "store/exchange.hpp"
 
 namespace dsc {
 
@@ -14,6 +15,9 @@ namespace dsc {
 struct InitOptions {
   std::optional<std::string> init_method;
   std::optional<std::string> job_id;
+  std::optional<std::string> token;
+  std::shared_ptr<Exchange> store;  // through which ranks of several hosts find each other; null: none
+  uint64_t store_handle = 0;        // which one it is, for the caller
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;

@@ -74,7 +74,8 @@ bool is_message(const RecordedCall& call) noexcept {
 // c10d writes the ranks as text.
 std::string rank_list_text(const Group& group) {
   std::string text = "[";
-  for (const int32_t rank : group.world_ranks()) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
+  for (const int32_t rank : group.world_ranks())
+    text += (text.size() > 1 ? ", " : "") + std::to_string(group.world().job_rank(rank));
   return text + "]";
 }
 
@@ -232,8 +233,8 @@ std::string trace_text(const World& world, const std::vector<std::shared_ptr<Gro
   json.begin_object();
   field(json, "version", "2.4");
   field(json, "library", version_text(world.library_version()));
-  field(json, "rank", world.rank());
-  field(json, "world_size", world.size());
+  field(json, "rank", self.rank);
+  field(json, "world_size", world.layout().world_size());
   field(json, "pid", getpid());
   field(json, "host", hex64(fnv1a(self.host)));
   field(json, "job", hex(world.nonce()));

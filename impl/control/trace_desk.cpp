@@ -63,7 +63,7 @@ void TraceDesk::add_requested() {
 }
 
 void TraceDesk::write(const Job& job) {
-  const std::string path = trace_path(job.world->trace_folder(), job.world->rank());
+  const std::string path = trace_path(job.world->trace_folder(), job.world->job_rank(job.world->rank()));
   capture([&] { replace_file(path, trace_text(*job.world, job.groups, job.reason)); },
           [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "trace: %s", text); });
 }

@@ -55,11 +55,11 @@ bool has_ended(int pidfd) noexcept {
 
 }  // namespace
 
-std::shared_ptr<World> World::join(const WorldSettings& settings) {
+std::shared_ptr<World> World::join(const WorldSettings& settings, const Meet& meet_ranks) {
   Process& process = Process::get();
   MeetingSettings meeting = settings.meeting;
   meeting.endpoint = process.endpoint().name();
-  std::shared_ptr<World> world(new World(settings, meet(meeting)));
+  std::shared_ptr<World> world(new World(settings, meet_ranks(meeting)));
   world->publish(ItemKind::kProcessPage, 0, process.page_fd());
   world->publish(ItemKind::kPidfd, 0, process.pidfd());
   world->fetch_pages(settings.meeting.deadline);
@@ -71,16 +71,18 @@ std::shared_ptr<World> World::join(const WorldSettings& settings) {
 }
 
 World::World(const WorldSettings& settings, MeetingResult met)
-    : rank_(settings.meeting.rank),
-      stall_timeout_ms_(settings.stall_timeout_ms),
+    : stall_timeout_ms_(settings.stall_timeout_ms),
       library_version_(settings.meeting.library_version),
       tuning_overrides_(settings.tuning),
       trace_(settings.trace),
       process_(Process::get()),
       nonce_(met.nonce),
       members_(std::move(met.members)),
+      layout_(std::move(met.layout)),
       listener_(std::move(met.listener)),
       held_(met.held) {
+  for (int rank = 0; rank < size(); ++rank)
+    if (job_rank(rank) == settings.meeting.rank) rank_ = rank;
   find_processes();
 }
 
@@ -92,7 +94,8 @@ World::~World() {
 }
 
 void World::find_processes() {
-  for (const Member& member : members_) {
+  for (int rank = 0; rank < size(); ++rank) {
+    const Member& member = members_[static_cast<size_t>(rank)];
     auto found = std::find_if(peers_.begin(), peers_.end(),
                               [&](const auto& peer) { return peer->endpoint == member.endpoint; });
     if (found == peers_.end()) {
@@ -102,7 +105,7 @@ void World::find_processes() {
       peer->own = member.endpoint == process_.endpoint().name();
       found = peers_.insert(peers_.end(), std::move(peer));
     }
-    (*found)->ranks.push_back(member.rank);
+    (*found)->ranks.push_back(rank);
     peer_of_rank_.push_back(static_cast<size_t>(found - peers_.begin()));
   }
 }
@@ -113,7 +116,7 @@ void World::probe_processes() const {
     if (peer->gone.load() != DSC_OK) continue;  // its groups know
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
-      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", peer->ranks.front(), peer->pid);
+      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", job_rank(peer->ranks.front()), peer->pid);
   }
 }
 
@@ -139,13 +142,13 @@ void World::fetch_pages(Deadline deadline) {
     }
     const int first_rank = peer->ranks.front();
     const std::string owner =
-        "rank " + std::to_string(first_rank) + " (pid " + std::to_string(peer->pid) + ")";
+        "rank " + std::to_string(job_rank(first_rank)) + " (pid " + std::to_string(peer->pid) + ")";
     const UniqueFd page = fetch(first_rank, owner, ItemKind::kProcessPage, 0, deadline, check);
     peer->mapping = map_segment(page.get(), sizeof(ProcessPage), OnFork::kGone);
     peer->page = reinterpret_cast<ProcessPage*>(peer->mapping->data());
     if (peer->page->magic != kPageMagic || peer->page->version != kLayoutVersion)
-      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", first_rank, peer->page->version,
-           kLayoutVersion);
+      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", job_rank(first_rank),
+           peer->page->version, kLayoutVersion);
     peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
   }
 }
@@ -236,11 +239,27 @@ void World::on_failure(const Group& group) noexcept {
   });
 }
 
+void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
+  MutexLock lock(name_mutex_);
+  job_ = std::move(job);
+}
+
+void World::begin_closing() noexcept {
+  std::shared_ptr<JobStore> job;
+  {
+    MutexLock lock(name_mutex_);
+    job = job_;
+  }
+  if (!held_closing_.exchange(true) && job) job->begin_closing();
+}
+
 void World::close_name() noexcept {
   UniqueFd listener;
+  std::shared_ptr<JobStore> job;  // ends without the mutex
   {
     MutexLock lock(name_mutex_);
     listener = std::move(listener_);
+    job = std::move(job_);
   }
   if (!listener) return;
   process_.monitor().forget(listener.get());
@@ -308,7 +327,7 @@ void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
     if (peer.silent_ns.exchange(0) != 0)
-      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", peer.ranks.front(), peer.pid);
+      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", job_rank(peer.ranks.front()), peer.pid);
     peer.last_beat = beat;
     peer.last_change_ns = now;
     return;
@@ -316,8 +335,8 @@ void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const int64_t silence = now - peer.last_change_ns;
   if (silence < kReportSilenceNs) return;
   if (peer.silent_ns.exchange(silence) == 0)
-    log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s", peer.ranks.front(),
-        peer.pid, static_cast<double>(silence) / kNsPerSecond,
+    log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
+        job_rank(peer.ranks.front()), peer.pid, static_cast<double>(silence) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
   if (is_stalled(peer))
     for (const auto& group : groups())

@@ -1,5 +1,5 @@
 // All ranks of a job on this host, as one of them sees them: who they are, whether they live, and what they
-// share.
+// share. They are numbered from 0 by their place on the host; with one host that is their rank in the job.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
 #include "bootstrap/meeting.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "control/memory.hpp"
 #include "control/process.hpp"
 
@@ -48,13 +49,17 @@ struct WorldSettings {
 
 class World : public MonitorClient, public std::enable_shared_from_this<World> {
  public:
+  using Meet = std::function<MeetingResult(const MeetingSettings&)>;
+
   // Blocks until all ranks came and every process page and pidfd is here.
-  static std::shared_ptr<World> join(const WorldSettings& settings);
+  static std::shared_ptr<World> join(const WorldSettings& settings, const Meet& meet_ranks = meet);
   ~World() override;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(members_.size()); }
   const std::vector<Member>& members() const noexcept { return members_; }
+  const JobLayout& layout() const noexcept { return layout_; }
+  int32_t job_rank(int rank) const noexcept { return members_[static_cast<size_t>(rank)].rank; }
   const Nonce& nonce() const noexcept { return nonce_; }
   Process& process() const noexcept { return process_; }
   PeerProcess& process_of(int world_rank) const noexcept {
@@ -89,8 +94,10 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void on_failure(const Group& group) noexcept;
 
   // The world is about to end: who comes to its name is asked to wait instead of being sent away.
-  void begin_closing() noexcept { held_closing_.store(true); }
+  void begin_closing() noexcept;
   void close_name() noexcept;
+  // What is closed together with the name.
+  void hold_name(std::shared_ptr<JobStore> job) noexcept;
 
   // This rank takes no further part in any group.
   void end() noexcept;
@@ -111,7 +118,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void on_end(PeerProcess& peer);
   void look_at(PeerProcess& peer, int64_t now, bool after_gap);
 
-  const int rank_;
+  int rank_ = -1;
   const int32_t stall_timeout_ms_;
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
@@ -120,6 +127,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
+  const JobLayout layout_;
   std::vector<std::unique_ptr<PeerProcess>> peers_;
   std::vector<size_t> peer_of_rank_;
   bool oversubscribed_ = false;
@@ -129,6 +137,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   Mutex name_mutex_;
   UniqueFd listener_ DSC_GUARDED_BY(name_mutex_);
   HeldName held_ DSC_GUARDED_BY(name_mutex_);
+  std::shared_ptr<JobStore> job_ DSC_GUARDED_BY(name_mutex_);
   std::atomic<bool> held_closing_{false};
   std::atomic<bool> ended_{false};
 

@@ -28,9 +28,7 @@ SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port)
   return result;
 }
 
-bool same(const SocketAddress& a, const SocketAddress& b) {
-  return a.bytes == b.bytes && std::memcmp(&a.storage, &b.storage, a.bytes) == 0;
-}
+}  // namespace
 
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port) {
   ifaddrs* list = nullptr;
@@ -38,7 +36,8 @@ std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> interfaces(list, ::freeifaddrs);
   std::vector<SocketAddress> found;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (name != entry->ifa_name || entry->ifa_addr == nullptr) continue;
+    const bool wanted = name.empty() ? (entry->ifa_flags & IFF_UP) != 0 : name == entry->ifa_name;
+    if (!wanted || entry->ifa_addr == nullptr) continue;
     if (entry->ifa_addr->sa_family == AF_INET)
       found.push_back(with_port(entry->ifa_addr, sizeof(sockaddr_in), port));
     else if (entry->ifa_addr->sa_family == AF_INET6)
@@ -47,7 +46,9 @@ std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t
   return found;
 }
 
-}  // namespace
+bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept {
+  return a.bytes == b.bytes && std::memcmp(&a.storage, &b.storage, a.bytes) == 0;
+}
 
 std::string to_text(const SocketAddress& address) {
   char text[NI_MAXHOST];
@@ -77,7 +78,7 @@ std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const
   for (const addrinfo* entry = addresses.get(); entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     const SocketAddress address = with_port(entry->ai_addr, entry->ai_addrlen, port);
-    if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same(address, other); }))
+    if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same_address(address, other); }))
       found.push_back(address);
   }
   if (found.empty())

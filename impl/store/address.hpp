@@ -25,6 +25,10 @@ std::string to_text(const SocketAddress& address);
 std::string host_and_port(const std::string& host, uint16_t port);
 
 bool is_loopback(const SocketAddress& address) noexcept;
+bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // and the same port
+
+// Of one interface; of all that are up if the name is empty.
+std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
 
 // All addresses of a name or number, without duplicates, with their ports set; never empty. Throws CONFIG
 // (the name servers' answer), TIMEOUT. Errors call the name `what`.

@@ -24,8 +24,12 @@ std::string shown(std::string_view key) {
 void check_request(const StoreRequest& request, const StoreLimits& limits) {
   const char* const name = store_op_name(request.op);
   const size_t keys = request.keys.size();
-  if (request.op == StoreOp::kCount && keys != 0) fail(DSC_ERR_INVALID_ARG, "count takes no key");
-  if (request.op != StoreOp::kCount && !takes_many_keys(request.op) && keys != 1)
+  const bool takes_no_key = request.op == StoreOp::kCount || request.op == StoreOp::kWill;
+  if (takes_no_key && keys != 0) fail(DSC_ERR_INVALID_ARG, "%s takes no key", name);
+  if (request.op == StoreOp::kFollow && request.number < 0)
+    fail(DSC_ERR_INVALID_ARG, "follow starts at byte %lld, expected 0 or more",
+         static_cast<long long>(request.number));
+  if (!takes_no_key && !takes_many_keys(request.op) && keys != 1)
     fail(DSC_ERR_INVALID_ARG, "%s has %zu keys, expected 1", name, keys);
   if (keys > limits.keys)
     fail(DSC_ERR_INVALID_ARG, "%s has %zu keys, expected at most %zu", name, keys, limits.keys);
@@ -71,6 +75,13 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
     case StoreOp::kCount:
       reply.number = static_cast<int64_t>(size());
       break;
+    case StoreOp::kFollow: {
+      if (first_missing(request)) return std::nullopt;
+      reply.value = find(request.keys[0])->substr(static_cast<size_t>(request.number));
+      break;
+    }
+    case StoreOp::kWill:
+      fail(DSC_ERR_UNSUPPORTED, "will: only a store behind TCP has connections that can end");
   }
   return reply;
 }
@@ -79,7 +90,7 @@ std::optional<size_t> KeyTable::first_missing(const StoreRequest& request, size_
   const size_t keys = request.keys.size();
   for (size_t i = 0; i < keys; ++i) {
     const size_t index = start + i < keys ? start + i : start + i - keys;
-    if (!find(request.keys[index])) return index;
+    if (lacks(request, request.keys[index])) return index;
   }
   return std::nullopt;
 }
@@ -87,8 +98,14 @@ std::optional<size_t> KeyTable::first_missing(const StoreRequest& request, size_
 std::vector<std::string> KeyTable::missing(const StoreRequest& request) const {
   std::vector<std::string> keys;
   std::ranges::copy_if(request.keys, std::back_inserter(keys),
-                       [this](const std::string& key) { return !find(key); });
+                       [&](const std::string& key) { return lacks(request, key); });
   return keys;
+}
+
+bool KeyTable::lacks(const StoreRequest& request, const std::string& key) const {
+  const std::string* value = find(key);
+  if (!value) return true;
+  return request.op == StoreOp::kFollow && value->size() <= static_cast<size_t>(request.number);
 }
 
 const std::string* KeyTable::find(std::string_view key) const {
@@ -96,16 +113,20 @@ const std::string* KeyTable::find(std::string_view key) const {
   return found == values_.end() ? nullptr : &found->second;
 }
 
-void KeyTable::set(const std::string& key, std::string value) {
-  if (value.size() > limits_.value_bytes)
+void KeyTable::check_room(const std::string& key, size_t value_bytes, size_t total_bytes) const {
+  if (value_bytes > limits_.value_bytes)
     fail(DSC_ERR_INVALID_ARG, "the value of %s has %zu bytes, expected at most %zu", shown(key).c_str(),
-         value.size(), limits_.value_bytes);
+         value_bytes, limits_.value_bytes);
+  if (total_bytes > limits_.total_bytes)
+    fail(DSC_ERR_NOSPACE, "the store is full: keys and values would have %zu bytes, expected at most %zu",
+         total_bytes, limits_.total_bytes);
+}
+
+void KeyTable::set(const std::string& key, std::string value) {
   const auto found = values_.find(key);
   const size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const size_t after = bytes_ - before + key.size() + value.size();
-  if (after > limits_.total_bytes)
-    fail(DSC_ERR_NOSPACE, "the store is full: keys and values would have %zu bytes, expected at most %zu",
-         after, limits_.total_bytes);
+  check_room(key, value.size(), after);
   if (found == values_.end() && values_.size() >= limits_.keys)
     fail(DSC_ERR_NOSPACE, "the store is full: it has %zu keys, expected at most %zu", values_.size(),
          limits_.keys);
@@ -151,12 +172,15 @@ std::string KeyTable::compare_set(const StoreRequest& request) {
   return request.value;
 }
 
+// In place, since what many append to is long.
 size_t KeyTable::append(const std::string& key, const std::string& value) {
-  const std::string* before = find(key);
-  std::string whole = before ? *before + value : value;
-  const size_t bytes = whole.size();
-  set(key, std::move(whole));
-  return bytes;
+  const auto found = values_.find(key);
+  if (found == values_.end()) return set(key, value), value.size();
+  std::string& whole = found->second;
+  check_room(key, whole.size() + value.size(), bytes_ + value.size());
+  whole += value;
+  bytes_ += value.size();
+  return whole.size();
 }
 
 }  // namespace dsc

@@ -61,6 +61,8 @@ class KeyTable {
     using is_transparent = void;
   };
 
+  bool lacks(const StoreRequest& request, const std::string& key) const;
+  void check_room(const std::string& key, size_t value_bytes, size_t total_bytes) const;
   int64_t add(const std::string& key, int64_t number);
   std::string compare_set(const StoreRequest& request);
   size_t append(const std::string& key, const std::string& value);

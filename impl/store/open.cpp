@@ -39,12 +39,16 @@ HostAndPort parse_place(std::string_view place, const std::string& uri, bool ser
   return {std::string(host), static_cast<uint16_t>(port)};
 }
 
+}  // namespace
+
 bool allows_unauthenticated(const StoreOptions& options, const Environment& environment) {
   const auto value = environment("DSC_ALLOW_UNAUTHENTICATED");
   if (value && *value != "0" && *value != "1")
     fail(DSC_ERR_CONFIG, "DSC_ALLOW_UNAUTHENTICATED is '%.40s', expected 0 or 1", value->c_str());
   return options.allow_unauthenticated || value == "1";
 }
+
+namespace {
 
 // The client of the process itself goes where the server listens, wherever HOST leads.
 std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options, StoreTarget& client,
@@ -75,6 +79,7 @@ OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const 
   } else {
     target.addresses = resolve(place.host, target.port, "the store's host", deadline);
   }
+  open.target = target;
   open.store = std::make_shared<TcpStore>(std::move(target), deadline);
   return open;
 }

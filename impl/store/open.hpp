@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
+#include "store/channel.hpp"
 #include "store/server.hpp"
 #include "store/store.hpp"
 
@@ -23,7 +25,11 @@ struct StoreOptions {
 struct OpenStore {
   std::unique_ptr<StoreServer> server;  // of this process, if it serves; ends after `store`
   std::shared_ptr<Store> store;
+  std::optional<StoreTarget> target;  // tcp: for connections besides the store's own
 };
+
+// What the options or DSC_ALLOW_UNAUTHENTICATED say. Throws CONFIG if that is neither 0 nor 1.
+bool allows_unauthenticated(const StoreOptions& options, const Environment& environment);
 
 // Throws INVALID_ARG (no such form, naming the forms), and what the kind of store throws when it is made.
 OpenStore open_store(const std::string& uri, const StoreOptions& options, const Environment& environment,

@@ -24,6 +24,10 @@ const char* store_op_name(StoreOp op) noexcept {
       return "delete";
     case StoreOp::kCount:
       return "count";
+    case StoreOp::kFollow:
+      return "follow";
+    case StoreOp::kWill:
+      return "will";
   }
   return "unknown";
 }
@@ -31,6 +35,10 @@ const char* store_op_name(StoreOp op) noexcept {
 bool changes(StoreOp op) noexcept {
   return op == StoreOp::kSet || op == StoreOp::kAdd || op == StoreOp::kCompareSet || op == StoreOp::kAppend ||
          op == StoreOp::kRemove;
+}
+
+bool waits(StoreOp op) noexcept {
+  return op == StoreOp::kGet || op == StoreOp::kWait || op == StoreOp::kFollow;
 }
 
 std::string encode(const StoreRequest& request) {

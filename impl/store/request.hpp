@@ -22,13 +22,18 @@ enum class StoreOp : uint8_t {
   kWait,        // keys; waits for all
   kRemove,      // key -> number (1: it was there)
   kCount,       // -> number of keys
+  kFollow,      // key, number -> value from byte `number` on; waits until there is more than that
+  kWill,        // value: a request that the server carries out when this connection ends; empty: none
 };
-inline constexpr StoreOp kLastStoreOp = StoreOp::kCount;
+inline constexpr StoreOp kLastStoreOp = StoreOp::kWill;
+inline constexpr size_t kMostWillBytes = 1024;
 
 const char* store_op_name(StoreOp op) noexcept;
 
 // The operations that may change the one key that they have.
 bool changes(StoreOp op) noexcept;
+// The operations that wait for their keys.
+bool waits(StoreOp op) noexcept;
 
 inline constexpr size_t kMostRequestKeys = size_t{128} << 10;
 

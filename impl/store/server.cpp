@@ -30,25 +30,29 @@ constexpr auto kLogPeriod = std::chrono::minutes(1);
 constexpr size_t kFewStrangers = 64;
 constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 
-void require_token(const StoreServer::Options& options) {
-  if (options.token) return;
-  for (const SocketAddress& address : options.addresses) {
-    if (is_loopback(address)) continue;
-    if (options.allow_unauthenticated)
+void warn_of_strangers(const StoreServer::Options& options) {
+  for (const SocketAddress& address : options.addresses)
+    if (!options.token && !is_loopback(address))
       return log(DSC_LOG_WARN, "the store at %s has no token: whoever reaches the port can join and write",
                  to_text(address).c_str());
-    fail(
-        DSC_ERR_AUTH,
-        "the store would listen at %s without a token; run export DSC_TOKEN=$(openssl rand -hex 32) and give "
-        "it to all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
-        to_text(address).c_str());
-  }
 }
 
 }  // namespace
 
+void require_token(const std::vector<SocketAddress>& addresses, const Token& token, const char* role) {
+  if (token) return;
+  for (const SocketAddress& address : addresses)
+    if (!is_loopback(address))
+      fail(DSC_ERR_AUTH,
+           "the store would %s at %s without a token; run export DSC_TOKEN=$(openssl rand -hex 32) and give "
+           "it "
+           "to all ranks, or set DSC_ALLOW_UNAUTHENTICATED=1",
+           role, to_text(address).c_str());
+}
+
 StoreServer::StoreServer(Options options) {
-  require_token(options);
+  if (!options.allow_unauthenticated) require_token(options.addresses, options.token, "listen");
+  warn_of_strangers(options);
   mark_process();
   core_ = std::make_unique<ServerCore>(std::move(options));
   port_ = core_->listen();
@@ -197,6 +201,12 @@ void ServerCore::refuse(const char* reason) noexcept {
   next_log_ = Clock::now() + kLogPeriod;
   log(DSC_LOG_WARN, "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
       std::exchange(refused_since_log_, 0), reason);
+}
+
+StoreReply ServerCore::apply(const StoreRequest& request) {
+  StoreReply reply = *table_.apply(request);
+  if (changes(request.op)) key_changed(request.keys[0]);
+  return reply;
 }
 
 // One by one, so that running out of memory in the middle leaves the rest waiting.

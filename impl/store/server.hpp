@@ -15,6 +15,10 @@ namespace dsc {
 
 class ServerCore;
 
+// Throws AUTH, with the remedy, if one of the addresses is not loopback and there is no token. `role` says
+// what this process does there: "listen", "connect".
+void require_token(const std::vector<SocketAddress>& addresses, const Token& token, const char* role);
+
 class StoreServer {
  public:
   struct Options {

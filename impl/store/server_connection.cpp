@@ -207,26 +207,44 @@ void ServerConnection::serve() noexcept {
 
 // An empty reply while it has to wait.
 StoreReply ServerConnection::carry_out() {
-  const bool waits = request_->op == StoreOp::kGet || request_->op == StoreOp::kWait;
   StoreReply reply;
   capture(
       [&] {
         check_request(*request_, core_.options_.limits);
-        if (const auto key = waits ? core_.table_.first_missing(*request_, looked_to_) : std::nullopt) {
+        if (const auto key =
+                waits(request_->op) ? core_.table_.first_missing(*request_, looked_to_) : std::nullopt) {
           if (cancelled_)
             reply = timed_out();
           else
             wait_for(*key);
           return;
         }
-        reply = *core_.table_.apply(*request_);
-        if (changes(request_->op)) core_.key_changed(request_->keys[0]);
+        if (request_->op == StoreOp::kWill) return make_will();
+        reply = core_.apply(*request_);
       },
       [&](dsc_result_t code, const char* text) {
         reply.code = code;
         reply.value = text;
       });
   return reply;
+}
+
+void ServerConnection::make_will() {
+  if (request_->value.size() > kMostWillBytes)
+    fail(DSC_ERR_INVALID_ARG, "the will has %zu bytes, expected at most %zu", request_->value.size(),
+         kMostWillBytes);
+  auto will = request_->value.empty() ? std::nullopt : decode_request(request_->value);
+  if (!request_->value.empty() && (!will || !changes(will->op)))
+    fail(DSC_ERR_INVALID_ARG, "a will is a request that changes a key");
+  will_ = std::move(will);
+}
+
+// There is nobody left to hear that it failed.
+void ServerConnection::carry_out_will() noexcept {
+  const auto will = std::exchange(will_, std::nullopt);
+  if (!will || core_.io_.stopped()) return;
+  capture([&] { core_.apply(*will); }, [](dsc_result_t, const char*) {});
+  core_.pump();
 }
 
 // Who waits takes no room, or those that it waits for could not come in. What many keys take is bounded by
@@ -302,6 +320,7 @@ void ServerConnection::close() noexcept {
   core_.strangers_count_ = core_.strangers_.size();
   core_.members_count_ = core_.members_.size();
   leave_room();
+  carry_out_will();
 }
 
 }  // namespace dsc

@@ -75,6 +75,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void answer(const StoreReply& reply);
   void send(const StoreReply& reply);
   StoreReply carry_out();
+  void make_will();
+  void carry_out_will() noexcept;
   StoreReply timed_out() const;
   void wait_for(size_t key);
   void stop_waiting() noexcept;
@@ -101,6 +103,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
   size_t waiting_bytes_ = 0;  // of its keys, if they are many
+  std::optional<StoreRequest> will_;
   bool writing_ = false;
 };
 
@@ -132,6 +135,8 @@ class ServerCore {
   void shed_strangers(size_t most);
   void watch_strangers();
   void refuse(const char* reason) noexcept;
+  // Of a request that need not wait.
+  StoreReply apply(const StoreRequest& request);
   void key_changed(const std::string& key);
   // Requests are answered as long as what is on its way stays within bounds.
   void pump() noexcept;

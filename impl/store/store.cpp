@@ -70,6 +70,12 @@ size_t Store::count(Deadline deadline) {
   return static_cast<size_t>(perform(request, deadline).number);
 }
 
+std::string Store::follow(std::string_view key, size_t from, Deadline deadline) {
+  StoreRequest request = request_for(StoreOp::kFollow, key);
+  request.number = static_cast<int64_t>(from);
+  return perform(request, deadline).value;
+}
+
 void Store::put(std::string_view key, std::string_view value, Deadline deadline) {
   set(key, value, deadline);
 }

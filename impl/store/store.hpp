@@ -32,6 +32,8 @@ class Store : public Exchange {
   void wait(std::span<const std::string> keys, Deadline deadline);
   bool remove(std::string_view key, Deadline deadline);
   size_t count(Deadline deadline);
+  // What was appended to the key behind its first `from` bytes; blocks until there is something.
+  std::string follow(std::string_view key, size_t from, Deadline deadline);
 
   // As an exchange: who owns a key does not matter here.
   void put(std::string_view key, std::string_view value, Deadline deadline) final;

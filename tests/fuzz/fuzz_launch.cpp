@@ -34,6 +34,7 @@ const std::vector<std::string>& known_names() {
     all.insert(all.end(), std::begin(kOptions), std::end(kOptions));
     all.insert(all.end(), std::begin(kPmix), std::end(kPmix));
     all.push_back("is_local");
+    all.push_back("is_loopback");
     return all;
   }();
   return names;
@@ -113,7 +114,10 @@ struct World {
   const Setting& setting;
   const LaunchOptions options = options_of(setting);
   const Environment environment = [this](const char* name) { return setting.find(name); };
-  const IsLocalAddress is_local = [this](const std::string&) { return setting.find("is_local").has_value(); };
+  const LocateAddress locate = [this](const std::string&) {
+    if (setting.find("is_loopback")) return AddressPlace::kLoopback;
+    return setting.find("is_local") ? AddressPlace::kThisHost : AddressPlace::kElsewhere;
+  };
   const AskPmix ask_pmix = [this] { return answer_of_pmix(setting); };
 };
 
@@ -136,6 +140,12 @@ void check_launch(const Launch& launch) {
   FUZZ_REQUIRE(!launch.master_addr_from.empty() && !launch.master_port_from.empty());
   FUZZ_REQUIRE(launch.job_id.empty() || !launch.job_id_from.empty());
   FUZZ_REQUIRE(!launch.report.empty());
+  FUZZ_REQUIRE((launch.way == MeetingWay::kNobody) == (launch.world_size == 1));
+  const bool many = launch.local_world_size > 0 && launch.local_world_size < launch.world_size;
+  if (many) FUZZ_REQUIRE(launch.way == MeetingWay::kTcp);
+  if (launch.world_size > 1 && launch.local_world_size == launch.world_size)
+    FUZZ_REQUIRE(launch.way == MeetingWay::kOneHost);
+  if (launch.way != MeetingWay::kTcp) FUZZ_REQUIRE(launch.told_through.empty());
 }
 
 // Who reads the error knows where to look.
@@ -194,7 +204,7 @@ void fuzz_launch(Bytes bytes) {
   std::optional<Launch> launch;
   dsc_result_t code = DSC_OK;
   std::string text;
-  capture([&] { launch = find_launch(world.options, world.environment, world.is_local, world.ask_pmix); },
+  capture([&] { launch = find_launch(world.options, world.environment, world.locate, world.ask_pmix); },
           [&](dsc_result_t failed, const char* why) {
             code = failed;
             text = why;
@@ -206,7 +216,7 @@ void fuzz_launch(Bytes bytes) {
     check_error(code, text);
   }
   const LaunchFindings findings =
-      explain_launch(world.options, world.environment, world.is_local, world.ask_pmix);
+      explain_launch(world.options, world.environment, world.locate, world.ask_pmix);
   check_findings(findings);
   // A rank outside its world is an error only in the report: ranks that start leave it to their meeting.
   const bool outside = launch && (launch->rank < 0 || launch->rank >= launch->world_size);

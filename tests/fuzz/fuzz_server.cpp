@@ -145,6 +145,7 @@ class Client {
   }
 
   std::optional<StoreRequest> waits_for;
+  std::optional<StoreRequest> will;
 
  private:
   Wire wire_;
@@ -200,7 +201,9 @@ class Session {
 
   void break_up(size_t index, Input& input) {
     clients_[index]->send_broken(input);
+    const auto will = clients_[index]->will;
     clients_[index].reset();
+    if (will && model_.apply(*will).reply.code == DSC_OK) hear_the_waiting();
     settle();
   }
 
@@ -212,6 +215,15 @@ class Session {
     FUZZ_REQUIRE(client.receive().code == DSC_OK);
   }
 
+  void ask_for_will(Client& client, const StoreRequest& request) {
+    const auto will = decode_request(request.value);
+    const bool fits = request.keys.empty() && request.value.size() <= kMostWillBytes;
+    const bool right = fits && (request.value.empty() || (will && changes(will->op)));
+    client.send(FrameType::kRequest, encode(request));
+    check(client.receive(), {right ? DSC_OK : DSC_ERR_INVALID_ARG, 0, ""});
+    if (right) client.will = request.value.empty() ? std::nullopt : will;
+  }
+
   void cancel(Client& client) {
     client.send(FrameType::kCancel, "");
     FUZZ_REQUIRE(client.receive().code == DSC_ERR_TIMEOUT);
@@ -219,6 +231,7 @@ class Session {
   }
 
   void ask(Client& client, const StoreRequest& request) {
+    if (request.op == StoreOp::kWill) return ask_for_will(client, request);
     const StoreModel::Answer expected = model_.apply(request);
     client.send(FrameType::kRequest, encode(request));
     if (expected.waits) {

@@ -12,7 +12,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 # One input may take long on a busy machine, but not for ever; and no input may cost much memory.
-LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-max_len=1024", "-len_control=0"]
+LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-max_len=1024", "-len_control=0", "-error_exitcode=1"]
 
 
 def has_libfuzzer(clang: str) -> bool:

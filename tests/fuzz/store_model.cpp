@@ -40,20 +40,30 @@ int64_t number_from(Input& input) {
                     : std::numeric_limits<int64_t>::min() + (choice & 14);
 }
 
+// Of the usual form, none, or anything.
+std::string will_from(Input& input) {
+  const uint8_t choice = input.byte();
+  if (choice < 0x20) return "";
+  if (choice < 0x40) return std::string(input.take(choice & 15));
+  const StoreOp op = choice < 0xa0 ? StoreOp::kAppend : StoreOp::kSet;
+  return encode(StoreRequest{op, {key_from(input)}, std::string(input.take(choice & 7)), "", 0});
+}
+
 }  // namespace
 
 StoreRequest request_from(Input& input) {
   StoreRequest request;
-  request.op =
-      static_cast<StoreOp>(1 + input.below(static_cast<size_t>(StoreOp::kCount)));  // the last known here
+  request.op = static_cast<StoreOp>(1 + input.below(static_cast<size_t>(kLastStoreOp)));
   const bool many = request.op == StoreOp::kCheck || request.op == StoreOp::kWait;
   const uint8_t form = input.byte();
-  size_t keys = request.op == StoreOp::kCount ? 0 : many ? form & 3 : 1;
+  const bool none = request.op == StoreOp::kCount || request.op == StoreOp::kWill;
+  size_t keys = none ? 0 : many ? form & 3 : 1;
   if (form >= 0xf0) keys = form & 7;
   for (; keys > 0; --keys) request.keys.push_back(key_from(input));
   if (changes(request.op)) request.value = input.take(input.below(32));
   if (request.op == StoreOp::kCompareSet) request.expected = input.take(input.below(8));
-  if (request.op == StoreOp::kAdd) request.number = number_from(input);
+  if (request.op == StoreOp::kAdd || request.op == StoreOp::kFollow) request.number = number_from(input);
+  if (request.op == StoreOp::kWill) request.value = will_from(input);
   return request;
 }
 
@@ -66,8 +76,9 @@ size_t StoreModel::bytes() const {
 dsc_result_t StoreModel::refusal(const StoreRequest& request) const {
   const bool many = request.op == StoreOp::kCheck || request.op == StoreOp::kWait;
   const size_t keys = request.keys.size();
-  const bool right_number =
-      many ? keys <= kSmallLimits.keys : keys == (request.op == StoreOp::kCount ? 0 : 1);
+  const bool none = request.op == StoreOp::kCount || request.op == StoreOp::kWill;
+  const bool right_number = many ? keys <= kSmallLimits.keys : keys == (none ? 0 : 1);
+  if (request.op == StoreOp::kFollow && request.number < 0) return DSC_ERR_INVALID_ARG;
   const bool right_keys = std::ranges::all_of(request.keys, [](const std::string& key) {
     return !key.empty() && key.size() <= kSmallLimits.key_bytes;
   });
@@ -124,6 +135,13 @@ StoreModel::Answer StoreModel::apply(const StoreRequest& request) {
       return {false, {DSC_OK, static_cast<int64_t>(entries_.erase(key)), ""}};
     case StoreOp::kCount:
       return {false, {DSC_OK, static_cast<int64_t>(entries_.size()), ""}};
+    case StoreOp::kFollow: {
+      const auto from = static_cast<uint64_t>(request.number);
+      if (value.size() <= from) return {true, {}};
+      return {false, {DSC_OK, 0, value.substr(from)}};
+    }
+    case StoreOp::kWill:
+      return error(DSC_ERR_UNSUPPORTED);
   }
   return error(DSC_ERR_INTERNAL);
 }

@@ -67,7 +67,9 @@ def test_environment_as_json():
     assert slurm["state"] == "chosen" and slurm["variables"]["SLURM_PROCID"] == "1"
     assert report["start"]["master_addr"] == "node1"
     assert report["start"]["master_addr_from"] == "SLURM_STEP_NODELIST"
-    assert report["error"]["code"] == "DSC_ERR_UNSUPPORTED"  # two hosts
+    assert report["error"] is None
+    assert report["start"]["meeting"] == "TCP"
+    assert "SLURM_STEP_NUM_NODES is 2" in report["start"]["meeting_from"]
 
 
 def test_environment_as_text():

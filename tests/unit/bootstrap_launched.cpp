@@ -16,9 +16,8 @@ namespace {
 int run(const std::string& launcher, int32_t size) {
   const Deadline deadline = Deadline::after_ms(15'000);
   const Environment environment = process_environment();
-  const auto is_local = [&](const std::string& address) { return is_local_address(address, deadline); };
-  const Launch launch =
-      find_launch({}, environment, is_local, [&] { return ask_pmix(environment, deadline); });
+  const auto locate = [&](const std::string& address) { return locate_address(address, deadline); };
+  const Launch launch = find_launch({}, environment, locate, [&] { return ask_pmix(environment, deadline); });
   MeetingSettings settings;
   settings.master_addr = launch.master_addr;
   settings.master_port = launch.master_port;

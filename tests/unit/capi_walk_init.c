@@ -11,7 +11,7 @@ static void init_options_init(void) {
   memset(&options, 0x77, sizeof options);
   WALK_INVALID(dsc_init_options_init(NULL, sizeof options.known));
   WALK_INVALID(dsc_init_options_init(&options.known, 0));
-  WALK_INVALID(dsc_init_options_init(&options.known, sizeof options.known - 1));
+  WALK_INVALID(dsc_init_options_init(&options.known, 79));
   EXPECT(options.known.rank == 0x77777777 && options.later[0] == 0x7777777777777777u);
   WALK(DSC_OK, dsc_init_options_init(&options.known, sizeof options));
   EXPECT(options.known.struct_size == sizeof options && options.later[0] == 0 && options.later[1] == 0);

@@ -37,7 +37,7 @@ LaunchFindings explain(const Values& values, const AskPmix& ask = no_pmix,
     return found->second;
   };
   return explain_launch(
-      options, environment, [](const std::string&) { return true; }, ask);
+      options, environment, [](const std::string&) { return AddressPlace::kThisHost; }, ask);
 }
 
 void assert_address(const LaunchFindings& found, const char* host, int32_t port, const char* host_from) {
@@ -138,7 +138,8 @@ const Values kSlurm = {{"SLURM_PROCID", "1"},
 void test_slurm_says_where_the_first_rank_is(void**) {
   const LaunchFindings found = explain(kSlurm);
   assert_address(found, "node1", 29500, "SLURM_STEP_NODELIST");
-  assert_int_equal(found.code, DSC_ERR_UNSUPPORTED);  // two hosts; the address is known all the same
+  assert_int_equal(found.code, DSC_OK);
+  assert_true(found.launch.way == MeetingWay::kTcp);
   Values values = kSlurm;
   values["MASTER_ADDR"] = "chosen";
   values["MASTER_PORT"] = "1234";

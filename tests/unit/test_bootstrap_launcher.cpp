@@ -40,7 +40,10 @@ Environment lookup(const Variables& variables) {
   };
 }
 
-bool here(const std::string& address) { return address == "127.0.0.1" || address == "here"; }
+AddressPlace here(const std::string& address) {
+  if (address == "127.0.0.1") return AddressPlace::kLoopback;
+  return address == "here" ? AddressPlace::kThisHost : AddressPlace::kElsewhere;
+}
 
 PmixJob no_pmix() { throw Error(DSC_ERR_NO_BACKEND, "libpmix is not here"); }
 
@@ -81,6 +84,14 @@ void assert_launch(const Launch& launch, int32_t rank, int32_t size, int32_t loc
 }
 
 bool says(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
+
+void assert_way(const Launch& launch, MeetingWay way, std::initializer_list<const char*> words) {
+  assert_int_equal(static_cast<int>(launch.way), static_cast<int>(way));
+  for (const char* word : words) {
+    if (!says(launch.way_from, word)) print_error("no '%s' in: %s\n", word, launch.way_from.c_str());
+    assert_true(says(launch.way_from, word));
+  }
+}
 
 const Variables kTorchrun = {{"RANK", "2"},
                              {"WORLD_SIZE", "4"},
@@ -326,10 +337,12 @@ void test_pmix_is_asked(void**) {
   assert_string_equal(found.source.c_str(), "PMIx");
   assert_string_equal(found.job_id.c_str(), "n");
   job.local_size = 2;
-  assert_refused(refusal(kPmix, {}, ask), DSC_ERR_UNSUPPORTED, {"is 2"});
+  const Launch wide = launch(kPmix, {}, ask);
+  assert_way(wide, MeetingWay::kTcp, {"local_world_size is 2"});
+  assert_string_equal(wide.told_through.c_str(), "PMIx");
   job.local_size = -1;
   job.hosts = 2;
-  assert_refused(refusal(kPmix, {}, ask), DSC_ERR_UNSUPPORTED, {"hosts is 2"});
+  assert_way(launch(kPmix, {}, ask), MeetingWay::kTcp, {"hosts is 2"});
 }
 
 // Who has RANK and WORLD_SIZE does not wait for a server, unless it is asked for by name.
@@ -395,13 +408,54 @@ void test_rank_outside_a_larger_world_is_left_to_the_meeting(void**) {
 void test_several_hosts(void**) {
   Variables variables = kTorchrun;
   variables["LOCAL_WORLD_SIZE"] = "3";
-  assert_refused(refusal(variables), DSC_ERR_UNSUPPORTED,
-                 {"one host only", "LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 4"});
+  assert_way(launch(variables), MeetingWay::kTcp, {"LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 4"});
   variables.erase("LOCAL_WORLD_SIZE");
-  assert_refused(refusal(variables), DSC_ERR_UNSUPPORTED, {"one host only", "node7.cluster"});
+  assert_way(launch(variables), MeetingWay::kTcp, {"node7.cluster is another host's"});
   assert_refused(
       refusal({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "2"}, {"SLURM_STEP_ID", "0"}}),
-      DSC_ERR_UNSUPPORTED, {"SLURM_NNODES is 2"});
+      DSC_ERR_CONFIG, {"SLURM_NNODES is 2", "set MASTER_ADDR"});
+}
+
+// Where nobody says how many hosts there are.
+void test_the_address_says_how_ranks_meet(void**) {
+  Variables variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  assert_way(launch(variables), MeetingWay::kOneHost, {"127.0.0.1 is loopback"});
+  variables["MASTER_ADDR"] = "here";
+  assert_way(launch(variables), MeetingWay::kOneHost, {"here is this host's"});
+  for (const char* token : {"DSC_TOKEN_FD", "DSC_TOKEN_FILE", "DSC_TOKEN"}) {
+    Variables with = variables;
+    with[token] = "1";
+    assert_way(launch(with), MeetingWay::kTcp, {"with a token"});
+  }
+  LaunchOptions options;
+  options.has_token = true;
+  assert_way(launch(variables, options), MeetingWay::kTcp, {"with a token"});
+  variables["DSC_ALLOW_UNAUTHENTICATED"] = "1";
+  assert_way(launch(variables), MeetingWay::kTcp, {"with a token"});
+  variables["LOCAL_WORLD_SIZE"] = "2";
+  assert_way(launch(variables), MeetingWay::kOneHost, {"LOCAL_WORLD_SIZE is 2"});
+  assert_way(launch({}), MeetingWay::kNobody, {});
+}
+
+void test_what_carries_the_place_of_the_store(void**) {
+  Variables variables = kTorchrun;
+  variables["LOCAL_WORLD_SIZE"] = "3";
+  assert_string_equal(launch(variables).told_through.c_str(), "");
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  assert_string_equal(launch(variables).told_through.c_str(), "the store of torchrun's agent");
+  variables["DSC_PORT"] = "29501";
+  const Launch found = launch(variables);
+  assert_int_equal(found.master_port, 29501);
+  assert_string_equal(found.master_port_from.c_str(), "DSC_PORT");
+  assert_string_equal(found.told_through.c_str(), "");
+  LaunchOptions options;
+  options.init_method = "file:///somewhere";
+  assert_string_equal(launch(variables, options).told_through.c_str(), "/somewhere");
+  options.has_store = true;
+  assert_string_equal(launch(variables, options).told_through.c_str(), "the store of the options");
+  // Without an address, but with somebody who carries it.
+  const Launch no_address = launch({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "1"}}, options);
+  assert_way(no_address, MeetingWay::kTcp, {"LOCAL_WORLD_SIZE is 1"});
 }
 
 void test_job_id_and_port_options(void**) {
@@ -456,16 +510,19 @@ void test_init_method(void**) {
   const auto six = parse_init_method("tcp://[::1]:1");
   assert_string_equal(six->host.c_str(), "::1");
   assert_false(parse_init_method("pmix://").has_value());
-  assert_refused(refused_method("file:///tmp/x"), DSC_ERR_UNSUPPORTED, {"file:///tmp/x", "env://"});
-  for (const char* bad :
-       {"", "tcp", "tcp://", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:65536", "tcp://h:1x",
-        "tcp://::1:5", "tcp://[]:5", "tcp://h:1?rank=0", "env://x", "http://h:1"})
+  assert_false(parse_init_method("file:///shared/x").has_value());
+  for (const char* bad : {"", "tcp", "tcp://", "tcp://host", "tcp://:1", "tcp://host:0", "tcp://host:65536",
+                          "tcp://h:1x", "tcp://::1:5", "tcp://[]:5", "tcp://h:1?rank=0", "env://x",
+                          "http://h:1", "file://", "file:///", "file://x"})
     assert_refused(refused_method(bad), DSC_ERR_INVALID_ARG, {bad, "env://", "tcp://HOST:PORT"});
 }
 
+AddressPlace place_of(const char* address) { return locate_address(address, Deadline::after_ms(1000)); }
+
 Outcome refused_address(const char* address, int64_t timeout_ms) {
   try {
-    return {is_local_address(address, Deadline::after_ms(timeout_ms)) ? DSC_OK : DSC_ERR_UNSUPPORTED, ""};
+    locate_address(address, Deadline::after_ms(timeout_ms));
+    return {};
   } catch (const Error& error) {
     return {error.code(), error.what()};
   }
@@ -474,11 +531,14 @@ Outcome refused_address(const char* address, int64_t timeout_ms) {
 void test_local_addresses(void**) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
-  for (const char* own :
-       {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1", static_cast<const char*>(name)})
-    assert_int_equal(refused_address(own, 1000).code, DSC_OK);
-  assert_int_equal(refused_address("192.0.2.1", 1000).code,
-                   DSC_ERR_UNSUPPORTED);  // set aside for documentation
+  for (const char* own : {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1"})
+    assert_true(place_of(own) == AddressPlace::kLoopback);
+  assert_true(place_of(name) == AddressPlace::kThisHost);
+  assert_true(place_of("192.0.2.1") == AddressPlace::kElsewhere);  // set aside for documentation
+  const std::string mine = own_address("", Deadline::after_ms(1000));
+  assert_true(mine == "127.0.0.1" || place_of(mine.c_str()) == AddressPlace::kThisHost);
+  assert_string_equal(own_address("lo", Deadline::after_ms(1000)).c_str(), "127.0.0.1");
+  assert_string_equal(own_address("127.8.9.10", Deadline::after_ms(1000)).c_str(), "127.8.9.10");
 }
 
 void test_unresolvable_address_is_an_error_in_time(void**) {
@@ -526,6 +586,8 @@ int main() {
       cmocka_unit_test(test_contradictions_inside_one_launcher),
       cmocka_unit_test(test_rank_outside_a_larger_world_is_left_to_the_meeting),
       cmocka_unit_test(test_several_hosts),
+      cmocka_unit_test(test_the_address_says_how_ranks_meet),
+      cmocka_unit_test(test_what_carries_the_place_of_the_store),
       cmocka_unit_test(test_job_id_and_port_options),
       cmocka_unit_test(test_options_are_checked),
       cmocka_unit_test(test_init_method),

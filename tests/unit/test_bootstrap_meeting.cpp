@@ -248,7 +248,7 @@ void test_versions_differ(void**) {
                  if (i == 1) settings.library_version = 200;
                }},
               reports);
-  assert_errors(reports, 2, DSC_ERR_VERSION, {"100 (wire 1) (rank 0)", "200 (wire 1) (rank 1)"});
+  assert_errors(reports, 2, DSC_ERR_VERSION, {"100 (wire 2) (rank 0)", "200 (wire 2) (rank 1)"});
 }
 
 void test_several_hosts_are_refused(void**) {
@@ -256,7 +256,8 @@ void test_several_hosts_are_refused(void**) {
   run_threads({"hosts", 2, 2, 5000,
                [](size_t i, MeetingSettings& settings) { settings.host = i == 0 ? "here" : "there"; }},
               reports);
-  assert_errors(reports, 2, DSC_ERR_UNSUPPORTED, {"one host only", "here (rank 0)", "there (rank 1)"});
+  assert_errors(reports, 2, DSC_ERR_CONFIG,
+                {"those of one host", "here (rank 0)", "there (rank 1)", "LOCAL_WORLD_SIZE"});
 }
 
 void test_impossible_worlds_fail_at_once(void**) {

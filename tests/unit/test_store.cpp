@@ -116,6 +116,24 @@ void appends_and_checks(void**) {
   });
 }
 
+void follows_what_is_appended(void**) {
+  on_every_kind([](Store& a, Store& b) {
+    CHECK_FAILS(a.follow("log", 0, Deadline::after_ms(20)), DSC_ERR_TIMEOUT, "log\"");
+    a.append("log", "ab", soon());
+    assert_text(b.follow("log", 0, soon()), "ab");
+    assert_text(b.follow("log", 1, soon()), "b");
+    CHECK_FAILS(b.follow("log", 2, Deadline::after_ms(20)), DSC_ERR_TIMEOUT, "log\"");
+    std::string heard;
+    std::thread reader([&] { heard = b.follow("log", 2, soon()); });
+    a.append("other", "x", soon());
+    a.append("log", "cd", soon());
+    reader.join();
+    assert_text(heard, "cd");
+    CHECK_FAILS(a.append("log", std::string(1 << 20, 'x'), soon()), DSC_ERR_INVALID_ARG, "1048580 bytes");
+    assert_text(b.follow("log", 0, soon()), "abcd");
+  });
+}
+
 void waits(void**) {
   on_every_kind([](Store& a, Store& b) {
     std::thread setter([&b] {
@@ -240,7 +258,7 @@ void requests_travel_as_bytes(void**) {
     // Without its last text it is a request without a key, which a table refuses.
     if (part) assert_true(part->keys.empty());
   }
-  for (const int op : {0, 10, 255}) {
+  for (const int op : {0, 12, 255}) {
     std::string other = bytes;
     other[0] = static_cast<char>(op);
     assert_false(decode_request(other).has_value());
@@ -252,19 +270,13 @@ void requests_travel_as_bytes(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(keeps_what_is_set),
-      cmocka_unit_test(adds),
-      cmocka_unit_test(compares_and_sets),
-      cmocka_unit_test(appends_and_checks),
-      cmocka_unit_test(waits),
-      cmocka_unit_test(waits_no_longer_than_asked),
-      cmocka_unit_test(one_who_waits_holds_up_nobody),
-      cmocka_unit_test(adds_from_many_threads),
-      cmocka_unit_test(refuses_what_is_too_big),
-      cmocka_unit_test(keeps_its_bounds),
-      cmocka_unit_test(prefixes_keep_apart),
-      cmocka_unit_test(callbacks_put_and_get),
-      cmocka_unit_test(requests_travel_as_bytes),
+      cmocka_unit_test(keeps_what_is_set),          cmocka_unit_test(adds),
+      cmocka_unit_test(compares_and_sets),          cmocka_unit_test(appends_and_checks),
+      cmocka_unit_test(follows_what_is_appended),   cmocka_unit_test(waits),
+      cmocka_unit_test(waits_no_longer_than_asked), cmocka_unit_test(one_who_waits_holds_up_nobody),
+      cmocka_unit_test(adds_from_many_threads),     cmocka_unit_test(refuses_what_is_too_big),
+      cmocka_unit_test(keeps_its_bounds),           cmocka_unit_test(prefixes_keep_apart),
+      cmocka_unit_test(callbacks_put_and_get),      cmocka_unit_test(requests_travel_as_bytes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -303,7 +303,7 @@ void a_broken_frame_ends_one_connection(void**) {
   });
   ends_with([&](FrameCounter& counter) {  // a later one in the place of the end
     const std::string frame = counter.seal(FrameType::kRequest, add);
-    return frame.substr(0, frame.size() - 1) + counter.seal(FrameType::kRequest, add);
+    return frame.substr(0, frame.size() - 8) + counter.seal(FrameType::kRequest, add);
   });
   assert_int_equal(store.add("n", 0, soon()), 1);
   // What one client said is of no use to another.
@@ -502,10 +502,48 @@ void a_dead_server_is_noticed_at_once(void**) {
   ::close(channel[1]);
 }
 
+StoreRequest append_to(const char* key, const char* value) {
+  StoreRequest request;
+  request.op = StoreOp::kAppend;
+  request.keys = {key};
+  request.value = value;
+  return request;
+}
+
+void leave_will(Channel& channel, const std::string& will) {
+  StoreRequest request;
+  request.op = StoreOp::kWill;
+  request.value = will;
+  channel.ask(request, soon());
+}
+
+void a_will_is_carried_out(void**) {
+  StoreServer server(server_options(token_of('1')));
+  TcpStore store(target_of(server, token_of('1')), soon());
+  Channel::Failure failure;
+  auto first = Channel::connect(target_of(server, token_of('1')), soon(), failure);
+  auto second = Channel::connect(target_of(server, token_of('1')), soon(), failure);
+  leave_will(*first, encode(append_to("gone", "first")));
+  leave_will(*second, encode(append_to("gone", "second")));
+  CHECK_FAILS(store.follow("gone", 0, Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "gone");
+  leave_will(*second, {});  // another thought
+  second.reset();
+  first.reset();
+  assert_true(store.follow("gone", 0, soon()) == "first");
+  CHECK_FAILS(store.follow("gone", 5, Deadline::after_ms(50)), DSC_ERR_TIMEOUT, "gone");
+  auto third = Channel::connect(target_of(server, token_of('1')), soon(), failure);
+  CHECK_FAILS(leave_will(*third, "no request"), DSC_ERR_INVALID_ARG, "changes a key");
+  StoreRequest reads;
+  reads.op = StoreOp::kGet;
+  reads.keys = {"gone"};
+  CHECK_FAILS(leave_will(*third, encode(reads)), DSC_ERR_INVALID_ARG, "changes a key");
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(a_will_is_carried_out),
       cmocka_unit_test(codes_are_those_of_the_standards),
       cmocka_unit_test(frames_show_every_change),
       cmocka_unit_test(tokens_have_64_digits),

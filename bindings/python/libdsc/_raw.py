@@ -155,14 +155,6 @@ class PipeOp(IntEnum):
     OVERLAP = 13  # a forward and a backward pass at once
 
 
-# Receives one log record.
-LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
-
-
-# Combines elements: inout[i] = inout[i] op in[i].
-OpFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
-
-
 # Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 StorePut = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
@@ -173,6 +165,14 @@ StoreGet = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ct
 
 # Called once, on any thread, when nobody uses the store any more. It may not call the library.
 StoreDestroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+# Receives one log record.
+LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
+
+
+# Combines elements: inout[i] = inout[i] op in[i].
+OpFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
 
 
 class GroupOptions(ctypes.Structure):
@@ -273,18 +273,60 @@ class NonfiniteInfo(ctypes.Structure):
     ]
 
 
+class StoreOptions(ctypes.Structure):
+    """Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    token: Bytes | None  # secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none. TCP only
+    job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
+    serve: int  # 1: this process is the TCP store's server; default 0
+    world_size: int  # processes that will come, 1 or more, for a server: how many connections may be unproven at a time is 64 and twice this; default 1
+    timeout_ms: int  # of opening and of every call, 1 or more; default 300,000
+    allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("token", ctypes.c_char_p),
+        ("job_id", ctypes.c_char_p),
+        ("bind", ctypes.c_char_p),
+        ("serve", ctypes.c_int32),
+        ("world_size", ctypes.c_int32),
+        ("timeout_ms", ctypes.c_int32),
+        ("allow_unauthenticated", ctypes.c_int32),
+    ]
+
+
+class StoreCallbacks(ctypes.Structure):
+    """A store of the caller's, for dsc_store_from_callbacks()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    context: int | None  # passed to every function
+    put: Any  # keeps a value
+    get: Any  # waits for a value
+    destroy: Any  # gives the context up; NULL: there is nothing to do
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("put", StorePut),
+        ("get", StoreGet),
+        ("destroy", StoreDestroy),
+    ]
+
+
 class InitOptions(ctypes.Structure):
     """Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is needed."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT"; NULL: env://
+    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on a file system that all hosts share); NULL: env://
     job_id: Bytes | None  # keeps jobs on one host apart; NULL: from the launcher, or none
     backend: int  # ::dsc_backend; default DSC_BACKEND_AUTO
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
     world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
     device: int  # number of the GPU to bind; -1 (default): none is bound
-    port: int  # 1 to 65535; 0 (default): MASTER_PORT, or 29500
+    port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     sources: int  # bits of ::dsc_source that may be used; 0 (default): all
     require_existing: int  # 1: return the world that exists, never make one; default 0
     rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a function of the caller's (op.h) cannot be given up then
@@ -293,6 +335,8 @@ class InitOptions(ctypes.Structure):
     stall_timeout_ms: int  # a process that has not run for so long fails its groups; 0: never; default 30,000
     progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_progress(); may differ between ranks
     reserved: int  # must be 0
+    token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
+    store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -312,6 +356,8 @@ class InitOptions(ctypes.Structure):
         ("stall_timeout_ms", ctypes.c_int32),
         ("progress_thread", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("token", ctypes.c_char_p),
+        ("store", ctypes.c_void_p),
     ]
 
 
@@ -483,48 +529,6 @@ class PipeRunOptions(ctypes.Structure):
         ("n_inputs", ctypes.c_size_t),
         ("outputs", ctypes.POINTER(Tensor)),
         ("n_outputs", ctypes.c_size_t),
-    ]
-
-
-class StoreOptions(ctypes.Structure):
-    """Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    token: Bytes | None  # secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none. TCP only
-    job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
-    bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
-    serve: int  # 1: this process is the TCP store's server; default 0
-    world_size: int  # processes that will come, 1 or more, for a server: how many connections may be unproven at a time is 64 and twice this; default 1
-    timeout_ms: int  # of opening and of every call, 1 or more; default 300,000
-    allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("token", ctypes.c_char_p),
-        ("job_id", ctypes.c_char_p),
-        ("bind", ctypes.c_char_p),
-        ("serve", ctypes.c_int32),
-        ("world_size", ctypes.c_int32),
-        ("timeout_ms", ctypes.c_int32),
-        ("allow_unauthenticated", ctypes.c_int32),
-    ]
-
-
-class StoreCallbacks(ctypes.Structure):
-    """A store of the caller's, for dsc_store_from_callbacks()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # passed to every function
-    put: Any  # keeps a value
-    get: Any  # waits for a value
-    destroy: Any  # gives the context up; NULL: there is nothing to do
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("context", ctypes.c_void_p),
-        ("put", StorePut),
-        ("get", StoreGet),
-        ("destroy", StoreDestroy),
     ]
 
 
@@ -821,6 +825,99 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_int32
         ],
     ),
+    "dsc_store_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(StoreOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_open": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.POINTER(StoreOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_from_callbacks": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(StoreCallbacks), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_prefix": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_store_port": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_set": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_get": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_store_add": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_store_compare_set": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
+            ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_store_append": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_store_check": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_wait": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t, ctypes.c_int32
+        ],
+    ),
+    "dsc_store_delete": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_store_count": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_store_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
     "dsc_init_options_init": (
         ctypes.c_int32,
         [
@@ -1067,99 +1164,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_store_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(StoreOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_store_open": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.POINTER(StoreOptions), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_store_from_callbacks": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(StoreCallbacks), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_store_prefix": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_store_port": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_store_set": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
-        ],
-    ),
-    "dsc_store_get": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_store_add": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
-        ],
-    ),
-    "dsc_store_compare_set": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
-            ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_store_append": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
-        ],
-    ),
-    "dsc_store_check": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_store_wait": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.c_size_t, ctypes.c_int32
-        ],
-    ),
-    "dsc_store_delete": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_store_count": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
-        ],
-    ),
-    "dsc_store_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
         ],
     ),
     "dsc_trace_dump": (

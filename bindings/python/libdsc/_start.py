@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _raw
 from libdsc._arguments import integer, milliseconds, optional_string
+from libdsc._store import Store
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
@@ -31,6 +32,8 @@ def init_distributed(
     timeout: Optional[float] = None,
     stall_timeout: Optional[float] = None,
     progress_thread: bool = True,
+    token: Optional[str] = None,
+    store: Optional[Store] = None,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
@@ -43,10 +46,10 @@ def init_distributed(
         rank: this process's number, 0 to world_size - 1.
         world_size: the number of processes.
         local_rank: this process's number on its host.
-        init_method: "env://", "pmix://" or "tcp://HOST:PORT".
+        init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
         device: the number of the GPU to bind.
-        port: 1 to 65535; MASTER_PORT or 29500 if not given.
+        port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
         require_existing: return the world that exists and never make one.
         rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
@@ -55,12 +58,17 @@ def init_distributed(
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
         progress_thread: a thread of the library drives operations that nobody waits for; without it the program
             calls progress(), or awaits its works.
+        token: the secret of a job of several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
+            if not given.
+        store: how rank 0 tells ranks of other hosts where it listens, such as ``Store.from_callbacks()``.
     """
     numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
         "init_method": optional_string("init_method", init_method),
         "job_id": optional_string("job_id", job_id),
+        "token": optional_string("token", token),
+        "store": None if store is None else c_void_p(store._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": _dtypes.backend_code(backend) or None,
         "require_existing": int(bool(require_existing)) or None,
@@ -71,8 +79,13 @@ def init_distributed(
         "progress_thread": None if progress_thread else 0,
     }
     options = _options({name: value for name, value in given.items() if value is not None})
+    # With rank_per_thread the world belongs to this thread.
+    return _join(options, here=rank_per_thread or not _interrupt.on_main_thread())
+
+
+def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
     handle = c_void_p()
-    if rank_per_thread or not _interrupt.on_main_thread():  # rank_per_thread: the world belongs to this thread
+    if here:
         code = lib.dsc_init_distributed(options, byref(handle))
         text = last_message()
     else:

@@ -254,16 +254,6 @@ pub struct dsc_bucket_reducer_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// A schedule of one stage.
-///
-/// Thread-safety: one thread at a time for next, reset and run; any thread for the rest. Different
-/// schedules are independent.
-#[repr(C)]
-pub struct dsc_pipe_schedule_t {
-    _opaque: [u8; 0],
-    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
-}
-
 /// A store; opaque.
 ///
 /// Thread-safety: any thread.
@@ -273,20 +263,15 @@ pub struct dsc_store_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Receives one log record.
-pub type dsc_log_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
-
-/// Combines elements: inout[i] = inout[i] op in[i].
-pub type dsc_op_function_t = Option<unsafe extern "C" fn(
-    in_: *const c_void,
-    inout: *mut c_void,
-    count: usize,
-    dtype: dsc_dtype_t,
-    context: *mut c_void,
-) -> i32>;
-
-/// Carries out one instruction: returns 0, or another number to end the run on all ranks.
-pub type dsc_pipe_callback_t = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
+/// A schedule of one stage.
+///
+/// Thread-safety: one thread at a time for next, reset and run; any thread for the rest. Different
+/// schedules are independent.
+#[repr(C)]
+pub struct dsc_pipe_schedule_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
 
 /// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 pub type dsc_store_put_t = Option<unsafe extern "C" fn(
@@ -311,6 +296,21 @@ pub type dsc_store_get_t = Option<unsafe extern "C" fn(
 
 /// Called once, on any thread, when nobody uses the store any more. It may not call the library.
 pub type dsc_store_destroy_t = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// Receives one log record.
+pub type dsc_log_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
+
+/// Combines elements: inout[i] = inout[i] op in[i].
+pub type dsc_op_function_t = Option<unsafe extern "C" fn(
+    in_: *const c_void,
+    inout: *mut c_void,
+    count: usize,
+    dtype: dsc_dtype_t,
+    context: *mut c_void,
+) -> i32>;
+
+/// Carries out one instruction: returns 0, or another number to end the run on all ranks.
+pub type dsc_pipe_callback_t = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
 /// Options of dsc_comm_split() and dsc_comm_create_group().
 #[repr(C)]
@@ -403,6 +403,48 @@ pub struct dsc_nonfinite_info_t {
     pub operation: [c_char; 32],
 }
 
+/// Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_store_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
+    /// none. TCP only
+    pub token: *const c_char,
+    /// keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    pub job_id: *const c_char,
+    /// where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the
+    /// host of the URI
+    pub bind: *const c_char,
+    /// 1: this process is the TCP store's server; default 0
+    pub serve: i32,
+    /// processes that will come, 1 or more, for a server: how many connections may be unproven at a
+    /// time is 64 and twice this; default 1
+    pub world_size: i32,
+    /// of opening and of every call, 1 or more; default 300,000
+    pub timeout_ms: i32,
+    /// 1: a server without a token may listen at an address that is not loopback, as with
+    /// DSC_ALLOW_UNAUTHENTICATED=1; default 0
+    pub allow_unauthenticated: i32,
+}
+
+/// A store of the caller's, for dsc_store_from_callbacks().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_store_callbacks_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// passed to every function
+    pub context: *mut c_void,
+    /// keeps a value
+    pub put: dsc_store_put_t,
+    /// waits for a value
+    pub get: dsc_store_get_t,
+    /// gives the context up; NULL: there is nothing to do
+    pub destroy: dsc_store_destroy_t,
+}
+
 /// Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is
 /// needed.
 #[repr(C)]
@@ -410,7 +452,8 @@ pub struct dsc_nonfinite_info_t {
 pub struct dsc_init_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT"; NULL: env://
+    /// "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on
+    /// a file system that all hosts share); NULL: env://
     pub init_method: *const c_char,
     /// keeps jobs on one host apart; NULL: from the launcher, or none
     pub job_id: *const c_char,
@@ -425,7 +468,7 @@ pub struct dsc_init_options_t {
     pub local_rank: i32,
     /// number of the GPU to bind; -1 (default): none is bound
     pub device: i32,
-    /// 1 to 65535; 0 (default): MASTER_PORT, or 29500
+    /// 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     pub port: i32,
     /// bits of dsc_source that may be used; 0 (default): all
     pub sources: u32,
@@ -445,6 +488,13 @@ pub struct dsc_init_options_t {
     pub progress_thread: i32,
     /// must be 0
     pub reserved: i32,
+    /// secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
+    /// DSC_TOKEN, or none
+    pub token: *const c_char,
+    /// through which rank 0 tells the others where it listens, if the job has several hosts: a
+    /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
+    /// (default): none
+    pub store: *mut dsc_store_t,
 }
 
 /// One instruction. Fields that have no meaning for its op are -1.
@@ -600,48 +650,6 @@ pub struct dsc_pipe_run_options_t {
     pub outputs: *const dsc_tensor_t,
     /// tensors of outputs; 0 on the last stage, else 1 or more
     pub n_outputs: usize,
-}
-
-/// Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_store_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
-    /// none. TCP only
-    pub token: *const c_char,
-    /// keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
-    pub job_id: *const c_char,
-    /// where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the
-    /// host of the URI
-    pub bind: *const c_char,
-    /// 1: this process is the TCP store's server; default 0
-    pub serve: i32,
-    /// processes that will come, 1 or more, for a server: how many connections may be unproven at a
-    /// time is 64 and twice this; default 1
-    pub world_size: i32,
-    /// of opening and of every call, 1 or more; default 300,000
-    pub timeout_ms: i32,
-    /// 1: a server without a token may listen at an address that is not loopback, as with
-    /// DSC_ALLOW_UNAUTHENTICATED=1; default 0
-    pub allow_unauthenticated: i32,
-}
-
-/// A store of the caller's, for dsc_store_from_callbacks().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_store_callbacks_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// passed to every function
-    pub context: *mut c_void,
-    /// keeps a value
-    pub put: dsc_store_put_t,
-    /// waits for a value
-    pub get: dsc_store_get_t,
-    /// gives the context up; NULL: there is nothing to do
-    pub destroy: dsc_store_destroy_t,
 }
 
 extern "C" {
@@ -1475,6 +1483,274 @@ extern "C" {
     /// Fills options with their defaults.
     ///
     /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_store_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
+    /// first release's. Since 0.1.
+    pub fn dsc_store_options_init(
+        options: *mut dsc_store_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Opens a store.
+    ///
+    /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
+    ///   share a file system with locks: what a job that died left in the file is never seen;
+    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
+    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
+    ///   one)
+    /// - `options` (in): NULL: all defaults
+    /// - `store` (out): the store; stays NULL on failure
+    ///
+    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
+    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
+    /// server has a thread of its own.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
+    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
+    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
+    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
+    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
+    /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_open(
+        uri: *const c_char,
+        options: *const dsc_store_options_t,
+        store: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
+    /// DSC_ERR_UNSUPPORTED.
+    ///
+    /// - `callbacks` (in): copied; put and get are needed
+    /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
+    ///
+    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
+    /// 0.1.
+    pub fn dsc_store_from_callbacks(
+        callbacks: *const dsc_store_callbacks_t,
+        store: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Gives a part of a store: its keys are "PREFIX/KEY" there.
+    ///
+    /// - `store` (in): the whole, which lives at least as long
+    /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
+    /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+    /// DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_prefix(
+        store: *mut dsc_store_t,
+        prefix: *const c_char,
+        part: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Gives the port at which this process serves the store.
+    ///
+    /// - `store` (in): a store that was opened with serve set
+    /// - `port` (out): 1 to 65535
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_port(
+        store: *mut dsc_store_t,
+        port: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Sets a key, whether it is there or not.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `value` (in): bytes of the value; may be NULL when bytes is 0
+    /// - `bytes` (in): length of the value, up to 1,048,576
+    ///
+    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
+    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
+    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
+    /// again. Since 0.1.
+    pub fn dsc_store_set(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        value: *const c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Waits until a key is there and gives its value.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
+    /// - `value` (out): receives the value when it fits; otherwise it is left alone. May be NULL
+    ///   when capacity is 0
+    /// - `capacity` (in): size of value in bytes
+    /// - `bytes` (out): length of the value: when it is more than capacity, call again with more
+    ///   room
+    ///
+    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_get(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        timeout_ms: i32,
+        value: *mut c_void,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
+    /// text.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `amount` (in): what to add; may be negative or 0
+    /// - `sum` (out): the counter afterwards; may be NULL
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_add(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        amount: i64,
+        sum: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Sets a key if its value is the expected one, in one step.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `expected` (in): the value that it should have; may be NULL when expected_bytes is 0
+    /// - `expected_bytes` (in): length of expected
+    /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
+    /// - `desired_bytes` (in): length of desired, up to 1,048,576
+    /// - `value` (out): receives the value afterwards when it fits; otherwise it is left alone. May
+    ///   be NULL when capacity is 0
+    /// - `capacity` (in): size of value in bytes
+    /// - `bytes` (out): length of the value afterwards
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set().
+    /// Since 0.1.
+    pub fn dsc_store_compare_set(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        expected: *const c_void,
+        expected_bytes: usize,
+        desired: *const c_void,
+        desired_bytes: usize,
+        value: *mut c_void,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Appends to a value; a key that is not there counts as empty.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `value` (in): bytes to append; may be NULL when bytes is 0
+    /// - `bytes` (in): their number; the whole value has at most 1,048,576
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_append(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        value: *const c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Says whether all of some keys are there.
+    ///
+    /// - `store` (in): the store
+    /// - `keys` (in): the keys
+    /// - `n` (in): number of keys
+    /// - `present` (out): 1 or 0
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_check(
+        store: *mut dsc_store_t,
+        keys: *const *const c_char,
+        n: usize,
+        present: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Waits until all of some keys are there.
+    ///
+    /// - `store` (in): the store
+    /// - `keys` (in): the keys
+    /// - `n` (in): number of keys
+    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
+    ///
+    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
+    /// Since 0.1.
+    pub fn dsc_store_wait(
+        store: *mut dsc_store_t,
+        keys: *const *const c_char,
+        n: usize,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Removes a key.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_delete(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        deleted: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Counts the keys; those of the whole store, also in a part of it.
+    ///
+    /// - `store` (in): the store
+    /// - `count` (out): number of keys
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_count(
+        store: *mut dsc_store_t,
+        count: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Gives a store up. A server ends, and those who wait in it get DSC_ERR_PEER_DEAD.
+    ///
+    /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
+    ///
+    /// Collective: no. Blocking: no (a file that somebody keeps locked: 100 ms). Threads: any; a
+    /// call that another thread is inside of goes on.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_init_options_t) as the caller compiled it
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -1499,8 +1775,8 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
     /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
     /// DSC_ERR_ADDR_IN_USE (another job holds the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND;
-    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM;
-    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no token, or another one);
+    /// DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_init_distributed(
         options: *const dsc_init_options_t,
         world: *mut *mut dsc_comm_t,
@@ -2120,274 +2396,6 @@ extern "C" {
         capacity: i32,
         n_ranks: *mut i32,
     ) -> dsc_result_t;
-
-    /// Fills options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_store_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
-    pub fn dsc_store_options_init(
-        options: *mut dsc_store_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Opens a store.
-    ///
-    /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
-    ///   share a file system with locks: what a job that died left in the file is never seen;
-    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
-    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
-    ///   one)
-    /// - `options` (in): NULL: all defaults
-    /// - `store` (out): the store; stays NULL on failure
-    ///
-    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
-    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
-    /// server has a thread of its own.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
-    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
-    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
-    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
-    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
-    /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_open(
-        uri: *const c_char,
-        options: *const dsc_store_options_t,
-        store: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
-    /// DSC_ERR_UNSUPPORTED.
-    ///
-    /// - `callbacks` (in): copied; put and get are needed
-    /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
-    ///
-    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
-    /// 0.1.
-    pub fn dsc_store_from_callbacks(
-        callbacks: *const dsc_store_callbacks_t,
-        store: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Gives a part of a store: its keys are "PREFIX/KEY" there.
-    ///
-    /// - `store` (in): the whole, which lives at least as long
-    /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
-    /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
-    /// DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_prefix(
-        store: *mut dsc_store_t,
-        prefix: *const c_char,
-        part: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Gives the port at which this process serves the store.
-    ///
-    /// - `store` (in): a store that was opened with serve set
-    /// - `port` (out): 1 to 65535
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_port(
-        store: *mut dsc_store_t,
-        port: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Sets a key, whether it is there or not.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `value` (in): bytes of the value; may be NULL when bytes is 0
-    /// - `bytes` (in): length of the value, up to 1,048,576
-    ///
-    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
-    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
-    /// again. Since 0.1.
-    pub fn dsc_store_set(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        value: *const c_void,
-        bytes: usize,
-    ) -> dsc_result_t;
-
-    /// Waits until a key is there and gives its value.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    /// - `value` (out): receives the value when it fits; otherwise it is left alone. May be NULL
-    ///   when capacity is 0
-    /// - `capacity` (in): size of value in bytes
-    /// - `bytes` (out): length of the value: when it is more than capacity, call again with more
-    ///   room
-    ///
-    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_get(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        timeout_ms: i32,
-        value: *mut c_void,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
-    /// text.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `amount` (in): what to add; may be negative or 0
-    /// - `sum` (out): the counter afterwards; may be NULL
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_add(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        amount: i64,
-        sum: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Sets a key if its value is the expected one, in one step.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `expected` (in): the value that it should have; may be NULL when expected_bytes is 0
-    /// - `expected_bytes` (in): length of expected
-    /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
-    /// - `desired_bytes` (in): length of desired, up to 1,048,576
-    /// - `value` (out): receives the value afterwards when it fits; otherwise it is left alone. May
-    ///   be NULL when capacity is 0
-    /// - `capacity` (in): size of value in bytes
-    /// - `bytes` (out): length of the value afterwards
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set().
-    /// Since 0.1.
-    pub fn dsc_store_compare_set(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        expected: *const c_void,
-        expected_bytes: usize,
-        desired: *const c_void,
-        desired_bytes: usize,
-        value: *mut c_void,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Appends to a value; a key that is not there counts as empty.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `value` (in): bytes to append; may be NULL when bytes is 0
-    /// - `bytes` (in): their number; the whole value has at most 1,048,576
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_append(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        value: *const c_void,
-        bytes: usize,
-    ) -> dsc_result_t;
-
-    /// Says whether all of some keys are there.
-    ///
-    /// - `store` (in): the store
-    /// - `keys` (in): the keys
-    /// - `n` (in): number of keys
-    /// - `present` (out): 1 or 0
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_check(
-        store: *mut dsc_store_t,
-        keys: *const *const c_char,
-        n: usize,
-        present: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Waits until all of some keys are there.
-    ///
-    /// - `store` (in): the store
-    /// - `keys` (in): the keys
-    /// - `n` (in): number of keys
-    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    ///
-    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
-    /// Since 0.1.
-    pub fn dsc_store_wait(
-        store: *mut dsc_store_t,
-        keys: *const *const c_char,
-        n: usize,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Removes a key.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_delete(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        deleted: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Counts the keys; those of the whole store, also in a part of it.
-    ///
-    /// - `store` (in): the store
-    /// - `count` (out): number of keys
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_count(
-        store: *mut dsc_store_t,
-        count: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Gives a store up. A server ends, and those who wait in it get DSC_ERR_PEER_DEAD.
-    ///
-    /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
-    ///
-    /// Collective: no. Blocking: no (a file that somebody keeps locked: 100 ms). Threads: any; a
-    /// call that another thread is inside of goes on.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
 
     /// Writes this rank's trace of all groups of the communicator's world to a file.
     ///

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::mem::{size_of, MaybeUninit};
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dsc_sys as sys;
@@ -11,6 +12,7 @@ use crate::comm::Comm;
 use crate::convert::{c_string, milliseconds, number};
 use crate::error::{check, Result};
 use crate::numbers::Backend;
+use crate::store::Store;
 
 /// Joins all ranks of the job into one world, with default options.
 ///
@@ -92,6 +94,8 @@ pub struct InitOptions {
     timeout: Option<Duration>,
     stall_timeout: Option<Duration>,
     progress_thread: Option<bool>,
+    token: Option<String>,
+    store: Option<Arc<Store>>,
 }
 
 macro_rules! settings {
@@ -112,7 +116,7 @@ impl InitOptions {
     }
 
     settings! {
-        /// "env://" (the default), "pmix://" or "tcp://HOST:PORT".
+        /// "env://" (the default), "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         init_method: &str, text => Some(text.to_owned());
         /// Keeps jobs on one host apart; by default from the launcher, or none.
         job_id: &str, text => Some(text.to_owned());
@@ -126,7 +130,7 @@ impl InitOptions {
         local_rank: usize, rank => Some(rank);
         /// Number of the GPU to bind; by default none is bound.
         device: usize, device => Some(device);
-        /// 1 to 65535; by default MASTER_PORT, or 29500.
+        /// 1 to 65535; by default DSC_PORT, MASTER_PORT, or 29500.
         port: u16, port => Some(port);
         /// Bits of [`sources`] that may be used; 0 (the default): all.
         sources: u32, bits => bits;
@@ -143,15 +147,23 @@ impl InitOptions {
         /// A thread of the library drives operations that nobody waits for; on by default. Without it the program calls
         /// [`Comm::progress`].
         progress_thread: bool, on => Some(on);
+        /// Secret of a job of several hosts, 64 hexadecimal digits; by default DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
+        /// none.
+        token: &str, text => Some(text.to_owned());
+        /// Through which rank 0 tells ranks of other hosts where it listens.
+        store: Arc<Store>, store => Some(store);
     }
 
     /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
     pub fn init(&self) -> Result<Comm> {
         let init_method = self.init_method.as_deref().map(|text| c_string("init_method", text)).transpose()?;
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
+        let token = self.token.as_deref().map(|text| c_string("token", text)).transpose()?;
         let mut raw = default_options()?;
         raw.init_method = pointer(&init_method);
         raw.job_id = pointer(&job_id);
+        raw.token = pointer(&token);
+        raw.store = self.store.as_ref().map_or(ptr::null_mut(), |store| store.raw());
         self.fill_numbers(&mut raw)?;
         let mut world = ptr::null_mut();
         // SAFETY: raw and the texts that it points to outlive the call, which keeps nothing.

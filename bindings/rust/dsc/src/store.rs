@@ -180,7 +180,7 @@ impl Store {
         Ok(Store { handle: StoreHandle(handle) })
     }
 
-    fn raw(&self) -> *mut sys::dsc_store_t {
+    pub(crate) fn raw(&self) -> *mut sys::dsc_store_t {
         self.handle.0.as_ptr()
     }
 

@@ -5,6 +5,7 @@
 #ifndef DSC_INIT_H
 #define DSC_INIT_H
 
+#include <dsc/store.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -16,8 +17,8 @@ extern "C" {
  */
 typedef struct dsc_init_options {
   size_t struct_size;      /**< size of this struct as the caller compiled it */
-  const char* init_method; /**< "env://", "pmix://" (a PMIx server and nobody else) or "tcp://HOST:PORT";
-                              NULL: env:// */
+  const char* init_method; /**< "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or
+                              "file:///PATH" (on a file system that all hosts share); NULL: env:// */
   const char* job_id;      /**< keeps jobs on one host apart; NULL: from the launcher, or none */
   int32_t backend;         /**< ::dsc_backend; default DSC_BACKEND_AUTO */
   int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
@@ -26,7 +27,7 @@ typedef struct dsc_init_options {
                          launcher */
   int32_t local_rank; /**< rank on this host; -1 (default): from the environment, or derived */
   int32_t device;     /**< number of the GPU to bind; -1 (default): none is bound */
-  int32_t port;       /**< 1 to 65535; 0 (default): MASTER_PORT, or 29500 */
+  int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
   uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
   int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
   int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
@@ -38,6 +39,11 @@ typedef struct dsc_init_options {
   int32_t progress_thread;  /**< 1 (default): a thread of the library drives operations that nobody waits for;
                                0:  none does, and the program calls dsc_progress(); may differ between ranks */
   int32_t reserved;         /**< must be 0 */
+  const char* token;        /**< secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD,
+                               DSC_TOKEN_FILE, DSC_TOKEN, or none */
+  dsc_store_t* store; /**< through which rank 0 tells the others where it listens, if the job has several
+                         hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept
+                         by the call. NULL (default): none */
 } dsc_init_options_t;
 
 /**
@@ -55,8 +61,9 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * @brief Joins all ranks of the job into one world.
  *
  * Rank and size come from, in this order: the options; RANK and WORLD_SIZE; PMIx; the variables of another
- * launcher; otherwise the process is a world of one rank. All ranks must be on one host (several hosts:
- * DSC_ERR_UNSUPPORTED).
+ * launcher; otherwise the process is a world of one rank. Ranks of one host meet without a network. Those of
+ * several hosts meet at a store that rank 0 serves at MASTER_ADDR and MASTER_PORT, or wherever it says
+ * through PMIx, torchrun's agent, a file or the store of the options.
  *
  * A second call with NULL or equal options returns the world that exists; other options are DSC_ERR_STATE
  * naming the first option that differs. A call after dsc_finalize() makes a new world. With rank_per_thread
@@ -71,8 +78,8 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * rank_per_thread) waits for it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are impossible or differ,
  * on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come); DSC_ERR_ADDR_IN_USE (another job holds
- * the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND; DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_PROTOCOL;
- * DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND; DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no
+ * token, or another one); DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world);

@@ -1,0 +1,29 @@
+// What the handle of a store stands for.
+#pragma once
+
+#include <memory>
+
+#include "base/handle_table.hpp"
+#include "dsc/store.h"
+#include "store/server.hpp"
+#include "store/store.hpp"
+
+namespace dsc {
+
+inline constexpr int32_t kStoreTimeoutMs = 300'000;
+
+// The server goes last, so that the store can say good-bye.
+struct StoreObject {
+  std::shared_ptr<StoreServer> server;
+  std::shared_ptr<Store> store;
+  int32_t timeout_ms = kStoreTimeoutMs;
+};
+
+// Keeps the store, and a server of this process, alive.
+inline std::shared_ptr<Store> store_of(const dsc_store_t* handle) {
+  const Pinned<StoreObject> pinned(HandleKind::kStore, handle);
+  const auto whole = std::make_shared<StoreObject>(*pinned);
+  return {whole, whole->store.get()};
+}
+
+}  // namespace dsc

@@ -1,0 +1,242 @@
+#include "bootstrap/rendezvous.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "bootstrap/agent_store.hpp"
+#include "bootstrap/init_method.hpp"
+#include "bootstrap/local_address.hpp"
+#include "bootstrap/meeting_wire.hpp"
+#include "bootstrap/pmix.hpp"
+#include "bootstrap/store_meeting.hpp"
+#include "bootstrap/unix_socket.hpp"
+#include "store/bytes.hpp"
+#include "store/file_store.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kPauseMs = 20;
+constexpr int kPresenceMs = 2000;  // for a second connection to where one was just made
+constexpr int kSecondClaimMs = 500;
+constexpr int kEndMs = 500;
+constexpr std::string_view kPlaceKey = "store";
+
+// What a carrier holds outlives a world: the next one of this process must not read it.
+std::atomic<uint32_t> worlds_met{0};
+
+// Where rank 0's store is, as a carrier brings it.
+struct Place {
+  std::string host;
+  uint16_t port = 0;
+  std::string token;  // empty: none
+
+  std::string uri() const { return "tcp://" + host_and_port(host, port); }
+};
+
+std::string encode(const Place& place) {
+  ByteWriter writer;
+  writer.number(kMeetingMagic);
+  writer.number(place.port);
+  writer.text(place.host);
+  writer.text(place.token);
+  return writer.take();
+}
+
+Place decode_place(std::string_view bytes, const std::string& carrier) {
+  ByteReader reader(bytes);
+  const auto magic = reader.number<uint64_t>();
+  Place place;
+  place.port = reader.number<uint16_t>();
+  place.host = reader.text();
+  place.token = reader.text();
+  if (magic != kMeetingMagic || !reader.at_end())
+    fail(DSC_ERR_PROTOCOL, "what %s brings is not the place of a store of libdsc (%zu bytes)",
+         carrier.c_str(), bytes.size());
+  return place;
+}
+
+// Keys with the number of the world before them.
+class NumberedExchange final : public Exchange {
+ public:
+  NumberedExchange(std::shared_ptr<Exchange> exchange, const std::string& job_id, uint32_t world)
+      : exchange_(std::move(exchange)), prefix_("dsc/" + job_id + "/" + std::to_string(world) + "/") {}
+
+  void put(std::string_view key, std::string_view value, Deadline deadline) override {
+    exchange_->put(prefix_ + std::string(key), value, deadline);
+  }
+  std::string get(std::string_view key, int32_t owner, Deadline deadline) override {
+    return exchange_->get(prefix_ + std::string(key), owner, deadline);
+  }
+
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+  const std::string prefix_;
+};
+
+class Meeting {
+ public:
+  Meeting(const RendezvousSettings& rendezvous, const MeetingSettings& settings)
+      : launch_(rendezvous.launch), rendezvous_(rendezvous), settings_(settings), carrier_(find_carrier()) {}
+
+  std::optional<Rendezvous> attempt(std::string& reason);
+
+ private:
+  std::shared_ptr<Exchange> find_carrier() const;
+  StoreOptions options(bool serve) const;
+  OpenStore serve();
+  OpenStore serve_at_own_address();
+  OpenStore serve_or_join();
+  OpenStore find(Deadline deadline);
+  Place place() const;
+  std::unique_ptr<Channel> make_presence(const StoreTarget& target) const;
+
+  const Launch& launch_;
+  const RendezvousSettings& rendezvous_;
+  const MeetingSettings& settings_;
+  const std::shared_ptr<Exchange> carrier_;  // null: the store is at the master address
+  Place place_;
+};
+
+std::shared_ptr<Exchange> Meeting::find_carrier() const {
+  const uint32_t world = worlds_met.load();
+  const Environment& environment = rendezvous_.environment;
+  if (rendezvous_.carrier)
+    return std::make_shared<NumberedExchange>(rendezvous_.carrier, launch_.job_id, world);
+  if (launch_.told_through.empty()) return nullptr;
+  if (launch_.told_through.front() == '/')
+    return std::make_shared<NumberedExchange>(
+        std::make_shared<FileStore>(launch_.told_through, launch_.job_id, settings_.deadline), launch_.job_id,
+        world);
+  if (launch_.agent_store)
+    return std::make_shared<AgentStore>(launch_.master_addr, launch_.master_port,
+                                        agent_prefix(environment, world));
+  return pmix_exchange(environment, world, settings_.deadline);
+}
+
+StoreOptions Meeting::options(bool serve) const {
+  StoreOptions options;
+  options.token = place_.token.empty() ? rendezvous_.token : place_.token.c_str();
+  options.job_id = launch_.job_id.c_str();
+  options.serve = serve;
+  options.world_size = launch_.world_size;
+  return options;
+}
+
+OpenStore Meeting::serve() {
+  if (carrier_) return serve_at_own_address();
+  place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
+  return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);
+}
+
+// A carrier that only this job can read brings a token as well.
+OpenStore Meeting::serve_at_own_address() {
+  const Environment& environment = rendezvous_.environment;
+  place_.host = launch_.master_addr_from == "default"
+                    ? own_address(environment("DSC_BIND").value_or(""), settings_.deadline)
+                    : launch_.master_addr;
+  if (!launch_.agent_store && !find_token(rendezvous_.token, environment)) place_.token = random_token();
+  OpenStore open = open_store(place_.uri(), options(true), environment, settings_.deadline);
+  place_.port = open.target->port;
+  carrier_->put(kPlaceKey, encode(place_), settings_.deadline);
+  return open;
+}
+
+// If the port is taken by another rank 0 all should hear of it, not this one alone.
+OpenStore Meeting::serve_or_join() {
+  OpenStore open;
+  std::string taken;
+  capture([&] { open = serve(); },
+          [&](dsc_result_t code, const char* text) {
+            if (code != DSC_ERR_ADDR_IN_USE) throw Error(code, text);
+            taken = text;
+          });
+  if (!taken.empty())
+    capture([&] { open = find(sooner(settings_.deadline, Deadline::after_ms(kSecondClaimMs))); },
+            [&](dsc_result_t, const char*) { throw Error(DSC_ERR_ADDR_IN_USE, taken.c_str()); });
+  return open;
+}
+
+Place Meeting::place() const {
+  if (!carrier_) return {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
+  std::string bytes;
+  capture([&] { bytes = carrier_->get(kPlaceKey, 0, settings_.deadline); },
+          [&](dsc_result_t code, const char* text) {
+            if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
+            fail(code, "rank 0 did not come: it has not said through %s where it listens (%s)",
+                 launch_.told_through.c_str(), text);
+          });
+  return decode_place(bytes, launch_.told_through);
+}
+
+OpenStore Meeting::find(Deadline deadline) {
+  place_ = place();
+  const StoreOptions options = this->options(false);
+  const Environment& environment = rendezvous_.environment;
+  // Rank 0 would refuse to listen so, and everybody else would wait in vain.
+  if (!allows_unauthenticated(options, environment))
+    require_token(resolve(place_.host, place_.port, "the master address", deadline),
+                  find_token(options.token, environment), "be");
+  OpenStore open;
+  capture([&] { open = open_store(place_.uri(), options, environment, deadline); },
+          [](dsc_result_t code, const char* text) {
+            if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
+            fail(code, "rank 0 did not come: %s", text);
+          });
+  return open;
+}
+
+std::unique_ptr<Channel> Meeting::make_presence(const StoreTarget& target) const {
+  const Deadline deadline = Deadline::after_ms(kPresenceMs);
+  Channel::Failure failure;
+  for (;;) {
+    if (auto channel = Channel::connect(target, deadline, failure)) return channel;
+    if (deadline.passed())
+      fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
+    sleep_until(Deadline::after_ms(kPauseMs));
+  }
+}
+
+std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
+  OpenStore open = launch_.rank == 0 ? serve_or_join() : find(settings_.deadline);
+  Rendezvous done;
+  std::unique_ptr<Channel> presence;
+  if (!capture([&] { presence = make_presence(*open.target); },
+               [&](dsc_result_t code, const char* text) {
+                 if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
+                 reason = text;
+               }))
+    return std::nullopt;
+  done.job = std::make_shared<JobStore>(std::move(open), std::move(presence));
+  auto met =
+      meet_in_store({done.job->store(), done.job->presence()}, settings_, done.job->is_served_here(), reason);
+  if (!met) return std::nullopt;
+  done.met = *std::move(met);
+  ++worlds_met;
+  return done;
+}
+
+}  // namespace
+
+void JobStore::begin_closing() noexcept {
+  if (is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });
+}
+
+Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
+  std::string reason;
+  for (;;) {
+    std::optional<Rendezvous> done;
+    capture([&] { done = Meeting(rendezvous, settings).attempt(reason); },
+            [&](dsc_result_t code, const char* text) { fail_meeting(code, text, settings); });
+    if (done) return *std::move(done);
+    log(DSC_LOG_DEBUG, "start-up begins again: %s", reason.c_str());
+    if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, settings);
+    sleep_until(Deadline::after_ms(kPauseMs));
+  }
+}
+
+}  // namespace dsc

@@ -1,0 +1,52 @@
+// Ranks of several hosts: rank 0 serves a store, the others find it, and all meet there.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/environment.hpp"
+#include "base/mutex.hpp"
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/meeting.hpp"
+#include "store/exchange.hpp"
+#include "store/open.hpp"
+
+namespace dsc {
+
+struct RendezvousSettings {
+  Launch launch;
+  Environment environment;
+  const char* token = nullptr;        // null: the environment's
+  std::shared_ptr<Exchange> carrier;  // of the caller's; null: what launch.told_through says
+};
+
+// The store of one job, as long as its world holds the port.
+class JobStore {
+ public:
+  JobStore(OpenStore open, std::unique_ptr<Channel> presence)
+      : open_(std::move(open)), presence_(std::move(presence)) {}
+
+  Store& store() const noexcept { return *open_.store; }
+  Channel& presence() const noexcept { return *presence_; }
+  const StoreTarget& target() const noexcept { return *open_.target; }
+  bool is_served_here() const noexcept { return open_.server != nullptr; }
+
+  // Whoever comes to the port from now on is asked to come again.
+  void begin_closing() noexcept;
+
+ private:
+  OpenStore open_;
+  std::unique_ptr<Channel> presence_;
+};
+
+struct Rendezvous {
+  MeetingResult met;
+  std::shared_ptr<JobStore> job;
+};
+
+// Blocks until all ranks came. Besides what meet_in_store() throws: ADDR_IN_USE (the port is taken), AUTH (no
+// token, and an address that is not loopback; another token), CONFIG (no such address), PROTOCOL (a stranger
+// listens there), TIMEOUT (rank 0 did not come), VERSION, and what a carrier throws.
+Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings);
+
+}  // namespace dsc

@@ -1,0 +1,114 @@
+#include "bootstrap/store_meeting.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "bootstrap/store_meeting_host.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kCheckMs = 50;
+constexpr int kVerdictGraceMs = 1000;  // the verdict at the deadline needs a moment to arrive
+constexpr int kAnswerMs = 5000;
+
+Deadline with_grace(Deadline deadline, int grace_ms) {
+  return deadline.ns == Deadline::never().ns ? deadline : Deadline{deadline.ns + grace_ms * kNsPerMs};
+}
+
+// Nobody else has it.
+std::string new_number() { return hex(random_nonce()).substr(0, kNumberBytes); }
+
+void leave_will(Channel& presence, const std::string& number, Deadline deadline) {
+  StoreRequest gone;
+  gone.op = StoreOp::kAppend;
+  gone.keys = {std::string(kGoneKey)};
+  gone.value = number;
+  StoreRequest will;
+  will.op = StoreOp::kWill;
+  will.value = encode(gone);
+  presence.ask(will, deadline);
+}
+
+void introduce(const MeetingStore& at, const Claim& claim, const MeetingSettings& settings) {
+  const Deadline deadline = later(settings.deadline, Deadline::after_ms(kVerdictGraceMs));
+  const std::string number = new_number();
+  leave_will(at.presence, number, deadline);
+  at.store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
+  at.store.append(kRollKey, number, deadline);
+}
+
+std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
+  const Deadline last = with_grace(settings.deadline, kVerdictGraceMs);
+  for (;;) {
+    const Deadline slice = settings.check ? sooner(last, Deadline::after_ms(kCheckMs)) : last;
+    if (auto verdict = try_to_follow(store, kVerdictKey, 0, slice)) return *std::move(verdict);
+    if (settings.check) settings.check();
+    if (last.passed())
+      fail(DSC_ERR_TIMEOUT, "rank 0 hosts the meeting but gave no verdict; is that process stopped?");
+  }
+}
+
+StoreVerdict follow(const MeetingStore& at, const Claim& claim, const MeetingSettings& settings) {
+  introduce(at, claim, settings);
+  auto verdict = decode_store_verdict(wait_for_verdict(at.store, settings));
+  if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
+  at.store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs));
+  return *std::move(verdict);
+}
+
+bool has_place(const std::vector<Member>& members, const Claim& claim) {
+  return std::ranges::any_of(members, [&](const Member& member) {
+    return member.rank == claim.rank && member.pid == claim.pid && member.endpoint == claim.endpoint;
+  });
+}
+
+std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {
+  if (rank >= verdict.layout.world_size()) return {};
+  const int32_t host = verdict.layout.host_of_rank[static_cast<size_t>(rank)];
+  return decode_members(store.get(table_key(host), Deadline::after_ms(kAnswerMs)));
+}
+
+std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict, std::string& reason) {
+  const std::string closing(kClosingKey);
+  if (!store.check({&closing, 1}, Deadline::after_ms(kAnswerMs)))
+    fail(
+        DSC_ERR_ADDR_IN_USE,
+        "a job of %d ranks formed there (rank 0 has pid %lld, incarnation %s); choose another MASTER_PORT or "
+        "DSC_JOB_ID",
+        verdict.layout.world_size(), static_cast<long long>(verdict.host_pid), hex(verdict.nonce).c_str());
+  reason = "the world that formed there is ending";
+  return std::nullopt;
+}
+
+std::optional<MeetingResult> attend(const MeetingStore& at, const Claim& claim,
+                                    const MeetingSettings& settings, bool hosts, std::string& reason) {
+  StoreVerdict verdict =
+      hosts ? StoreMeetingHost(at.store, claim, settings).run() : follow(at, claim, settings);
+  if (verdict.code != DSC_OK) throw Error(verdict.code, verdict.text.c_str());
+  MeetingResult result;
+  result.members = own_table(at.store, verdict, claim.rank);
+  if (!has_place(result.members, claim)) return too_late(at.store, verdict, reason);
+  result.nonce = verdict.nonce;
+  result.held = {verdict.nonce, verdict.layout.world_size(), verdict.host_pid, false};
+  result.layout = std::move(verdict.layout);
+  return result;
+}
+
+}  // namespace
+
+std::optional<MeetingResult> meet_in_store(const MeetingStore& at, const MeetingSettings& settings,
+                                           bool hosts, std::string& reason) {
+  std::optional<MeetingResult> result;
+  capture([&] { result = attend(at, claim_of(settings), settings, hosts, reason); },
+          [&](dsc_result_t code, const char* text) {
+            reason = text;
+            if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
+          });
+  return result;
+}
+
+void announce_end(Store& store, Deadline deadline) { store.set(kClosingKey, "1", deadline); }
+
+}  // namespace dsc

@@ -1,0 +1,153 @@
+#include "bootstrap/store_meeting_host.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "bootstrap/unix_socket.hpp"
+#include "store/bytes.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kCheckMs = 50;
+constexpr int kSliceMs = 1000;
+constexpr int kJudgePeriodMs = 100;  // judging costs what all have said
+constexpr int kLingerMs = 2000;
+constexpr int kLookMs = 10;
+constexpr int kAnswerMs = 5000;  // a store in the same process
+
+}  // namespace
+
+std::string hello_key(std::string_view number) { return "join/hello/" + std::string(number); }
+
+std::string table_key(int32_t host) { return "join/table/" + std::to_string(host); }
+
+std::string encode(const StoreVerdict& verdict) {
+  ByteWriter writer;
+  writer.number(static_cast<uint32_t>(verdict.code));
+  writer.text(verdict.text);
+  writer.number(static_cast<uint64_t>(verdict.host_pid));
+  writer.raw({reinterpret_cast<const char*>(verdict.nonce.data()), verdict.nonce.size()});
+  if (verdict.code == DSC_OK) writer.raw(encode(verdict.layout));
+  return writer.take();
+}
+
+std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes) {
+  ByteReader reader(bytes);
+  StoreVerdict verdict;
+  verdict.code = static_cast<dsc_result_t>(reader.number<uint32_t>());
+  verdict.text = reader.text();
+  verdict.host_pid = static_cast<int64_t>(reader.number<uint64_t>());
+  const std::string_view nonce = reader.raw(verdict.nonce.size());
+  if (!reader.good()) return std::nullopt;
+  std::memcpy(verdict.nonce.data(), nonce.data(), nonce.size());
+  if (verdict.code != DSC_OK) return verdict;
+  auto layout = decode_layout(reader.raw(reader.left()));
+  if (!layout) return std::nullopt;
+  verdict.layout = *std::move(layout);
+  return verdict;
+}
+
+std::optional<std::string> try_to_follow(Store& store, std::string_view key, size_t from, Deadline deadline) {
+  std::optional<std::string> news;
+  capture([&] { news = store.follow(key, from, deadline); },
+          [&](dsc_result_t code, const char* text) {
+            if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
+          });
+  return news;
+}
+
+StoreMeetingHost::StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings)
+    : store_(store),
+      own_(std::move(own)),
+      settings_(settings),
+      judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms) {}
+
+StoreVerdict StoreMeetingHost::run() {
+  Deadline next = Deadline::after_ms(0);
+  std::optional<Verdict> verdict;
+  while (!verdict) {
+    const bool news = take_news();
+    if (settings_.check) settings_.check();
+    if (news && !complete() && !next.passed()) continue;
+    drop_gone();
+    verdict = judge_.decide(claims(), left_);
+    next = Deadline::after_ms(kJudgePeriodMs);
+  }
+  StoreVerdict told;
+  told.code = verdict->code;
+  told.text = verdict->text;
+  told.nonce = verdict->nonce;
+  told.host_pid = own_.pid;
+  if (verdict->code == DSC_OK) told.layout = layout_of(verdict->members);
+  publish(*verdict, told);
+  if (verdict->code != DSC_OK) linger();
+  return told;
+}
+
+bool StoreMeetingHost::complete() const {
+  return came_.size() + 1 >= static_cast<size_t>(expected_claims(claims()));
+}
+
+std::vector<Claim> StoreMeetingHost::claims() const {
+  std::vector<Claim> claims{own_};
+  for (const auto& [number, claim] : came_) claims.push_back(claim);
+  return claims;
+}
+
+// Waits for somebody, for a while.
+bool StoreMeetingHost::take_news() {
+  const int slice_ms = settings_.check ? kCheckMs : kSliceMs;
+  const Deadline deadline = sooner(Deadline::after_ms(slice_ms), judge_.next_look());
+  const auto news = try_to_follow(store_, kRollKey, roll_bytes_, deadline);
+  if (!news) return false;
+  for (size_t at = 0; at + kNumberBytes <= news->size(); at += kNumberBytes) {
+    take_hello(news->substr(at, kNumberBytes));
+    roll_bytes_ += kNumberBytes;
+  }
+  return true;
+}
+
+void StoreMeetingHost::take_hello(const std::string& number) {
+  const Deadline soon = Deadline::after_ms(kAnswerMs);
+  const std::string key = hello_key(number);
+  const std::string bytes = store_.get(key, soon);
+  store_.remove(key, soon);  // a large job would fill the store
+  const auto hello = decode_hello(bytes.data(), bytes.size());
+  if (!hello) return;
+  came_[number] = hello->claim;
+  if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
+}
+
+void StoreMeetingHost::drop_gone() {
+  const auto news = try_to_follow(store_, kGoneKey, gone_bytes_, Deadline::after_ms(0));
+  if (!news) return;
+  gone_bytes_ += news->size();
+  for (size_t at = 0; at + kNumberBytes <= news->size(); at += kNumberBytes) {
+    const auto found = came_.find(news->substr(at, kNumberBytes));
+    if (found == came_.end()) continue;
+    left_.push_back(found->second);
+    came_.erase(found);
+  }
+}
+
+void StoreMeetingHost::publish(const Verdict& verdict, const StoreVerdict& told) {
+  const Deadline soon = Deadline::after_ms(kAnswerMs);
+  std::map<int32_t, std::vector<Member>> tables;
+  for (const Member& member : verdict.members)
+    tables[told.layout.host_of_rank[static_cast<size_t>(member.rank)]].push_back(member);
+  for (const auto& [host, members] : tables) store_.set(table_key(host), encode_members(members), soon);
+  store_.set(kVerdictKey, encode(told), soon);
+}
+
+void StoreMeetingHost::linger() {
+  const Deadline deadline = Deadline::after_ms(kLingerMs);
+  while (store_.add(kHeardKey, 0, deadline) < static_cast<int64_t>(came_.size()) && !deadline.passed())
+    sleep_until(Deadline::after_ms(kLookMs));
+}
+
+}  // namespace dsc

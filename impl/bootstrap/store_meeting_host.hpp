@@ -1,0 +1,66 @@
+// Rank 0 at a meeting in a store: collects claims and leaves the verdict.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "bootstrap/judge.hpp"
+#include "bootstrap/meeting.hpp"
+#include "store/store.hpp"
+
+namespace dsc {
+
+// Keys of a meeting.
+inline constexpr std::string_view kRollKey = "join/roll";  // numbers of those who came, one after another
+inline constexpr std::string_view kGoneKey = "join/gone";  // of those whose connection ended
+inline constexpr std::string_view kVerdictKey = "join/verdict";  // encode(StoreVerdict)
+inline constexpr std::string_view kHeardKey = "join/heard";      // how many have read it
+inline constexpr std::string_view kClosingKey = "join/closing";  // there once the world is ending
+inline constexpr size_t kNumberBytes = 16;                       // of a process: hexadecimal digits
+std::string hello_key(std::string_view number);
+std::string table_key(int32_t host);
+
+struct StoreVerdict {
+  dsc_result_t code = DSC_OK;
+  std::string text;
+  Nonce nonce{};
+  int64_t host_pid = 0;
+  JobLayout layout;  // only if all is well
+};
+std::string encode(const StoreVerdict& verdict);
+std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes);
+
+class StoreMeetingHost {
+ public:
+  StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings);
+
+  // Blocks until the verdict, which has been left for all; after an error until those who came have read it,
+  // for two seconds at most.
+  StoreVerdict run();
+
+ private:
+  bool take_news();
+  void take_hello(const std::string& number);
+  void drop_gone();
+  std::vector<Claim> claims() const;
+  bool complete() const;
+  void publish(const Verdict& verdict, const StoreVerdict& told);
+  void linger();
+
+  Store& store_;
+  const Claim own_;
+  const MeetingSettings& settings_;
+  Judge judge_;
+  std::map<std::string, Claim> came_;  // by number
+  std::vector<Claim> left_;
+  size_t roll_bytes_ = 0;
+  size_t gone_bytes_ = 0;
+};
+
+// Nothing if nobody has appended anything by the deadline.
+std::optional<std::string> try_to_follow(Store& store, std::string_view key, size_t from, Deadline deadline);
+
+}  // namespace dsc

@@ -1,0 +1,298 @@
+"""Start-up through TCP: rank 0 serves a store, the others find it, and all hear the same."""
+
+import os
+import socket
+import subprocess
+import time
+
+import launch
+import pytest
+from launch import LIMIT_S, PYTHON
+
+HELLO = os.environ.get("HELLO_RANKS", str(launch.BUILD / "examples" / "02_hello_ranks"))
+TOKEN = "5e" * 32
+FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
+
+# What each rank prints: its place and a sum, or the error.
+JOIN = """
+import os, time, numpy as np, libdsc as dsc
+options = eval(os.environ.get("OPTIONS", "{}"))
+for _ in range(int(os.environ.get("WORLDS", 1))):
+    try:
+        world = dsc.init_distributed(init_timeout=float(os.environ["TIMEOUT"]), **options)
+    except dsc.DscError as error:
+        print(type(error).__name__, error)
+        raise SystemExit(1)
+    x = np.full(3, world.rank + 1.0, np.float32)
+    world.all_reduce(x)
+    print("joined", world.rank, world.size, world.local_rank, x[0])
+    dsc.finalize()
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """Ranks of one world of which nobody is said to be on the host of another."""
+
+    def __init__(self, size, timeout=10, code=JOIN, command=None, **variables):
+        self.size, self.ranks = size, []
+        self.command = command or [PYTHON, "-c", code]
+        kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+        self.environment = kept | {
+            "WORLD_SIZE": str(size),
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "DSC_TOKEN": TOKEN,
+            "TIMEOUT": str(timeout),
+            **variables,
+        }
+
+    @property
+    def port(self):
+        return int(self.environment["MASTER_PORT"])
+
+    def start(self, rank, **variables):
+        environment = self.environment | {"RANK": str(rank)} | variables
+        self.ranks.append(subprocess.Popen(self.command, env=environment, stdout=subprocess.PIPE, text=True))
+        return self.ranks[-1]
+
+    def start_all(self, ranks=None):
+        for rank in range(self.size) if ranks is None else ranks:
+            self.start(rank)
+        return self
+
+    def finish(self):
+        return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]
+
+
+def assert_joined(outputs, size, local_ranks=None):
+    total = size * (size + 1) / 2
+    for rank, output in enumerate(outputs):
+        local_rank = rank if local_ranks is None else local_ranks[rank]
+        assert output == f"joined {rank} {size} {local_rank} {total}", outputs
+
+
+def assert_all(outputs, error, *words):
+    for output in outputs:
+        assert output.startswith(error) and all(word in output for word in words), outputs
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranks_join(size):
+    assert_joined(Job(size).start_all().finish(), size)
+
+
+def test_without_a_token_on_loopback():
+    assert_joined(Job(2, DSC_TOKEN="").start_all().finish(), 2)
+
+
+def test_over_ipv6_and_a_name():
+    assert_joined(Job(2, MASTER_ADDR="::1").start_all().finish(), 2)
+    assert_joined(Job(2, MASTER_ADDR="localhost").start_all().finish(), 2)
+
+
+def test_whoever_comes_first_waits_for_rank_0():
+    job = Job(2)
+    job.start(1)
+    time.sleep(0.5)
+    job.start(0)
+    late, first = job.finish()
+    assert_joined([first, late], 2)
+
+
+def test_one_world_after_another():
+    outputs = Job(3, WORLDS="5").start_all().finish()
+    for rank, output in enumerate(outputs):
+        assert output.splitlines() == [f"joined {rank} 3 {rank} 6.0"] * 5
+
+
+def test_64_ranks():
+    start = time.monotonic()
+    outputs = Job(64, command=[HELLO]).start_all().finish()
+    print(f"64 ranks joined through TCP, moved data and left in {time.monotonic() - start:.2f} s")
+    assert all(output.startswith(f"rank {rank} of 64: rank summed to 2016") for rank, output in enumerate(outputs)), outputs
+
+
+# ---- what tells the others where rank 0 listens --------------------------------------------------------------------
+
+
+def test_through_a_file(tmp_path):
+    job = Job(3, OPTIONS=repr({"init_method": f"file://{tmp_path}/place"}))
+    del job.environment["MASTER_ADDR"], job.environment["MASTER_PORT"]
+    assert_joined(job.start_all().finish(), 3)
+
+
+def test_through_a_file_the_token_travels_as_well(tmp_path):
+    job = Job(2, OPTIONS=repr({"init_method": f"file://{tmp_path}/place"}), DSC_TOKEN="", WORLDS="2")
+    for output in job.start_all().finish():
+        assert output.count("joined") == 2
+
+
+STORE = """
+import os, pathlib, time
+folder = pathlib.Path(os.environ["FOLDER"])
+def path(key): return folder / key.replace("/", "_")
+def put(key, value, seconds):
+    path(key).with_suffix(".new").write_bytes(value)
+    path(key).with_suffix(".new").rename(path(key))
+def get(key, seconds):
+    deadline = time.monotonic() + seconds
+    while not path(key).exists():
+        if time.monotonic() > deadline: raise TimeoutError(key)
+        time.sleep(0.01)
+    return path(key).read_bytes()
+import libdsc
+store = libdsc.Store.from_callbacks(put, get)
+"""
+
+
+def test_through_a_store_of_the_programs_own(tmp_path):
+    code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
+    job = Job(3, code=code, FOLDER=str(tmp_path), DSC_TOKEN="", WORLDS="2")
+    for output in job.start_all().finish():
+        assert output.count("joined") == 2
+
+
+def test_a_store_that_brings_nothing(tmp_path):
+    code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
+    job = Job(2, timeout=1, code=code, FOLDER=str(tmp_path))
+    job.start(1)
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", "the store of the options")
+
+
+# ---- what goes wrong is told to all --------------------------------------------------------------------------------
+
+
+def test_a_rank_that_never_comes_is_named():
+    outputs = Job(3, timeout=1).start_all([0, 2]).finish()
+    assert_all(outputs, "TimeoutError", "missing: rank 1", "came: rank 0 (pid", "rank 2 (pid", " on ")
+
+
+def test_rank_0_that_never_comes_is_named():
+    job = Job(2, timeout=1)
+    job.start(1)
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", f"127.0.0.1:{job.port}", "refused")
+
+
+def test_a_rank_that_died_is_no_claim():
+    job = Job(2)
+    job.start(0)
+    dead = job.start(1)
+    time.sleep(0.05)
+    dead.kill()
+    dead.communicate()
+    job.ranks.remove(dead)
+    job.start(1)
+    outputs = job.finish()
+    # Killed after the world had formed it is missed in the sum instead.
+    assert outputs[0].startswith("joined") or "PeerDeadError" in outputs[0], outputs
+
+
+@pytest.mark.parametrize("twice", [0, 1])
+def test_two_processes_with_one_number(twice):
+    outputs = Job(3).start_all([0, twice, 1]).finish()
+    assert_all(outputs, "ConfigError", f"two processes claim rank {twice}", " on ", "MASTER_PORT")
+
+
+def test_world_sizes_that_differ():
+    job = Job(2)
+    job.start(0)
+    job.start(1, WORLD_SIZE="3")
+    assert_all(job.finish(), "ConfigError", "world sizes differ: 2 (rank 0), 3 (rank 1)")
+
+
+def test_settings_that_differ():
+    job = Job(2)
+    job.start(0, OPTIONS=repr({"timeout": 5}))
+    job.start(1, OPTIONS=repr({"timeout": 6}))
+    assert_all(job.finish(), "ConfigError", "timeout_ms: 5000 (rank 0), 6000 (rank 1)")
+
+
+def test_a_wrong_token_hears_no_more_than_that():
+    job = Job(2, timeout=3)
+    job.start(0)
+    start = time.monotonic()
+    wrong = job.start(1, DSC_TOKEN="00" * 32)
+    assert wrong.communicate(timeout=LIMIT_S)[0].startswith("AuthError")
+    assert time.monotonic() - start < 3
+    job.ranks.remove(wrong)
+    job.start(1)  # the job forms all the same
+    assert_joined(job.finish(), 2)
+
+
+def test_one_without_the_token():
+    job = Job(2, timeout=1)
+    job.start(0)
+    job.start(1, DSC_TOKEN="")
+    alone, without = job.finish()
+    assert without.startswith("AuthError") and "wants a token" in without
+    assert alone.startswith("TimeoutError") and "missing: rank 1" in alone
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_other_hosts_need_a_token(rank):
+    address = "192.0.2.1"  # nobody's
+    if rank == 0:
+        address = socket.gethostbyname(socket.gethostname())
+        if address.startswith("127."):
+            pytest.skip("this host has no other address than loopback")
+    job = Job(2, DSC_TOKEN="", MASTER_ADDR=address)
+    job.start(rank)
+    assert_all(job.finish(), "AuthError", "export DSC_TOKEN=", "DSC_ALLOW_UNAUTHENTICATED=1")
+
+
+def test_a_port_that_is_taken():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        job = Job(2, MASTER_PORT=str(other.getsockname()[1]))
+        start = time.monotonic()
+        job.start(0)
+        assert_all(job.finish(), "AddrInUseError", f"port {job.port}", "is taken")
+        assert time.monotonic() - start < 4
+
+
+def test_somebody_else_at_the_port():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        job = Job(2, MASTER_PORT=str(other.getsockname()[1]))
+        job.start(1)
+        connection, _ = other.accept()
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        assert_all(job.finish(), "ProtocolError", "is not libdsc", "48 54 54 50")
+        connection.close()
+
+
+def test_nowhere_to_meet():
+    job = Job(2)
+    del job.environment["MASTER_ADDR"]
+    job.start(1)
+    assert_all(job.finish(), "ConfigError", "set MASTER_ADDR", "LOCAL_WORLD_SIZE is 1")
+    job = Job(2, MASTER_ADDR="no-such-host.invalid")
+    job.start(1)
+    (output,) = job.finish()
+    assert "no-such-host.invalid" in output
+
+
+LATE = JOIN.replace("    dsc.finalize()", "    time.sleep(2)\n    dsc.finalize()")
+
+
+def test_a_job_that_formed_is_not_joined():
+    job = Job(2, code=LATE)
+    job.start_all()
+    time.sleep(1)
+    late = job.start(1)
+    assert "a job of 2 ranks formed there" in late.communicate(timeout=LIMIT_S)[0]
+    job.ranks.remove(late)
+    assert_joined(job.finish(), 2)
+
+
+if __name__ == "__main__":
+    launch.main(__file__)
