@@ -1,5 +1,6 @@
 #include "bootstrap/job_layout.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "bootstrap/meeting_wire.hpp"
@@ -18,15 +19,74 @@ JobLayout layout_of(const std::vector<Member>& members) {
   return layout;
 }
 
+namespace {
+
+constexpr size_t kMostPlaceBytes = 255;
+
+// As many ranks on each of some hosts that follow one another.
+struct Block {
+  uint32_t hosts = 0;
+  uint32_t ranks_per_host = 0;
+  uint32_t first_host = 0;
+};
+
+std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
+  std::vector<Block> blocks;
+  for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
+    while (next < hosts.size() && hosts[next] == hosts[first]) ++next;
+    const auto host = static_cast<uint32_t>(hosts[first]);
+    const auto ranks = static_cast<uint32_t>(next - first);
+    Block* last = blocks.empty() ? nullptr : &blocks.back();
+    if (last && last->ranks_per_host == ranks && last->first_host + last->hosts == host)
+      ++last->hosts;
+    else
+      blocks.push_back({1, ranks, host});
+  }
+  return blocks;
+}
+
+// Names of hosts begin alike: each says how much of the one before it keeps.
+void write_places(ByteWriter& writer, const std::vector<std::string>& places) {
+  std::string_view before;
+  for (const std::string& whole : places) {
+    const std::string_view place = std::string_view(whole).substr(0, kMostPlaceBytes);
+    const auto kept = static_cast<size_t>(std::ranges::mismatch(before, place).in2 - place.begin());
+    writer.number(static_cast<uint8_t>(kept));
+    writer.number(static_cast<uint8_t>(place.size() - kept));
+    writer.raw(place.substr(kept));
+    before = place;
+  }
+}
+
+std::optional<std::string> read_place(ByteReader& reader, std::string_view before) {
+  const size_t kept = reader.number<uint8_t>();
+  const size_t rest = reader.number<uint8_t>();
+  const std::string_view text = reader.raw(rest);
+  if (!reader.good() || kept > before.size()) return std::nullopt;
+  return std::string(before.substr(0, kept)) + std::string(text);
+}
+
+// False if it cannot be.
+bool add(const Block& block, JobLayout& layout) {
+  const uint64_t room = static_cast<uint64_t>(kMaxJobRanks) - layout.host_of_rank.size();
+  if (uint64_t{block.first_host} + block.hosts > layout.places.size()) return false;
+  if (block.hosts == 0 || block.ranks_per_host == 0 || uint64_t{block.hosts} * block.ranks_per_host > room)
+    return false;
+  for (uint32_t host = block.first_host; host < block.first_host + block.hosts; ++host)
+    layout.host_of_rank.insert(layout.host_of_rank.end(), block.ranks_per_host, static_cast<int32_t>(host));
+  return true;
+}
+
+}  // namespace
+
 std::string encode(const JobLayout& layout) {
   ByteWriter writer;
   writer.number(static_cast<uint32_t>(layout.host_count()));
-  for (const std::string& place : layout.places) writer.text(place);
-  const auto& hosts = layout.host_of_rank;
-  for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
-    while (next < hosts.size() && hosts[next] == hosts[first]) ++next;
-    writer.number(static_cast<uint32_t>(next - first));
-    writer.number(static_cast<uint32_t>(hosts[first]));
+  write_places(writer, layout.places);
+  for (const Block& block : blocks_of(layout.host_of_rank)) {
+    writer.number(block.hosts);
+    writer.number(block.ranks_per_host);
+    writer.number(block.first_host);
   }
   return writer.take();
 }
@@ -35,12 +95,18 @@ std::optional<JobLayout> decode_layout(std::string_view bytes) {
   ByteReader reader(bytes);
   JobLayout layout;
   const auto count = reader.number<uint32_t>();
-  for (uint32_t host = 0; host < count && reader.good(); ++host) layout.places.emplace_back(reader.text());
+  if (count > static_cast<uint32_t>(kMaxJobRanks)) return std::nullopt;
+  for (uint32_t host = 0; host < count; ++host) {
+    auto place = read_place(reader, layout.places.empty() ? "" : std::string_view(layout.places.back()));
+    if (!place) return std::nullopt;
+    layout.places.push_back(*std::move(place));
+  }
   while (reader.good() && reader.left() > 0) {
-    const auto ranks = reader.number<uint32_t>();
-    const auto host = reader.number<uint32_t>();
-    if (host >= count || ranks > kMaxJobRanks - layout.host_of_rank.size()) return std::nullopt;
-    layout.host_of_rank.insert(layout.host_of_rank.end(), ranks, static_cast<int32_t>(host));
+    Block block;
+    block.hosts = reader.number<uint32_t>();
+    block.ranks_per_host = reader.number<uint32_t>();
+    block.first_host = reader.number<uint32_t>();
+    if (!reader.good() || !add(block, layout)) return std::nullopt;
   }
   if (!reader.at_end() || layout.host_of_rank.empty()) return std::nullopt;
   return layout;

@@ -25,7 +25,8 @@ struct JobLayout {
 // Of members in rank order.
 JobLayout layout_of(const std::vector<Member>& members);
 
-// A few bytes for every run of ranks on one host.
+// Every rank gets it, so it is short: a few bytes of each host's place, and nothing more for hosts with as
+// many ranks as the one before.
 std::string encode(const JobLayout& layout);
 // Nothing if the bytes are no layout.
 std::optional<JobLayout> decode_layout(std::string_view bytes);

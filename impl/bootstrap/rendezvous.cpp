@@ -1,5 +1,7 @@
 #include "bootstrap/rendezvous.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <utility>
@@ -15,13 +17,13 @@
 #include "bootstrap/store_meeting.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "store/bytes.hpp"
+#include "store/channel_store.hpp"
 #include "store/file_store.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr int kPauseMs = 20;
-constexpr int kPresenceMs = 2000;  // for a second connection to where one was just made
 constexpr int kSecondClaimMs = 500;
 constexpr int kEndMs = 500;
 constexpr std::string_view kPlaceKey = "store";
@@ -93,7 +95,7 @@ class Meeting {
   OpenStore serve_or_join();
   OpenStore find(Deadline deadline);
   Place place() const;
-  std::unique_ptr<Channel> make_presence(const StoreTarget& target) const;
+  std::optional<MeetingResult> meet_as_guest(TcpStore& store, std::string& reason) const;
 
   const Launch& launch_;
   const RendezvousSettings& rendezvous_;
@@ -127,7 +129,21 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
+// One connection of each rank, and what the process has open besides.
+void check_descriptors(int32_t world_size) {
+  constexpr rlim_t kOthers = 64;
+  rlimit limit{};
+  const rlim_t needed = static_cast<rlim_t>(world_size) + kOthers;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  fail(DSC_ERR_CONFIG,
+       "rank 0 serves %d ranks and needs about %llu file descriptors, but this process may have %llu: run "
+       "ulimit -n %llu before it starts",
+       world_size, static_cast<unsigned long long>(needed), static_cast<unsigned long long>(limit.rlim_cur),
+       static_cast<unsigned long long>(needed));
+}
+
 OpenStore Meeting::serve() {
+  check_descriptors(launch_.world_size);
   if (carrier_) return serve_at_own_address();
   place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
   return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);
@@ -190,34 +206,28 @@ OpenStore Meeting::find(Deadline deadline) {
   return open;
 }
 
-std::unique_ptr<Channel> Meeting::make_presence(const StoreTarget& target) const {
-  const Deadline deadline = Deadline::after_ms(kPresenceMs);
-  Channel::Failure failure;
-  for (;;) {
-    if (auto channel = Channel::connect(target, deadline, failure)) return channel;
-    if (deadline.passed())
-      fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
-    sleep_until(Deadline::after_ms(kPauseMs));
-  }
-}
-
-std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
-  OpenStore open = launch_.rank == 0 ? serve_or_join() : find(settings_.deadline);
-  Rendezvous done;
-  std::unique_ptr<Channel> presence;
-  if (!capture([&] { presence = make_presence(*open.target); },
+// The connection is how rank 0 knows that this process is there; it serves the world afterwards.
+std::optional<MeetingResult> Meeting::meet_as_guest(TcpStore& store, std::string& reason) const {
+  std::unique_ptr<Channel> channel;
+  if (!capture([&] { channel = store.take(settings_.deadline); },
                [&](dsc_result_t code, const char* text) {
                  if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
                  reason = text;
                }))
     return std::nullopt;
-  done.job = std::make_shared<JobStore>(std::move(open), std::move(presence));
+  ChannelStore seen(*channel);
+  auto met = meet_in_store(seen, settings_, false, reason);
+  if (met) store.give_back(std::move(channel));
+  return met;
+}
+
+std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
+  OpenStore open = launch_.rank == 0 ? serve_or_join() : find(settings_.deadline);
   auto met =
-      meet_in_store({done.job->store(), done.job->presence()}, settings_, done.job->is_served_here(), reason);
+      open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_guest(*open.tcp, reason);
   if (!met) return std::nullopt;
-  done.met = *std::move(met);
   ++worlds_met;
-  return done;
+  return Rendezvous{*std::move(met), std::make_shared<JobStore>(std::move(open))};
 }
 
 }  // namespace

@@ -23,11 +23,9 @@ struct RendezvousSettings {
 // The store of one job, as long as its world holds the port.
 class JobStore {
  public:
-  JobStore(OpenStore open, std::unique_ptr<Channel> presence)
-      : open_(std::move(open)), presence_(std::move(presence)) {}
+  explicit JobStore(OpenStore open) : open_(std::move(open)) {}
 
   Store& store() const noexcept { return *open_.store; }
-  Channel& presence() const noexcept { return *presence_; }
   const StoreTarget& target() const noexcept { return *open_.target; }
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
@@ -36,7 +34,6 @@ class JobStore {
 
  private:
   OpenStore open_;
-  std::unique_ptr<Channel> presence_;
 };
 
 struct Rendezvous {

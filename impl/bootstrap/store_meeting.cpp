@@ -20,7 +20,7 @@ Deadline with_grace(Deadline deadline, int grace_ms) {
 // Nobody else has it.
 std::string new_number() { return hex(random_nonce()).substr(0, kNumberBytes); }
 
-void leave_will(Channel& presence, const std::string& number, Deadline deadline) {
+void leave_will(Store& store, const std::string& number, Deadline deadline) {
   StoreRequest gone;
   gone.op = StoreOp::kAppend;
   gone.keys = {std::string(kGoneKey)};
@@ -28,15 +28,15 @@ void leave_will(Channel& presence, const std::string& number, Deadline deadline)
   StoreRequest will;
   will.op = StoreOp::kWill;
   will.value = encode(gone);
-  presence.ask(will, deadline);
+  store.perform(will, deadline);
 }
 
-void introduce(const MeetingStore& at, const Claim& claim, const MeetingSettings& settings) {
+void introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
   const Deadline deadline = later(settings.deadline, Deadline::after_ms(kVerdictGraceMs));
   const std::string number = new_number();
-  leave_will(at.presence, number, deadline);
-  at.store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
-  at.store.append(kRollKey, number, deadline);
+  leave_will(store, number, deadline);
+  store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
+  store.append(kRollKey, number, deadline);
 }
 
 std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
@@ -50,11 +50,11 @@ std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
   }
 }
 
-StoreVerdict follow(const MeetingStore& at, const Claim& claim, const MeetingSettings& settings) {
-  introduce(at, claim, settings);
-  auto verdict = decode_store_verdict(wait_for_verdict(at.store, settings));
+StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& settings) {
+  introduce(store, claim, settings);
+  auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
   if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
-  at.store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs));
+  store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs));
   return *std::move(verdict);
 }
 
@@ -82,14 +82,14 @@ std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict,
   return std::nullopt;
 }
 
-std::optional<MeetingResult> attend(const MeetingStore& at, const Claim& claim,
-                                    const MeetingSettings& settings, bool hosts, std::string& reason) {
+std::optional<MeetingResult> attend(Store& store, const Claim& claim, const MeetingSettings& settings,
+                                    bool hosts, std::string& reason) {
   StoreVerdict verdict =
-      hosts ? StoreMeetingHost(at.store, claim, settings).run() : follow(at, claim, settings);
+      hosts ? StoreMeetingHost(store, claim, settings).run() : follow(store, claim, settings);
   if (verdict.code != DSC_OK) throw Error(verdict.code, verdict.text.c_str());
   MeetingResult result;
-  result.members = own_table(at.store, verdict, claim.rank);
-  if (!has_place(result.members, claim)) return too_late(at.store, verdict, reason);
+  result.members = own_table(store, verdict, claim.rank);
+  if (!has_place(result.members, claim)) return too_late(store, verdict, reason);
   result.nonce = verdict.nonce;
   result.held = {verdict.nonce, verdict.layout.world_size(), verdict.host_pid, false};
   result.layout = std::move(verdict.layout);
@@ -98,10 +98,10 @@ std::optional<MeetingResult> attend(const MeetingStore& at, const Claim& claim,
 
 }  // namespace
 
-std::optional<MeetingResult> meet_in_store(const MeetingStore& at, const MeetingSettings& settings,
-                                           bool hosts, std::string& reason) {
+std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
+                                           std::string& reason) {
   std::optional<MeetingResult> result;
-  capture([&] { result = attend(at, claim_of(settings), settings, hosts, reason); },
+  capture([&] { result = attend(store, claim_of(settings), settings, hosts, reason); },
           [&](dsc_result_t code, const char* text) {
             reason = text;
             if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kCheckMs = 50;
 constexpr int kSliceMs = 1000;
-constexpr int kJudgePeriodMs = 100;  // judging costs what all have said
+constexpr int kJudgePeriodMs = 100;
+constexpr int kJudgePart = 10;  // judging costs what all have said: a tenth of the time at most goes there
 constexpr int kLingerMs = 2000;
 constexpr int kLookMs = 10;
 constexpr int kAnswerMs = 5000;  // a store in the same process
@@ -65,7 +66,8 @@ StoreMeetingHost::StoreMeetingHost(Store& store, Claim own, const MeetingSetting
     : store_(store),
       own_(std::move(own)),
       settings_(settings),
-      judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms) {}
+      judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
+      largest_size_(own_.world_size) {}
 
 StoreVerdict StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
@@ -74,9 +76,10 @@ StoreVerdict StoreMeetingHost::run() {
     const bool news = take_news();
     if (settings_.check) settings_.check();
     if (news && !complete() && !next.passed()) continue;
+    const int64_t start_ns = now_ns();
     drop_gone();
     verdict = judge_.decide(claims(), left_);
-    next = Deadline::after_ms(kJudgePeriodMs);
+    next = later(Deadline::after_ms(kJudgePeriodMs), Deadline{now_ns() + kJudgePart * (now_ns() - start_ns)});
   }
   StoreVerdict told;
   told.code = verdict->code;
@@ -87,10 +90,6 @@ StoreVerdict StoreMeetingHost::run() {
   publish(*verdict, told);
   if (verdict->code != DSC_OK) linger();
   return told;
-}
-
-bool StoreMeetingHost::complete() const {
-  return came_.size() + 1 >= static_cast<size_t>(expected_claims(claims()));
 }
 
 std::vector<Claim> StoreMeetingHost::claims() const {
@@ -120,6 +119,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   const auto hello = decode_hello(bytes.data(), bytes.size());
   if (!hello) return;
   came_[number] = hello->claim;
+  largest_size_ = std::max(largest_size_, hello->claim.world_size);
   if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
 }
 

@@ -46,7 +46,8 @@ class StoreMeetingHost {
   void take_hello(const std::string& number);
   void drop_gone();
   std::vector<Claim> claims() const;
-  bool complete() const;
+  // Cheap, and at times late: who said the largest size may have left.
+  bool complete() const { return came_.size() + 1 >= static_cast<size_t>(largest_size_); }
   void publish(const Verdict& verdict, const StoreVerdict& told);
   void linger();
 
@@ -56,6 +57,7 @@ class StoreMeetingHost {
   Judge judge_;
   std::map<std::string, Claim> came_;  // by number
   std::vector<Claim> left_;
+  int32_t largest_size_;  // of a world, that anybody has claimed
   size_t roll_bytes_ = 0;
   size_t gone_bytes_ = 0;
 };

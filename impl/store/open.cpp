@@ -5,7 +5,6 @@
 #include "base/error.hpp"
 #include "store/file_store.hpp"
 #include "store/memory_store.hpp"
-#include "store/tcp_store.hpp"
 
 namespace dsc {
 namespace {
@@ -80,7 +79,7 @@ OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const 
     target.addresses = resolve(place.host, target.port, "the store's host", deadline);
   }
   open.target = target;
-  open.store = std::make_shared<TcpStore>(std::move(target), deadline);
+  open.store = open.tcp = std::make_shared<TcpStore>(std::move(target), deadline);
   return open;
 }
 

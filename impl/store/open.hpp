@@ -10,6 +10,7 @@
 #include "store/channel.hpp"
 #include "store/server.hpp"
 #include "store/store.hpp"
+#include "store/tcp_store.hpp"
 
 namespace dsc {
 
@@ -25,6 +26,7 @@ struct StoreOptions {
 struct OpenStore {
   std::unique_ptr<StoreServer> server;  // of this process, if it serves; ends after `store`
   std::shared_ptr<Store> store;
+  std::shared_ptr<TcpStore> tcp;      // the same as `store`, if it is one
   std::optional<StoreTarget> target;  // tcp: for connections besides the store's own
 };
 

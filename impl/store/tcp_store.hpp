@@ -21,11 +21,13 @@ class TcpStore final : public Store {
   // throws: what Channel throws.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
- private:
+  // One of its connections for the caller alone, a new one if none is idle. Throws what perform() throws.
   std::unique_ptr<Channel> take(Deadline deadline);
+  void give_back(std::unique_ptr<Channel> channel);
+
+ private:
   std::unique_ptr<Channel> connect(Deadline deadline) const;
   std::unique_ptr<Channel> connect_again(Deadline deadline) const;
-  void give_back(std::unique_ptr<Channel> channel);
 
   const StoreTarget target_;
   Nonce incarnation_{};

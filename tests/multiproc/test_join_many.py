@@ -1,0 +1,135 @@
+"""Many ranks, and ranks of several hosts, meet through TCP: the meeting itself, without a world on top."""
+
+import os
+import pathlib
+import resource
+import sys
+import time
+from contextlib import contextmanager
+
+import launch
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import netns  # noqa: E402
+from crowd import Crowd, free_port, split  # noqa: E402
+
+TOKEN = "5e" * 32
+needs_hosts = pytest.mark.skipif(bool(netns.unavailable()), reason=f"no network namespaces: {netns.unavailable()}")
+
+
+def go(crowds):
+    for crowd in crowds:
+        crowd.say()
+    return [crowd.hear() for crowd in crowds]
+
+
+def end(crowds):
+    """Rank 0, the first, stays until the others have left. Nobody had anything to warn of."""
+    for crowd in reversed(crowds):
+        assert crowd.end() == ""
+
+
+def test_512_ranks_of_64_hosts():
+    port = free_port()
+    parts = [(0, 1), *split(512, 3)]
+    crowds = [Crowd(512, first, count, "127.0.0.1", port, TOKEN, per_host=8) for first, count in parts]
+    start = time.monotonic()
+    heard = go(crowds)
+    took_s = time.monotonic() - start
+    for (_, count), ranks in zip(parts, heard):
+        assert ranks["errors"] == {} and ranks["joined"] == {"64 hosts, 8 here": count}, heard
+    crowds[0].say()
+    used = crowds[0].hear()
+    print(f"512 ranks in {took_s:.2f} s; rank 0's process took {used['cpu_s'] / 512 * 1e6:.0f} us and {used['peak_kib'] / 512:.1f} KiB for each")
+    end(crowds)
+
+
+def test_too_few_descriptors_are_told_at_once():
+    """Before anybody comes, not when the first of them is refused."""
+    few = 100
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    try:
+        alone = Crowd(512, 0, 1, "127.0.0.1", free_port(), TOKEN, timeout_s=30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    (heard,) = go([alone])
+    (error,) = heard["errors"]
+    assert error.startswith("DSC_ERR_CONFIG") and "512" in error and "ulimit -n" in error and str(few) in error, error
+    alone.end()
+
+
+# ---- several hosts -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ranks_of(hosts, count, per_host, address, token=TOKEN, timeout_s=20, **variables):
+    """`per_host` ranks on each of the hosts, in order."""
+    crowds = [
+        Crowd(
+            count * per_host, host * per_host, per_host, address, 29500, token, timeout_s=timeout_s,
+            start=lambda argv, host=host, **popen: hosts.run(host, argv, **popen), **variables,
+        )  # fmt: skip
+        for host in range(count)
+    ]
+    yield crowds
+
+
+@needs_hosts
+@pytest.mark.parametrize("count, family", [(2, "address"), (4, "address"), (2, "address6")])
+def test_ranks_of_several_hosts(count, family):
+    with netns.Hosts(count) as hosts, ranks_of(hosts, count, 3, getattr(hosts, family)(0)) as crowds:
+        for ranks in go(crowds):
+            assert ranks["errors"] == {} and ranks["joined"] == {f"{count} hosts, 3 here": 3}
+        end(crowds)
+
+
+@needs_hosts
+def test_hosts_without_a_token():
+    """All are told what to do, and no store has listened."""
+    with netns.Hosts(2) as hosts, ranks_of(hosts, 2, 1, hosts.address(0), token="") as crowds:
+        start = time.monotonic()
+        for ranks in go(crowds):
+            (error,) = ranks["errors"]
+            assert error.startswith("DSC_ERR_AUTH") and "export DSC_TOKEN=" in error
+        assert time.monotonic() - start < 2
+        end(crowds)
+
+
+@needs_hosts
+def test_hosts_that_are_open_on_purpose():
+    with netns.Hosts(2) as hosts, ranks_of(hosts, 2, 1, hosts.address(0), token="", DSC_ALLOW_UNAUTHENTICATED="1") as crowds:
+        for ranks in go(crowds):
+            assert ranks["joined"] == {"2 hosts, 1 here": 1}
+        crowds[1].end()
+        assert "has no token" in crowds[0].end()
+
+
+@needs_hosts
+def test_a_host_that_is_not_reached_is_missing():
+    """Those behind a pulled cable never come; everybody else is told which ranks they are, and where the others are."""
+    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 2, hosts.address(0), timeout_s=2) as crowds:
+        hosts.cut(2)
+        for ranks in go(crowds[:2]):
+            assert ranks["joined"] == {}
+            for error in ranks["errors"]:
+                assert error.startswith("DSC_ERR_TIMEOUT") and "only 4 of 6 came" in error and "missing: rank 4, 5" in error, error
+
+
+@needs_hosts
+def test_a_cable_that_is_pulled_while_others_are_awaited():
+    """Who had come and cannot be reached any more counts as missing, and is reported as gone."""
+    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 1, hosts.address(0), timeout_s=7) as crowds:
+        crowds[0].say()
+        crowds[1].say()
+        time.sleep(0.5)
+        hosts.cut(1)
+        ranks = crowds[0].hear()
+        (error,) = ranks["errors"]
+        assert "missing: rank 1, 2" in error and "came and went away: rank 1 (pid" in error, error
+
+
+if __name__ == "__main__":
+    os.environ.pop("DSC_TOKEN", None)
+    launch.main(__file__)

@@ -1,0 +1,48 @@
+"""Many ranks of one world in a few processes: build/tests/unit/join_crowd, one line at a time."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+
+BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
+PROGRAM = os.environ.get("JOIN_CROWD", str(BUILD / "tests" / "unit" / "join_crowd"))
+LIMIT_S = 60
+
+
+class Crowd:
+    """The ranks from `first` on, of `world`. With per_host 0 they are on this host, otherwise on made-up ones.
+    `start` runs a program as subprocess.Popen does."""
+
+    def __init__(self, world, first, count, host, port, token, per_host=0, timeout_s=120, start=subprocess.Popen, **variables):
+        environment = {name: value for name, value in os.environ.items() if name not in ("DSC_TOKEN", "DSC_HOST_ID")}
+        environment |= {"DSC_LOG": "warn"} | ({"DSC_TOKEN": token} if token else {}) | variables
+        pipe = subprocess.PIPE
+        argv = [PROGRAM, *map(str, (world, first, count, host, port, per_host, timeout_s * 1000))]
+        self.process = start(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def say(self):
+        """First: go. Later: how much did you use?"""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def hear(self):
+        return json.loads(self.process.stdout.readline())
+
+    def end(self):
+        """Its ranks leave. What it logged."""
+        return self.process.communicate(timeout=LIMIT_S)[1]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def split(world, processes):
+    """(first, count) of all ranks but 0."""
+    bounds = [1 + (world - 1) * i // processes for i in range(processes + 1)]
+    return [(a, b - a) for a, b in zip(bounds, bounds[1:]) if b > a]
