@@ -60,6 +60,57 @@ def test_too_few_descriptors_are_told_at_once():
     alone.end()
 
 
+# ---- processes that die while others wait ---------------------------------------------------------------------------
+
+
+def one_each(world, ranks, port, timeout_s):
+    crowds = [Crowd(world, rank, 1, "127.0.0.1", port, TOKEN, timeout_s=timeout_s) for rank in ranks]
+    for crowd in crowds:
+        crowd.say()
+    return crowds
+
+
+def kill(crowd):
+    crowd.process.kill()
+    crowd.process.communicate(timeout=launch.LIMIT_S)
+
+
+def test_rank_0_dies_and_comes_again():
+    """Whoever has waited for the first one starts over with the second."""
+    port = free_port()
+    first, waiting = one_each(3, [0, 1], port, timeout_s=20)
+    time.sleep(0.3)
+    kill(first)
+    time.sleep(0.3)
+    crowds = [*one_each(3, [0, 2], port, timeout_s=20), waiting]
+    for crowd in crowds:
+        assert crowd.hear()["joined"] == {"1 hosts, 3 here": 1}
+    end(crowds)
+
+
+def test_rank_0_dies_for_good():
+    """The others try until their deadline, and say where nobody listens any more."""
+    port = free_port()
+    start = time.monotonic()
+    first, *waiting = one_each(4, [0, 1, 2], port, timeout_s=2)
+    time.sleep(0.3)
+    kill(first)
+    for crowd in waiting:
+        (error,) = crowd.hear()["errors"]
+        assert error.startswith("DSC_ERR_TIMEOUT") and "rank 0 did not come" in error and f"127.0.0.1:{port}" in error, error
+        assert time.monotonic() - start < 2 + 2
+        crowd.end()
+
+
+def test_a_rank_that_dies_is_missing():
+    host, dies = one_each(3, [0, 1], free_port(), timeout_s=2)
+    time.sleep(0.5)
+    kill(dies)
+    (error,) = host.hear()["errors"]
+    assert "only 1 of 3 came" in error and "missing: rank 1, 2" in error and "came and went away: rank 1 (pid" in error, error
+    host.end()
+
+
 # ---- several hosts -------------------------------------------------------------------------------------------------
 
 
