@@ -77,7 +77,7 @@ dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size) {
 dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    dsc::require(backend, "backend") = DSC_BACKEND_HOST;
+    dsc::require(backend, "backend") = pinned->backend();
   });
 }
 

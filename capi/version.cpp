@@ -17,8 +17,9 @@ struct Feature {
   int32_t available;
 };
 
-const Feature kFeatures[] = {{"host", 1}, {"nccl", 0},    {"cuda", 0}, {"pmix", dsc::has_pmix() ? 1 : 0},
-                             {"gloo", 0}, {"pipeline", 1}};
+const Feature kFeatures[] = {
+    {"host", 1},    {"nccl", 0}, {"cuda", 0}, {"pmix", dsc::has_pmix() ? 1 : 0}, {"gloo", DSC_HAS_GLOO},
+    {"pipeline", 1}};
 
 struct Engine {
   const char* name;

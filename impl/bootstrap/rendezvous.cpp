@@ -25,6 +25,7 @@ namespace {
 
 constexpr int kPauseMs = 20;
 constexpr int kSecondClaimMs = 500;
+constexpr int kReadersMs = 2000;
 constexpr int kEndMs = 500;
 constexpr std::string_view kPlaceKey = "store";
 
@@ -227,10 +228,24 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
       open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_guest(*open.tcp, reason);
   if (!met) return std::nullopt;
   ++worlds_met;
-  return Rendezvous{*std::move(met), std::make_shared<JobStore>(std::move(open))};
+  auto job = std::make_shared<JobStore>(std::move(open));
+  job->expect_readers(launch_.world_size - 1);
+  return Rendezvous{*std::move(met), std::move(job)};
 }
 
 }  // namespace
+
+JobStore::~JobStore() {
+  if (is_served_here() && readers_ > 0)
+    call_out([this] { await_readers(store(), readers_, Deadline::after_ms(kReadersMs)); });
+}
+
+std::string JobStore::own_address(Deadline deadline) const {
+  auto channel = open_.tcp->take(deadline);
+  std::string address = channel->own_address();
+  open_.tcp->give_back(std::move(channel));
+  return address;
+}
 
 void JobStore::begin_closing() noexcept {
   if (is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });

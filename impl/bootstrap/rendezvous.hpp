@@ -24,9 +24,17 @@ struct RendezvousSettings {
 class JobStore {
  public:
   explicit JobStore(OpenStore open) : open_(std::move(open)) {}
+  ~JobStore();
+  JobStore(const JobStore&) = delete;
+  JobStore& operator=(const JobStore&) = delete;
+
+  // A store that is served here does not end before so many others know how the meeting ended.
+  void expect_readers(int32_t count) noexcept { readers_ = count; }
 
   Store& store() const noexcept { return *open_.store; }
   const StoreTarget& target() const noexcept { return *open_.target; }
+  // Under which this host reaches the store, as a number.
+  std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
   // Whoever comes to the port from now on is asked to come again.
@@ -34,6 +42,7 @@ class JobStore {
 
  private:
   OpenStore open_;
+  int32_t readers_ = 0;
 };
 
 struct Rendezvous {

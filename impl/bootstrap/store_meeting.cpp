@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "bootstrap/store_meeting_host.hpp"
+#include "bootstrap/unix_socket.hpp"
 
 namespace dsc {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 constexpr int kCheckMs = 50;
 constexpr int kVerdictGraceMs = 1000;  // the verdict at the deadline needs a moment to arrive
 constexpr int kAnswerMs = 5000;
+constexpr int kLookMs = 10;
 
 Deadline with_grace(Deadline deadline, int grace_ms) {
   return deadline.ns == Deadline::never().ns ? deadline : Deadline{deadline.ns + grace_ms * kNsPerMs};
@@ -31,12 +33,14 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
   store.perform(will, deadline);
 }
 
-void introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
+// Returns the number under which rank 0 knows this process.
+std::string introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
   const Deadline deadline = later(settings.deadline, Deadline::after_ms(kVerdictGraceMs));
   const std::string number = new_number();
   leave_will(store, number, deadline);
   store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
   store.append(kRollKey, number, deadline);
+  return number;
 }
 
 std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
@@ -50,22 +54,17 @@ std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
   }
 }
 
-StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& settings) {
-  introduce(store, claim, settings);
+// Who has not been looked at comes too late: `late` is then set.
+StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& settings, bool& late) {
+  const std::string number = introduce(store, claim, settings);
   auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
   if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
   store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs));
+  late = store.remove(hello_key(number), Deadline::after_ms(kAnswerMs));
   return *std::move(verdict);
 }
 
-bool has_place(const std::vector<Member>& members, const Claim& claim) {
-  return std::ranges::any_of(members, [&](const Member& member) {
-    return member.rank == claim.rank && member.pid == claim.pid && member.endpoint == claim.endpoint;
-  });
-}
-
 std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {
-  if (rank >= verdict.layout.world_size()) return {};
   const int32_t host = verdict.layout.host_of_rank[static_cast<size_t>(rank)];
   return decode_members(store.get(table_key(host), Deadline::after_ms(kAnswerMs)));
 }
@@ -84,12 +83,13 @@ std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict,
 
 std::optional<MeetingResult> attend(Store& store, const Claim& claim, const MeetingSettings& settings,
                                     bool hosts, std::string& reason) {
+  bool late = false;
   StoreVerdict verdict =
-      hosts ? StoreMeetingHost(store, claim, settings).run() : follow(store, claim, settings);
+      hosts ? StoreMeetingHost(store, claim, settings).run() : follow(store, claim, settings, late);
   if (verdict.code != DSC_OK) throw Error(verdict.code, verdict.text.c_str());
+  if (late) return too_late(store, verdict, reason);
   MeetingResult result;
   result.members = own_table(store, verdict, claim.rank);
-  if (!has_place(result.members, claim)) return too_late(store, verdict, reason);
   result.nonce = verdict.nonce;
   result.held = {verdict.nonce, verdict.layout.world_size(), verdict.host_pid, false};
   result.layout = std::move(verdict.layout);
@@ -107,6 +107,12 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
             if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
           });
   return result;
+}
+
+void await_readers(Store& store, int32_t count, Deadline deadline) {
+  while (store.add(kHeardKey, 0, later(deadline, Deadline::after_ms(kAnswerMs))) < count &&
+         !deadline.passed())
+    sleep_until(Deadline::after_ms(kLookMs));
 }
 
 void announce_end(Store& store, Deadline deadline) { store.set(kClosingKey, "1", deadline); }

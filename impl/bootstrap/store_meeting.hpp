@@ -17,6 +17,10 @@ namespace dsc {
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason);
 
+// The one that hosts calls it before the store ends: so many others have read the verdict, or the deadline
+// has passed.
+void await_readers(Store& store, int32_t count, Deadline deadline);
+
 // The one that hosts calls it, when its world is about to end: who comes then is asked to come again.
 void announce_end(Store& store, Deadline deadline);
 

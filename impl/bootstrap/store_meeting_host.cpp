@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "bootstrap/unix_socket.hpp"
+#include "bootstrap/store_meeting.hpp"
 #include "store/bytes.hpp"
 
 namespace dsc {
@@ -18,7 +18,6 @@ constexpr int kSliceMs = 1000;
 constexpr int kJudgePeriodMs = 100;
 constexpr int kJudgePart = 10;  // judging costs what all have said: a tenth of the time at most goes there
 constexpr int kLingerMs = 2000;
-constexpr int kLookMs = 10;
 constexpr int kAnswerMs = 5000;  // a store in the same process
 
 }  // namespace
@@ -145,9 +144,7 @@ void StoreMeetingHost::publish(const Verdict& verdict, const StoreVerdict& told)
 }
 
 void StoreMeetingHost::linger() {
-  const Deadline deadline = Deadline::after_ms(kLingerMs);
-  while (store_.add(kHeardKey, 0, deadline) < static_cast<int64_t>(came_.size()) && !deadline.passed())
-    sleep_until(Deadline::after_ms(kLookMs));
+  await_readers(store_, static_cast<int32_t>(came_.size()), Deadline::after_ms(kLingerMs));
 }
 
 }  // namespace dsc

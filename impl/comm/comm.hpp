@@ -51,6 +51,7 @@ class Comm {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual uint64_t id() const noexcept = 0;
+  virtual int32_t backend() const noexcept { return DSC_BACKEND_HOST; }
   virtual const std::string& name() const noexcept = 0;
   virtual int global_rank(int group_rank) const = 0;
   virtual int group_rank(int global_rank) const noexcept = 0;

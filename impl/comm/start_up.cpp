@@ -11,6 +11,7 @@
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
 #include "comm/host_comm.hpp"
+#include "comm/wide_comm.hpp"
 
 namespace dsc {
 namespace {
@@ -39,7 +40,8 @@ LaunchOptions launch_options(const InitOptions& options) {
 
 // Settings that must be equal on all ranks.
 std::string config_text(const InitOptions& options, const TuningOverrides& tuning) {
-  std::string text = "backend=host;timeout_ms=" + std::to_string(options.timeout_ms) +
+  std::string text = "backend=" + std::to_string(options.backend) +
+                     ";timeout_ms=" + std::to_string(options.timeout_ms) +
                      ";stall_timeout_ms=" + std::to_string(options.stall_timeout_ms) +
                      ";rank_per_thread=" + std::to_string(options.rank_per_thread);
   if (!tuning.empty()) text += ";DSC_TUNING=" + tuning_text(tuning);
@@ -82,24 +84,40 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
 }
 
 std::shared_ptr<World> join_world(const InitOptions& options, const Launch& launch,
-                                  const WorldSettings& settings) {
+                                  const WorldSettings& settings, std::shared_ptr<JobStore>& job) {
   if (launch.way != MeetingWay::kTcp) return World::join(settings);
   RendezvousSettings rendezvous;
   rendezvous.launch = launch;
   rendezvous.environment = process_environment();
   rendezvous.token = options.token ? options.token->c_str() : nullptr;
   rendezvous.carrier = options.store;
-  std::shared_ptr<JobStore> job;
-  auto world = World::join(settings, [&](const MeetingSettings& meeting) {
+  return World::join(settings, [&](const MeetingSettings& meeting) {
     Rendezvous done = meet_through_tcp(rendezvous, meeting);
     job = std::move(done.job);
     return std::move(done.met);
   });
-  world->hold_name(std::move(job));
-  if (world->layout().host_count() > 1)
-    fail(DSC_ERR_UNSUPPORTED, "this version moves data between ranks of one host only, but the job has %d",
+}
+
+// Ranks of one host need the store no more, but keep its port as their name.
+std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared_ptr<HostComm> local,
+                                std::shared_ptr<JobStore> job, const InitOptions& options,
+                                Deadline deadline) {
+  if (world->layout().host_count() == 1) {
+    if (job) world->hold_name(std::move(job));
+    return local;
+  }
+  if (options.backend == DSC_BACKEND_HOST)
+    fail(DSC_ERR_UNSUPPORTED, "backend is host, but the job has %d hosts: leave it at auto, or set gloo",
          world->layout().host_count());
-  return world;
+  auto wide = std::make_shared<WideWorld>();
+  wide->layout = world->layout();
+  wide->address = job->own_address(deadline);
+  wide->job = std::move(job);
+  std::vector<int32_t> everybody(wide->layout.host_of_rank.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  WideLayout layout(std::move(everybody), wide->layout, world->job_rank(world->rank()));
+  return WideComm::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
+                          options.timeout_ms, deadline);
 }
 
 std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
@@ -137,8 +155,6 @@ void check_options(const InitOptions& options) {
   if (options.backend == DSC_BACKEND_NCCL || options.device >= 0)
     fail(DSC_ERR_UNSUPPORTED,
          "this version has no GPU engine: leave backend at auto or host, and device at -1");
-  if (options.backend == DSC_BACKEND_GLOO)
-    fail(DSC_ERR_UNSUPPORTED, "this version joins ranks of one host only: leave backend at auto or host");
 }
 
 std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b) {
@@ -179,13 +195,15 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
       [deadline](const std::string& address) { return locate_address(address, deadline); },
       [&] { return ask_pmix(environment, sooner(deadline, Deadline::after_ms(kPmixPatienceMs))); });
   log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
-  const auto world =
-      join_world(options, launch, world_settings(options, launch, environment, library_version, deadline));
+  std::shared_ptr<JobStore> job;
+  const auto world = join_world(options, launch,
+                                world_settings(options, launch, environment, library_version, deadline), job);
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
-  auto comm = HostComm::create_world(group, options.timeout_ms, deadline);
-  comm->set_world_info(describe_world(options, launch, *world));
+  auto local = HostComm::create_world(group, options.timeout_ms, deadline);
+  local->set_world_info(describe_world(options, launch, *world));
+  auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   return comm;

@@ -59,6 +59,8 @@ class TcpChannel final : public Channel {
     return exchange(FrameType::kRequest, request.op, payload, deadline);
   }
 
+  std::string own_address() const override { return stream_.own_address(); }
+
   bool usable() override { return in_step_ && stream_.is_quiet(); }
 
  private:

@@ -46,6 +46,9 @@ class Channel {
   // no more use unless usable().
   virtual StoreReply ask(const StoreRequest& request, Deadline deadline) = 0;
 
+  // Of this end, as a number.
+  virtual std::string own_address() const = 0;
+
   // False once the connection has ended or is out of step.
   virtual bool usable() = 0;
 };

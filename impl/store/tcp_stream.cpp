@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/wait.hpp"
 #include "store/tcp_options.hpp"
 
@@ -69,6 +70,14 @@ bool TcpStream::is_quiet() const {
   char byte;
   return fd_.get() >= 0 && ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+std::string TcpStream::own_address() const {
+  SocketAddress own;
+  own.bytes = sizeof own.storage;
+  if (::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.bytes) != 0)
+    fail_errno(errno, "getsockname");
+  return to_text(own);
 }
 
 }  // namespace dsc

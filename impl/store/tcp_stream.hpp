@@ -29,6 +29,9 @@ class TcpStream {
   bool ended() const { return !why_ended_.empty(); }
   const std::string& why_ended() const { return why_ended_; }
 
+  // Of this end, as a number.
+  std::string own_address() const;
+
   // It is open, and nothing came that was not read.
   bool is_quiet() const;
 

@@ -28,7 +28,6 @@ static void init_distributed(void) {
       {offsetof(dsc_init_options_t, backend), -1, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, backend), 4, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, backend), DSC_BACKEND_NCCL, DSC_ERR_UNSUPPORTED},
-      {offsetof(dsc_init_options_t, backend), DSC_BACKEND_GLOO, DSC_ERR_UNSUPPORTED},
       {offsetof(dsc_init_options_t, rank), -2, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, world_size), 0, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, world_size), -2, DSC_ERR_INVALID_ARG},

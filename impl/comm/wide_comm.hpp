@@ -1,0 +1,140 @@
+// A communicator of several hosts: the host engine among the ranks of each host, a wire between one rank of
+// each, the leader. Every operation is compared on all ranks before data moves.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/rendezvous.hpp"
+#include "comm/comm.hpp"
+#include "comm/host_comm.hpp"
+#include "comm/stats.hpp"
+#include "comm/wide_lane.hpp"
+#include "comm/wide_layout.hpp"
+#include "wire/wire.hpp"
+
+namespace dsc {
+
+// What all communicators of one world over several hosts share.
+struct WideWorld {
+  std::shared_ptr<JobStore> job;
+  JobLayout layout;
+  std::string address;  // of this host, where its wires listen
+  std::atomic<bool> ended{false};
+
+  // Loads the module and listens, the first time. Throws NO_BACKEND, BACKEND.
+  std::shared_ptr<Transport> transport();
+
+ private:
+  Mutex mutex_;
+  std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
+};
+
+class WideComm final : public Comm, public std::enable_shared_from_this<WideComm> {
+ public:
+  // Collective. `local` has the group's ranks on this host, in their order.
+  static std::shared_ptr<WideComm> create(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local,
+                                          WideLayout layout, uint64_t id, std::string name, int timeout_ms,
+                                          Deadline deadline);
+  ~WideComm() override;
+
+  // What must be equal on all ranks, as each shows it.
+  struct Shown {
+    uint64_t fingerprint;
+    CallFields fields;
+    char note[40];
+  };
+
+  int rank() const noexcept override { return layout_.rank(); }
+  int size() const noexcept override { return layout_.size(); }
+  uint64_t id() const noexcept override { return id_; }
+  int32_t backend() const noexcept override { return DSC_BACKEND_GLOO; }
+  const std::string& name() const noexcept override { return name_; }
+  int global_rank(int group_rank) const override;
+  int group_rank(int global_rank) const noexcept override;
+
+  void run(const Call& call) override;
+  std::shared_ptr<Work> start(const Call& call) override;
+  std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
+  std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
+  std::shared_ptr<Comm> make_channel(const std::string& name) override;
+  int32_t agree_on(int32_t flags) override;
+  std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
+  std::vector<int32_t> missing() const override { return {}; }
+  void* allocate_memory(size_t bytes) override;
+
+  bool progress(Deadline deadline) override;
+
+  int timeout_ms() const noexcept override { return timeout_ms_.load(); }
+  void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
+  void revoke(const Failure& cause) noexcept override;
+  void abort() noexcept override;
+  void leave() noexcept override;
+  bool finalized() const noexcept override { return finalized_.load(); }
+  void finalize() override;
+  void end_world() noexcept override;
+  Failure failure() const override;
+  std::vector<OpStats> stats() const override { return stats_.read(); }
+  std::string trace(const char* reason) const override { return local_->trace(reason); }
+  std::string trace_path() const override { return local_->trace_path(); }
+  std::string tuning() const override { return local_->tuning(); }
+  const WorldInfo& world_info() const noexcept override { return local_->world_info(); }
+
+ private:
+  friend class WideMove;
+
+  WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local, WideLayout layout, uint64_t id,
+           std::string name, int timeout_ms);
+  void connect(Deadline deadline);
+  Failure execute(const Call& call, uint64_t number) noexcept;
+  void perform(const Call& call, uint64_t number);
+  void compare(const Call& call, uint64_t number, Deadline deadline);
+  std::string compare_hosts(std::vector<Shown> here, Deadline deadline);
+  struct Verdict {
+    int32_t code = DSC_OK;
+    char text[508] = {};
+  };
+  void tell_members(Verdict& verdict, Deadline deadline);
+  void run_message(const Call& call, uint64_t number, Deadline deadline);
+  Wire& link(int sender, int receiver, Deadline deadline);
+  WideLane& lane_for(const Call& call);
+  std::vector<WideLane*> lanes();
+  std::optional<Failure> refusal() const;
+  Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
+  std::string describe(const Call& call, uint64_t number, const std::string& text) const;
+  std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
+                                const std::string& note);
+  std::shared_ptr<Comm> make_group(const std::vector<int32_t>& members, uint64_t id,
+                                   const GroupOptions& options);
+  uint64_t next_id() noexcept;
+
+  const std::shared_ptr<WideWorld> world_;
+  const std::shared_ptr<HostComm> local_;
+  const WideLayout layout_;
+  const uint64_t id_;
+  const std::string name_;
+  std::atomic<int> timeout_ms_;
+  std::unique_ptr<Wire> wire_;  // of a leader
+  std::vector<std::byte> scratch_, input_;
+  StatsTable stats_;
+  std::atomic<uint64_t> children_{0};
+  std::atomic<bool> left_{false};
+  std::atomic<bool> finalized_{false};
+  std::atomic<bool> revoked_{false};
+  std::atomic<bool> told_{false};
+  mutable Mutex mutex_;
+  Failure cause_ DSC_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::unique_ptr<Wire>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
+  std::vector<std::weak_ptr<Comm>> channels_ DSC_GUARDED_BY(mutex_);
+  Pulse pulse_;  // completions
+  WideLane collectives_;
+  Mutex lanes_mutex_;
+  std::map<int32_t, WideLane> send_lanes_ DSC_GUARDED_BY(lanes_mutex_);
+  std::map<int32_t, WideLane> recv_lanes_ DSC_GUARDED_BY(lanes_mutex_);
+};
+
+}  // namespace dsc

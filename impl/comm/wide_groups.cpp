@@ -1,0 +1,99 @@
+// Groups of a communicator over several hosts: some of them are on one host again.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/group_ids.hpp"
+#include "comm/wide_comm.hpp"
+
+namespace dsc {
+
+uint64_t WideComm::next_id() noexcept { return mix_id(id_, children_.fetch_add(1)); }
+
+std::vector<std::byte> WideComm::gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
+                                        const std::string& note) {
+  std::vector<std::byte> all(bytes * static_cast<size_t>(size()));
+  Call call;
+  call.kind = kind;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = mine;
+  call.recv = all.data();
+  call.count = bytes;
+  call.tag = tag;
+  std::snprintf(call.note, sizeof call.note, "%s", note.c_str());
+  run(call);
+  return all;
+}
+
+// All ranks call it, each with the members of its own group, or with none. Groups of one host are the host
+// engine's alone.
+std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, uint64_t id,
+                                           const GroupOptions& options) {
+  const auto self = std::find(members.begin(), members.end(), rank());
+  const bool is_member = self != members.end();
+  GroupOptions own = options;
+  if (own.name.empty()) own.name = name_ + "/" + std::to_string(children_.load());
+  own.name.resize(std::min<size_t>(own.name.size(), 31));
+  own.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
+  // The first member's rank as the color: several groups are made at a time.
+  const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) : -1;
+  const auto part = local_->split(color, static_cast<int32_t>(self - members.begin()), own);
+  if (!is_member) return nullptr;
+  std::vector<int32_t> job_ranks;
+  for (const int32_t member : members) job_ranks.push_back(layout_.job_ranks()[static_cast<size_t>(member)]);
+  WideLayout layout(std::move(job_ranks), world_->layout, static_cast<int>(self - members.begin()));
+  if (layout.hosts() == 1) return part;
+  return create(world_, std::static_pointer_cast<HostComm>(part), std::move(layout), id, own.name,
+                own.timeout_ms, Deadline::after_ms(own.timeout_ms));
+}
+
+std::shared_ptr<Comm> WideComm::split(int32_t color, int32_t key, const GroupOptions& options) {
+  struct Choice {
+    int32_t color;
+    int32_t key;
+  };
+  const Choice mine{color, key};
+  const std::vector<std::byte> all = gather(OpKind::kSplit, &mine, sizeof mine, 0, "");
+  std::vector<std::pair<int32_t, int32_t>> chosen;  // key, rank
+  for (int rank = 0; rank < size(); ++rank) {
+    Choice choice;
+    std::memcpy(&choice, all.data() + static_cast<size_t>(rank) * sizeof choice, sizeof choice);
+    if (choice.color == color) chosen.emplace_back(choice.key, rank);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<int32_t> members;
+  if (color >= 0)
+    for (const auto& [unused, rank] : chosen) members.push_back(rank);
+  return make_group(members, mix_id(next_id(), static_cast<uint32_t>(color)), options);
+}
+
+std::shared_ptr<Comm> WideComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
+  uint64_t hash = ranks.size();
+  std::string list;
+  for (const int32_t rank : ranks) {
+    hash = mix_id(hash, static_cast<uint32_t>(rank));
+    list += (list.empty() ? "ranks " : ", ") + std::to_string(rank);
+  }
+  const char ready = 1;
+  gather(OpKind::kCreateGroup, &ready, sizeof ready, hash, list);
+  return make_group({ranks.begin(), ranks.end()}, next_id(), options);
+}
+
+std::shared_ptr<Comm> WideComm::make_channel(const std::string& name) {
+  std::vector<int32_t> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto channel = create_group(everybody, {name, timeout_ms()});
+  const Failure known = failure();
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(channels_, [](const auto& other) { return other.expired(); });
+    channels_.push_back(channel);
+  }
+  if (revoked_.load()) channel->revoke(known);
+  if (left_.load()) channel->leave();
+  return channel;
+}
+
+}  // namespace dsc

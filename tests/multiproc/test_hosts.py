@@ -1,0 +1,239 @@
+"""Worlds over several hosts: all operations, all faults. Hosts are told apart by DSC_HOST_ID, or by the network
+namespaces that a test has made."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import launch
+import pytest
+from launch import LIMIT_S, PYTHON
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+import netns
+
+TOKEN = "5e" * 32
+FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
+NO_HOSTS = netns.unavailable()
+
+BEGIN = """
+import os, sys, time, numpy as np, libdsc as dsc
+world = dsc.init_distributed(init_timeout=20, timeout=float(os.environ.get("TIMEOUT", 20)))
+n, r = world.size, world.rank
+def equal(got, expected, *what):
+    if not np.array_equal(got, expected):
+        print(r, "wrong:", *what, got, expected)
+        sys.exit(1)
+"""
+
+# Every operation against what it must give; sums are of small whole numbers, which every type holds.
+OPERATIONS = (
+    BEGIN
+    + """
+for dtype in (np.float32, np.float64, np.int32, np.uint8, np.float16):
+    for count in (0, 1, 7, 1000, 70_001):
+        base = np.arange(count) % 5
+        mine = (base + r).astype(dtype)
+        each = [(base + i).astype(dtype) for i in range(n)]
+        x = mine.copy(); world.all_reduce(x); equal(x, (base * n + sum(range(n))).astype(dtype), "all_reduce", dtype, count)
+        x = mine.copy(); world.all_reduce(x, op="max"); equal(x, each[-1], "max", dtype, count)
+        for root in (0, n - 1):
+            x = mine.copy(); world.reduce(x, root=root)
+            if r == root: equal(x, (base * n + sum(range(n))).astype(dtype), "reduce", dtype, count, root)
+            x = mine.copy(); world.broadcast(x, root=root); equal(x, each[root], "broadcast", dtype, count, root)
+            all_of = np.zeros(n * count, dtype); world.gather(all_of if r == root else None, mine, root=root)
+            if r == root: equal(all_of, np.concatenate(each), "gather", dtype, count, root)
+            part = np.zeros(count, dtype); world.scatter(part, np.concatenate(each) if r == root else None, root=root)
+            equal(part, mine, "scatter", dtype, count, root)
+        all_of = np.zeros(n * count, dtype); world.all_gather(all_of, mine); equal(all_of, np.concatenate(each), "all_gather", dtype, count)
+        part = np.zeros(count, dtype); world.reduce_scatter(part, np.concatenate(each)); equal(part, (mine * n).astype(dtype), "reduce_scatter", dtype, count)
+        to_each = np.concatenate([np.full(count, (10 * r + i) % 100, dtype) for i in range(n)])
+        from_each = np.zeros(n * count, dtype); world.all_to_all(from_each, to_each)
+        equal(from_each, np.concatenate([np.full(count, (10 * i + r) % 100, dtype) for i in range(n)]), "all_to_all", dtype, count)
+x = np.full(9, r + 1, np.float16); world.all_reduce(x, op="avg"); equal(x, np.full(9, (n + 1) / 2, np.float16), "avg")
+# Sums of 16-bit floats are rounded once, not once per host.
+x = np.full(3, 2048 if r == 0 else 1, np.float16); world.all_reduce(x)
+equal(x, np.full(3, np.float16(2048 + n - 1)), "rounded once")
+x = np.full(4, r + 0.1, np.float32); world.all_reduce(x)
+bits = np.zeros(4 * n, np.float32); world.all_gather(bits, x); equal(bits, np.tile(bits[:4], n), "bits")
+world.barrier()
+right, left = (r + 1) % n, (r - 1) % n
+works = [world.recv(got := np.zeros(5, np.float32), left, async_op=True), world.send(np.full(5, r, np.float32), right, async_op=True)]
+for work in works: work.wait()
+equal(got, np.full(5, left, np.float32), "ring")
+buffers = [np.full(10 + i, r, np.float32) for i in range(20)]
+works = [world.all_reduce(b, async_op=True) for b in buffers]
+for work in works: work.wait()
+for b in buffers: equal(b, np.full(len(b), sum(range(n)), np.float32), "asynchronous")
+for parts in (2, n):
+    sub = world.split(r % parts, -r)
+    x = np.array([r], np.int64); world_ranks = [i for i in reversed(range(n)) if i % parts == r % parts]
+    equal(sub.size, len(world_ranks), "split's size")
+    all_of = np.zeros(sub.size, np.int64); sub.all_gather(all_of, x); equal(all_of, world_ranks, "split's order")
+chosen = world.create_group([n - 1, 0])
+if chosen is not None:
+    x = np.ones(3, np.int32); chosen.all_reduce(x); equal(x, np.full(3, 2), "group")
+equal(chosen is not None, r in (0, n - 1), "member")
+print("right", world.backend)
+dsc.finalize()
+"""
+)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Job:
+    """Rank i on host placement[i]: one of this machine's, or one of `hosts`."""
+
+    def __init__(self, code, placement, hosts=None, **variables):
+        master = hosts.address(placement[0]) if hosts else "127.0.0.1"
+        kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+        base = kept | {
+            "WORLD_SIZE": str(len(placement)),
+            "MASTER_ADDR": master,
+            "MASTER_PORT": str(29500 if hosts else free_port()),
+            "DSC_TOKEN": TOKEN,
+            **variables,
+        }
+        self.ranks = []
+        for rank, host in enumerate(placement):
+            own = {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(placement.count(host))}
+            if not hosts:
+                own["DSC_HOST_ID"] = f"host{host}"
+            options = dict(env=base | own, stdout=subprocess.PIPE, text=True)
+            command = [PYTHON, "-c", code]
+            self.ranks.append(hosts.run(host, command, **options) if hosts else subprocess.Popen(command, **options))
+
+    def finish(self):
+        return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]
+
+
+@pytest.mark.parametrize("placement", ["01", "0011", "0101", "0122", "011122"])
+def test_all_operations(placement):
+    outputs = Job(OPERATIONS, [int(host) for host in placement]).finish()
+    assert outputs == ["right gloo"] * len(placement)
+
+
+def test_one_world_after_another():
+    code = "for _ in range(3):\n" + "".join(
+        f"    {line}\n" for line in (BEGIN + "x = np.ones(3); world.all_reduce(x); print(x[0]); dsc.finalize()").splitlines()
+    )
+    assert Job(code, [0, 1, 1]).finish() == ["3.0\n3.0\n3.0"] * 3
+
+
+def test_what_does_not_go_between_hosts_is_refused():
+    code = BEGIN + """
+for call in (lambda: world.empty((4,), "float32"), lambda: world.shrink(), lambda: world.agree(1)):
+    try:
+        call()
+        print("no error")
+    except dsc.UnsupportedError as error:
+        print("refused")
+world.barrier()
+dsc.finalize()
+"""
+    assert Job(code, [0, 1]).finish() == ["refused\nrefused\nrefused"] * 2
+
+
+def test_backend_host_is_for_one_host():
+    code = """
+import libdsc as dsc
+try:
+    dsc.init_distributed(backend="host", init_timeout=10)
+except dsc.UnsupportedError as error:
+    print(error)
+"""
+    for output in Job(code, [0, 1]).finish():
+        assert "backend is host, but the job has 2 hosts" in output
+
+
+# ---- faults --------------------------------------------------------------------------------------------------------
+
+LOOP = (
+    BEGIN
+    + """
+x = np.ones(1000, np.float32)
+before = time.monotonic()
+try:
+    for i in range(10**9):
+        if i == 100 and r == VICTIM:
+            FAULT
+        world.all_reduce(x, op="max")
+        before = time.monotonic()
+except dsc.DscError as error:
+    print(type(error).__name__, f"{time.monotonic() - before:.3f}", error)
+"""
+)
+
+
+def survivors(victim, fault, placement="0011", **variables):
+    """[(name of the error, seconds, text)] of all but the victim."""
+    code = LOOP.replace("VICTIM", str(victim)).replace("FAULT", fault)
+    job = Job(code, [int(host) for host in placement], **variables)
+    outputs = job.finish()
+    found = [output.split(" ", 2) for rank, output in enumerate(outputs) if rank != victim]
+    return [(name, float(seconds), text) for name, seconds, text in found]
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+def test_a_killed_rank(victim):
+    for name, seconds, text in survivors(victim, "os.kill(os.getpid(), 9)"):
+        assert name in ("PeerDeadError", "RevokedError") and seconds < 5, (name, seconds, text)
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_that_does_not_come(victim):
+    for name, seconds, text in survivors(victim, "time.sleep(4); sys.exit()", TIMEOUT="2"):
+        assert name in ("TimeoutError", "RevokedError") and 1 < seconds < 6, (name, seconds, text)
+
+
+@pytest.mark.parametrize("victim", [0, 1, 3])
+def test_another_call(victim):
+    for name, seconds, text in survivors(victim, "world.broadcast(x, root=0)"):
+        assert name == "MismatchError" and seconds < 5, (name, seconds, text)
+        assert f"rank {victim}: broadcast(root 0, f32, 1000)" in text and "all_reduce(max, f32, 1000)" in text
+
+
+def test_an_aborted_group():
+    for name, seconds, _ in survivors(2, "world.abort(); sys.exit()"):
+        assert name == "RevokedError" and seconds < 5
+
+
+# ---- hosts with networks of their own ------------------------------------------------------------------------------
+
+needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=f"no network namespaces: {NO_HOSTS}")
+
+
+@needs_hosts
+@pytest.mark.parametrize("placement", ["01", "0123", "00112233"])
+def test_all_operations_over_networks(placement):
+    with netns.Hosts(len(set(placement))) as hosts:
+        outputs = Job(OPERATIONS, [int(host) for host in placement], hosts).finish()
+    assert outputs == ["right gloo"] * len(placement)
+
+
+@needs_hosts
+def test_a_cable_that_is_pulled():
+    code = LOOP.replace("VICTIM", "-1").replace("x = np.ones", "print('going', flush=True)\nx = np.ones")
+    with netns.Hosts(2) as hosts:
+        job = Job(code, [0, 1], hosts)
+        for rank in job.ranks:
+            assert rank.stdout.readline() == "going\n"
+        hosts.cut(1)
+        start = time.monotonic()
+        for output in job.finish():
+            name, seconds, text = output.split(" ", 2)
+            assert name == "PeerDeadError" and float(seconds) < 5, output
+        print(f"both ends knew after {time.monotonic() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    launch.main(__file__)
