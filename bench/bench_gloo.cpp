@@ -33,9 +33,10 @@ class GlooEngine : public bench::Engine {
     const char* folder = std::getenv("BENCH_STORE");
     if (!folder)
       throw std::invalid_argument("expected BENCH_STORE, a folder where the ranks find each other");
-    gloo::transport::tcp::attr loopback;
-    loopback.hostname = "127.0.0.1";
-    auto device = gloo::transport::tcp::CreateDevice(loopback);
+    gloo::transport::tcp::attr own;
+    const char* address = std::getenv("BENCH_ADDRESS");  // of this rank's host; not set: one host
+    own.hostname = address ? address : "127.0.0.1";
+    auto device = gloo::transport::tcp::CreateDevice(own);
     gloo::rendezvous::FileStore store(folder);
     auto context = std::make_shared<gloo::rendezvous::Context>(rank_, job.ranks);
     context->connectFullMesh(store, device);

@@ -1,5 +1,6 @@
 """The engines that can be measured: how each is found, started and waited for."""
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -13,6 +14,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+import netns
 
 TIMEOUT_S = 120  # of one measurement
 PR_SET_PDEATHSIG = 1
@@ -89,8 +93,8 @@ def torch_python() -> str | None:
 class Runner:
     """Runs one measurement after another out of a build's bench folder."""
 
-    def __init__(self, folder: Path, op: str, quick: bool):
-        self.folder, self.op, self.quick = folder, op, quick
+    def __init__(self, folder: Path, op: str, quick: bool, hosts: int = 1):
+        self.folder, self.op, self.quick, self.hosts = folder, op, quick, hosts
         self.runs = 0
 
     def run(self, engine: Engine, ranks: int, size: int) -> dict:
@@ -98,10 +102,14 @@ class Runner:
         self.runs += 1
         meeting = os.memfd_create("bench")  # where the ranks meet; gone with this process
         try:
-            with tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store, tempfile.TemporaryFile("w+") as errors:
+            with (
+                tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store,
+                tempfile.TemporaryFile("w+") as errors,
+                self._network() as network,
+            ):
                 words = [engine.name, self.op, str(size), str(ranks), f"/proc/{os.getpid()}/fd/{meeting}"]
                 words.append("quick" if self.quick else "full")
-                processes = self._start(engine, ranks, words, store, errors)
+                processes = self._start(engine, ranks, words, store, errors, network)
                 output = wait_for(processes, errors)
         finally:
             os.close(meeting)
@@ -110,7 +118,10 @@ class Runner:
         except (IndexError, ValueError):
             raise Failure(f"expected a line of JSON, got: {output.strip() or 'nothing'}") from None
 
-    def _start(self, engine: Engine, ranks: int, words: list[str], store: str, errors) -> list[subprocess.Popen]:
+    def _network(self):
+        return netns.Hosts(self.hosts) if self.hosts > 1 else contextlib.nullcontext()
+
+    def _start(self, engine: Engine, ranks: int, words: list[str], store: str, errors, network) -> list[subprocess.Popen]:
         driver = str(self.folder / engine.driver)
         if engine.launcher == "environment":
             command, copies = [driver, *words], ranks
@@ -122,10 +133,16 @@ class Runner:
             if engine.name == "openmpi" and os.geteuid() == 0:
                 options.append("--allow-run-as-root")
             command, copies = [engine.launcher, *options, "-n", str(ranks), driver, *words], 1
+        places = [rank * self.hosts // ranks for rank in range(copies)]
+        if network:
+            between = [self._between_hosts(network, places, rank) for rank in range(copies)]
+            start = [functools.partial(network.run, place) for place in places]
+        else:
+            between, start = [{}] * copies, [subprocess.Popen] * copies
         return [
-            subprocess.Popen(
+            start[rank](
                 command,
-                env=self._environment(engine, rank, ranks, store),
+                env=self._environment(engine, rank, ranks, store) | between[rank],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if rank == 0 else errors,
                 stderr=errors,
@@ -149,6 +166,17 @@ class Runner:
             "GLOO_SOCKET_IFNAME": "lo",
             "BENCH_STORE": store,
             "DSC_GLOO_LIBRARY": str(self.folder.parent / "capi" / "libdsc_gloo.so"),
+        }
+
+
+    def _between_hosts(self, network, places: list[int], rank: int) -> dict[str, str]:
+        place = places[rank]
+        return {
+            "MASTER_ADDR": network.address(places[0]),
+            "LOCAL_RANK": str(rank - places.index(place)),
+            "LOCAL_WORLD_SIZE": str(places.count(place)),
+            "BENCH_ADDRESS": network.address(place),
+            "DSC_TOKEN": "5e" * 32,
         }
 
 

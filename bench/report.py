@@ -19,6 +19,7 @@ import machine
 from engines import ALL_OPS, ENGINES, PEERS, Failure, Runner
 
 OURS = ("libdsc", "libdsc_zero_copy")
+OVER_HOSTS = ("libdsc", "gloo")
 MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over the sizes from here on
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
 QUICK_SIZES = [1 << 10, 1 << 20]
@@ -61,6 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("op", choices=ALL_OPS, metavar="OP", help=", ".join(ALL_OPS) + "; and pipe_run, python_call, instructions, switches, see their --help")
     parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
+    parser.add_argument("--hosts", type=positive, default=1, help="spread the ranks over so many hosts, as network namespaces; default: 1")
     parser.add_argument("--sizes", type=sizes, default=None, help="such as 4,1KiB,25MiB; default: 4 B to 100 MiB")
     parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every run to FILE")
@@ -70,6 +72,8 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     options.sizes = [0] if options.op == "barrier" else options.sizes or (QUICK_SIZES if options.quick else SIZES)
     options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.hosts > min(options.ranks):
+        parser.error(f"--hosts: expected at most as many as ranks, {min(options.ranks)}, got {options.hosts}")
     if options.op == "send_recv" and any(ranks % 2 for ranks in options.ranks):
         parser.error("send_recv needs pairs: --ranks takes even numbers")
     return options
@@ -113,6 +117,8 @@ def choose(options: argparse.Namespace) -> tuple[list, dict[str, str]]:
     for engine in ENGINES.values():
         if (engine.is_peer and engine.name not in wanted) or options.op not in engine.ops:
             continue
+        if options.hosts > 1 and engine.name not in OVER_HOSTS:
+            continue
         reason = engine.missing(options.build / "bench")
         if reason:
             missing[engine.name] = reason
@@ -146,7 +152,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace, chosen: list):
         self.options, self.chosen = options, chosen
-        self.runner = Runner(options.build / "bench", options.op, options.quick)
+        self.runner = Runner(options.build / "bench", options.op, options.quick, options.hosts)
         self.runs: list[dict] = []
         self.failed: set[tuple[str, int]] = set()
 
