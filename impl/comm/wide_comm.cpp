@@ -471,8 +471,4 @@ std::shared_ptr<Comm> WideComm::shrink(const GroupOptions&) {
   fail(DSC_ERR_UNSUPPORTED, "shrink: not between hosts in this version; finalize and start again");
 }
 
-void* WideComm::allocate_memory(size_t) {
-  fail(DSC_ERR_UNSUPPORTED, "shared memory does not reach other hosts: use memory of your own");
-}
-
 }  // namespace dsc

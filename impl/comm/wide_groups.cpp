@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/wide_comm.hpp"
 
@@ -94,6 +95,31 @@ std::shared_ptr<Comm> WideComm::make_channel(const std::string& name) {
   if (revoked_.load()) channel->revoke(known);
   if (left_.load()) channel->leave();
   return channel;
+}
+
+// Shared on each host, of equal size on all. All ranks have it, or none.
+void* WideComm::allocate_memory(size_t bytes) {
+  struct Outcome {
+    int32_t code = DSC_OK;
+    char text[252] = {};
+  } mine;
+  const std::string note = std::to_string(bytes) + " bytes";
+  gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note);  // nobody takes memory for a size that differs
+  void* memory = nullptr;
+  capture([&] { memory = local_->allocate_memory(bytes); },
+          [&](dsc_result_t code, const char* text) {
+            mine.code = code;
+            std::snprintf(mine.text, sizeof mine.text, "%.251s", text);
+          });
+  const std::vector<std::byte> all = gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note);
+  for (int rank = 0; rank < size(); ++rank) {
+    Outcome outcome;
+    std::memcpy(&outcome, all.data() + static_cast<size_t>(rank) * sizeof outcome, sizeof outcome);
+    if (outcome.code == DSC_OK) continue;
+    if (memory) release_memory(memory);
+    fail(static_cast<dsc_result_t>(outcome.code), "rank %d: %.251s", rank, outcome.text);
+  }
+  return memory;
 }
 
 }  // namespace dsc
