@@ -252,6 +252,9 @@ void JobStore::begin_closing() noexcept {
 }
 
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
+  if (settings.world_size > kMaxJobRanks)
+    fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,
+         kMaxJobRanks);
   std::string reason;
   for (;;) {
     std::optional<Rendezvous> done;

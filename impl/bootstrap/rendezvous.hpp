@@ -52,7 +52,8 @@ struct Rendezvous {
 
 // Blocks until all ranks came. Besides what meet_in_store() throws: ADDR_IN_USE (the port is taken), AUTH (no
 // token, and an address that is not loopback; another token), CONFIG (no such address), PROTOCOL (a stranger
-// listens there), TIMEOUT (rank 0 did not come), VERSION, and what a carrier throws.
+// listens there), TIMEOUT (rank 0 did not come), UNSUPPORTED (too many ranks), VERSION, and what a carrier
+// throws.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings);
 
 }  // namespace dsc

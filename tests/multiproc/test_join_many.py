@@ -3,7 +3,9 @@
 import os
 import pathlib
 import resource
+import socket
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -57,6 +59,56 @@ def test_too_few_descriptors_are_told_at_once():
     (heard,) = go([alone])
     (error,) = heard["errors"]
     assert error.startswith("DSC_ERR_CONFIG") and "512" in error and "ulimit -n" in error and str(few) in error, error
+    alone.end()
+
+
+def forward(source, target):
+    """Byte by byte, each in a packet of its own."""
+    try:
+        while data := source.recv(4096):
+            for i in range(len(data)):
+                target.sendall(data[i : i + 1])
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def relay(listener, port):
+    """Passes on what comes until the listener is closed."""
+    while True:
+        try:
+            inner, _ = listener.accept()
+        except OSError:
+            return
+        outer = socket.create_connection(("127.0.0.1", port))
+        for end in (inner, outer):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for ends in ((inner, outer), (outer, inner)):
+            threading.Thread(target=forward, args=ends, daemon=True).start()
+
+
+def test_single_bytes_and_signals():
+    """All come through a relay that never passes on two bytes at once, and 1,000 signals a second hit each process."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=relay, args=(listener, port), daemon=True).start()
+        signals = {"SIGNALS_HZ": "1000"}
+        host = Crowd(9, 0, 1, "127.0.0.1", port, TOKEN, **signals)
+        host.say()
+        time.sleep(0.2)  # so that whoever the relay accepts finds somebody
+        others = Crowd(9, 1, 8, "127.0.0.1", listener.getsockname()[1], TOKEN, **signals)
+        others.say()
+        for count, ranks in zip((1, 8), (host.hear(), others.hear())):
+            assert ranks["errors"] == {} and ranks["joined"] == {"1 hosts, 9 here": count}, ranks
+        end([host, others])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_world_that_is_too_large():
+    alone = Crowd(65_537, 1, 1, "127.0.0.1", free_port(), TOKEN, timeout_s=30)
+    (heard,) = go([alone])
+    (error,) = heard["errors"]
+    assert error.startswith("DSC_ERR_UNSUPPORTED") and "65537" in error and "65536" in error, error
     alone.end()
 
 

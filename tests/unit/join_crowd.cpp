@@ -2,9 +2,12 @@
 //   join_crowd WORLD FIRST COUNT HOST PORT RANKS_PER_HOST TIMEOUT_MS
 // RANKS_PER_HOST 0: all are on this host, as its identity says. The token comes from the environment. Prints
 // "ready"; the first line of standard input lets the ranks go. Prints what came of them as one line of JSON
-// once all know, and the process's use so far for every further line; they leave when the input ends.
+// once all know, and the process's use so far for every further line; they leave when the input ends. With
+// SIGNALS_HZ in the environment that many signals a second interrupt what they do.
 #include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,6 +23,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/thread.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "bootstrap/rendezvous.hpp"
 
@@ -152,13 +156,25 @@ nlohmann::json summary(std::vector<std::unique_ptr<Rank>>& ranks) {
   return text;
 }
 
+// Calls that a signal interrupts are not taken up again by the kernel.
+void send_signals(int hertz) {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  ::sigaction(SIGALRM, &action, nullptr);
+  const timeval period{0, 1'000'000 / hertz};
+  const itimerval timer{period, period};
+  ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
 int run(const Crowd& crowd) {
+  if (const auto hertz = process_environment()("SIGNALS_HZ")) send_signals(std::atoi(hertz->c_str()));
   std::latch go(1);
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int32_t i = 0; i < crowd.count; ++i) {
     ranks.push_back(std::make_unique<Rank>(crowd, crowd.first + i, go));
     ranks.back()->start();
   }
+  const SignalsBlocked in_this_thread;  // only the ranks are interrupted
   std::cout << "ready" << std::endl;
   std::string line;
   std::getline(std::cin, line);
