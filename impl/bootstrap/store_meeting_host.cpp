@@ -103,7 +103,11 @@ bool StoreMeetingHost::take_news() {
   const Deadline deadline = sooner(Deadline::after_ms(slice_ms), judge_.next_look());
   const auto news = try_to_follow(store_, kRollKey, roll_bytes_, deadline);
   if (!news) return false;
-  for (size_t at = 0; at + kNumberBytes <= news->size(); at += kNumberBytes) {
+  if (news->size() % kNumberBytes != 0)
+    fail(DSC_ERR_PROTOCOL,
+         "somebody wrote %zu bytes into the roll of the meeting, expected %zu for each rank", news->size(),
+         kNumberBytes);
+  for (size_t at = 0; at < news->size(); at += kNumberBytes) {
     take_hello(news->substr(at, kNumberBytes));
     roll_bytes_ += kNumberBytes;
   }
@@ -113,6 +117,7 @@ bool StoreMeetingHost::take_news() {
 void StoreMeetingHost::take_hello(const std::string& number) {
   const Deadline soon = Deadline::after_ms(kAnswerMs);
   const std::string key = hello_key(number);
+  if (gone_early_.erase(number) > 0 || !store_.check({&key, 1}, soon)) return;
   const std::string bytes = store_.get(key, soon);
   store_.remove(key, soon);  // a large job would fill the store
   const auto hello = decode_hello(bytes.data(), bytes.size());
@@ -127,8 +132,12 @@ void StoreMeetingHost::drop_gone() {
   if (!news) return;
   gone_bytes_ += news->size();
   for (size_t at = 0; at + kNumberBytes <= news->size(); at += kNumberBytes) {
-    const auto found = came_.find(news->substr(at, kNumberBytes));
-    if (found == came_.end()) continue;
+    const std::string number = news->substr(at, kNumberBytes);
+    const auto found = came_.find(number);
+    if (found == came_.end()) {
+      gone_early_.insert(number);
+      continue;
+    }
     left_.push_back(found->second);
     came_.erase(found);
   }

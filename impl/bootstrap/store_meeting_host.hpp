@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,7 +58,8 @@ class StoreMeetingHost {
   Judge judge_;
   std::map<std::string, Claim> came_;  // by number
   std::vector<Claim> left_;
-  int32_t largest_size_;  // of a world, that anybody has claimed
+  std::set<std::string> gone_early_;  // before anybody looked at what they said
+  int32_t largest_size_;              // of a world, that anybody has claimed
   size_t roll_bytes_ = 0;
   size_t gone_bytes_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -17,8 +18,16 @@ namespace dsc {
 namespace {
 
 using Shown = WideComm::Shown;
+constexpr std::string_view kOfGroup =
+    "group ";  // before the ranks of a failure, as the host engine is told of it
+constexpr size_t kMostRankText = 24;
 constexpr int kVerdictGraceMs = 1000;
 constexpr int kWireGraceMs = 200;  // a rank that is missed is named by those of its own host first
+
+struct Entry {
+  Shown shown;
+  int64_t rank;
+};
 
 Shown show(const Call& call, uint64_t group, uint64_t number) {
   Shown shown{};
@@ -92,6 +101,7 @@ void WideComm::connect(Deadline deadline) {
           std::vector<int32_t> leaders;
           for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
           wire_ = std::make_unique<Wire>(world_->transport(), layout_.own_host(), leaders);
+          wire_->set_check([this] { check_host(); });
           wire_->connect(world_->job->store(), "wide/" + std::to_string(id_), deadline);
         },
         keep);
@@ -219,23 +229,28 @@ void WideComm::compare(const Call& call, uint64_t number, Deadline deadline) {
   tell_members(verdict, deadline);
 }
 
-// A host shows one call if its ranks agree, and else those of all of them, as far as they fit.
+// A host shows one call if its ranks agree, and else each that differs, with a rank that made it.
 std::string WideComm::compare_hosts(std::vector<Shown> here, Deadline deadline) {
-  const bool agree = std::ranges::all_of(
-      here, [&](const Shown& shown) { return shown.fingerprint == here.front().fingerprint; });
-  here.resize(agree ? 1 : std::min(here.size(), Wire::kMeetBytes / sizeof(Shown)));
+  std::vector<Entry> mine;
+  for (size_t place = 0; place < here.size(); ++place)
+    if (std::ranges::none_of(
+            mine, [&](const Entry& entry) { return entry.shown.fingerprint == here[place].fingerprint; }))
+      mine.push_back({here[place], layout_.own_members()[place]});
+  mine.resize(std::min(mine.size(), Wire::kMeetBytes / sizeof(Entry)));
   std::vector<std::string> texts;
-  wire_->meet({reinterpret_cast<const char*>(here.data()), here.size() * sizeof(Shown)}, texts, deadline);
+  wire_->meet({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Entry)}, texts, deadline);
   std::vector<Shown> all;
   std::vector<std::vector<int32_t>> ranks;
   for (size_t host = 0; host < texts.size(); ++host) {
-    const auto& members = layout_.members(static_cast<int>(host));
-    const size_t count = texts[host].size() / sizeof(Shown);
-    if (count == 0 || count > members.size() || texts[host].size() % sizeof(Shown) != 0)
+    const size_t count = texts[host].size() / sizeof(Entry);
+    if (count == 0 || texts[host].size() % sizeof(Entry) != 0)
       fail(DSC_ERR_PROTOCOL, "host %zu shows %zu bytes of its calls", host, texts[host].size());
     for (size_t i = 0; i < count; ++i) {
-      std::memcpy(&all.emplace_back(), texts[host].data() + i * sizeof(Shown), sizeof(Shown));
-      ranks.push_back(count == 1 ? members : std::vector<int32_t>{members[i]});
+      Entry entry;
+      std::memcpy(&entry, texts[host].data() + i * sizeof entry, sizeof entry);
+      all.push_back(entry.shown);
+      ranks.push_back(count == 1 ? layout_.members(static_cast<int>(host))
+                                 : std::vector<int32_t>{static_cast<int32_t>(entry.rank)});
     }
   }
   return difference(all, ranks);
@@ -271,6 +286,7 @@ Wire& WideComm::link(int sender, int receiver, Deadline deadline) {
     links_[{sender, receiver}] = std::move(wire);
   }
   if (revoked_.load()) link.abort();
+  link.set_check([this] { check_host(); });
   link.connect(world_->job->store(),
                "wide/" + std::to_string(id_) + "/" + std::to_string(sender) + "-" + std::to_string(receiver),
                deadline);
@@ -285,7 +301,18 @@ void WideComm::run_message(const Call& call, uint64_t number, Deadline deadline)
     message.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline.remaining_ms(), 1, INT32_MAX));
     return local_->run(message);
   }
-  Wire& wire = link(sends ? rank() : call.root, sends ? call.root : rank(), deadline);
+  const int ends[] = {sends ? rank() : call.root, sends ? call.root : rank()};
+  capture([&] { exchange_message(call, number, deadline, link(ends[0], ends[1], deadline)); },
+          [&](const Error& error) {
+            ErrorPlace place = error.place();  // of the two ends
+            place.revoked = true;
+            for (int32_t i = 0; i < place.n_ranks; ++i) place.ranks[i] = ends[place.ranks[i] == 0 ? 0 : 1];
+            throw Error(error.code(), error.what(), place);
+          });
+}
+
+void WideComm::exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire) {
+  const bool sends = call.kind == OpKind::kSend;
   Call neutral = call;  // both ends show the same
   neutral.kind = OpKind::kSend;
   neutral.root = -1;
@@ -339,25 +366,55 @@ std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& memb
 
 }  // namespace
 
-// The wire names hosts, the host engine places on this host; the group names its ranks.
+// The wire waits for other hosts; what happens on this one ends it.
+void WideComm::check_host() const {
+  Group& group = local_->group();
+  if (!group.revoked()) return;
+  const Failure local = in_group(group.first_cause());
+  ErrorPlace place = place_of(local);
+  place.revoked = true;  // its ranks are those of the group
+  place.operation[0] = '\0';
+  throw Error(local.code, local.text.c_str(), place);
+}
+
+// A failure of the ranks of this host, in the group's numbers. One that came from the group has them already.
+Failure WideComm::in_group(Failure local) const {
+  const auto& members = layout_.own_members();
+  if (local.operation.starts_with(kOfGroup)) {
+    local.ranks.clear();
+    for (size_t at = kOfGroup.size(); at < local.operation.size();) {
+      local.ranks.push_back(std::atoi(&local.operation[at]));
+      at = std::min(local.operation.find(' ', at), local.operation.size() - 1) + 1;
+    }
+  } else {
+    for (int32_t& rank : local.ranks)
+      if (rank >= 0 && rank < static_cast<int32_t>(members.size())) rank = members[static_cast<size_t>(rank)];
+    local.text = in_ranks_of_group(std::move(local.text), members);
+  }
+  local.rank = local.ranks.empty() ? kNoRank : local.ranks.front();
+  return local;
+}
+
+// The wire names hosts, the host engine its members of this host; the group names its ranks.
 Failure WideComm::cause_of(const Call& call, uint64_t number, const Error& error) const {
+  const ErrorPlace& place = error.place();
   Failure cause;
-  cause.code = error.code();
+  const bool of_host = place.operation[0] != '\0';  // the host engine says which
+  if (of_host && local_->group().revoked()) {
+    cause = in_group(local_->group().first_cause());
+  } else {
+    cause.code = error.code();
+    cause.ranks.assign(place.ranks, place.ranks + place.n_ranks);
+    cause.text = error.what();
+    if (of_host) cause = in_group(std::move(cause));
+    for (int32_t& rank : cause.ranks)
+      if (!of_host && !place.revoked && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
+    cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
+  }
   cause.group = id_;
   cause.sequence = number;
   cause.operation = op_kind_name(call.kind);
   cause.revoked = true;
-  const ErrorPlace& place = error.place();
-  const bool of_host = place.operation[0] != '\0';  // the host engine says which
-  cause.text = of_host ? in_ranks_of_group(error.what(), layout_.own_members()) : error.what();
-  for (int32_t i = 0; i < place.n_ranks; ++i) {
-    const int32_t index = place.ranks[i];
-    if (of_host && index >= 0 && index < static_cast<int32_t>(layout_.own_members().size()))
-      cause.ranks.push_back(layout_.own_members()[static_cast<size_t>(index)]);
-    else if (!of_host && index >= 0 && index < layout_.hosts())
-      cause.ranks.push_back(layout_.leader(index));
-  }
-  if (!cause.ranks.empty()) cause.rank = cause.ranks.front();
   return cause;
 }
 
@@ -373,11 +430,16 @@ void WideComm::revoke(const Failure& cause) noexcept {
   Failure here;
   here.code = cause.code;
   call_out([&] {
-    here.operation = cause.operation;
+    here.operation = kOfGroup;
+    for (const int32_t rank : cause.ranks)
+      if (here.operation.size() < kMostRankText)
+        here.operation += (here.operation.size() > kOfGroup.size() ? " " : "") + std::to_string(rank);
     here.text = cause.text;
   });
   local_->revoke(here);
-  if (wire_) wire_->abort();
+  ErrorPlace place = place_of(cause);
+  place.revoked = true;  // its ranks are those of the group
+  if (wire_) wire_->abort(Error(cause.code, cause.text.c_str(), place));
   MutexLock lock(mutex_);
   for (const auto& [ends, link] : links_) link->abort();
   for (const auto& known : channels_)
@@ -422,6 +484,15 @@ void WideComm::leave() noexcept {
     for (WideLane* lane : all) lane->drain();
   });
   local_->leave();
+  if (wire_ && !finalized_.load()) {
+    ErrorPlace place;
+    place.revoked = true;  // its ranks are those of the group
+    place.rank = place.ranks[0] = rank();
+    place.n_ranks = 1;
+    char text[64];
+    std::snprintf(text, sizeof text, "rank %d has left", rank());
+    wire_->abort(Error(DSC_ERR_PEER_LEFT, text, place));
+  }
   MutexLock lock(mutex_);
   for (const auto& known : channels_)
     if (const auto channel = known.lock()) channel->leave();
@@ -450,8 +521,7 @@ Failure WideComm::failure() const {
   }
   Failure report = local_->failure();
   if (report.code == DSC_OK) return report;
-  for (int32_t& rank : report.ranks) rank = layout_.own_members()[static_cast<size_t>(rank)];
-  if (!report.ranks.empty()) report.rank = report.ranks.front();
+  report = in_group(std::move(report));
   report.group = id_;
   return report;
 }

@@ -99,6 +99,9 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
     char text[508] = {};
   };
   void tell_members(Verdict& verdict, Deadline deadline);
+  void check_host() const;
+  Failure in_group(Failure local) const;
+  void exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
   Wire& link(int sender, int receiver, Deadline deadline);
   WideLane& lane_for(const Call& call);

@@ -12,6 +12,8 @@
 namespace dsc {
 namespace {
 
+constexpr int kGraceMs = 1000;
+constexpr size_t kKeptBytes = size_t{8} << 20;  // of memory that passed data on
 constexpr size_t kPieceBytes = size_t{4}
                                << 20;  // of a sum at a time: what stays behind in the leader's memory
 
@@ -31,6 +33,12 @@ void WideMove::check(const Call& call) {
 }
 
 void WideMove::run() {
+  move();
+  for (auto* memory : {&comm_.scratch_, &comm_.input_})
+    if (memory->size() > kKeptBytes) std::vector<std::byte>().swap(*memory);
+}
+
+void WideMove::move() {
   switch (pattern_of(call_.kind)) {
     case Pattern::kNothing:
       return;  // all have met
@@ -57,21 +65,27 @@ void WideMove::run() {
 // --------------------------------------------------------------------------------------------------
 
 void WideMove::run_local(Call call) {
-  call.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline_.remaining_ms(), 1, INT32_MAX));
+  // All have met: whoever is late now waits for another host, and its leader says so first.
+  call.timeout_ms =
+      static_cast<int32_t>(std::min<int64_t>(deadline_.remaining_ms(), INT32_MAX / 2)) + kGraceMs;
   comm_.local_->run(call);
 }
 
-void WideMove::local_message(int from, int to, void* data, size_t bytes) {
+// Among all members of the host, since its messages are the caller's.
+void WideMove::pass(int from, int to, void* data, size_t bytes) {
+  if (from == to) return;
   const int place = comm_.layout_.own_place();
-  if (from == to || (place != from && place != to)) return;
-  Call message;
-  message.kind = place == from ? OpKind::kSend : OpKind::kRecv;
-  message.dtype = DSC_DTYPE_U8;
-  message.root = place == from ? to : from;
-  message.send = data;
-  message.recv = data;
-  message.count = bytes;
-  run_local(message);
+  std::vector<size_t> out(comm_.layout_.own_members().size(), 0), in(out);
+  if (place == from) out[static_cast<size_t>(to)] = bytes;
+  if (place == to) in[static_cast<size_t>(from)] = bytes;
+  Call call;
+  call.kind = OpKind::kAllToAllV;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = data;
+  call.recv = data;
+  call.send_blocks = std::make_shared<const BlockList>(std::move(out));
+  call.recv_blocks = std::make_shared<const BlockList>(std::move(in));
+  run_local(call);
 }
 
 std::byte* WideMove::scratch(size_t bytes) {
@@ -171,7 +185,7 @@ void WideMove::reduce() {
     std::byte* const passed_on = widens() ? input(count * element) : sum;
     std::byte* const result = is_root ? static_cast<std::byte*>(call_.recv) + start * element : passed_on;
     if (layout.leads()) finish(sum, result, count);
-    local_message(0, layout.place_of(call_.root), result, count * element);
+    pass(0, layout.place_of(call_.root), result, count * element);
   }
 }
 
@@ -181,7 +195,7 @@ void WideMove::reduce_scatter() {
   std::vector<size_t> elements = lengths();
   for (size_t& length : elements) length /= element;
   const size_t total = sum_of(elements);
-  std::byte* const sum = scratch(total * work_bytes);
+  std::byte* const sum = layout.leads() ? scratch(total * work_bytes) : nullptr;
   combine_on_host(call_.send, sum, total);
   const auto own = static_cast<size_t>(layout.rank());
   std::vector<size_t> to_members(static_cast<size_t>(comm_.local_->size()), 0), from_leader(to_members);
@@ -287,8 +301,9 @@ void WideMove::gather() {
   const size_t block = bytes[0], members = layout.own_members().size();
   const int root_host = layout.host_of(call_.root);
   const bool is_root = layout.rank() == call_.root;
-  std::byte* const own = input(block * members);
-  std::byte* const all = scratch(block * bytes.size());
+  const bool passes_on = layout.leads() && layout.own_host() == root_host;
+  std::byte* const own = layout.leads() ? input(block * members) : nullptr;
+  std::byte* const all = passes_on || is_root ? scratch(block * bytes.size()) : nullptr;
   Call here;
   here.kind = OpKind::kGather;
   here.dtype = DSC_DTYPE_U8;
@@ -310,7 +325,7 @@ void WideMove::gather() {
     comm_.wire_->exchange(sends, receives, deadline_);
   }
   if (layout.own_host() != root_host) return;
-  local_message(0, layout.place_of(call_.root), all, block * bytes.size());
+  pass(0, layout.place_of(call_.root), all, block * bytes.size());
   if (is_root) layout.unpack(static_cast<std::byte*>(call_.recv), all, bytes);
 }
 
@@ -319,11 +334,11 @@ void WideMove::scatter() {
   const std::vector<size_t> bytes = lengths();
   const size_t block = bytes[0], members = layout.own_members().size();
   const int root_host = layout.host_of(call_.root);
-  std::byte* const all = scratch(block * bytes.size());
-  std::byte* const own = input(block * members);
+  const bool passes_on = layout.leads() && layout.own_host() == root_host;
+  std::byte* const own = layout.leads() ? input(block * members) : nullptr;
+  std::byte* const all = passes_on || layout.rank() == call_.root ? scratch(block * bytes.size()) : nullptr;
   if (layout.rank() == call_.root) layout.pack(all, static_cast<const std::byte*>(call_.send), bytes);
-  if (layout.own_host() == root_host)
-    local_message(layout.place_of(call_.root), 0, all, block * bytes.size());
+  if (layout.own_host() == root_host) pass(layout.place_of(call_.root), 0, all, block * bytes.size());
   if (layout.leads()) {
     std::vector<WireBlock> sends(static_cast<size_t>(layout.hosts())), receives(sends);
     receives[static_cast<size_t>(root_host)] = {own, block * members};
@@ -352,9 +367,9 @@ void WideMove::all_to_all() {
   const WideLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
   const size_t members = layout.own_members().size(), bytes = block * ranks;
-  std::byte* const rows = input(bytes * members);
-  std::byte* const packed = scratch(2 * bytes * members);
-  std::byte* const came = packed + bytes * members;
+  std::byte* const rows = layout.leads() ? input(bytes * members) : nullptr;
+  std::byte* const packed = layout.leads() ? scratch(2 * bytes * members) : nullptr;
+  std::byte* const came = layout.leads() ? packed + bytes * members : nullptr;
   Call here;
   here.kind = OpKind::kGather;
   here.dtype = DSC_DTYPE_U8;

@@ -24,6 +24,7 @@ class WideMove {
   static void check(const Call& call);
 
  private:
+  void move();
   void all_reduce();
   void reduce();
   void reduce_scatter();
@@ -43,7 +44,7 @@ class WideMove {
 
   std::vector<size_t> lengths() const;  // bytes of each rank's block
   void run_local(Call call);
-  void local_message(int from, int to, void* data, size_t bytes);
+  void pass(int from, int to, void* data, size_t bytes);
   std::byte* scratch(size_t bytes);
   std::byte* input(size_t bytes);
 

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -154,7 +156,35 @@ void WatchedPair::give_up(const char* why) {
   if (lock && state_ != CLOSED && !ex_) signalException(why);
 }
 
+// Gloo adds place and length without a look at the sum, and looks for ever at a slot that nobody has.
+void WatchedPair::check_preamble() const {
+  const auto& preamble = rx_.preamble;
+  const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& region) {
+    return static_cast<size_t>(region->slot()) == preamble.slot;
+  });
+  const bool fits = found != regions_.end() && preamble.length <= (*found)->bytes() &&
+                    preamble.roffset <= (*found)->bytes() - preamble.length;
+  if (!fits || preamble.opcode != tcp::Op::SEND_BUFFER ||
+      preamble.nbytes != sizeof preamble + preamble.length)
+    throw ::gloo::IoException("what came is no message of libdsc");
+}
+
+// False until it is whole. The end of the connection is left to Gloo.
+bool WatchedPair::read_preamble() {
+  char* const bytes = reinterpret_cast<char*>(&rx_.preamble);
+  while (rx_.nread < sizeof rx_.preamble) {
+    const ssize_t got = ::read(fd_, bytes + rx_.nread, sizeof rx_.preamble - rx_.nread);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (got <= 0) return true;
+    rx_.nread += static_cast<size_t>(got);
+    if (rx_.nread == sizeof rx_.preamble) check_preamble();
+  }
+  return true;
+}
+
 bool WatchedPair::read() {
+  if (!read_preamble()) return false;
   const bool whole = Pair::read();
   if (whole) tell(DSC_WIRE_ARRIVED);
   return whole;

@@ -34,6 +34,7 @@ class Region final : public tcp::Buffer {
   uint32_t take_arrived();
   WatchedPair& pair() const { return owner_; }
   int slot() const { return slot_; }
+  size_t bytes() const { return size_; }
 
  private:
   WatchedPair& owner_;
@@ -82,6 +83,8 @@ class WatchedPair final : public tcp::Pair {
     listener_.event(listener_.context, event, fd);
   }
   void give_up(const char* why);
+  bool read_preamble();
+  void check_preamble() const;
   void empty_outbox();
   bool begin_handling();
   std::unique_ptr<Region> take_region(Region* region);

@@ -12,12 +12,13 @@ namespace dsc {
 struct Farewell {
   int32_t code = DSC_OK;
   int32_t n_hosts = 0;
+  int32_t of_group = 0;  // they are ranks that the caller of abort() has named, not hosts
   int32_t hosts[64] = {};
   char text[256] = {};
 
   static Farewell because_of(const Error& error) noexcept {
     const ErrorPlace& place = error.place();
-    Farewell farewell{.code = error.code(), .n_hosts = place.n_ranks};
+    Farewell farewell{.code = error.code(), .n_hosts = place.n_ranks, .of_group = place.revoked ? 1 : 0};
     for (size_t i = 0; i < std::size(farewell.hosts); ++i) farewell.hosts[i] = place.ranks[i];
     std::snprintf(farewell.text, sizeof farewell.text, "%.*s", static_cast<int>(sizeof farewell.text - 1),
                   error.what());
@@ -33,7 +34,8 @@ struct Farewell {
     for (int32_t i = 0; i < n_hosts && i < static_cast<int32_t>(std::size(hosts)); ++i)
       place.ranks[place.n_ranks++] = hosts[i];
     if (place.n_ranks > 0) place.rank = place.ranks[0];
-    const bool same = code == DSC_ERR_TIMEOUT || code == DSC_ERR_PEER_DEAD;
+    place.revoked = of_group != 0;
+    const bool same = code == DSC_ERR_TIMEOUT || (code <= DSC_ERR_PEER_DEAD && code >= DSC_ERR_MISMATCH);
     return Error(same ? code : DSC_ERR_REVOKED, words, place);
   }
 };

@@ -15,6 +15,8 @@ namespace dsc {
 namespace {
 
 constexpr size_t kNonceBytes = sizeof(Nonce);
+constexpr int64_t kCheckMs = 50;
+constexpr int64_t kAskMs = 200;      // a question costs the exchange something
 constexpr int64_t kBrieflyMs = 100;  // for what is polite, but not needed
 
 // Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
@@ -101,23 +103,34 @@ void Mesh::read_introduction(int32_t peer, std::string_view text) {
        name_of(peer).c_str(), text.size(), name_of(rank_).c_str());
 }
 
+// Nothing if it has not come by the deadline.
+std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
+                                     Deadline deadline) {
+  for (;;) {
+    std::optional<Error> error;
+    std::string text;
+    const Deadline slice = sooner(deadline, Deadline::after_ms(kAskMs));
+    if (capture(
+            [&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], slice); },
+            [&](const Error& caught) { error = caught; }))
+      return text;
+    if (error->code() != DSC_ERR_TIMEOUT) throw *error;
+    if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
+    if (check_) check_();
+    if (deadline.passed()) return std::nullopt;
+  }
+}
+
 // Whoever is missing at the deadline is named, so the others are still asked then.
 void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   exchange.put(key_of(prefix, rank_), introduction(), deadline);
   std::vector<bool> late(members_.size());
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
-    std::optional<Error> error;
-    std::string text;
-    const Deadline until = later(deadline, Deadline::after_ms(20));
-    if (capture(
-            [&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], until); },
-            [&](const Error& caught) { error = caught; }))
-      read_introduction(peer, text);
-    else if (error->code() == DSC_ERR_TIMEOUT)
-      late[static_cast<size_t>(peer)] = true;
+    if (const auto text = ask(exchange, prefix, peer, deadline))
+      read_introduction(peer, *text);
     else
-      throw *error;
+      late[static_cast<size_t>(peer)] = true;
   }
   if (std::find(late.begin(), late.end(), true) != late.end()) fail_late(late);
 }
@@ -145,16 +158,18 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
-void Mesh::abort() noexcept {
+void Mesh::abort(const Error& why) noexcept {
   const NoSigpipe no_sigpipe;
-  const Farewell farewell = Farewell::because_of(Error(DSC_ERR_REVOKED, "the operation was aborted there"));
+  const Farewell farewell = Farewell::because_of(why);
   revoked_ = true;
   for (const auto& channel : channels_) {
     if (!channel) continue;
     channel->say_farewell(farewell);
-    if (channel->all_sent()) channel->shut_down();  // else an operation is running, and ends it
   }
   pulse_.beat();
+  wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
+  for (const auto& channel : channels_)
+    if (channel) channel->shut_down();
 }
 
 void Mesh::perform(const char* name, const std::function<void()>& operation) {
@@ -213,7 +228,9 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
     }
     if (all_done) return;
     if (moved) continue;
-    if (deadline.passed() || !pulse_.wait(seen, deadline)) fail_late(late);
+    if (deadline.passed()) fail_late(late);
+    pulse_.wait(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
+    if (check_) check_();
   }
 }
 

@@ -41,7 +41,10 @@ class Mesh {
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline);
 
   // Any thread, once made: what runs and what comes later fails with REVOKED.
-  void abort() noexcept;
+  void abort(const Error& why) noexcept;
+
+  // Called at least every 50 ms while an operation waits; may throw.
+  void set_check(std::function<void()> check) { check_ = std::move(check); }
 
   // Runs one operation. When it throws, all connections are ended before the error goes on, so that nobody
   // touches its memory any more; later operations are refused.
@@ -54,6 +57,8 @@ class Mesh {
  private:
   std::string introduction();
   void read_introduction(int32_t peer, std::string_view text);
+  std::optional<std::string> ask(Exchange& exchange, std::string_view prefix, int32_t peer,
+                                 Deadline deadline);
   void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
@@ -71,6 +76,7 @@ class Mesh {
   std::vector<std::string> peer_addresses_;
   std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
   const char* doing_ = "";
+  std::function<void()> check_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};
 };

@@ -228,6 +228,30 @@ void garbage_at_the_port_is_an_error(void**) {
   }
 }
 
+// Before the ring, by a sum that wraps; behind it; into a slot that is nobody's; of a length that does not
+// fit.
+void nobody_writes_beside_the_ring(void**) {
+  const uint64_t before = ~uint64_t{0} - 4095;
+  const uint64_t messages[][6] = {{48 + 4104, 0, 1, 0, 4104, before},
+                                  {48 + 4104, 1, 1, 0, 4104, before},
+                                  {48 + 8, 0, 1, 0, 8, WireChannel::kSlots * WireChannel::kSlotBytes},
+                                  {48 + 8, 0, 77, 0, 8, 0},
+                                  {48 + 9, 0, 1, 0, 8, 0}};
+  for (const auto& message : messages) {
+    Pulse pulse;
+    WireChannel channel(loopback_transport(), pulse);
+    sockaddr_storage address;
+    std::memcpy(&address, channel.address().data(), sizeof address);
+    const UniqueFd stranger(::socket(AF_INET, SOCK_STREAM, 0));
+    assert_int_equal(
+        ::connect(stranger.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)), 0);
+    assert_int_equal(::send(stranger.get(), message, sizeof message, MSG_NOSIGNAL), sizeof message);
+    const Deadline deadline = soon();
+    while (!channel.ended() && !deadline.passed()) ::usleep(1000);
+    assert_true(channel.ended());
+  }
+}
+
 void two_hundred_wires_leave_nothing(void**) {
   const auto once = [] {
     Hosts hosts(2);
@@ -300,6 +324,7 @@ int main() {
       cmocka_unit_test(who_never_connects_is_named),
       cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
       cmocka_unit_test(garbage_at_the_port_is_an_error),
+      cmocka_unit_test(nobody_writes_beside_the_ring),
       cmocka_unit_test(two_hundred_wires_leave_nothing),
       cmocka_unit_test(modules_that_do_not_fit_are_refused),
       cmocka_unit_test(addresses_that_do_not_fit_are_refused),
