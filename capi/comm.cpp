@@ -183,6 +183,8 @@ dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
     const auto pinned = dsc::pin_comm(comm);
     if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
+    if (check != DSC_NONFINITE_OFF && pinned->backend() == DSC_BACKEND_GLOO)
+      dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not look at ranks of other hosts in this version");
     pinned->nonfinite->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }

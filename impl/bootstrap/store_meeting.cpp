@@ -36,7 +36,7 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
 // Returns the number under which rank 0 knows this process.
 std::string introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
   const Deadline deadline = later(settings.deadline, Deadline::after_ms(kVerdictGraceMs));
-  const std::string number = new_number();
+  std::string number = new_number();
   leave_will(store, number, deadline);
   store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
   store.append(kRollKey, number, deadline);

@@ -88,6 +88,13 @@ WideComm::WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> l
 
 WideComm::~WideComm() { leave(); }
 
+// Who is connected has read what this host had to say: many groups would fill the store.
+void WideComm::connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline) {
+  Store& store = world_->job->store();
+  wire.connect(store, prefix, deadline);
+  store.remove(prefix + "/" + std::to_string(own), deadline);
+}
+
 // The leaders, and then all ranks of each host know how it went.
 void WideComm::connect(Deadline deadline) {
   Verdict verdict;
@@ -99,10 +106,11 @@ void WideComm::connect(Deadline deadline) {
     capture(
         [&] {
           std::vector<int32_t> leaders;
+          leaders.reserve(static_cast<size_t>(layout_.hosts()));
           for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
           wire_ = std::make_unique<Wire>(world_->transport(), layout_.own_host(), leaders);
           wire_->set_check([this] { check_host(); });
-          wire_->connect(world_->job->store(), "wide/" + std::to_string(id_), deadline);
+          connect_and_clear(*wire_, "wide/" + std::to_string(id_), layout_.own_host(), deadline);
         },
         keep);
   tell_members(verdict, deadline);
@@ -287,9 +295,8 @@ Wire& WideComm::link(int sender, int receiver, Deadline deadline) {
   }
   if (revoked_.load()) link.abort();
   link.set_check([this] { check_host(); });
-  link.connect(world_->job->store(),
-               "wide/" + std::to_string(id_) + "/" + std::to_string(sender) + "-" + std::to_string(receiver),
-               deadline);
+  const std::string ends = std::to_string(sender) + "-" + std::to_string(receiver);
+  connect_and_clear(link, "wide/" + std::to_string(id_) + "/" + ends, sends ? 0 : 1, deadline);
   return link;
 }
 
@@ -419,12 +426,14 @@ Failure WideComm::cause_of(const Call& call, uint64_t number, const Error& error
 }
 
 void WideComm::revoke(const Failure& cause) noexcept {
+  Failure kept;
+  kept.code = cause.code;
+  call_out([&] { kept = cause; });  // without memory the code must do
+  kept.revoked = true;
   {
     MutexLock lock(mutex_);
     if (revoked_.load()) return;
-    cause_.code = cause.code;
-    call_out([&] { cause_ = cause; });  // without memory the code must do
-    cause_.revoked = true;
+    cause_ = std::move(kept);
     revoked_.store(true);
   }
   Failure here;

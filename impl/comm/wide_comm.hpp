@@ -90,6 +90,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local, WideLayout layout, uint64_t id,
            std::string name, int timeout_ms);
   void connect(Deadline deadline);
+  void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
   void perform(const Call& call, uint64_t number);
   void compare(const Call& call, uint64_t number, Deadline deadline);

@@ -40,9 +40,10 @@ std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, 
   own.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
   // The first member's rank as the color: several groups are made at a time.
   const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) : -1;
-  const auto part = local_->split(color, static_cast<int32_t>(self - members.begin()), own);
+  auto part = local_->split(color, static_cast<int32_t>(self - members.begin()), own);
   if (!is_member) return nullptr;
   std::vector<int32_t> job_ranks;
+  job_ranks.reserve(members.size());
   for (const int32_t member : members) job_ranks.push_back(layout_.job_ranks()[static_cast<size_t>(member)]);
   WideLayout layout(std::move(job_ranks), world_->layout, static_cast<int>(self - members.begin()));
   if (layout.hosts() == 1) return part;

@@ -203,6 +203,7 @@ void WideMove::reduce_scatter() {
   std::byte* part = sum;
   if (layout.leads()) {
     std::vector<size_t> work_lengths;
+    work_lengths.reserve(elements.size());
     for (const size_t length : elements) work_lengths.push_back(length * work_bytes);
     std::byte* packed = sum;
     if (!layout.in_order()) layout.pack(packed = input(total * work_bytes), sum, work_lengths);

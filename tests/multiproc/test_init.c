@@ -211,7 +211,12 @@ static int sizes_body(rank_t* self) {
   options.later[sizeof options.later - 1] = 1;
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_init_distributed(&options.known, &self->world));
   CHECK(self, self->world == NULL);
-  options.known.struct_size = 79; /* the first release's has 80 */
+  options.known.struct_size = 80; /* the first release's, without token and store */
+  memset((char*)&options + 80, 0x5a, sizeof options - 80);
+  CHECK_OK(self, dsc_init_distributed(&options.known, &self->world));
+  CHECK_OK(self, dsc_finalize());
+  memset((char*)&options + 80, 0, sizeof options - 80);
+  options.known.struct_size = 79;
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_init_distributed(&options.known, &self->world));
   options.known.struct_size = sizeof options.known; /* then nobody looks at the tail */
   CHECK_OK(self, dsc_init_distributed(&options.known, &self->world));
