@@ -39,7 +39,7 @@ case $way in
   subproject)
     mkdir subprojects
     ln -s "$source" subprojects/libdsc
-    step meson setup build --buildtype=debug --force-fallback-for=libdsc
+    step meson setup build --buildtype=plain --force-fallback-for=libdsc
     step ninja -C build consumer
     result=$(build/consumer)
     ;;
