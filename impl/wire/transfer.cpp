@@ -11,7 +11,7 @@ namespace {
 bool is_posted(const WireBlock& block) { return block.bytes <= kPostBytes; }
 
 // What is still to do with one peer.
-struct Todo {
+struct Pending {
   bool send = false;
   bool receive = false;
 };
@@ -44,20 +44,21 @@ bool try_receive(WireChannel& channel, const WireBlock& block) {
 
 void transfer(Mesh& mesh, std::span<const WireBlock> sends, std::span<const WireBlock> receives,
               Deadline deadline) {
-  std::vector<Todo> todo(sends.size());
+  std::vector<Pending> pending(sends.size());
   for (int32_t peer = 0; peer < mesh.size(); ++peer) {
     if (peer == mesh.rank()) continue;
     const auto at = static_cast<size_t>(peer);
-    todo[at] = {sends[at].bytes > 0, receives[at].bytes > 0};
+    pending[at] = {sends[at].bytes > 0, receives[at].bytes > 0};
     if (!is_posted(receives[at])) mesh.channel(peer).offer(receives[at].data, receives[at].bytes);
   }
   mesh.run(deadline, [&](int32_t peer) {
     WireChannel& channel = mesh.channel(peer);
     const auto at = static_cast<size_t>(peer);
     bool moved = false;
-    if (todo[at].send && try_send(channel, sends[at])) moved = true, todo[at].send = false;
-    if (todo[at].receive && try_receive(channel, receives[at])) moved = true, todo[at].receive = false;
-    if (todo[at].send || todo[at].receive || !channel.all_sent()) return moved ? Step::kMoved : Step::kWait;
+    if (pending[at].send && try_send(channel, sends[at])) moved = true, pending[at].send = false;
+    if (pending[at].receive && try_receive(channel, receives[at])) moved = true, pending[at].receive = false;
+    if (pending[at].send || pending[at].receive || !channel.all_sent())
+      return moved ? Step::kMoved : Step::kWait;
     return Step::kDone;
   });
 }
