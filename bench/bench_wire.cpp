@@ -25,8 +25,9 @@ class WireEngine : public bench::Engine {
     std::vector<int32_t> members;
     for (int32_t rank = 0; rank < job.ranks; ++rank) members.push_back(rank);
     const dsc::WireLibrary library = dsc::load_wire(dsc::process_environment());
-    wire_ =
-        std::make_unique<dsc::Wire>(std::make_shared<dsc::Transport>(library, "127.0.0.1"), rank_, members);
+    const char* address = std::getenv("BENCH_ADDRESS");  // of this rank's host; not set: one host
+    wire_ = std::make_unique<dsc::Wire>(
+        std::make_shared<dsc::Transport>(library, address ? address : "127.0.0.1"), rank_, members);
     dsc::FileStore store(std::string(folder) + "/wire", "bench", deadline());
     wire_->connect(store, "wire", deadline());
     wire_->barrier(deadline());

@@ -33,6 +33,7 @@ ALL_OPS = (
     "barrier",
     "send_recv",
 )
+ANYWHERE = ("one host", "hosts")
 WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
 
 
@@ -47,6 +48,7 @@ class Engine:
     launcher: str = "environment"  # or the command that starts the ranks
     ops: tuple[str, ...] = ALL_OPS
     packages: str = ""  # Debian packages of a peer
+    places: tuple[str, ...] = ("one host",)  # where its ranks can be
 
     @property
     def is_peer(self) -> bool:
@@ -67,12 +69,13 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Engine("floor", "bench_floor", ops=("all_reduce",)),
-        Engine("libdsc", "bench_libdsc"),
+        Engine("tcp", "bench_tcp", ops=("all_reduce", "broadcast"), places=("hosts",)),
+        Engine("libdsc", "bench_libdsc", places=ANYWHERE),
         Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS if op != "barrier")),
         Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
         Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
-        Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev"),
-        Engine("wire", "bench_wire", packages="libgloo-dev"),
+        Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev", places=ANYWHERE),
+        Engine("wire", "bench_wire", packages="libgloo-dev", places=ANYWHERE),
         Engine("torch", "libbench_loop.so", "torch", WITHOUT_REDUCE_SCATTER, "python3-torch"),
     )
 }

@@ -19,7 +19,6 @@ import machine
 from engines import ALL_OPS, ENGINES, PEERS, Failure, Runner
 
 OURS = ("libdsc", "libdsc_zero_copy")
-OVER_HOSTS = ("libdsc", "gloo")
 MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over the sizes from here on
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
 QUICK_SIZES = [1 << 10, 1 << 20]
@@ -117,7 +116,7 @@ def choose(options: argparse.Namespace) -> tuple[list, dict[str, str]]:
     for engine in ENGINES.values():
         if (engine.is_peer and engine.name not in wanted) or options.op not in engine.ops:
             continue
-        if options.hosts > 1 and engine.name not in OVER_HOSTS:
+        if ("hosts" if options.hosts > 1 else "one host") not in engine.places:
             continue
         reason = engine.missing(options.build / "bench")
         if reason:

@@ -12,6 +12,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "comm/comm.hpp"
 #include "comm/host_comm.hpp"
+#include "comm/shown.hpp"
 #include "comm/stats.hpp"
 #include "comm/wide_lane.hpp"
 #include "comm/wide_layout.hpp"
@@ -41,13 +42,6 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
                                           WideLayout layout, uint64_t id, std::string name, int timeout_ms,
                                           Deadline deadline);
   ~WideComm() override;
-
-  // What must be equal on all ranks, as each shows it.
-  struct Shown {
-    uint64_t fingerprint;
-    CallFields fields;
-    char note[40];
-  };
 
   int rank() const noexcept override { return layout_.rank(); }
   int size() const noexcept override { return layout_.size(); }
