@@ -38,9 +38,9 @@ class WireEngine : public bench::Engine {
   void call(const bench::Call& c) override {
     switch (c.op) {
       case bench::Op::all_reduce:
-        return wire_->all_reduce(c.out, c.count, sum, deadline());
+        return wire_->all_reduce(c.in, c.out, c.count, sum, deadline());
       case bench::Op::reduce:
-        return wire_->reduce(c.in, c.count, sum, bench::root, deadline());
+        return wire_->reduce(c.in, c.in, c.count, sum, bench::root, deadline());
       case bench::Op::broadcast:
         return wire_->broadcast(c.out, c.count * sizeof(float), bench::root, deadline());
       case bench::Op::reduce_scatter:
@@ -87,8 +87,7 @@ class WireEngine : public bench::Engine {
 
   void reduce_scatter(const bench::Call& c) {
     const std::vector<size_t> counts(static_cast<size_t>(c.ranks), c.count);
-    wire_->reduce_scatter(c.in, counts, sum, deadline());
-    std::memcpy(c.out, c.in + static_cast<size_t>(rank_) * c.count, c.count * sizeof(float));
+    wire_->reduce_scatter(c.in, c.out, counts, sum, deadline());
   }
 
   void round_trip(const bench::Call& c) {

@@ -2,6 +2,7 @@
 // each, the leader. Every operation is compared on all ranks before data moves.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -117,7 +118,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   const std::string name_;
   std::atomic<int> timeout_ms_;
   std::unique_ptr<Wire> wire_;  // of a leader
-  std::vector<std::byte> scratch_, input_;
+  std::array<std::vector<std::byte>, 5> rooms_;  // for what passes through
   StatsTable stats_;
   std::atomic<uint64_t> children_{0};
   std::atomic<bool> left_{false};

@@ -1,12 +1,19 @@
 // The data of one operation between hosts: gathered or combined on each host, passed between leaders, spread
 // on each host. All ranks have agreed on the call.
+//
+// It goes in pieces: while one travels between hosts, the one before goes down and the next one comes up. Where no
+// host has more than one rank there is nothing to gather or spread, and data travels whole.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "base/clock.hpp"
 #include "control/call.hpp"
+#include "dtype/reduce.hpp"
+#include "wire/mesh.hpp"
 
 namespace dsc {
 
@@ -24,7 +31,6 @@ class WideMove {
   static void check(const Call& call);
 
  private:
-  void move();
   void all_reduce();
   void reduce();
   void reduce_scatter();
@@ -33,20 +39,60 @@ class WideMove {
   void gather();
   void scatter();
   void all_to_all();
+  void exchange_directly();
 
+  // An array cut into pieces.
+  struct Cut {
+    Cut(size_t all, size_t piece) : total(all), length(std::max(piece, size_t{1})) {}
+    size_t pieces() const { return (total + length - 1) / length; }
+    size_t start(size_t piece) const { return piece * length; }
+    // Of a part of it that may end sooner.
+    size_t count(size_t piece, size_t part) const {
+      return std::min(length, part - std::min(part, start(piece)));
+    }
+    size_t count(size_t piece) const { return count(piece, total); }
+
+    size_t total, length;
+  };
+  // What happens to a piece. Between hosts the leaders take it.
+  struct Stages {
+    std::function<void(size_t piece)> up, down;
+    std::function<void(size_t piece, Meanwhile)> across;
+  };
+  void in_pieces(size_t pieces, const Stages& stages);
+
+  // Memory of this rank's that operations use again. Two pieces are under way at a time.
+  enum Room { kOwn, kUp, kUpOther, kDown, kDownOther };
+  std::byte* room(Room room, size_t bytes);
+  std::byte* room_of(Room room, size_t piece, size_t bytes);
+
+  bool one_rank_per_host() const noexcept;
   // 8- and 16-bit floats are summed in f32 and rounded once.
   bool widens() const noexcept;
   int32_t work_type() const noexcept;
-  const void* widened(const void* values, size_t count);
+  bool sums_directly() const noexcept { return one_rank_per_host() && !widens(); }
+  size_t sum_piece() const noexcept;  // elements
+  ReduceSpec between_hosts() const noexcept;
+  void convert(void* to, int32_t to_type, const void* from, int32_t from_type, size_t count);
   void combine_on_host(const void* values, void* sum, size_t count);
-  void finish(void* sum, void* result, size_t count);
-  size_t piece_elements() const noexcept;
+  void combine_wide(const void* values, void* sum, size_t count);
+  void hand_out(const void* part, const std::vector<size_t>& elements, void* result);
+
+  void exchange_at_once();
+  void exchange_in_rounds(const std::byte* from, size_t most_members);
+  void exchange_on_host(const std::byte* from);
+
+  // Steps on this host. Rows are at its leader, one of each member.
+  void gather_rows(const void* row, void* rows, size_t bytes);
+  void scatter_rows(const void* rows, void* row, size_t bytes);
+  void gather_on_host(void* all, const std::vector<size_t>& bytes);
+  void spread_on_host(const void* from, void* to, size_t bytes, int place);
 
   std::vector<size_t> lengths() const;  // bytes of each rank's block
+  const std::byte* sent(size_t byte) const { return static_cast<const std::byte*>(call_.send) + byte; }
+  std::byte* received(size_t byte) const { return static_cast<std::byte*>(call_.recv) + byte; }
   void run_local(Call call);
   void pass(int from, int to, void* data, size_t bytes);
-  std::byte* scratch(size_t bytes);
-  std::byte* input(size_t bytes);
 
   WideComm& comm_;
   const Call& call_;

@@ -28,33 +28,37 @@ void reduce_into(const ReduceSpec& spec, const std::vector<const void*>& sources
 
 class SharedCombine {
  public:
-  SharedCombine(Mesh& mesh, std::byte* data, const Shares& shares, const ReduceSpec& spec, int32_t root)
-      : mesh_(mesh), data_(data), shares_(shares), spec_(spec), root_(root) {
+  SharedCombine(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec, int32_t root)
+      : mesh_(mesh), memory_(memory), shares_(shares), spec_(spec), root_(root) {
     posted_.resize(static_cast<size_t>(mesh.size()));
     put_.resize(posted_.size());
     for (int32_t peer = 0; peer < mesh.size(); ++peer)
       if (peer != mesh.rank() && results_from(peer) > 0)
-        mesh.channel(peer).offer(at(peer, 0), shares_.count(peer) * element_bytes_);
+        mesh.channel(peer).offer(result(peer, 0), shares_.count(peer) * element_bytes_);
   }
 
   Step look(int32_t peer) {
     WireChannel& channel = mesh_.channel(peer);
     const bool posted = try_post(peer), combined = try_combine(), put = try_put(peer);
     if (posted || combined || put) return Step::kMoved;
-    if (waits_for(peer)) return Step::kWait;
+    if (can_send_to(peer)) return Step::kWait;
+    if (waits_for(peer)) return Step::kReceive;
     if (put_[static_cast<size_t>(peer)] < results_to(peer)) return Step::kOwe;
     channel.withdraw();
     return combined_ == shares_.pieces(mesh_.rank()) ? Step::kDone : Step::kIdle;
   }
 
  private:
-  bool waits_for(int32_t peer) {
-    WireChannel& channel = mesh_.channel(peer);
+  bool can_send_to(int32_t peer) const {
     const auto index = static_cast<size_t>(peer);
     const bool can_put = put_[index] < results_to(peer) && put_[index] < combined_;
+    return posted_[index] < shares_.pieces(peer) || can_put;
+  }
+
+  bool waits_for(int32_t peer) {
+    WireChannel& channel = mesh_.channel(peer);
     const uint64_t expected = results_from(peer);
-    return posted_[index] < shares_.pieces(peer) || can_put || !channel.all_sent() ||
-           combined_ + channel.waiting() < shares_.pieces(mesh_.rank()) ||
+    return !channel.all_sent() || combined_ + channel.waiting() < shares_.pieces(mesh_.rank()) ||
            (expected > 0 && channel.puts_arrived() < expected);
   }
 
@@ -62,7 +66,7 @@ class SharedCombine {
   bool try_post(int32_t peer) {
     uint64_t& piece = posted_[static_cast<size_t>(peer)];
     if (piece == shares_.pieces(peer) || !mesh_.channel(peer).may_post()) return false;
-    mesh_.channel(peer).post(at(peer, piece), shares_.piece_count(peer, piece) * element_bytes_);
+    mesh_.channel(peer).post(input(peer, piece), shares_.piece_count(peer, piece) * element_bytes_);
     ++piece;
     return true;
   }
@@ -70,9 +74,9 @@ class SharedCombine {
   bool try_combine() {
     const int32_t rank = mesh_.rank();
     if (combined_ == shares_.pieces(rank)) return false;
-    const std::vector<const void*> sources = sources_of(mesh_, at(rank, combined_));
+    const std::vector<const void*> sources = sources_of(mesh_, input(rank, combined_));
     if (std::find(sources.begin(), sources.end(), nullptr) != sources.end()) return false;
-    reduce_into(spec_, sources, at(rank, combined_), shares_.piece_count(rank, combined_));
+    reduce_into(spec_, sources, result(rank, combined_), shares_.piece_count(rank, combined_));
     release_all(mesh_);
     ++combined_;
     return true;
@@ -83,7 +87,7 @@ class SharedCombine {
     const uint64_t pieces = results_to(peer);
     if (piece == pieces || piece == combined_ || !mesh_.channel(peer).offered()) return false;
     const int32_t rank = mesh_.rank();
-    mesh_.channel(peer).put(at(rank, piece), shares_.piece_count(rank, piece) * element_bytes_,
+    mesh_.channel(peer).put(result(rank, piece), shares_.piece_count(rank, piece) * element_bytes_,
                             shares_.piece_start(rank, piece) * element_bytes_, piece + 1 == pieces);
     ++piece;
     return true;
@@ -93,12 +97,16 @@ class SharedCombine {
   uint64_t results_from(int32_t peer) const {
     return goes_to(mesh_.rank(), root_) ? shares_.pieces(peer) : 0;
   }
-  std::byte* at(int32_t host, uint64_t piece) const {
-    return data_ + (shares_.start(host) + shares_.piece_start(host, piece)) * element_bytes_;
+  const std::byte* input(int32_t host, uint64_t piece) const {
+    return memory_.in + (shares_.start(host) + shares_.piece_start(host, piece)) * element_bytes_;
+  }
+  std::byte* result(int32_t host, uint64_t piece) const {
+    const size_t start = root_ == kNobody ? 0 : shares_.start(host);
+    return memory_.out + (start + shares_.piece_start(host, piece)) * element_bytes_;
   }
 
   Mesh& mesh_;
-  std::byte* const data_;
+  const CombineMemory memory_;
   const Shares& shares_;
   const ReduceSpec& spec_;
   const int32_t root_;
@@ -109,7 +117,7 @@ class SharedCombine {
 
 }  // namespace
 
-void combine_whole(Mesh& mesh, std::byte* data, size_t count, const ReduceSpec& spec, int32_t root,
+void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline) {
   const size_t bytes = count * dtype_bytes(spec.dtype);
   std::vector<bool> posted(static_cast<size_t>(mesh.size()));
@@ -118,20 +126,20 @@ void combine_whole(Mesh& mesh, std::byte* data, size_t count, const ReduceSpec& 
     const auto at = static_cast<size_t>(peer);
     if (!posted[at] && goes_to(peer, root)) {
       if (!channel.may_post()) return Step::kWait;
-      channel.post(data, bytes);
+      channel.post(memory.in, bytes);
       posted[at] = true;
     }
     const bool here = !goes_to(mesh.rank(), root) || channel.arrived();
-    return here && channel.all_sent() ? Step::kDone : Step::kWait;
+    return here && channel.all_sent() ? Step::kDone : Step::kReceive;
   });
   if (!goes_to(mesh.rank(), root)) return;
-  reduce_into(spec, sources_of(mesh, data), data, count);
+  reduce_into(spec, sources_of(mesh, memory.in), memory.out, count);
   release_all(mesh);
 }
 
-void combine_shares(Mesh& mesh, std::byte* data, const Shares& shares, const ReduceSpec& spec, int32_t root,
-                    Deadline deadline) {
-  SharedCombine combine(mesh, data, shares, spec, root);
+void combine_shares(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
+                    int32_t root, Deadline deadline) {
+  SharedCombine combine(mesh, memory, shares, spec, root);
   mesh.run(deadline, [&](int32_t peer) { return combine.look(peer); });
 }
 

@@ -172,15 +172,27 @@ void Mesh::abort(const Error& why) noexcept {
     if (channel) channel->shut_down();
 }
 
-void Mesh::perform(const char* name, const std::function<void()>& operation) {
+void Mesh::perform(const char* name, const std::function<void()>& operation, Meanwhile meanwhile) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
   const NoSigpipe no_sigpipe;
   doing_ = name;
-  if (capture(operation, [this](const Error& error) { failure_ = error; })) return;
+  meanwhile_ = std::move(meanwhile);
+  const auto both = [&] {
+    operation();
+    use_the_time();
+  };
+  if (capture(both, [this](const Error& error) { failure_ = error; })) return;
   say_farewells(*failure_);
   end_all();
   throw *failure_;
+}
+
+// False when there is nothing to do in it, or not any more.
+bool Mesh::use_the_time() {
+  if (!meanwhile_) return false;
+  std::exchange(meanwhile_, nullptr)();
+  return true;
 }
 
 // The others hear why, if they are there to hear it.
@@ -216,18 +228,20 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
   for (;;) {
     const uint64_t seen = pulse_.count();
     if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
-    bool moved = false, all_done = true;
+    bool moved = false, all_done = true, all_sent = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
       const bool ended = channel(peer).ended();  // asked first: what came before the end counts
       const Step step = look(peer);
-      late[static_cast<size_t>(peer)] = step == Step::kWait;
-      if ((step == Step::kWait || step == Step::kOwe) && ended && !revoked_) fail_ended(peer);
+      const bool is_late = step == Step::kWait || step == Step::kReceive;
+      late[static_cast<size_t>(peer)] = is_late;
+      if ((is_late || step == Step::kOwe) && ended && !revoked_) fail_ended(peer);
       moved = moved || step == Step::kMoved;
       all_done = all_done && step == Step::kDone;
+      all_sent = all_sent && step != Step::kWait;
     }
     if (all_done) return;
-    if (moved) continue;
+    if (moved || (all_sent && use_the_time())) continue;
     if (deadline.passed()) fail_late(late);
     pulse_.wait(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
     if (check_) check_();

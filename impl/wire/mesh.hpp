@@ -17,12 +17,16 @@ namespace dsc {
 
 // What one look at a peer gave.
 enum class Step {
-  kMoved,  // something went on; look again
-  kWait,   // something is missing that the peer has to do
-  kOwe,    // this host still has something for the peer, and cannot send it yet
-  kIdle,   // nothing more between the two, but the operation is not complete here
+  kMoved,    // something went on; look again
+  kWait,     // the peer has to do something before this host can send what it has for it
+  kReceive,  // all that this host had for it is on its way; the peer's own is not here yet
+  kOwe,      // this host will have something for the peer when others have sent their part
+  kIdle,     // nothing more between the two, but the operation is not complete here
   kDone,
 };
+
+// Work of the caller's for the time when data is on its way.
+using Meanwhile = std::function<void()>;
 
 class Mesh {
  public:
@@ -46,9 +50,9 @@ class Mesh {
   // Called at least every 50 ms while an operation waits; may throw.
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
-  // Runs one operation. When it throws, all connections are ended before the error goes on, so that nobody
-  // touches its memory any more; later operations are refused.
-  void perform(const char* name, const std::function<void()>& operation);
+  // Runs one operation and, once, what is to be done meanwhile. When it throws, all connections are ended before
+  // the error goes on, so that nobody touches its memory any more; later operations are refused.
+  void perform(const char* name, const std::function<void()>& operation, Meanwhile meanwhile = {});
 
   // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for
   // peers that keep it waiting; the place of the error holds their indices.
@@ -62,6 +66,7 @@ class Mesh {
   void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
+  bool use_the_time();
   void say_farewells(const Error& why);
   void end_all();
   void wait_briefly(bool (*done)(const WireChannel& channel));
@@ -77,6 +82,7 @@ class Mesh {
   std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
   const char* doing_ = "";
   std::function<void()> check_;
+  Meanwhile meanwhile_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};
 };

@@ -57,9 +57,9 @@ void transfer(Mesh& mesh, std::span<const WireBlock> sends, std::span<const Wire
     bool moved = false;
     if (pending[at].send && try_send(channel, sends[at])) moved = true, pending[at].send = false;
     if (pending[at].receive && try_receive(channel, receives[at])) moved = true, pending[at].receive = false;
-    if (pending[at].send || pending[at].receive || !channel.all_sent())
-      return moved ? Step::kMoved : Step::kWait;
-    return Step::kDone;
+    if (moved) return Step::kMoved;
+    if (pending[at].send) return Step::kWait;
+    return pending[at].receive || !channel.all_sent() ? Step::kReceive : Step::kDone;
   });
 }
 
@@ -92,7 +92,8 @@ class PartedBroadcast {
     if (moved) return Step::kMoved;
     const uint64_t expected = pieces_from(peer);
     const bool received = expected == 0 || channel.puts_arrived() == expected;
-    if (!received || !channel.all_sent() || put < std::min(pieces, available())) return Step::kWait;
+    if (put < std::min(pieces, available())) return Step::kWait;
+    if (!received || !channel.all_sent()) return Step::kReceive;
     if (put < pieces) return Step::kOwe;
     channel.withdraw();
     return Step::kDone;

@@ -1,6 +1,7 @@
 #include "wire/wire.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "dtype/dtype.hpp"
 #include "wire/combine.hpp"
@@ -25,9 +26,14 @@ Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t 
 }
 
 // Alone, a sum is still divided and scaled.
-void reduce_alone(void* data, size_t count, const ReduceSpec& spec) {
-  const void* source = data;
-  reduce(spec, &source, 1, &data, 1, count);
+void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
+  const void* source = memory.in;
+  void* result = memory.out;
+  reduce(spec, &source, 1, &result, 1, count);
+}
+
+CombineMemory memory_of(const void* in, void* out) {
+  return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out)};
 }
 
 }  // namespace
@@ -67,45 +73,50 @@ void Wire::barrier(Deadline deadline) {
   meet({}, nothing, deadline);
 }
 
-void Wire::all_reduce(void* data, size_t count, const ReduceSpec& spec, Deadline deadline) {
-  mesh_.perform("all_reduce", [&] {
-    auto* const bytes = static_cast<std::byte*>(data);
+void Wire::all_reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, Deadline deadline,
+                      Meanwhile meanwhile) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
     const size_t element_bytes = dtype_bytes(spec.dtype);
     if (size() == 1 || count == 0)
-      reduce_alone(data, count, spec);
+      reduce_alone(memory, count, spec);
     else if (travels_whole(mesh_, count * element_bytes))
-      combine_whole(mesh_, bytes, count, spec, kEverybody, deadline);
+      combine_whole(mesh_, memory, count, spec, kEverybody, deadline);
     else
-      combine_shares(mesh_, bytes, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
-  });
+      combine_shares(mesh_, memory, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
+  };
+  mesh_.perform("all_reduce", operation, std::move(meanwhile));
 }
 
-void Wire::reduce(void* data, size_t count, const ReduceSpec& spec, int32_t root, Deadline deadline) {
-  mesh_.perform("reduce", [&] {
-    auto* const bytes = static_cast<std::byte*>(data);
+void Wire::reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, int32_t root,
+                  Deadline deadline, Meanwhile meanwhile) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
     const size_t element_bytes = dtype_bytes(spec.dtype);
     if (size() == 1 || count == 0)
-      reduce_alone(data, count, spec);
+      reduce_alone(memory, count, spec);
     else if (travels_whole(mesh_, count * element_bytes))
-      combine_whole(mesh_, bytes, count, spec, root, deadline);
+      combine_whole(mesh_, memory, count, spec, root, deadline);
     else
-      combine_shares(mesh_, bytes, shares_for(mesh_, count, element_bytes, root), spec, root, deadline);
-  });
+      combine_shares(mesh_, memory, shares_for(mesh_, count, element_bytes, root), spec, root, deadline);
+  };
+  mesh_.perform("reduce", operation, std::move(meanwhile));
 }
 
-void Wire::reduce_scatter(void* data, std::span<const size_t> counts, const ReduceSpec& spec,
-                          Deadline deadline) {
-  mesh_.perform("reduce_scatter", [&] {
-    const Shares shares(counts, dtype_bytes(spec.dtype));
+void Wire::reduce_scatter(const void* in, void* out, std::span<const size_t> counts, const ReduceSpec& spec,
+                          Deadline deadline, Meanwhile meanwhile) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
     if (size() == 1)
-      reduce_alone(data, counts[0], spec);
+      reduce_alone(memory, counts[0], spec);
     else
-      combine_shares(mesh_, static_cast<std::byte*>(data), shares, spec, kNobody, deadline);
-  });
+      combine_shares(mesh_, memory, Shares(counts, dtype_bytes(spec.dtype)), spec, kNobody, deadline);
+  };
+  mesh_.perform("reduce_scatter", operation, std::move(meanwhile));
 }
 
-void Wire::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline) {
-  mesh_.perform("broadcast", [&] {
+void Wire::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline, Meanwhile meanwhile) {
+  const auto operation = [&] {
     if (size() > 2 && bytes > kPostBytes)
       return broadcast_in_parts(mesh_, static_cast<std::byte*>(data), bytes, root, deadline);
     std::vector<WireBlock> sends(static_cast<size_t>(size())), receives(sends);
@@ -114,24 +125,27 @@ void Wire::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline) 
     else
       receives[static_cast<size_t>(root)] = {data, bytes};
     transfer(mesh_, sends, receives, deadline);
-  });
+  };
+  mesh_.perform("broadcast", operation, std::move(meanwhile));
 }
 
-void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline) {
-  mesh_.perform("all_gather", [&] {
+void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline, Meanwhile meanwhile) {
+  const auto operation = [&] {
     const std::vector<WireBlock> sends(blocks.size(), blocks[static_cast<size_t>(rank())]);
     transfer(mesh_, sends, blocks, deadline);
-  });
+  };
+  mesh_.perform("all_gather", operation, std::move(meanwhile));
 }
 
 void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
-                    Deadline deadline) {
-  mesh_.perform("exchange", [&] {
+                    Deadline deadline, Meanwhile meanwhile) {
+  const auto operation = [&] {
     const auto own = static_cast<size_t>(rank());
     if (receives[own].bytes > 0 && receives[own].data != sends[own].data)
       std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
     transfer(mesh_, sends, receives, deadline);
-  });
+  };
+  mesh_.perform("exchange", operation, std::move(meanwhile));
 }
 
 }  // namespace dsc

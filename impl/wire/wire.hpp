@@ -2,7 +2,8 @@
 //
 // All hosts call the same operations in the same order with lengths that agree; who cannot be sure of it lets
 // them meet first. Calls block until the operation is complete here or the deadline passes. They are made by
-// one thread at a time; abort() by any.
+// one thread at a time; abort() by any. What is given them to do meanwhile they do once, when all that this
+// host sends is on its way; what it throws ends the operation.
 //
 // Errors: PEER_DEAD when a connection ended, TIMEOUT when the deadline passed, REVOKED after abort(); the
 // place of the error holds the indices of the hosts. After an error of any operation all connections are
@@ -56,19 +57,23 @@ class Wire {
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
   void barrier(Deadline deadline);
 
-  // In place. Every element is combined in the order of hosts, so that all have the same bits.
-  void all_reduce(void* data, size_t count, const ReduceSpec& spec, Deadline deadline);
-  // Elsewhere than at the root the memory is used as well, and holds nothing of use afterwards.
-  void reduce(void* data, size_t count, const ReduceSpec& spec, int32_t root, Deadline deadline);
-  // `counts[i]` elements, one host's after the other's; this host's part of `data` gets its result.
-  void reduce_scatter(void* data, std::span<const size_t> counts, const ReduceSpec& spec, Deadline deadline);
+  // Every element is combined in the order of hosts, so that all have the same bits. `in` may be `out`.
+  void all_reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, Deadline deadline,
+                  Meanwhile meanwhile = {});
+  // Elsewhere than at the root `out` is used as well, and holds nothing of use afterwards.
+  void reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, int32_t root,
+              Deadline deadline, Meanwhile meanwhile = {});
+  // `counts[i]` elements for host i, one host's after the other's; `out` gets this host's.
+  void reduce_scatter(const void* in, void* out, std::span<const size_t> counts, const ReduceSpec& spec,
+                      Deadline deadline, Meanwhile meanwhile = {});
 
-  void broadcast(void* data, size_t bytes, int32_t root, Deadline deadline);
+  void broadcast(void* data, size_t bytes, int32_t root, Deadline deadline, Meanwhile meanwhile = {});
   // blocks[i] is host i's; this host's own is sent to all.
-  void all_gather(std::span<const WireBlock> blocks, Deadline deadline);
+  void all_gather(std::span<const WireBlock> blocks, Deadline deadline, Meanwhile meanwhile = {});
   // sends[i] goes to host i, receives[i] comes from there; what this host has for itself is copied. Gather,
   // scatter and all-to-all are cases of it.
-  void exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline);
+  void exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline,
+                Meanwhile meanwhile = {});
 
  private:
   Mesh mesh_;

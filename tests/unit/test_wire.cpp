@@ -70,13 +70,30 @@ void sum_at_size(Hosts& hosts, size_t count, int32_t dtype) {
   hosts.each([&](Wire& wire) {
     Guarded data(count * sizeof(T));
     fill<T>(data.data(), wire.rank(), count);
-    wire.all_reduce(data.data(), count, spec, soon());
+    wire.all_reduce(data.data(), data.data(), count, spec, soon());
     assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
     data.check();
     fill<T>(data.data(), wire.rank(), count);
-    wire.reduce(data.data(), count, spec, root, soon());
+    wire.reduce(data.data(), data.data(), count, spec, root, soon());
     if (wire.rank() == root) assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
     data.check();
+    // Elsewhere than in place what is sent stays as it was.
+    const std::vector<T> before = [&] {
+      std::vector<T> mine(count);
+      fill<T>(reinterpret_cast<std::byte*>(mine.data()), wire.rank(), count);
+      return mine;
+    }();
+    for (const bool to_all : {true, false}) {
+      std::vector<T> mine = before;
+      if (to_all)
+        wire.all_reduce(mine.data(), data.data(), count, spec, soon());
+      else
+        wire.reduce(mine.data(), data.data(), count, spec, root, soon());
+      assert_true(mine == before);
+      if (to_all || wire.rank() == root)
+        assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
+      data.check();
+    }
   });
   std::vector<size_t> counts;  // uneven, and nothing for the last one when there are several
   for (size_t left = count, host = 0; host < static_cast<size_t>(hosts.size()); ++host) {
@@ -87,10 +104,15 @@ void sum_at_size(Hosts& hosts, size_t count, int32_t dtype) {
   hosts.each([&](Wire& wire) {
     Guarded data(count * sizeof(T));
     fill<T>(data.data(), wire.rank(), count);
-    wire.reduce_scatter(data.data(), counts, spec, soon());
     const auto own = static_cast<size_t>(wire.rank());
     const size_t start = std::accumulate(counts.begin(), counts.begin() + wire.rank(), size_t{0});
-    assert_memory_equal(data.data() + start * sizeof(T), expected.data() + start, counts[own] * sizeof(T));
+    Guarded part(counts[own] * sizeof(T));
+    wire.reduce_scatter(data.data(), part.data(), counts, spec, soon());
+    assert_memory_equal(part.data(), expected.data() + start, counts[own] * sizeof(T));
+    part.check();
+    std::byte* const in_place = data.data() + start * sizeof(T);
+    wire.reduce_scatter(data.data(), in_place, counts, spec, soon());
+    assert_memory_equal(in_place, expected.data() + start, counts[own] * sizeof(T));
     data.check();
   });
 }
@@ -109,8 +131,37 @@ void sums_are_in_the_order_of_hosts(void**) {
 void sums_of_one_host_are_divided_and_scaled(void**) {
   Hosts hosts(1);
   float data[] = {3, 5};
-  hosts.wire(0).all_reduce(data, 2, {.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .prescale = 2}, soon());
+  hosts.wire(0).all_reduce(data, data, 2, {.dtype = DSC_DTYPE_F32, .op = DSC_OP_SUM, .prescale = 2}, soon());
   assert_true(data[0] == 6 && data[1] == 10);
+}
+
+// Once, whatever travels: large and small data, one host and several, those that send and those that receive.
+void what_is_given_to_do_meanwhile_is_done_once(void**) {
+  for (const int32_t count : {1, 2, 3}) {
+    Hosts hosts(count);
+    for (const size_t bytes : kByteSizes)
+      hosts.each([&](Wire& wire) {
+        std::vector<std::byte> data(bytes);
+        const auto hosts_of = static_cast<size_t>(wire.size());
+        const std::vector<size_t> counts(hosts_of, bytes / hosts_of);
+        std::vector<std::byte> all(bytes * hosts_of), others(all.size());
+        std::vector<WireBlock> blocks, others_blocks;
+        for (size_t host = 0; host < hosts_of; ++host) {
+          blocks.push_back({all.data() + host * bytes, bytes});
+          others_blocks.push_back({others.data() + host * bytes, bytes});
+        }
+        const ReduceSpec spec{.dtype = DSC_DTYPE_U8, .op = DSC_OP_SUM};
+        int done = 0;
+        const Meanwhile work = [&] { ++done; };
+        wire.all_reduce(data.data(), data.data(), bytes, spec, soon(), work);
+        wire.reduce(data.data(), data.data(), bytes, spec, 0, soon(), work);
+        wire.reduce_scatter(data.data(), all.data(), counts, spec, soon(), work);
+        wire.broadcast(data.data(), bytes, 0, soon(), work);
+        wire.all_gather(blocks, soon(), work);
+        wire.exchange(blocks, others_blocks, soon(), work);
+        assert_int_equal(done, 6);
+      });
+  }
 }
 
 void check_bytes(const std::byte* data, size_t bytes, int32_t host, size_t from = 0) {
@@ -218,6 +269,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(sums_are_in_the_order_of_hosts),
       cmocka_unit_test(sums_of_one_host_are_divided_and_scaled),
+      cmocka_unit_test(what_is_given_to_do_meanwhile_is_done_once),
       cmocka_unit_test(broadcasts_from_every_root),
       cmocka_unit_test(gathers_blocks_of_any_length),
       cmocka_unit_test(exchanges_any_lengths),

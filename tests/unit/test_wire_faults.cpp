@@ -57,15 +57,15 @@ const Operation kOperations[] = {
        wire.meet("here", all, deadline);
      }},
     {"all_reduce", [](Wire& wire, std::vector<float>& data,
-                      Deadline deadline) { wire.all_reduce(data.data(), data.size(), kSum, deadline); }},
+                      Deadline deadline) { wire.all_reduce(data.data(), data.data(), data.size(), kSum, deadline); }},
     {"all_reduce", [](Wire& wire, std::vector<float>& data,
-                      Deadline deadline) { wire.all_reduce(data.data(), 10, kSum, deadline); }},
+                      Deadline deadline) { wire.all_reduce(data.data(), data.data(), 10, kSum, deadline); }},
     {"reduce", [](Wire& wire, std::vector<float>& data,
-                  Deadline deadline) { wire.reduce(data.data(), data.size(), kSum, 2, deadline); }},
+                  Deadline deadline) { wire.reduce(data.data(), data.data(), data.size(), kSum, 2, deadline); }},
     {"reduce_scatter",
      [](Wire& wire, std::vector<float>& data, Deadline deadline) {
        const std::vector<size_t> counts(3, data.size() / 3);
-       wire.reduce_scatter(data.data(), counts, kSum, deadline);
+       wire.reduce_scatter(data.data(), data.data(), counts, kSum, deadline);
      }},
     {"broadcast", [](Wire& wire, std::vector<float>& data,
                      Deadline deadline) { wire.broadcast(data.data(), data.size() * 4, 2, deadline); }},
@@ -156,7 +156,7 @@ void who_never_connects_is_named(void**) {
     });
   else
     ::kill(::getpid(), SIGKILL);
-  for (;;) wire.all_reduce(data.data(), data.size(), kSum, soon());
+  for (;;) wire.all_reduce(data.data(), data.data(), data.size(), kSum, soon());
 }
 
 // Children first, before there are threads.
@@ -176,7 +176,7 @@ void the_killed_are_named_at_once(void**) {
         wire.connect(store, "wire", soon());
         std::vector<float> data(kManyFloats, 1);
         outcomes[static_cast<size_t>(rank)] = outcome_of([&] {
-          for (;;) wire.all_reduce(data.data(), data.size(), kSum, Deadline::after_ms(60'000));
+          for (;;) wire.all_reduce(data.data(), data.data(), data.size(), kSum, Deadline::after_ms(60'000));
         });
       });
     for (std::thread& thread : threads) thread.join();
@@ -198,7 +198,7 @@ void a_broken_pipe_is_an_error_and_no_signal(void**) {
     Hosts hosts(2);
     hosts.drop(1);
     std::vector<float> data(kManyFloats, 1);
-    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD,
+    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD,
                 "rank 10");
   }
   sigset_t pending;
@@ -257,7 +257,7 @@ void two_hundred_wires_leave_nothing(void**) {
     Hosts hosts(2);
     hosts.each([](Wire& wire) {
       std::vector<float> data(100'000, 1);
-      wire.all_reduce(data.data(), data.size(), kSum, soon());
+      wire.all_reduce(data.data(), data.data(), data.size(), kSum, soon());
     });
   };
   once();

@@ -1,0 +1,258 @@
+// Bytes between hosts, unchanged.
+#include <cstring>
+#include <numeric>
+
+#include "comm/wide_comm.hpp"
+#include "comm/wide_move.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kCopyBytes = size_t{2} << 20;    // of a piece
+constexpr size_t kAtOnceBytes = size_t{1} << 18;  // up to here steps cost more than copies
+
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// One after the other, the first one at `data`.
+std::vector<WireBlock> packed(void* data, const std::vector<size_t>& lengths) {
+  std::vector<WireBlock> blocks;
+  auto* at = static_cast<std::byte*>(data);
+  for (const size_t length : lengths) {
+    blocks.push_back({at, length});
+    at += length;
+  }
+  return blocks;
+}
+
+// Of each host, where all ranks have as many bytes.
+std::vector<size_t> host_bytes(const WideLayout& layout, size_t bytes) {
+  std::vector<size_t> lengths;
+  for (int host = 0; host < layout.hosts(); ++host) lengths.push_back(bytes * layout.members(host).size());
+  return lengths;
+}
+
+}  // namespace
+
+// ---- on each host
+// --------------------------------------------------------------------------------------------
+
+void WideMove::gather_rows(const void* row, void* rows, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kGather;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = row;
+  call.recv = rows;
+  call.count = bytes;
+  run_local(call);
+}
+
+void WideMove::scatter_rows(const void* rows, void* row, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kScatter;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = rows;
+  call.recv = row;
+  call.count = bytes;
+  run_local(call);
+}
+
+void WideMove::spread_on_host(const void* from, void* to, size_t bytes, int place) {
+  if (bytes == 0) return;
+  if (one_rank_per_host()) return copy_bytes(to, from, bytes);
+  Call call;
+  call.kind = OpKind::kBroadcast;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = place;
+  call.send = comm_.layout_.own_place() == place ? from : to;
+  call.recv = to;
+  call.count = bytes;
+  run_local(call);
+}
+
+// ---- operations
+// ----------------------------------------------------------------------------------------------
+
+void WideMove::broadcast() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t bytes = call_.count * dtype_bytes(call_.dtype);
+  const int root_host = layout.host_of(call_.root);
+  const bool is_root = layout.rank() == call_.root;
+  const bool is_source = layout.own_host() == root_host;
+  const Cut cut(bytes, one_rank_per_host() ? bytes : kCopyBytes);
+  const auto spread = [&](size_t piece) {
+    std::byte* const data = received(cut.start(piece));
+    spread_on_host(is_root ? sent(cut.start(piece)) : data, data, cut.count(piece),
+                   is_source ? layout.place_of(call_.root) : 0);
+  };
+  in_pieces(cut.pieces(), {.up =
+                               [&](size_t piece) {
+                                 if (is_source) spread(piece);
+                               },
+                           .down =
+                               [&](size_t piece) {
+                                 if (!is_source) spread(piece);
+                               },
+                           .across =
+                               [&](size_t piece, Meanwhile meanwhile) {
+                                 comm_.wire_->broadcast(received(cut.start(piece)), cut.count(piece),
+                                                        root_host, deadline_, std::move(meanwhile));
+                               }});
+}
+
+// Blocks of one length or of several: first those of this host, then those of the others, which go down as they
+// come.
+void WideMove::all_gather() {
+  const WideLayout& layout = comm_.layout_;
+  const std::vector<size_t> bytes = lengths();
+  const size_t total = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
+  std::unique_ptr<std::byte[]> in_travel_order;
+  if (!layout.in_order()) in_travel_order = std::make_unique_for_overwrite<std::byte[]>(total);
+  std::byte* const all = layout.in_order() ? received(0) : in_travel_order.get();
+  std::vector<size_t> of_hosts(static_cast<size_t>(layout.hosts())), of_members;
+  for (size_t rank = 0; rank < bytes.size(); ++rank)
+    of_hosts[static_cast<size_t>(layout.host_of(static_cast<int>(rank)))] += bytes[rank];
+  for (const int32_t rank : layout.own_members()) of_members.push_back(bytes[static_cast<size_t>(rank)]);
+  const std::vector<WireBlock> blocks = packed(all, of_hosts);
+  gather_on_host(blocks[static_cast<size_t>(layout.own_host())].data, of_members);
+  const bool at_once = one_rank_per_host() || total <= kAtOnceBytes;
+  const size_t longest = *std::ranges::max_element(of_hosts);
+  const Cut cut(longest, at_once ? longest : kCopyBytes);
+  const auto part = [&](const WireBlock& block, size_t piece) {
+    return WireBlock{static_cast<std::byte*>(block.data) + cut.start(piece), cut.count(piece, block.bytes)};
+  };
+  in_pieces(cut.pieces(), {.up = [](size_t) {},
+                           .down =
+                               [&](size_t piece) {
+                                 if (one_rank_per_host()) return;
+                                 if (at_once) return spread_on_host(all, all, total, 0);
+                                 for (const WireBlock& block : blocks)
+                                   if (&block != &blocks[static_cast<size_t>(layout.own_host())])
+                                     spread_on_host(part(block, piece).data, part(block, piece).data,
+                                                    part(block, piece).bytes, 0);
+                               },
+                           .across =
+                               [&](size_t piece, Meanwhile meanwhile) {
+                                 std::vector<WireBlock> parts;
+                                 for (const WireBlock& block : blocks) parts.push_back(part(block, piece));
+                                 comm_.wire_->all_gather(parts, deadline_, std::move(meanwhile));
+                               }});
+  if (!layout.in_order()) layout.unpack(received(0), all, bytes);
+}
+
+// The blocks of this host's members, for all of them.
+void WideMove::gather_on_host(void* all, const std::vector<size_t>& bytes) {
+  const size_t own = bytes[static_cast<size_t>(comm_.layout_.own_place())];
+  if (one_rank_per_host()) return copy_bytes(all, call_.send, own);
+  Call call;
+  call.kind = OpKind::kAllGatherV;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = call_.send;
+  call.recv = all;
+  call.count = own;
+  call.recv_blocks = std::make_shared<const BlockList>(bytes);
+  run_local(call);
+}
+
+// Each piece has a part of every rank's block, host after host.
+void WideMove::gather() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = lengths()[0], ranks = static_cast<size_t>(comm_.size());
+  const auto root_host = static_cast<size_t>(layout.host_of(call_.root));
+  const bool is_at_root = layout.own_host() == static_cast<int>(root_host);
+  const Cut cut(block, kCopyBytes / ranks);
+  const auto rows = [&](size_t piece) {
+    return room_of(kUp, piece, cut.length * layout.own_members().size());
+  };
+  const auto all = [&](size_t piece) { return room_of(kDown, piece, cut.length * ranks); };
+  in_pieces(cut.pieces(),
+            {.up =
+                 [&](size_t piece) {
+                   gather_rows(sent(cut.start(piece)), layout.leads() ? rows(piece) : nullptr,
+                               cut.count(piece));
+                 },
+             .down =
+                 [&](size_t piece) {
+                   if (!is_at_root) return;
+                   const size_t bytes = cut.count(piece);
+                   const std::byte* row = all(piece);
+                   pass(0, layout.place_of(call_.root), all(piece), bytes * ranks);
+                   if (layout.rank() != call_.root) return;
+                   for (const int32_t rank : layout.travel_order()) {
+                     copy_bytes(received(static_cast<size_t>(rank) * block + cut.start(piece)), row, bytes);
+                     row += bytes;
+                   }
+                 },
+             .across =
+                 [&](size_t piece, Meanwhile meanwhile) {
+                   const std::vector<size_t> lengths = host_bytes(layout, cut.count(piece));
+                   std::vector<WireBlock> sends(lengths.size()), receives(sends);
+                   sends[root_host] = {rows(piece), lengths[static_cast<size_t>(layout.own_host())]};
+                   if (is_at_root) receives = packed(all(piece), lengths);
+                   comm_.wire_->exchange(sends, receives, deadline_, std::move(meanwhile));
+                 }});
+}
+
+// As gather, the other way.
+void WideMove::scatter() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = lengths()[0], ranks = static_cast<size_t>(comm_.size());
+  const auto root_host = static_cast<size_t>(layout.host_of(call_.root));
+  const bool is_at_root = layout.own_host() == static_cast<int>(root_host);
+  const Cut cut(block, kCopyBytes / ranks);
+  const auto all = [&](size_t piece) { return room_of(kUp, piece, cut.length * ranks); };
+  const auto rows = [&](size_t piece) {
+    return room_of(kDown, piece, cut.length * layout.own_members().size());
+  };
+  in_pieces(cut.pieces(),
+            {.up =
+                 [&](size_t piece) {
+                   if (!is_at_root) return;
+                   const size_t bytes = cut.count(piece);
+                   std::byte* row = all(piece);
+                   for (const int32_t rank : layout.travel_order()) {
+                     if (layout.rank() == call_.root)
+                       copy_bytes(row, sent(static_cast<size_t>(rank) * block + cut.start(piece)), bytes);
+                     row += bytes;
+                   }
+                   pass(layout.place_of(call_.root), 0, all(piece), bytes * ranks);
+                 },
+             .down =
+                 [&](size_t piece) {
+                   scatter_rows(layout.leads() ? rows(piece) : nullptr, received(cut.start(piece)),
+                                cut.count(piece));
+                 },
+             .across =
+                 [&](size_t piece, Meanwhile meanwhile) {
+                   const std::vector<size_t> lengths = host_bytes(layout, cut.count(piece));
+                   std::vector<WireBlock> sends(lengths.size()), receives(sends);
+                   if (is_at_root) sends = packed(all(piece), lengths);
+                   receives[root_host] = {rows(piece), lengths[static_cast<size_t>(layout.own_host())]};
+                   comm_.wire_->exchange(sends, receives, deadline_, std::move(meanwhile));
+                 }});
+}
+
+// Gather, scatter or all-to-all where the wire's hosts are the ranks.
+void WideMove::exchange_directly() {
+  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
+  const auto root = static_cast<size_t>(call_.root);
+  const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
+  const bool gathers = call_.kind == OpKind::kGather;
+  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
+  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
+  std::vector<WireBlock> sends(ranks), receives(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const std::byte* const part = from + (gathers ? 0 : rank * block);
+    if (to_all || (gathers ? rank == root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
+    if (to_all || (gathers ? is_root : rank == root))
+      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
+  }
+  comm_.wire_->exchange(sends, receives, deadline_);
+}
+
+}  // namespace dsc
