@@ -63,8 +63,8 @@ void WideMove::exchange_at_once() {
   scatter_rows(rows, call_.recv, bytes);
 }
 
-// In each round the leaders have the blocks for one rank of another host: so many hosts further, so many ranks
-// from its leader. Long blocks take several rounds.
+// In each round the leaders have the blocks for one rank of another host: so many hosts further, so many
+// ranks from its leader. Long blocks take several rounds.
 void WideMove::exchange_in_rounds(const std::byte* from, size_t most_members) {
   const WideLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
@@ -85,43 +85,40 @@ void WideMove::exchange_in_rounds(const std::byte* from, size_t most_members) {
     return room_of(first, number, cut.length * most_members);
   };
   exchange_on_host(from);
-  in_pieces((hosts - 1) * most_members * cut.pieces(),
-            {.up =
-                 [&](size_t number) {
-                   const Round r = round(number);
-                   if (!sends(r)) return;
-                   const auto receiver = static_cast<size_t>(layout.members(r.to)[r.place]);
-                   gather_rows(from + receiver * block + cut.start(r.part),
-                               layout.leads() ? rows(kUp, number) : nullptr, cut.count(r.part));
-                 },
-             .down =
-                 [&](size_t number) {
-                   const Round r = round(number);
-                   if (!receives(r)) return;
-                   const size_t bytes = cut.count(r.part);
-                   const std::byte* row = rows(kDown, number);
-                   pass(0, static_cast<int>(r.place), rows(kDown, number),
-                        bytes * layout.members(r.from).size());
-                   if (static_cast<size_t>(layout.own_place()) != r.place) return;
-                   for (const int32_t sender : layout.members(r.from)) {
-                     copy_bytes(received(static_cast<size_t>(sender) * block + cut.start(r.part)), row,
-                                bytes);
-                     row += bytes;
-                   }
-                 },
-             .across =
-                 [&](size_t number, Meanwhile meanwhile) {
-                   const Round r = round(number);
-                   const size_t bytes = cut.count(r.part);
-                   std::vector<WireBlock> out(hosts), in(hosts);
-                   if (sends(r))
-                     out[static_cast<size_t>(r.to)] = {rows(kUp, number),
-                                                       bytes * layout.own_members().size()};
-                   if (receives(r))
-                     in[static_cast<size_t>(r.from)] = {rows(kDown, number),
-                                                        bytes * layout.members(r.from).size()};
-                   comm_.wire_->exchange(out, in, deadline_, std::move(meanwhile));
-                 }});
+  in_pieces(
+      (hosts - 1) * most_members * cut.pieces(),
+      {.up =
+           [&](size_t number) {
+             const Round r = round(number);
+             if (!sends(r)) return;
+             const auto receiver = static_cast<size_t>(layout.members(r.to)[r.place]);
+             gather_rows(from + receiver * block + cut.start(r.part),
+                         layout.leads() ? rows(kUp, number) : nullptr, cut.count(r.part));
+           },
+       .down =
+           [&](size_t number) {
+             const Round r = round(number);
+             if (!receives(r)) return;
+             const size_t bytes = cut.count(r.part);
+             const std::byte* row = rows(kDown, number);
+             pass(0, static_cast<int>(r.place), rows(kDown, number), bytes * layout.members(r.from).size());
+             if (static_cast<size_t>(layout.own_place()) != r.place) return;
+             for (const int32_t sender : layout.members(r.from)) {
+               copy_bytes(received(static_cast<size_t>(sender) * block + cut.start(r.part)), row, bytes);
+               row += bytes;
+             }
+           },
+       .across =
+           [&](size_t number, Meanwhile meanwhile) {
+             const Round r = round(number);
+             const size_t bytes = cut.count(r.part);
+             std::vector<WireBlock> out(hosts), in(hosts);
+             if (sends(r))
+               out[static_cast<size_t>(r.to)] = {rows(kUp, number), bytes * layout.own_members().size()};
+             if (receives(r))
+               in[static_cast<size_t>(r.from)] = {rows(kDown, number), bytes * layout.members(r.from).size()};
+             comm_.wire_->exchange(out, in, deadline_, std::move(meanwhile));
+           }});
 }
 
 // What stays on this host, without its leader.

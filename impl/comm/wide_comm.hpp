@@ -117,7 +117,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   const uint64_t id_;
   const std::string name_;
   std::atomic<int> timeout_ms_;
-  std::unique_ptr<Wire> wire_;  // of a leader
+  std::unique_ptr<Wire> wire_;                   // of a leader
   std::array<std::vector<std::byte>, 5> rooms_;  // for what passes through
   StatsTable stats_;
   std::atomic<uint64_t> children_{0};

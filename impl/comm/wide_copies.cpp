@@ -104,8 +104,8 @@ void WideMove::broadcast() {
                                }});
 }
 
-// Blocks of one length or of several: first those of this host, then those of the others, which go down as they
-// come.
+// Blocks of one length or of several: first those of this host, then those of the others, which go down as
+// they come.
 void WideMove::all_gather() {
   const WideLayout& layout = comm_.layout_;
   const std::vector<size_t> bytes = lengths();

@@ -1,8 +1,8 @@
 // The data of one operation between hosts: gathered or combined on each host, passed between leaders, spread
 // on each host. All ranks have agreed on the call.
 //
-// It goes in pieces: while one travels between hosts, the one before goes down and the next one comes up. Where no
-// host has more than one rank there is nothing to gather or spread, and data travels whole.
+// It goes in pieces: while one travels between hosts, the one before goes down and the next one comes up.
+// Where no host has more than one rank there is nothing to gather or spread, and data travels whole.
 #pragma once
 
 #include <algorithm>

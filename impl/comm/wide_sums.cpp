@@ -65,24 +65,24 @@ void WideMove::all_reduce() {
   const auto sum = [&](size_t piece) {
     return widens() ? room_of(kUp, piece, cut.length * sizeof(float)) : result(piece);
   };
-  in_pieces(
-      cut.pieces(),
-      {.up =
-           [&](size_t piece) {
-             if (!sums_directly())
-               combine_on_host(input(piece), leads ? sum(piece) : nullptr, cut.count(piece));
-           },
-       .down =
-           [&](size_t piece) {
-             if (leads && widens())
-               convert(result(piece), call_.dtype, sum(piece), work_type(), cut.count(piece));
-             spread_on_host(result(piece), result(piece), cut.count(piece) * element, 0);
-           },
-       .across =
-           [&](size_t piece, Meanwhile meanwhile) {
-             comm_.wire_->all_reduce(sums_directly() ? input(piece) : sum(piece), sum(piece),
-                                     cut.count(piece), between_hosts(), deadline_, std::move(meanwhile));
-           }});
+  in_pieces(cut.pieces(),
+            {.up =
+                 [&](size_t piece) {
+                   if (!sums_directly())
+                     combine_on_host(input(piece), leads ? sum(piece) : nullptr, cut.count(piece));
+                 },
+             .down =
+                 [&](size_t piece) {
+                   if (leads && widens())
+                     convert(result(piece), call_.dtype, sum(piece), work_type(), cut.count(piece));
+                   spread_on_host(result(piece), result(piece), cut.count(piece) * element, 0);
+                 },
+             .across =
+                 [&](size_t piece, Meanwhile meanwhile) {
+                   comm_.wire_->all_reduce(sums_directly() ? input(piece) : sum(piece), sum(piece),
+                                           cut.count(piece), between_hosts(), deadline_,
+                                           std::move(meanwhile));
+                 }});
 }
 
 void WideMove::reduce() {
@@ -100,26 +100,26 @@ void WideMove::reduce() {
     const bool is_used = layout.leads() && !is_whole;
     return is_used ? room_of(kUp, piece, cut.length * dtype_bytes(work_type())) : nullptr;
   };
-  in_pieces(cut.pieces(),
-            {.up =
-                 [&](size_t piece) {
-                   if (!sums_directly()) combine_on_host(input(piece), sum(piece), cut.count(piece));
-                 },
-             .down =
-                 [&](size_t piece) {
-                   if (layout.own_host() != root_host) return;
-                   std::byte* last = is_root ? result(piece) : sum(piece);
-                   if (!is_root && widens()) last = room(kDown, cut.length * element);
-                   if (layout.leads() && widens())
-                     convert(last, call_.dtype, sum(piece), work_type(), cut.count(piece));
-                   pass(0, layout.place_of(call_.root), last, cut.count(piece) * element);
-                 },
-             .across =
-                 [&](size_t piece, Meanwhile meanwhile) {
-                   comm_.wire_->reduce(sums_directly() ? input(piece) : sum(piece), sum(piece),
-                                       cut.count(piece), between_hosts(), root_host, deadline_,
-                                       std::move(meanwhile));
-                 }});
+  in_pieces(cut.pieces(), {.up =
+                               [&](size_t piece) {
+                                 if (!sums_directly())
+                                   combine_on_host(input(piece), sum(piece), cut.count(piece));
+                               },
+                           .down =
+                               [&](size_t piece) {
+                                 if (layout.own_host() != root_host) return;
+                                 std::byte* last = is_root ? result(piece) : sum(piece);
+                                 if (!is_root && widens()) last = room(kDown, cut.length * element);
+                                 if (layout.leads() && widens())
+                                   convert(last, call_.dtype, sum(piece), work_type(), cut.count(piece));
+                                 pass(0, layout.place_of(call_.root), last, cut.count(piece) * element);
+                               },
+                           .across =
+                               [&](size_t piece, Meanwhile meanwhile) {
+                                 comm_.wire_->reduce(sums_directly() ? input(piece) : sum(piece), sum(piece),
+                                                     cut.count(piece), between_hosts(), root_host, deadline_,
+                                                     std::move(meanwhile));
+                               }});
 }
 
 // Each piece has a part of every rank's block, host after host.
@@ -147,34 +147,34 @@ void WideMove::reduce_scatter() {
     for (int host = 0; host < layout.own_host(); ++host) before += on_host(piece, host);
     return sum(piece) + before * work_bytes;
   };
-  in_pieces(
-      cut.pieces(),
-      {.up =
-           [&](size_t piece) {
-             std::byte* const packed = one_rank_per_host() ? sum(piece) : room(kOwn, room_bytes);
-             size_t count = 0;
-             for (const int32_t rank : layout.travel_order()) {
-               const size_t start = starts[static_cast<size_t>(rank)] + cut.start(piece);
-               convert(packed + count * work_bytes, work_type(), sent(start * element), call_.dtype,
-                       part_of(piece, rank));
-               count += part_of(piece, rank);
-             }
-             if (!one_rank_per_host()) combine_wide(packed, layout.leads() ? sum(piece) : nullptr, count);
-           },
-       .down =
-           [&](size_t piece) {
-             std::vector<size_t> parts;
-             for (const int32_t rank : layout.own_members()) parts.push_back(part_of(piece, rank));
-             hand_out(layout.leads() ? own_part(piece) : nullptr, parts,
-                      received(cut.start(piece) * element));
-           },
-       .across =
-           [&](size_t piece, Meanwhile meanwhile) {
-             std::vector<size_t> counts;
-             for (int host = 0; host < layout.hosts(); ++host) counts.push_back(on_host(piece, host));
-             comm_.wire_->reduce_scatter(sum(piece), own_part(piece), counts, between_hosts(), deadline_,
-                                         std::move(meanwhile));
-           }});
+  in_pieces(cut.pieces(),
+            {.up =
+                 [&](size_t piece) {
+                   std::byte* const packed = one_rank_per_host() ? sum(piece) : room(kOwn, room_bytes);
+                   size_t count = 0;
+                   for (const int32_t rank : layout.travel_order()) {
+                     const size_t start = starts[static_cast<size_t>(rank)] + cut.start(piece);
+                     convert(packed + count * work_bytes, work_type(), sent(start * element), call_.dtype,
+                             part_of(piece, rank));
+                     count += part_of(piece, rank);
+                   }
+                   if (!one_rank_per_host())
+                     combine_wide(packed, layout.leads() ? sum(piece) : nullptr, count);
+                 },
+             .down =
+                 [&](size_t piece) {
+                   std::vector<size_t> parts;
+                   for (const int32_t rank : layout.own_members()) parts.push_back(part_of(piece, rank));
+                   hand_out(layout.leads() ? own_part(piece) : nullptr, parts,
+                            received(cut.start(piece) * element));
+                 },
+             .across =
+                 [&](size_t piece, Meanwhile meanwhile) {
+                   std::vector<size_t> counts;
+                   for (int host = 0; host < layout.hosts(); ++host) counts.push_back(on_host(piece, host));
+                   comm_.wire_->reduce_scatter(sum(piece), own_part(piece), counts, between_hosts(),
+                                               deadline_, std::move(meanwhile));
+                 }});
 }
 
 // From the leader's sum to the members, `elements[place]` for each.
@@ -195,8 +195,8 @@ void WideMove::hand_out(const void* part, const std::vector<size_t>& elements, v
   spread.dtype = call_.dtype;
   spread.send = part;
   spread.recv = result;
-  spread.send_blocks = std::make_shared<const BlockList>(
-      layout.leads() ? elements : std::vector<size_t>(elements.size(), 0));
+  spread.send_blocks =
+      std::make_shared<const BlockList>(layout.leads() ? elements : std::vector<size_t>(elements.size(), 0));
   spread.recv_blocks = std::make_shared<const BlockList>(std::move(from_leader));
   run_local(spread);
 }

@@ -185,8 +185,9 @@ bool WatchedPair::read_preamble() {
 
 bool WatchedPair::read() {
   if (!read_preamble()) return false;
+  const auto slot = static_cast<int32_t>(rx_.preamble.slot);
   const bool whole = Pair::read();
-  if (whole) tell(DSC_WIRE_ARRIVED);
+  if (whole) tell(DSC_WIRE_ARRIVED, slot);
   return whole;
 }
 

@@ -79,8 +79,8 @@ class WatchedPair final : public tcp::Pair {
     size_t offset;
   };
 
-  void tell(dsc_wire_event event, int fd = -1) const noexcept {
-    listener_.event(listener_.context, event, fd);
+  void tell(dsc_wire_event event, int32_t detail = -1) const noexcept {
+    listener_.event(listener_.context, event, detail);
   }
   void give_up(const char* why);
   bool read_preamble();

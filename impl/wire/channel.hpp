@@ -62,8 +62,10 @@ class WireChannel {
   const std::byte* arrived();
   void release();
 
-  // Lets the peer put into memory; for one offer at a time, until withdraw().
-  void offer(void* memory, size_t bytes);
+  // Lets the peer put into memory, so many times; for one offer at a time, until withdraw(). The pulse beats
+  // when all is there, or for each.
+  enum class Tell { kLast, kEach };
+  void offer(void* memory, size_t bytes, uint64_t puts, Tell tell);
   uint64_t puts_arrived();  // since the latest offer
   void withdraw();
 
@@ -75,7 +77,8 @@ class WireChannel {
   enum class State { kConnecting, kOpen, kEnded };
   enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kFarewell = 5 };
 
-  void happened(int32_t event, int fd) noexcept;
+  void happened(int32_t event, int32_t detail) noexcept;
+  bool matters(int32_t event, int32_t detail) noexcept;
   dsc_wire_region* open_region(Slot slot, void* memory, size_t bytes);
   void send(Slot slot, const void* memory, size_t bytes, size_t offset);
 
@@ -97,6 +100,7 @@ class WireChannel {
   std::atomic<uint64_t> sending_{0};  // messages; the last one with data is number `needed_`
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
+  std::atomic<uint64_t> untold_{0};  // puts that have yet to come before one is told
   std::atomic<bool> said_farewell_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

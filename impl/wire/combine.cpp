@@ -34,7 +34,8 @@ class SharedCombine {
     put_.resize(posted_.size());
     for (int32_t peer = 0; peer < mesh.size(); ++peer)
       if (peer != mesh.rank() && results_from(peer) > 0)
-        mesh.channel(peer).offer(result(peer, 0), shares_.count(peer) * element_bytes_);
+        mesh.channel(peer).offer(result(peer, 0), shares_.count(peer) * element_bytes_, results_from(peer),
+                                 WireChannel::Tell::kLast);
   }
 
   Step look(int32_t peer) {

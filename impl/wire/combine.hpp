@@ -20,8 +20,8 @@ struct CombineMemory {
 void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline);
 
-// Each host combines its share, from pieces of all others, in its place of `out`, and puts the result to the root
-// or to everybody. For nobody, `out` is the share alone.
+// Each host combines its share, from pieces of all others, in its place of `out`, and puts the result to the
+// root or to everybody. For nobody, `out` is the share alone.
 void combine_shares(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
                     int32_t root, Deadline deadline);
 

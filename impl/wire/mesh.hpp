@@ -50,8 +50,8 @@ class Mesh {
   // Called at least every 50 ms while an operation waits; may throw.
   void set_check(std::function<void()> check) { check_ = std::move(check); }
 
-  // Runs one operation and, once, what is to be done meanwhile. When it throws, all connections are ended before
-  // the error goes on, so that nobody touches its memory any more; later operations are refused.
+  // Runs one operation and, once, what is to be done meanwhile. When it throws, all connections are ended
+  // before the error goes on, so that nobody touches its memory any more; later operations are refused.
   void perform(const char* name, const std::function<void()>& operation, Meanwhile meanwhile = {});
 
   // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for

@@ -26,16 +26,17 @@ typedef struct dsc_wire_pair dsc_wire_pair;
 typedef struct dsc_wire_region dsc_wire_region;
 
 enum dsc_wire_event {
-  DSC_WIRE_OPENED = 1,  /* connected; fd is its socket */
-  DSC_WIRE_CLOSING = 2, /* ended for ever, for whatever reason; fd (or -1) is about to be closed */
-  DSC_WIRE_SENT = 3,    /* the oldest message not yet told is with the kernel: its memory is free again */
-  DSC_WIRE_ARRIVED = 4  /* a message is complete in its region */
+  DSC_WIRE_OPENED = 1, /* connected; detail: its socket */
+  DSC_WIRE_CLOSING =
+      2,             /* ended for ever, for whatever reason; detail: the socket (or -1), about to be closed */
+  DSC_WIRE_SENT = 3, /* the oldest message not yet told is with the kernel: its memory is free again */
+  DSC_WIRE_ARRIVED = 4 /* a message is complete in its region; detail: the region's slot */
 };
 
 /* Called on the device's thread or inside a call on the pair, with the pair locked: takes note and returns.
  */
 typedef struct dsc_wire_listener {
-  void (*event)(void* context, int32_t event, int32_t fd);
+  void (*event)(void* context, int32_t event, int32_t detail);
   void* context;
 } dsc_wire_listener;
 

@@ -49,7 +49,8 @@ void transfer(Mesh& mesh, std::span<const WireBlock> sends, std::span<const Wire
     if (peer == mesh.rank()) continue;
     const auto at = static_cast<size_t>(peer);
     pending[at] = {sends[at].bytes > 0, receives[at].bytes > 0};
-    if (!is_posted(receives[at])) mesh.channel(peer).offer(receives[at].data, receives[at].bytes);
+    if (!is_posted(receives[at]))
+      mesh.channel(peer).offer(receives[at].data, receives[at].bytes, 1, WireChannel::Tell::kLast);
   }
   mesh.run(deadline, [&](int32_t peer) {
     WireChannel& channel = mesh.channel(peer);
@@ -73,7 +74,9 @@ class PartedBroadcast {
     put_.resize(static_cast<size_t>(mesh.size()));
     for (int32_t peer = 0; peer < mesh.size(); ++peer)
       if (peer != mesh.rank() && pieces_from(peer) > 0)
-        mesh.channel(peer).offer(data + shares_.start(owner_from(peer)), shares_.count(owner_from(peer)));
+        mesh.channel(peer).offer(data + shares_.start(owner_from(peer)), shares_.count(owner_from(peer)),
+                                 pieces_from(peer),
+                                 peer == root ? WireChannel::Tell::kEach : WireChannel::Tell::kLast);
   }
 
   Step look(int32_t peer) {

@@ -137,8 +137,8 @@ void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline, Mean
   mesh_.perform("all_gather", operation, std::move(meanwhile));
 }
 
-void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
-                    Deadline deadline, Meanwhile meanwhile) {
+void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline,
+                    Meanwhile meanwhile) {
   const auto operation = [&] {
     const auto own = static_cast<size_t>(rank());
     if (receives[own].bytes > 0 && receives[own].data != sends[own].data)

@@ -90,8 +90,7 @@ void sum_at_size(Hosts& hosts, size_t count, int32_t dtype) {
       else
         wire.reduce(mine.data(), data.data(), count, spec, root, soon());
       assert_true(mine == before);
-      if (to_all || wire.rank() == root)
-        assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
+      if (to_all || wire.rank() == root) assert_memory_equal(data.data(), expected.data(), count * sizeof(T));
       data.check();
     }
   });

@@ -56,12 +56,16 @@ const Operation kOperations[] = {
        std::vector<std::string> all;
        wire.meet("here", all, deadline);
      }},
-    {"all_reduce", [](Wire& wire, std::vector<float>& data,
-                      Deadline deadline) { wire.all_reduce(data.data(), data.data(), data.size(), kSum, deadline); }},
+    {"all_reduce",
+     [](Wire& wire, std::vector<float>& data, Deadline deadline) {
+       wire.all_reduce(data.data(), data.data(), data.size(), kSum, deadline);
+     }},
     {"all_reduce", [](Wire& wire, std::vector<float>& data,
                       Deadline deadline) { wire.all_reduce(data.data(), data.data(), 10, kSum, deadline); }},
-    {"reduce", [](Wire& wire, std::vector<float>& data,
-                  Deadline deadline) { wire.reduce(data.data(), data.data(), data.size(), kSum, 2, deadline); }},
+    {"reduce",
+     [](Wire& wire, std::vector<float>& data, Deadline deadline) {
+       wire.reduce(data.data(), data.data(), data.size(), kSum, 2, deadline);
+     }},
     {"reduce_scatter",
      [](Wire& wire, std::vector<float>& data, Deadline deadline) {
        const std::vector<size_t> counts(3, data.size() / 3);
@@ -198,8 +202,8 @@ void a_broken_pipe_is_an_error_and_no_signal(void**) {
     Hosts hosts(2);
     hosts.drop(1);
     std::vector<float> data(kManyFloats, 1);
-    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.data(), data.size(), kSum, soon()), DSC_ERR_PEER_DEAD,
-                "rank 10");
+    CHECK_FAILS(hosts.wire(0).all_reduce(data.data(), data.data(), data.size(), kSum, soon()),
+                DSC_ERR_PEER_DEAD, "rank 10");
   }
   sigset_t pending;
   ::sigpending(&pending);
