@@ -42,6 +42,12 @@ class Error : public std::exception {
   ErrorPlace place_;
 };
 
+// A failure that befalls all ranks of a group; of others the ranks that did not meet it themselves hear
+// REVOKED.
+constexpr bool strikes_all(dsc_result_t code) noexcept {
+  return code == DSC_ERR_TIMEOUT || (code <= DSC_ERR_PEER_DEAD && code >= DSC_ERR_MISMATCH);
+}
+
 // "DSC_ERR_TIMEOUT"
 const char* result_name(dsc_result_t result) noexcept;
 

@@ -32,6 +32,7 @@ class JobStore {
   void expect_readers(int32_t count) noexcept { readers_ = count; }
 
   Store& store() const noexcept { return *open_.store; }
+  const StoreTarget& target() const noexcept { return *open_.target; }
   // Under which this host reaches the store, as a number.
   std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }

@@ -109,13 +109,13 @@ std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared
   if (options.backend == DSC_BACKEND_HOST)
     fail(DSC_ERR_UNSUPPORTED, "backend is host, but the job has %d hosts: leave it at auto, or set gloo",
          world->layout().host_count());
-  auto wide = std::make_shared<WideWorld>();
-  wide->layout = world->layout();
-  wide->address = job->own_address(deadline);
-  wide->job = std::move(job);
-  std::vector<int32_t> everybody(wide->layout.host_of_rank.size());
+  const std::string address = job->own_address(deadline);
+  auto wide = std::make_shared<WideWorld>(std::move(job), world->layout(), address);
+  const int rank = world->job_rank(world->rank());
+  wide->begin_control(rank, options.stall_timeout_ms, deadline);
+  std::vector<int32_t> everybody(wide->layout().host_of_rank.size());
   std::iota(everybody.begin(), everybody.end(), 0);
-  WideLayout layout(std::move(everybody), wide->layout, world->job_rank(world->rank()));
+  WideLayout layout(std::move(everybody), wide->layout(), rank);
   return WideComm::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
                           options.timeout_ms, deadline);
 }

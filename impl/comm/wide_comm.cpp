@@ -16,19 +16,7 @@
 #include "host/transfer.hpp"
 
 namespace dsc {
-namespace {
-
-constexpr std::string_view kOfGroup =
-    "group ";  // before the ranks of a failure, as the host engine is told of it
-constexpr size_t kMostRankText = 24;
-
-}  // namespace
-
-std::shared_ptr<Transport> WideWorld::transport() {
-  MutexLock lock(mutex_);
-  if (!transport_) transport_ = std::make_shared<Transport>(load_wire(process_environment()), address);
-  return transport_;
-}
+namespace {}  // namespace
 
 std::shared_ptr<WideComm> WideComm::create(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local,
                                            WideLayout layout, uint64_t id, std::string name, int timeout_ms,
@@ -51,13 +39,27 @@ WideComm::WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> l
   nonfinite->set_check(local_->nonfinite->check());
 }
 
-WideComm::~WideComm() { leave(); }
+WideComm::~WideComm() {
+  leave();
+  world_->take_off(*this);
+}
 
 // Who is connected has read what this host had to say: many groups would fill the store.
 void WideComm::connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline) {
-  Store& store = world_->job->store();
+  Store& store = world_->store();
   wire.connect(store, prefix, deadline);
   store.remove(prefix + "/" + std::to_string(own), deadline);
+}
+
+void WideComm::make_wire() {
+  std::vector<int32_t> leaders;
+  leaders.reserve(static_cast<size_t>(layout_.hosts()));
+  for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
+  wire_ = std::make_unique<Wire>(world_->transport(), layout_.own_host(), std::move(leaders));
+  wire_->set_check([this](const std::vector<bool>& awaited) {
+    check_host();
+    report_late(waiting_, members_of(awaited));
+  });
 }
 
 // The leaders, and then all ranks of each host know how it went.
@@ -67,17 +69,11 @@ void WideComm::connect(Deadline deadline) {
     verdict.code = code;
     std::snprintf(verdict.text, sizeof verdict.text, "%.507s", text);
   };
-  if (layout_.leads())
-    capture(
-        [&] {
-          std::vector<int32_t> leaders;
-          leaders.reserve(static_cast<size_t>(layout_.hosts()));
-          for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
-          wire_ = std::make_unique<Wire>(world_->transport(), layout_.own_host(), leaders);
-          wire_->set_check([this] { check_host(); });
-          connect_and_clear(*wire_, "wide/" + std::to_string(id_), layout_.own_host(), deadline);
-        },
-        keep);
+  if (layout_.leads()) capture([&] { make_wire(); }, keep);
+  world_->enlist(*this);
+  if (wire_)
+    capture([&] { connect_and_clear(*wire_, "wide/" + std::to_string(id_), layout_.own_host(), deadline); },
+            keep);
   tell_members(verdict, deadline);
 }
 
@@ -121,7 +117,7 @@ std::optional<Failure> WideComm::refusal() const {
   Failure failure;
   failure.code = DSC_ERR_STATE;
   failure.group = id_;
-  if (world_->ended.load())
+  if (world_->ended())
     failure.text = "its world was finalized";
   else if (finalized_.load())
     failure.text = "the communicator was finalized";
@@ -154,15 +150,13 @@ Failure WideComm::execute(const Call& call, uint64_t number) noexcept {
   if (capture([&] { failure = refusal().value_or(Failure{}); },
               [&](dsc_result_t code, const char*) { failure.code = code; }) &&
       failure.code == DSC_OK) {
+    note_latest(call, number);
     std::optional<Error> error;
-    if (!capture([&] { perform(call, number); }, [&](const Error& thrown) { error.emplace(thrown); })) {
-      revoke(cause_of(call, number, *error));
-      told_.store(true);
-      MutexLock lock(mutex_);
-      failure = cause_;
-    }
+    if (!capture([&] { perform(call, number); }, [&](const Error& thrown) { error.emplace(thrown); }))
+      failure = fail_operation(call, number, *error);
   }
   if (failure.code == DSC_OK) {
+    note_done();
     stats_.add(call.kind, call.count * dtype_bytes(call.dtype), 0, ticks_to_ns(tick_now() - start));
     return failure;
   }
@@ -177,28 +171,33 @@ void WideComm::perform(const Call& call, uint64_t number) {
   const int timeout = call.timeout_ms > 0 ? call.timeout_ms : timeout_ms();
   const Deadline deadline = Deadline::after_ms(timeout);
   if (call.kind == OpKind::kSend || call.kind == OpKind::kRecv) return run_message(call, number, deadline);
+  waiting_ = {call.kind, number, now_ns(), false};
   compare(call, number, deadline);
   WideMove(*this, call, deadline).run();
 }
 
-Wire& WideComm::link(int sender, int receiver, Deadline deadline) {
+WideComm::Link& WideComm::link(int sender, int receiver, Deadline deadline) {
   const bool sends = sender == rank();
   {
     MutexLock lock(mutex_);
     const auto found = links_.find({sender, receiver});
     if (found != links_.end()) return *found->second;
   }
-  auto wire =
+  auto made = std::make_unique<Link>();
+  made->wire =
       std::make_unique<Wire>(world_->transport(), sends ? 0 : 1, std::vector<int32_t>{sender, receiver});
-  Wire& link = *wire;
+  Link& link = *made;
   {
     MutexLock lock(mutex_);  // so that a failure of the group reaches it
-    links_[{sender, receiver}] = std::move(wire);
+    links_[{sender, receiver}] = std::move(made);
   }
-  if (revoked_.load()) link.abort();
-  link.set_check([this] { check_host(); });
+  if (revoked_.load()) link.wire->abort();
+  link.wire->set_check([this, &link, other = sends ? receiver : sender](const std::vector<bool>&) {
+    check_host();
+    report_late(link.waiting, {other});
+  });
   const std::string ends = std::to_string(sender) + "-" + std::to_string(receiver);
-  connect_and_clear(link, "wide/" + std::to_string(id_) + "/" + ends, sends ? 0 : 1, deadline);
+  connect_and_clear(*link.wire, "wide/" + std::to_string(id_) + "/" + ends, sends ? 0 : 1, deadline);
   return link;
 }
 
@@ -211,13 +210,18 @@ void WideComm::run_message(const Call& call, uint64_t number, Deadline deadline)
     return local_->run(message);
   }
   const int ends[] = {sends ? rank() : call.root, sends ? call.root : rank()};
-  capture([&] { exchange_message(call, number, deadline, link(ends[0], ends[1], deadline)); },
-          [&](const Error& error) {
-            ErrorPlace place = error.place();  // of the two ends
-            place.revoked = true;
-            for (int32_t i = 0; i < place.n_ranks; ++i) place.ranks[i] = ends[place.ranks[i] == 0 ? 0 : 1];
-            throw Error(error.code(), error.what(), place);
-          });
+  capture(
+      [&] {
+        Link& to_peer = link(ends[0], ends[1], deadline);
+        to_peer.waiting = {call.kind, number, now_ns(), false};
+        exchange_message(call, number, deadline, *to_peer.wire);
+      },
+      [&](const Error& error) {
+        ErrorPlace place = error.place();  // of the two ends
+        place.revoked = true;
+        for (int32_t i = 0; i < place.n_ranks; ++i) place.ranks[i] = ends[place.ranks[i] == 0 ? 0 : 1];
+        throw Error(error.code(), error.what(), place);
+      });
 }
 
 void WideComm::exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire) {
@@ -243,133 +247,7 @@ void WideComm::exchange_message(const Call& call, uint64_t number, Deadline dead
 }
 
 // ---- the end
-// -------------------------------------------------------------------------------------------------
-
-namespace {
-
-// What the host engine says of its own operation, without that operation's name, and with the ranks of the
-// group.
-std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& members) {
-  const size_t name = text.find(" of group \"");
-  const size_t where = name == std::string::npos ? name : text.find(": ", name);
-  if (where != std::string::npos) text.erase(0, where + 2);
-  std::string result;
-  constexpr std::string_view kRank = "rank ";
-  for (size_t at = 0; at < text.size();) {
-    size_t digits = 0;
-    const bool is_rank = text.compare(at, kRank.size(), kRank) == 0;
-    while (is_rank && std::isdigit(static_cast<unsigned char>(text[at + kRank.size() + digits])) != 0)
-      ++digits;
-    const size_t end = at + kRank.size() + digits;
-    if (digits == 0 || digits > 4 || text.compare(end, 5, " (pid") != 0) {
-      result += text[at++];
-      continue;
-    }
-    const size_t place = std::stoul(text.substr(at + kRank.size(), digits));
-    result += kRank;
-    result += std::to_string(place < members.size() ? members[place] : -1);
-    at = end;
-  }
-  return result;
-}
-
-}  // namespace
-
-// The wire waits for other hosts; what happens on this one ends it.
-void WideComm::check_host() const {
-  Group& group = local_->group();
-  if (!group.revoked()) return;
-  const Failure local = in_group(group.first_cause());
-  ErrorPlace place = place_of(local);
-  place.revoked = true;  // its ranks are those of the group
-  place.operation[0] = '\0';
-  throw Error(local.code, local.text.c_str(), place);
-}
-
-// A failure of the ranks of this host, in the group's numbers. One that came from the group has them already.
-Failure WideComm::in_group(Failure local) const {
-  const auto& members = layout_.own_members();
-  if (local.operation.starts_with(kOfGroup)) {
-    local.ranks.clear();
-    for (size_t at = kOfGroup.size(); at < local.operation.size();) {
-      local.ranks.push_back(std::atoi(&local.operation[at]));
-      at = std::min(local.operation.find(' ', at), local.operation.size() - 1) + 1;
-    }
-  } else {
-    for (int32_t& rank : local.ranks)
-      if (rank >= 0 && rank < static_cast<int32_t>(members.size())) rank = members[static_cast<size_t>(rank)];
-    local.text = in_ranks_of_group(std::move(local.text), members);
-  }
-  local.rank = local.ranks.empty() ? kNoRank : local.ranks.front();
-  return local;
-}
-
-// The wire names hosts, the host engine its members of this host; the group names its ranks.
-Failure WideComm::cause_of(const Call& call, uint64_t number, const Error& error) const {
-  const ErrorPlace& place = error.place();
-  Failure cause;
-  const bool of_host = place.operation[0] != '\0';  // the host engine says which
-  if (of_host && local_->group().revoked()) {
-    cause = in_group(local_->group().first_cause());
-  } else {
-    cause.code = error.code();
-    cause.ranks.assign(place.ranks, place.ranks + place.n_ranks);
-    cause.text = error.what();
-    if (of_host) cause = in_group(std::move(cause));
-    for (int32_t& rank : cause.ranks)
-      if (!of_host && !place.revoked && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
-    cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
-  }
-  cause.group = id_;
-  cause.sequence = number;
-  cause.operation = op_kind_name(call.kind);
-  cause.revoked = true;
-  return cause;
-}
-
-void WideComm::revoke(const Failure& cause) noexcept {
-  Failure kept;
-  kept.code = cause.code;
-  call_out([&] { kept = cause; });  // without memory the code must do
-  kept.revoked = true;
-  {
-    MutexLock lock(mutex_);
-    if (revoked_.load()) return;
-    cause_ = std::move(kept);
-    revoked_.store(true);
-  }
-  Failure here;
-  here.code = cause.code;
-  call_out([&] {
-    here.operation = kOfGroup;
-    for (const int32_t rank : cause.ranks)
-      if (here.operation.size() < kMostRankText)
-        here.operation += (here.operation.size() > kOfGroup.size() ? " " : "") + std::to_string(rank);
-    here.text = cause.text;
-  });
-  local_->revoke(here);
-  ErrorPlace place = place_of(cause);
-  place.revoked = true;  // its ranks are those of the group
-  if (wire_) wire_->abort(Error(cause.code, cause.text.c_str(), place));
-  MutexLock lock(mutex_);
-  for (const auto& [ends, link] : links_) link->abort();
-  for (const auto& known : channels_)
-    if (const auto channel = known.lock()) channel->revoke(cause);
-}
-
-void WideComm::abort() noexcept {
-  Failure cause;
-  cause.code = DSC_ERR_REVOKED;
-  cause.rank = rank();
-  cause.group = id_;
-  call_out([&] {
-    cause.ranks = {rank()};
-    cause.operation = "abort";
-    cause.text = "rank " + std::to_string(rank()) + " aborted the communicator";
-  });
-  told_.store(true);
-  revoke(cause);
-}
+// ------------------------------------------------------------------------------------------------
 
 std::vector<WideLane*> WideComm::lanes() {
   std::vector<WideLane*> all{&collectives_};
@@ -412,7 +290,7 @@ void WideComm::leave() noexcept {
 void WideComm::finalize() {
   if (finalized_.load()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   for (WideLane* lane : lanes()) lane->drain();
-  if (id_ == kWorldId) world_->job->begin_closing();
+  if (id_ == kWorldId) world_->begin_end();
   Call barrier;
   barrier.kind = OpKind::kFinalize;
   run(barrier);
@@ -421,20 +299,8 @@ void WideComm::finalize() {
 }
 
 void WideComm::end_world() noexcept {
-  world_->ended.store(true);
+  world_->end();
   local_->end_world();
-}
-
-Failure WideComm::failure() const {
-  if (revoked_.load()) {
-    MutexLock lock(mutex_);
-    return cause_;
-  }
-  Failure report = local_->failure();
-  if (report.code == DSC_OK) return report;
-  report = in_group(std::move(report));
-  report.group = id_;
-  return report;
 }
 
 bool WideComm::progress(Deadline deadline) {

@@ -10,31 +10,16 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/rendezvous.hpp"
 #include "comm/comm.hpp"
 #include "comm/host_comm.hpp"
 #include "comm/shown.hpp"
 #include "comm/stats.hpp"
 #include "comm/wide_lane.hpp"
 #include "comm/wide_layout.hpp"
+#include "comm/wide_world.hpp"
 #include "wire/wire.hpp"
 
 namespace dsc {
-
-// What all communicators of one world over several hosts share.
-struct WideWorld {
-  std::shared_ptr<JobStore> job;
-  JobLayout layout;
-  std::string address;  // of this host, where its wires listen
-  std::atomic<bool> ended{false};
-
-  // Loads the module and listens, the first time. Throws NO_BACKEND, BACKEND.
-  std::shared_ptr<Transport> transport();
-
- private:
-  Mutex mutex_;
-  std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
-};
 
 class WideComm final : public Comm, public std::enable_shared_from_this<WideComm> {
  public:
@@ -79,12 +64,30 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   std::string tuning() const override { return local_->tuning(); }
   const WorldInfo& world_info() const noexcept override { return local_->world_info(); }
 
+  // The group has failed, as all its ranks know. Any thread.
+  void hear(Failure cause) noexcept;
+  // "all_reduce(sum, f32, 1000) number 811, running"
+  std::string describe_latest() const;
+
  private:
   friend class WideMove;
 
   WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local, WideLayout layout, uint64_t id,
            std::string name, int timeout_ms);
+  // What a lane waits for, and whether that was reported.
+  struct Waiting {
+    OpKind kind = OpKind::kBarrier;
+    uint64_t number = 0;
+    int64_t since_ns = 0;
+    bool reported = false;
+  };
+  struct Link {
+    std::unique_ptr<Wire> wire;
+    Waiting waiting;
+  };
+
   void connect(Deadline deadline);
+  void make_wire();
   void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
   void perform(const Call& call, uint64_t number);
@@ -97,9 +100,19 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   void tell_members(Verdict& verdict, Deadline deadline);
   void check_host() const;
   Failure in_group(Failure local) const;
+  void note_latest(const Call& call, uint64_t number) noexcept;
+  void note_done() noexcept;
+  Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
+  void report_late(Waiting& waiting, const std::vector<int32_t>& ranks);
+  void explain_time_out(const Call& call, uint64_t number, Failure& cause);
+  std::string latest_of(std::vector<int32_t> ranks);
+  Failure silence() const;
+  void take(const Failure& cause) noexcept;
+  std::vector<int32_t> members_of(const std::vector<bool>& hosts) const;
+  bool was_told_here() const;
   void exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
-  Wire& link(int sender, int receiver, Deadline deadline);
+  Link& link(int sender, int receiver, Deadline deadline);
   WideLane& lane_for(const Call& call);
   std::vector<WideLane*> lanes();
   std::optional<Failure> refusal() const;
@@ -119,6 +132,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   std::atomic<int> timeout_ms_;
   std::unique_ptr<Wire> wire_;                   // of a leader
   std::array<std::vector<std::byte>, 5> rooms_;  // for what passes through
+  Waiting waiting_;                              // of the collectives
   StatsTable stats_;
   std::atomic<uint64_t> children_{0};
   std::atomic<bool> left_{false};
@@ -127,7 +141,13 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   std::atomic<bool> told_{false};
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, std::unique_ptr<Wire>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
+  std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
+  struct {
+    CallFields fields;
+    char note[40];
+    uint64_t number = 0;
+    bool running = false;
+  } latest_ DSC_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<Comm>> channels_ DSC_GUARDED_BY(mutex_);
   Pulse pulse_;  // completions
   WideLane collectives_;

@@ -45,7 +45,7 @@ std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, 
   std::vector<int32_t> job_ranks;
   job_ranks.reserve(members.size());
   for (const int32_t member : members) job_ranks.push_back(layout_.job_ranks()[static_cast<size_t>(member)]);
-  WideLayout layout(std::move(job_ranks), world_->layout, static_cast<int>(self - members.begin()));
+  WideLayout layout(std::move(job_ranks), world_->layout(), static_cast<int>(self - members.begin()));
   if (layout.hosts() == 1) return part;
   return create(world_, std::static_pointer_cast<HostComm>(part), std::move(layout), id, own.name,
                 own.timeout_ms, Deadline::after_ms(own.timeout_ms));

@@ -10,7 +10,6 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMostDescribed = 6;  // of the ranks that are missing
-constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
 constexpr int64_t kGlanceNs = 10 * kNsPerMs;
 
 std::string seconds(int64_t ns) {

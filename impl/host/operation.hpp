@@ -28,6 +28,9 @@ class Busy {
   Group& group_;
 };
 
+// After so long it is reported who is late.
+inline constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
+
 class Operation {
  public:
   // The call must outlive it.

@@ -61,9 +61,54 @@ class TcpChannel final : public Channel {
 
   std::string own_address() const override { return stream_.own_address(); }
 
+  void send(const StoreRequest& request, Deadline deadline) override {
+    const std::string payload = encode(request);
+    if (payload.size() > kMostUnaskedBytes)
+      fail(DSC_ERR_INVALID_ARG, "%s: the request has %zu bytes, expected at most %zu",
+           store_op_name(request.op), payload.size(), kMostUnaskedBytes);
+    in_step_ = false;
+    in_.clear();
+    came_ = 0;
+    send_frame(FrameType::kRequest, payload, deadline);
+  }
+
+  std::optional<StoreReply> receive(Deadline deadline) override {
+    if (!read_up_to(kFrameHeadBytes, deadline)) return std::nullopt;
+    const auto payload_bytes = incoming_->payload_bytes(std::string_view(in_).substr(0, kFrameHeadBytes));
+    if (!payload_bytes) fail_frame();
+    if (!read_up_to(kFrameHeadBytes + *payload_bytes + kFrameCodeBytes, deadline)) return std::nullopt;
+    in_step_ = true;
+    return open_reply();
+  }
+
+  void cancel(Deadline deadline) override { send_frame(FrameType::kCancel, {}, deadline); }
+
+  void cut() noexcept override { stream_.cut(); }
+
   bool usable() override { return in_step_ && stream_.is_quiet(); }
 
  private:
+  void send_frame(FrameType type, std::string_view payload, Deadline deadline) {
+    const std::string frame = outgoing_->seal(type, payload);
+    if (stream_.write(frame, deadline) < frame.size())
+      fail_short("the store at " + target_ + " takes no more requests");
+  }
+
+  // False if fewer have come by the deadline; the next call goes on.
+  bool read_up_to(size_t bytes, Deadline deadline) {
+    if (in_.size() < bytes) in_.resize(bytes);
+    if (came_ < bytes) came_ += stream_.read(in_.data() + came_, bytes - came_, deadline);
+    if (came_ < bytes && stream_.ended()) fail_short({});
+    return came_ >= bytes;
+  }
+
+  StoreReply open_reply() {
+    if (incoming_->open(in_) != FrameType::kReply) fail_frame();
+    auto reply = decode_reply(payload_of(in_));
+    if (!reply) fail_frame();
+    return *std::move(reply);
+  }
+
   // An address that does not answer is given up for the next one.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
     for (const SocketAddress& address : target.addresses) {
@@ -187,10 +232,7 @@ class TcpChannel final : public Channel {
     const Deadline patience = later(deadline, Deadline::after_ms(kCancelMs));
     if (stream_.read(in_.data() + kFrameHeadBytes, rest, patience) < rest)
       fail_short("the store at " + target_ + " stopped in the middle of an answer");
-    if (incoming_->open(in_) != FrameType::kReply) fail_frame();
-    auto reply = decode_reply(payload_of(in_));
-    if (!reply) fail_frame();
-    return *std::move(reply);
+    return open_reply();
   }
 
   [[noreturn]] void fail_short(const std::string& what) {
@@ -207,6 +249,7 @@ class TcpChannel final : public Channel {
   TcpStream stream_;
   std::string greeting_;
   std::string in_;
+  size_t came_ = 0;  // of a reply that is received in steps
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
   Nonce incarnation_{};

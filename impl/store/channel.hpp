@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,18 @@ class Channel {
 
   // Of this end, as a number.
   virtual std::string own_address() const = 0;
+
+  // The same in steps, for who has something else to do meanwhile and keeps the connection whatever happens.
+  // A request of at most 4 KiB; one at a time.
+  virtual void send(const StoreRequest& request, Deadline deadline) = 0;
+  // The reply, also if it is an error; nothing if it has not come by the deadline. Throws PEER_DEAD,
+  // PROTOCOL.
+  virtual std::optional<StoreReply> receive(Deadline deadline) = 0;
+  // Asks for the reply to what was sent at once: TIMEOUT, if it would have waited.
+  virtual void cancel(Deadline deadline) = 0;
+
+  // Any thread: the connection ends, and whoever waits in a call hears PEER_DEAD.
+  virtual void cut() noexcept = 0;
 
   // False once the connection has ended or is out of step.
   virtual bool usable() = 0;

@@ -66,6 +66,8 @@ size_t TcpStream::read(char* bytes, size_t count, Deadline deadline) {
   return came;
 }
 
+void TcpStream::cut() noexcept { ::shutdown(fd_.get(), SHUT_RDWR); }
+
 bool TcpStream::is_quiet() const {
   char byte;
   return fd_.get() >= 0 && ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&

@@ -26,6 +26,9 @@ class TcpStream {
   size_t write(std::string_view bytes, Deadline deadline);
   size_t read(char* bytes, size_t count, Deadline deadline);
 
+  // Any thread: ends the connection for both sides.
+  void cut() noexcept;
+
   bool ended() const { return !why_ended_.empty(); }
   const std::string& why_ended() const { return why_ended_; }
 

@@ -35,8 +35,8 @@ struct Farewell {
       place.ranks[place.n_ranks++] = hosts[i];
     if (place.n_ranks > 0) place.rank = place.ranks[0];
     place.revoked = of_group != 0;
-    const bool same = code == DSC_ERR_TIMEOUT || (code <= DSC_ERR_PEER_DEAD && code >= DSC_ERR_MISMATCH);
-    return Error(same ? code : DSC_ERR_REVOKED, words, place);
+    const auto result = static_cast<dsc_result_t>(code);
+    return Error(strikes_all(result) ? result : DSC_ERR_REVOKED, words, place);
   }
 };
 

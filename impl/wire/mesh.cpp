@@ -116,7 +116,11 @@ std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix
       return text;
     if (error->code() != DSC_ERR_TIMEOUT) throw *error;
     if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
-    if (check_) check_();
+    if (check_) {
+      std::vector<bool> awaited(members_.size());
+      awaited[static_cast<size_t>(peer)] = true;
+      check_(awaited);
+    }
     if (deadline.passed()) return std::nullopt;
   }
 }
@@ -244,7 +248,7 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
     if (moved || (all_sent && use_the_time())) continue;
     if (deadline.passed()) fail_late(late);
     pulse_.wait(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
-    if (check_) check_();
+    if (check_) check_(late);
   }
 }
 

@@ -47,8 +47,9 @@ class Mesh {
   // Any thread, once made: what runs and what comes later fails with REVOKED.
   void abort(const Error& why) noexcept;
 
-  // Called at least every 50 ms while an operation waits; may throw.
-  void set_check(std::function<void()> check) { check_ = std::move(check); }
+  // Called at least every 50 ms while an operation waits, with the hosts that it waits for; may throw.
+  using Check = std::function<void(const std::vector<bool>& awaited)>;
+  void set_check(Check check) { check_ = std::move(check); }
 
   // Runs one operation and, once, what is to be done meanwhile. When it throws, all connections are ended
   // before the error goes on, so that nobody touches its memory any more; later operations are refused.
@@ -81,7 +82,7 @@ class Mesh {
   std::vector<std::string> peer_addresses_;
   std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
   const char* doing_ = "";
-  std::function<void()> check_;
+  Check check_;
   Meanwhile meanwhile_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};

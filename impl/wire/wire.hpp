@@ -50,8 +50,9 @@ class Wire {
   // The others hear why. Where place().revoked is set its ranks are not hosts, but the caller's own numbers.
   void abort(const Error& why) noexcept { mesh_.abort(why); }
 
-  // Called at least every 50 ms while an operation waits; what it throws ends the operation.
-  void set_check(std::function<void()> check) { mesh_.set_check(std::move(check)); }
+  // Called at least every 50 ms while an operation waits, with the hosts that it waits for; what it throws
+  // ends the operation.
+  void set_check(Mesh::Check check) { mesh_.set_check(std::move(check)); }
 
   // Shows at most kMeetBytes to all others and gets theirs; all[rank()] is `mine`. Lengths may differ.
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);

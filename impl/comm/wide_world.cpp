@@ -1,0 +1,149 @@
+#include "comm/wide_world.hpp"
+
+#include <vector>
+
+#include "base/environment.hpp"
+#include "base/log.hpp"
+#include "comm/wide_comm.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kKeptFailures = 256;
+constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // before it is told
+
+}  // namespace
+
+WideWorld::~WideWorld() {
+  if (control_ && !ended()) control_->leave();
+}
+
+void WideWorld::begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline) {
+  JobControlSettings settings;
+  settings.job = job_;
+  settings.rank = rank;
+  settings.world_size = static_cast<int32_t>(layout_.host_of_rank.size());
+  settings.stall_timeout_ms = stall_timeout_ms;
+  std::vector<bool> known(layout_.host_of_rank.size());
+  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r) {
+    const auto host = static_cast<size_t>(layout_.host_of_rank[r]);
+    if (!known[host]) settings.leaders.push_back(static_cast<int32_t>(r));
+    known[host] = true;
+  }
+  JobListener& listener = *this;
+  control_ = std::make_unique<JobControl>(std::move(settings), listener, deadline);
+}
+
+std::shared_ptr<Transport> WideWorld::transport() {
+  MutexLock lock(mutex_);
+  if (!transport_) transport_ = std::make_shared<Transport>(load_wire(process_environment()), address_);
+  return transport_;
+}
+
+void WideWorld::enlist(WideComm& comm) {
+  std::optional<Failure> before;
+  {
+    MutexLock lock(mutex_);
+    comms_[comm.id()] = &comm;
+    if (const auto failed = failed_.find(comm.id()); failed != failed_.end()) before = failed->second;
+    for (const auto& [rank, gone] : gone_)
+      if (!before && comm.group_rank(rank) != kNoRank) before = failure_of(comm, rank, gone);
+  }
+  if (before) comm.hear(*before);
+}
+
+void WideWorld::take_off(WideComm& comm) noexcept {
+  MutexLock lock(mutex_);
+  if (const auto found = comms_.find(comm.id()); found != comms_.end() && found->second == &comm)
+    comms_.erase(found);
+  while (visiting_ == &comm) visited_.wait(mutex_);
+}
+
+void WideWorld::begin_end() noexcept {
+  job_->begin_closing();
+  control_->stop_listening();
+}
+
+std::optional<int64_t> WideWorld::quiet_ns(int32_t rank) const {
+  MutexLock lock(mutex_);
+  const auto found = quiet_since_ns_.find(rank);
+  if (found == quiet_since_ns_.end()) return std::nullopt;
+  return now_ns() - found->second;
+}
+
+// ---- what is heard, on the control's thread ---------------------------------------------------------------
+
+// A communicator does not end while it is visited.
+template <typename Visit>
+void WideWorld::visit(uint64_t group, Visit call) {
+  WideComm* comm = nullptr;
+  {
+    MutexLock lock(mutex_);
+    const auto found = comms_.find(group);
+    if (found == comms_.end()) return;
+    visiting_ = comm = found->second;
+  }
+  call(*comm);
+  MutexLock lock(mutex_);
+  visiting_ = nullptr;
+  visited_.notify_all();
+}
+
+void WideWorld::on_failure(uint64_t group, const Failure& cause) {
+  {
+    MutexLock lock(mutex_);
+    if (failed_.size() >= kKeptFailures) failed_.erase(failed_.begin());
+    failed_.try_emplace(group, cause);
+  }
+  visit(group, [&](WideComm& comm) { comm.hear(cause); });
+}
+
+Failure WideWorld::failure_of(const WideComm& comm, int32_t rank, const Gone& gone) {
+  Failure cause;
+  cause.code = gone.code;
+  cause.group = comm.id();
+  cause.revoked = true;
+  cause.rank = comm.group_rank(rank);
+  cause.ranks = {cause.rank};
+  cause.text = gone.text;
+  if (cause.rank != rank)
+    cause.text = "rank " + std::to_string(cause.rank) + " of the group is gone: in the world, " + gone.text;
+  return cause;
+}
+
+// Who leaves in order says so to those who wait for it.
+void WideWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text) {
+  if (code == DSC_ERR_PEER_LEFT) return;
+  std::vector<uint64_t> groups;
+  const Gone gone{code, text};
+  {
+    MutexLock lock(mutex_);
+    gone_.try_emplace(rank, gone);
+    quiet_since_ns_.erase(rank);
+    for (const auto& [group, comm] : comms_)
+      if (comm->group_rank(rank) != kNoRank) groups.push_back(group);
+  }
+  log(DSC_LOG_WARN, "%s", text.c_str());
+  for (const uint64_t group : groups)
+    visit(group, [&](WideComm& comm) { comm.hear(failure_of(comm, rank, gone)); });
+}
+
+void WideWorld::on_quiet(int32_t rank, bool quiet) {
+  if (quiet)
+    log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
+  else
+    log(DSC_LOG_INFO, "rank %d is heard of again", rank);
+  MutexLock lock(mutex_);
+  if (quiet)
+    quiet_since_ns_.try_emplace(rank, now_ns() - kQuietNs);
+  else
+    quiet_since_ns_.erase(rank);
+}
+
+std::string WideWorld::describe_latest(uint64_t group) {
+  std::string text = "does not know the group";
+  visit(group, [&](WideComm& comm) { text = comm.describe_latest(); });
+  return text;
+}
+
+}  // namespace dsc

@@ -1,0 +1,87 @@
+// What all communicators of one world over several hosts share: the store, the transport, and what is heard
+// from other hosts.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mutex.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "control/job_control.hpp"
+#include "wire/wire.hpp"
+
+namespace dsc {
+
+class WideComm;
+
+class WideWorld final : private JobListener {
+ public:
+  // `address`: of this host, where its wires listen.
+  WideWorld(std::shared_ptr<JobStore> job, JobLayout layout, std::string address)
+      : layout_(std::move(layout)), address_(std::move(address)), job_(std::move(job)) {}
+  ~WideWorld() override;
+
+  // First of all: the others hear of the end of this rank, and it of theirs. Throws what JobControl throws.
+  void begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline);
+
+  const JobLayout& layout() const noexcept { return layout_; }
+  Store& store() const noexcept { return job_->store(); }
+
+  // Loads the module and listens, the first time. Throws NO_BACKEND, BACKEND.
+  std::shared_ptr<Transport> transport();
+
+  // Communicators that hear of failures, at once of those before. The caller takes itself off before it ends;
+  // a call that runs is waited for.
+  void enlist(WideComm& comm);
+  void take_off(WideComm& comm) noexcept;
+
+  // The first cause of a group's failure on all ranks, which is this one if it is the first.
+  Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
+  // True for the first rank that claims `what` for an operation of a group, and if nobody can tell.
+  bool claim(const char* what, uint64_t group, uint64_t number) {
+    return control_->claim(what, group, number);
+  }
+  std::vector<std::string> ask_latest(uint64_t group, const std::vector<int32_t>& ranks, Deadline deadline) {
+    return control_->ask_latest(group, ranks, deadline);
+  }
+  // For how long nothing has been heard of a rank, the first of its host; nothing if it is heard.
+  std::optional<int64_t> quiet_ns(int32_t rank) const;
+
+  // All ranks are about to end: from here on silence is no failure.
+  void begin_end() noexcept;
+  void end() noexcept { ended_.store(true); }
+  bool ended() const noexcept { return ended_.load(); }
+
+ private:
+  void on_failure(uint64_t group, const Failure& cause) override;
+  void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override;
+  void on_quiet(int32_t rank, bool quiet) override;
+  std::string describe_latest(uint64_t group) override;
+
+  struct Gone {
+    dsc_result_t code;
+    std::string text;
+  };
+  static Failure failure_of(const WideComm& comm, int32_t rank, const Gone& gone);
+  template <typename Visit>
+  void visit(uint64_t group, Visit call);
+
+  const JobLayout layout_;
+  const std::string address_;
+  const std::shared_ptr<JobStore> job_;
+  std::atomic<bool> ended_{false};
+  mutable Mutex mutex_;
+  Condition visited_;
+  std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
+  std::map<uint64_t, WideComm*> comms_ DSC_GUARDED_BY(mutex_);
+  const WideComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // on the control's thread
+  std::map<uint64_t, Failure> failed_ DSC_GUARDED_BY(mutex_);  // groups that this rank may be about to make
+  std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
+  std::map<int32_t, int64_t> quiet_since_ns_ DSC_GUARDED_BY(mutex_);
+  std::unique_ptr<JobControl> control_;  // last: it calls this
+};
+
+}  // namespace dsc

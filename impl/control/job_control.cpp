@@ -1,0 +1,177 @@
+#include "control/job_control.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kStoreMs = 500;     // the store takes up to a second more to say that it does not answer
+constexpr int kAnswersMs = 1000;  // behind the deadline, for answers that are there
+constexpr size_t kMostLatestText = 512;
+constexpr const char* kNoAnswer = "no answer";
+
+std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
+
+std::string latest_key(uint64_t question, int32_t rank) {
+  return "control/latest/" + std::to_string(question) + "/" + std::to_string(rank);
+}
+
+void log_failed(const char* what, const char* text) { log(DSC_LOG_WARN, "%s: %s", what, text); }
+
+}  // namespace
+
+JobControl::JobControl(JobControlSettings settings, JobListener& listener, Deadline deadline)
+    : settings_(std::move(settings)),
+      listener_(listener),
+      gone_(static_cast<size_t>(settings_.world_size), DSC_OK),
+      watch_({settings_.job->target(), settings_.rank, settings_.leaders, settings_.world_size,
+              settings_.stall_timeout_ms, settings_.log_bytes},
+             *this, deadline) {}
+
+void JobControl::append(const JobEvent& event, Deadline deadline) {
+  watch_.job_log().append(encode(event), [&](const std::string& key, const std::string& record) {
+    return settings_.job->store().append(key, record, deadline);
+  });
+}
+
+Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
+  Failure first = cause;
+  capture(
+      [&] {
+        const Deadline deadline = Deadline::after_ms(kStoreMs);
+        const std::string own = encode(cause);
+        const std::string said = settings_.job->store().compare_set(cause_key(group_id), "", own, deadline);
+        if (said == own) return append(GroupFailed{group_id, cause}, deadline);
+        if (auto other = decode_failure(said)) first = *std::move(other);
+      },
+      [](dsc_result_t, const char* text) {
+        log_failed("the other hosts cannot be told of a failure", text);
+      });
+  return first;
+}
+
+bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number) {
+  bool claimed = true;
+  capture(
+      [&] {
+        const Deadline deadline = Deadline::after_ms(kStoreMs);
+        const std::string key = "control/" + std::string(what) + "/" + std::to_string(group_id);
+        const std::string mine = std::to_string(number) + " " + std::to_string(settings_.rank);
+        std::string known;
+        for (;;) {
+          const std::string said = settings_.job->store().compare_set(key, known, mine, deadline);
+          claimed = said == mine;
+          if (claimed || std::strtoull(said.c_str(), nullptr, 10) >= number) return;
+          known = said;
+        }
+      },
+      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+  return claimed;
+}
+
+std::vector<std::string> JobControl::ask_latest(uint64_t group_id, const std::vector<int32_t>& ranks,
+                                                Deadline deadline) {
+  std::vector<std::string> answers(ranks.size(), kNoAnswer);
+  capture(
+      [&] {
+        Store& store = settings_.job->store();
+        const auto question = static_cast<uint64_t>(store.add("control/questions", 1, deadline));
+        append(LatestAsked{question, group_id, ranks}, deadline);
+        const Deadline last{deadline.ns + kAnswersMs * kNsPerMs};
+        for (size_t i = 0; i < std::min(ranks.size(), kMostAskedRanks) && !last.passed(); ++i) {
+          if (is_gone(ranks[i])) continue;
+          const std::string key = latest_key(question, ranks[i]);
+          capture([&] { answers[i] = store.get(key, deadline); }, [](dsc_result_t, const char*) {});
+          if (!last.passed()) store.remove(key, last);
+        }
+      },
+      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+  return answers;
+}
+
+void JobControl::stop_listening() noexcept {
+  MutexLock lock(mutex_);
+  deaf_ = true;
+  while (calling_ && !watch_.runs_here()) changed_.wait(mutex_);
+}
+
+void JobControl::leave() noexcept {
+  stop_listening();
+  capture(
+      [&] {
+        append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
+      },
+      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
+}
+
+void JobControl::on_event(const JobEvent& event) {
+  std::visit([this](const auto& one) { take(one); }, event);
+}
+
+void JobControl::take(const RankGone& gone) {
+  if (gone.rank >= settings_.world_size || !set_gone(gone.rank, gone.code)) return;
+  if (gone.rank == settings_.rank && gone.code != DSC_ERR_PEER_STALLED) return;
+  const std::string text = describe(gone);
+  call_listener([&] { listener_.on_gone(gone.rank, gone.code, text); });
+}
+
+void JobControl::take(const RankQuiet& silence) {
+  if (silence.rank < settings_.world_size && silence.rank != settings_.rank)
+    call_listener([&] { listener_.on_quiet(silence.rank, silence.quiet); });
+}
+
+void JobControl::take(const GroupFailed& failed) {
+  if (failed_.insert(failed.group).second)
+    call_listener([&] { listener_.on_failure(failed.group, failed.cause); });
+}
+
+void JobControl::take(const LatestAsked& asked) {
+  if (std::ranges::find(asked.ranks, settings_.rank) == asked.ranks.end()) return;
+  std::optional<std::string> latest;
+  call_listener([&] { latest = listener_.describe_latest(asked.group).substr(0, kMostLatestText); });
+  if (latest) watch_.set(latest_key(asked.number, settings_.rank), *latest);
+}
+
+void JobControl::on_server_quiet(bool quiet) {
+  if (settings_.rank != 0) call_listener([&] { listener_.on_quiet(0, quiet); });
+}
+
+void JobControl::on_server_gone(dsc_result_t code, const std::string& text) {
+  if (settings_.rank != 0 && set_gone(0, code)) call_listener([&] { listener_.on_gone(0, code, text); });
+}
+
+// False if something was said about it before.
+bool JobControl::set_gone(int32_t rank, dsc_result_t code) {
+  MutexLock lock(mutex_);
+  dsc_result_t& known = gone_[static_cast<size_t>(rank)];
+  if (known != DSC_OK) return false;
+  known = code;
+  return true;
+}
+
+bool JobControl::is_gone(int32_t rank) {
+  MutexLock lock(mutex_);
+  return rank < 0 || rank >= settings_.world_size || gone_[static_cast<size_t>(rank)] != DSC_OK;
+}
+
+template <typename Call>
+void JobControl::call_listener(Call call) {
+  {
+    MutexLock lock(mutex_);
+    if (deaf_) return;
+    calling_ = true;
+  }
+  call_out(call);
+  MutexLock lock(mutex_);
+  calling_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace dsc

@@ -1,0 +1,195 @@
+#include "control/job_event.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "store/bytes.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kMostOperationText = sizeof(ErrorPlace::operation) - 1;
+
+enum class Kind : uint8_t { kGone = 1, kQuiet, kFailed, kAsked };
+
+std::optional<dsc_result_t> read_error(ByteReader& reader) {
+  const auto code = static_cast<dsc_result_t>(reader.number<uint32_t>());
+  if (code >= DSC_OK || code < DSC_ERR_INTERNAL) return std::nullopt;
+  return code;
+}
+
+void write_code(ByteWriter& writer, dsc_result_t code) { writer.number(static_cast<uint32_t>(code)); }
+
+void write_ranks(ByteWriter& writer, const std::vector<int32_t>& ranks, size_t most) {
+  const size_t count = std::min(ranks.size(), most);
+  writer.number(static_cast<uint32_t>(count));
+  for (size_t i = 0; i < count; ++i) writer.number(static_cast<uint32_t>(ranks[i]));
+}
+
+std::optional<std::vector<int32_t>> read_ranks(ByteReader& reader, size_t most) {
+  const size_t count = reader.number<uint32_t>();
+  if (count > most || count * sizeof(uint32_t) > reader.left()) return std::nullopt;
+  std::vector<int32_t> ranks(count);
+  for (int32_t& rank : ranks) rank = static_cast<int32_t>(reader.number<uint32_t>());
+  return ranks;
+}
+
+std::string body_of(const RankGone& gone) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(Kind::kGone));
+  writer.number(static_cast<uint32_t>(gone.rank));
+  write_code(writer, gone.code);
+  writer.number(static_cast<uint32_t>(gone.pid));
+  return writer.take();
+}
+
+std::string body_of(const RankQuiet& silence) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(Kind::kQuiet));
+  writer.number(static_cast<uint32_t>(silence.rank));
+  writer.number(static_cast<uint8_t>(silence.quiet ? 1 : 0));
+  return writer.take();
+}
+
+std::string body_of(const GroupFailed& failed) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(Kind::kFailed));
+  writer.number(failed.group);
+  writer.raw(encode(failed.cause));
+  return writer.take();
+}
+
+std::string body_of(const LatestAsked& asked) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(Kind::kAsked));
+  writer.number(asked.number);
+  writer.number(asked.group);
+  write_ranks(writer, asked.ranks, kMostAskedRanks);
+  return writer.take();
+}
+
+std::optional<JobEvent> read_gone(ByteReader reader) {
+  RankGone gone;
+  gone.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  const auto code = read_error(reader);
+  gone.pid = reader.number<uint32_t>();
+  if (!reader.at_end() || gone.rank < 0) return std::nullopt;
+  if (code != DSC_ERR_PEER_DEAD && code != DSC_ERR_PEER_LEFT && code != DSC_ERR_PEER_STALLED)
+    return std::nullopt;
+  gone.code = *code;
+  return gone;
+}
+
+std::optional<JobEvent> read_quiet(ByteReader reader) {
+  RankQuiet silence;
+  silence.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  const auto quiet = reader.number<uint8_t>();
+  silence.quiet = quiet == 1;
+  if (!reader.at_end() || silence.rank < 0 || quiet > 1) return std::nullopt;
+  return silence;
+}
+
+std::optional<JobEvent> read_failed(ByteReader reader) {
+  GroupFailed failed;
+  failed.group = reader.number<uint64_t>();
+  auto cause = decode_failure(reader.raw(reader.left()));
+  if (!cause) return std::nullopt;
+  failed.cause = *std::move(cause);
+  return failed;
+}
+
+std::optional<JobEvent> read_asked(ByteReader reader) {
+  LatestAsked asked;
+  asked.number = reader.number<uint64_t>();
+  asked.group = reader.number<uint64_t>();
+  auto ranks = read_ranks(reader, kMostAskedRanks);
+  if (!ranks || !reader.at_end()) return std::nullopt;
+  asked.ranks = *std::move(ranks);
+  return asked;
+}
+
+std::optional<JobEvent> decode_event(std::string_view body) {
+  ByteReader reader(body);
+  switch (static_cast<Kind>(reader.number<uint8_t>())) {
+    case Kind::kGone:
+      return read_gone(reader);
+    case Kind::kQuiet:
+      return read_quiet(reader);
+    case Kind::kFailed:
+      return read_failed(reader);
+    case Kind::kAsked:
+      return read_asked(reader);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string encode(const Failure& cause) {
+  ByteWriter writer;
+  write_code(writer, cause.code);
+  writer.number(static_cast<uint32_t>(cause.rank));
+  write_ranks(writer, cause.ranks, kMostCauseRanks);
+  writer.number(cause.group);
+  writer.number(cause.sequence);
+  writer.number(static_cast<uint64_t>(cause.elapsed_ns));
+  writer.number(cause.index);
+  writer.number(static_cast<uint8_t>(cause.revoked ? 1 : 0));
+  writer.text(std::string_view(cause.operation).substr(0, kMostOperationText));
+  writer.text(std::string_view(cause.text).substr(0, kMostCauseText));
+  return writer.take();
+}
+
+std::optional<Failure> decode_failure(std::string_view bytes) {
+  ByteReader reader(bytes);
+  Failure cause;
+  const auto code = read_error(reader);
+  cause.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  auto ranks = read_ranks(reader, kMostCauseRanks);
+  if (!code || !ranks || cause.rank < kNoRank) return std::nullopt;
+  cause.code = *code;
+  cause.ranks = *std::move(ranks);
+  cause.group = reader.number<uint64_t>();
+  cause.sequence = reader.number<uint64_t>();
+  cause.elapsed_ns = static_cast<int64_t>(reader.number<uint64_t>());
+  cause.index = reader.number<uint64_t>();
+  const auto revoked = reader.number<uint8_t>();
+  cause.revoked = revoked == 1;
+  cause.operation = reader.text();
+  cause.text = reader.text();
+  if (!reader.at_end() || revoked > 1 || cause.operation.size() > kMostOperationText ||
+      cause.text.size() > kMostCauseText)
+    return std::nullopt;
+  return cause;
+}
+
+std::string encode(const JobEvent& event) {
+  ByteWriter writer;
+  writer.text(std::visit([](const auto& one) { return body_of(one); }, event));
+  return writer.take();
+}
+
+JobEvents decode_events(std::string_view records, size_t end) {
+  JobEvents all;
+  ByteReader reader(records);
+  while (reader.good() && reader.left() > 0 && records.size() - reader.left() < end) {
+    const std::string_view body = reader.text();
+    auto event = reader.good() ? decode_event(body) : std::nullopt;
+    if (event)
+      all.events.push_back(*std::move(event));
+    else
+      ++all.refused;
+  }
+  return all;
+}
+
+std::string describe(const RankGone& gone) {
+  std::string text = "rank " + std::to_string(gone.rank);
+  if (gone.pid > 0) text += " (pid " + std::to_string(gone.pid) + ")";
+  if (gone.code == DSC_ERR_PEER_LEFT) return text + " left";
+  if (gone.code == DSC_ERR_PEER_STALLED) return text + " does not run: nothing was heard of it for too long";
+  return text + " died";
+}
+
+}  // namespace dsc

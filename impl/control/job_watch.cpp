@@ -1,0 +1,213 @@
+#include "control/job_watch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/thread.hpp"
+#include "base/wait.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kPauseMs = 20;
+constexpr int64_t kSendMs = 1000;        // a few bytes, of which the kernel takes more than there can be
+constexpr int64_t kLeaderRoundMs = 500;  // from one sign of life to the next
+constexpr int64_t kRoundMs = 1000;       // of all others: from one question to the server to the next, and
+                                         // longer in a large job: all of them ask a thousand times a second
+constexpr int64_t kLookMs = 1000;        // of rank 0 at all leaders
+
+std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
+
+StoreRequest request_for(StoreOp op, const std::string& key) {
+  StoreRequest request;
+  request.op = op;
+  request.keys = {key};
+  return request;
+}
+
+StoreRequest append_to(const std::string& key, const std::string& record) {
+  StoreRequest request = request_for(StoreOp::kAppend, key);
+  request.value = record;
+  return request;
+}
+
+StoreRequest count_beats(int32_t rank, int64_t more) {
+  StoreRequest request = request_for(StoreOp::kAdd, beat_key(rank));
+  request.number = more;
+  return request;
+}
+
+std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
+  Channel::Failure failure;
+  for (;;) {
+    if (auto channel = Channel::connect(target, deadline, failure)) return channel;
+    if (deadline.passed())
+      fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
+    sleep_until(Deadline::after_ms(kPauseMs));
+  }
+}
+
+}  // namespace
+
+JobWatch::JobWatch(JobWatchSettings settings, Client& client, Deadline deadline)
+    : settings_(std::move(settings)),
+      leads_(std::ranges::find(settings_.leaders, settings_.rank) != settings_.leaders.end()),
+      client_(client),
+      channel_(connect(settings_.target, deadline)),
+      log_(settings_.log_bytes),
+      pace_(now_ns()),
+      server_(settings_.stall_timeout_ms, now_ns()) {
+  channel_->ask(will(), deadline);
+  if (settings_.rank == 0)
+    for (const int32_t rank : settings_.leaders)
+      if (rank != 0) leaders_.push_back({rank, 0, Silence(settings_.stall_timeout_ms, now_ns())});
+  thread_ = start_thread("dsc-control", [this] {
+    guard_thread([this] { run(); }, [](const char* text) { log(DSC_LOG_ERROR, "control thread: %s", text); });
+  });
+}
+
+JobWatch::~JobWatch() {
+  stopping_ = true;
+  channel_->cut();
+  thread_.join();
+}
+
+StoreRequest JobWatch::will() const {
+  StoreRequest will;
+  will.op = StoreOp::kWill;
+  will.value = encode(append_to(log_.key(), encode(RankGone{settings_.rank, DSC_ERR_PEER_DEAD, ::getpid()})));
+  return will;
+}
+
+void JobWatch::append(const JobEvent& event) {
+  log_.append(encode(event), [this](const std::string& key, const std::string& record) {
+    return static_cast<size_t>(call(append_to(key, record)).number);
+  });
+}
+
+void JobWatch::set(const std::string& key, const std::string& value) {
+  StoreRequest request = request_for(StoreOp::kSet, key);
+  request.value = value;
+  call(request);
+}
+
+// Who cannot go on ends his connection, so that the others learn of it as of his death.
+void JobWatch::run() {
+  capture(
+      [this] {
+        const int64_t others_ms = std::max<int64_t>(kRoundMs, settings_.world_size);
+        const int64_t round_ns = (leads_ ? kLeaderRoundMs : others_ms) * kNsPerMs;
+        int64_t next = now_ns();
+        while (!stopping_) {
+          follow_until(next);
+          if (now_ns() < next) continue;
+          make_round();
+          next = now_ns() + round_ns;
+        }
+      },
+      [this](dsc_result_t, const char* text) {
+        channel_->cut();
+        if (!stopping_) client_.on_server_gone(DSC_ERR_PEER_DEAD, "rank 0 is gone: " + std::string(text));
+      });
+}
+
+void JobWatch::follow_until(int64_t time_ns) {
+  StoreRequest request = request_for(StoreOp::kFollow, log_.key());
+  request.number = static_cast<int64_t>(read_);
+  channel_->send(request, Deadline::after_ms(kSendMs));
+  while (now_ns() < time_ns) {
+    const auto reply = channel_->receive(sooner({time_ns}, Deadline::after_ms(OwnPace::kPeriodMs)));
+    note_pace();
+    if (reply) return take_events(*reply);
+  }
+  channel_->cancel(Deadline::after_ms(kSendMs));
+  take_events(await_reply());
+}
+
+void JobWatch::take_events(const StoreReply& reply) {
+  if (reply.code == DSC_ERR_TIMEOUT) return;  // nothing new
+  if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
+  const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
+  read_ += reply.value.size();
+  if (news.refused > 0) log(DSC_LOG_ERROR, "%zu records of the job's log cannot be read", news.refused);
+  for (const JobEvent& event : news.events) {
+    if (const auto* gone = std::get_if<RankGone>(&event))
+      std::erase_if(leaders_, [gone](const Leader& leader) { return leader.rank == gone->rank; });
+    client_.on_event(event);
+  }
+  if (read_ < log_.limit_bytes()) return;
+  log_.go_on();
+  read_ = 0;
+  call(will());  // a death before this is told by wires and heartbeats only
+}
+
+void JobWatch::make_round() {
+  if (leads_) call(count_beats(settings_.rank, 1));
+  if (now_ns() < next_look_ns_) return;
+  look_at_leaders();
+  next_look_ns_ = now_ns() + kLookMs * kNsPerMs;
+}
+
+void JobWatch::look_at_leaders() {
+  for (Leader& leader : leaders_) {
+    const int64_t beats = call(count_beats(leader.rank, 0)).number;
+    const int64_t now = now_ns();
+    if (std::exchange(leader.beats, beats) == beats)
+      look_at(leader, now);
+    else if (leader.silence.heard(now) == Silence::News::kBack)
+      append(RankQuiet{leader.rank, false});
+  }
+}
+
+void JobWatch::look_at(Leader& leader, int64_t now) {
+  const Silence::News news = leader.silence.look(now);
+  if (news == Silence::News::kQuiet) append(RankQuiet{leader.rank, true});
+  if (news == Silence::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
+}
+
+StoreReply JobWatch::call(const StoreRequest& request) {
+  channel_->send(request, Deadline::after_ms(kSendMs));
+  StoreReply reply = await_reply();
+  if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
+  return reply;
+}
+
+// Of a request that does not wait: it may take long only if the server does not run.
+StoreReply JobWatch::await_reply() {
+  server_.begin_again(now_ns());
+  for (;;) {
+    auto reply = channel_->receive(Deadline::after_ms(OwnPace::kPeriodMs));
+    note_pace();
+    if (!reply) {
+      look_at_server();
+      continue;
+    }
+    if (server_.heard(now_ns()) == Silence::News::kBack) client_.on_server_quiet(false);
+    return *std::move(reply);
+  }
+}
+
+void JobWatch::note_pace() {
+  const int64_t now = now_ns();
+  if (!pace_.had_gap(now)) return;
+  server_.begin_again(now);
+  for (Leader& leader : leaders_) leader.silence.begin_again(now);
+}
+
+void JobWatch::look_at_server() {
+  const int64_t now = now_ns();
+  const Silence::News news = server_.look(now);
+  if (news == Silence::News::kNone || settings_.rank == 0) return;
+  if (news == Silence::News::kQuiet) return client_.on_server_quiet(true);
+  char text[128];
+  std::snprintf(text, sizeof text, "rank 0 does not run: its store has not answered for %.1f s",
+                static_cast<double>(server_.silent_ns(now)) / kNsPerSecond);
+  client_.on_server_gone(DSC_ERR_PEER_STALLED, text);
+}
+
+}  // namespace dsc

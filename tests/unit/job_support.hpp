@@ -1,0 +1,106 @@
+// A job of several processes over loopback, and listeners that remember, for the tests of control between
+// hosts.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "control/job_control.hpp"
+#include "store_support.hpp"
+
+namespace dsc::test {
+
+class Listener final : public JobListener {
+ public:
+  void on_failure(uint64_t group_id, const Failure& cause) override {
+    add([&] { failures_.emplace_back(group_id, cause.text); });
+  }
+  void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override {
+    add([&] { gone_[rank] = {code, text}; });
+  }
+  void on_quiet(int32_t rank, bool quiet) override {
+    add([&] { quiet_.emplace_back(rank, quiet); });
+  }
+  std::string describe_latest(uint64_t group_id) override { return "step " + std::to_string(group_id); }
+
+  // What was said of a rank; DSC_OK if nothing came in time.
+  Outcome await_gone(int32_t rank, int64_t timeout_ms = 5000) {
+    wait(timeout_ms, [&] { return gone_.contains(rank); });
+    const std::lock_guard lock(mutex_);
+    return gone_.contains(rank) ? gone_[rank] : Outcome{};
+  }
+  // The cause of the n-th failure, or nothing.
+  std::string await_failure(size_t n = 0, int64_t timeout_ms = 5000) {
+    wait(timeout_ms, [&] { return failures_.size() > n; });
+    const std::lock_guard lock(mutex_);
+    return failures_.size() > n ? failures_[n].second : "";
+  }
+  // The n-th news of silence; rank -1 if it does not come in time.
+  std::pair<int32_t, bool> await_quiet(size_t n, int64_t timeout_ms = 5000) {
+    wait(timeout_ms, [&] { return quiet_.size() > n; });
+    const std::lock_guard lock(mutex_);
+    return quiet_.size() > n ? quiet_[n] : std::pair{-1, false};
+  }
+  size_t calls() {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+
+ private:
+  template <typename Body>
+  void add(Body body) {
+    const std::lock_guard lock(mutex_);
+    body();
+    ++calls_;
+    changed_.notify_all();
+  }
+  template <typename Condition>
+  void wait(int64_t timeout_ms, Condition condition) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), condition);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int32_t, Outcome> gone_;
+  std::vector<std::pair<uint64_t, std::string>> failures_;
+  std::vector<std::pair<int32_t, bool>> quiet_;
+  size_t calls_ = 0;
+};
+
+inline std::shared_ptr<JobStore> open_job(uint16_t port, bool serve) {
+  StoreOptions options;
+  options.serve = serve;
+  options.world_size = 64;
+  options.job_id = "job";
+  const Environment nothing = [](const char*) -> std::optional<std::string> { return std::nullopt; };
+  return std::make_shared<JobStore>(
+      open_store("tcp://127.0.0.1:" + std::to_string(port), options, nothing, soon()));
+}
+
+// One rank of a job; rank 0 serves the store.
+struct JobRank {
+  JobRank(int32_t rank, int32_t world_size, uint16_t port, int64_t stall_timeout_ms = 0,
+          size_t log_bytes = kJobLogBytes)
+      : job(open_job(port, rank == 0)),
+        control(std::make_unique<JobControl>(
+            JobControlSettings{job, rank, world_size, leaders_of(world_size), stall_timeout_ms, log_bytes},
+            listener, soon())) {}
+
+  // Every rank is on a host of its own.
+  static std::vector<int32_t> leaders_of(int32_t world_size) {
+    std::vector<int32_t> leaders;
+    for (int32_t rank = 0; rank < world_size; ++rank) leaders.push_back(rank);
+    return leaders;
+  }
+
+  uint16_t port() const { return job->target().port; }
+
+  Listener listener;
+  std::shared_ptr<JobStore> job;
+  std::unique_ptr<JobControl> control;
+};
+
+}  // namespace dsc::test

@@ -1,0 +1,211 @@
+// Control between hosts, in one process: causes, ends, questions, and records that are none.
+#include <dirent.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/wait.hpp"
+#include "job_support.hpp"
+
+namespace {
+
+using namespace dsc;
+using namespace dsc::test;
+
+Failure cause_of(const std::string& text) {
+  Failure cause;
+  cause.code = DSC_ERR_TIMEOUT;
+  cause.rank = 1;
+  cause.ranks = {1, 2};
+  cause.group = 9;
+  cause.sequence = 77;
+  cause.elapsed_ns = -1;
+  cause.index = 5;
+  cause.revoked = true;
+  cause.operation = "all_reduce";
+  cause.text = text;
+  return cause;
+}
+
+// Ranks 0 to n - 1 as objects of this process.
+std::vector<std::unique_ptr<JobRank>> make_job(int32_t world_size) {
+  std::vector<std::unique_ptr<JobRank>> ranks;
+  for (int32_t rank = 0; rank < world_size; ++rank)
+    ranks.push_back(std::make_unique<JobRank>(rank, world_size, rank == 0 ? uint16_t{0} : ranks[0]->port()));
+  return ranks;
+}
+
+void causes_travel_whole(void**) {
+  const Failure sent = cause_of("late");
+  const JobEvents got = decode_events(encode(GroupFailed{3, sent}));
+  assert_int_equal(got.events.size(), 1);
+  const auto& failed = std::get<GroupFailed>(got.events[0]);
+  assert_int_equal(failed.group, 3);
+  const Failure& cause = failed.cause;
+  assert_int_equal(cause.code, sent.code);
+  assert_int_equal(cause.rank, sent.rank);
+  assert_true(cause.ranks == sent.ranks && cause.group == sent.group && cause.sequence == sent.sequence);
+  assert_true(cause.elapsed_ns == -1 && cause.index == 5 && cause.revoked);
+  assert_string_equal(cause.operation.c_str(), "all_reduce");
+  assert_string_equal(cause.text.c_str(), "late");
+  Failure long_one = cause_of(std::string(5000, 'x'));
+  long_one.ranks.assign(5000, 1);
+  const auto cut = decode_failure(encode(long_one));
+  assert_true(cut && cut->text.size() == kMostCauseText && cut->ranks.size() == kMostCauseRanks);
+}
+
+void cut_and_changed_records_are_refused(void**) {
+  const std::string good = encode(RankGone{2, DSC_ERR_PEER_LEFT, 5}) + encode(GroupFailed{3, cause_of("x")}) +
+                           encode(LatestAsked{1, 2, {3, 4}}) + encode(RankQuiet{1, true});
+  assert_int_equal(decode_events(good).events.size(), 4);
+  assert_int_equal(decode_events(good).refused, 0);
+  for (size_t bytes = 1; bytes < good.size(); ++bytes) {
+    const JobEvents some = decode_events(std::string_view(good).substr(0, bytes));
+    assert_true(some.events.size() < 4 && some.refused <= 1);
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 200'000; ++i) {
+    std::string bad = good.substr(0, random() % (good.size() + 1));
+    for (size_t n = random() % 4; n > 0 && !bad.empty(); --n)
+      bad[random() % bad.size()] = static_cast<char>(random());
+    for (const JobEvent& event : decode_events(bad).events)
+      assert_int_equal(decode_events(encode(event)).events.size(), 1);  // what is taken is one of ours
+  }
+}
+
+void the_first_cause_holds_everywhere(void**) {
+  auto ranks = make_job(4);
+  std::vector<std::thread> threads;
+  std::vector<std::string> said(ranks.size());
+  for (size_t i = 0; i < ranks.size(); ++i)
+    threads.emplace_back(
+        [&, i] { said[i] = ranks[i]->control->publish(7, cause_of("cause " + std::to_string(i))).text; });
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    assert_string_equal(said[i].c_str(), said[0].c_str());
+    assert_string_equal(ranks[i]->listener.await_failure().c_str(), said[0].c_str());
+  }
+  assert_string_equal(ranks[1]->control->publish(8, cause_of("another")).text.c_str(), "another");
+  for (const auto& rank : ranks) {
+    assert_string_equal(rank->listener.await_failure(1).c_str(), "another");
+    assert_int_equal(rank->listener.calls(), 2);
+  }
+}
+
+void who_leaves_is_not_dead(void**) {
+  auto ranks = make_job(3);
+  for (size_t i : {2, 1}) {
+    ranks[i]->control->leave();
+    ranks[i]->control.reset();
+    for (size_t other = 0; other < i; ++other)
+      assert_int_equal(ranks[other]->listener.await_gone(static_cast<int32_t>(i)).code, DSC_ERR_PEER_LEFT);
+  }
+  ranks[0]->control->leave();
+}
+
+void nobody_hears_of_rank_0_that_left_first(void**) {
+  auto ranks = make_job(2);
+  ranks[0]->control->leave();
+  assert_int_equal(ranks[1]->listener.await_gone(0).code, DSC_ERR_PEER_LEFT);
+  ranks[0].reset();
+  const Failure kept = ranks[1]->control->publish(1, cause_of("own"));  // the store is gone
+  assert_string_equal(kept.text.c_str(), "own");
+  assert_int_equal(ranks[1]->listener.calls(), 1);
+}
+
+void who_ends_without_a_word_is_dead(void**) {
+  auto ranks = make_job(3);
+  ranks[2].reset();
+  for (int i : {0, 1}) {
+    const Outcome gone = ranks[static_cast<size_t>(i)]->listener.await_gone(2);
+    assert_int_equal(gone.code, DSC_ERR_PEER_DEAD);
+    assert_non_null(std::strstr(gone.text.c_str(), "rank 2 (pid "));
+  }
+  ranks[0].reset();
+  const Outcome gone = ranks[1]->listener.await_gone(0);
+  assert_int_equal(gone.code, DSC_ERR_PEER_DEAD);
+}
+
+void after_leave_nothing_is_heard(void**) {
+  auto ranks = make_job(3);
+  ranks[1]->control->leave();
+  ranks[2]->control->publish(1, cause_of("late"));
+  assert_string_equal(ranks[0]->listener.await_failure().c_str(), "late");
+  assert_int_equal(ranks[1]->listener.calls(), 0);
+}
+
+void ranks_say_what_they_did_last(void**) {
+  auto ranks = make_job(4);
+  ranks[3]->control->leave();
+  assert_int_equal(ranks[0]->listener.await_gone(3).code, DSC_ERR_PEER_LEFT);
+  const auto answers = ranks[0]->control->ask_latest(12, {2, 3, 0, 17}, Deadline::after_ms(2000));
+  const std::vector<std::string> expected = {"step 12", "no answer", "step 12", "no answer"};
+  assert_true(answers == expected);
+}
+
+// A log of several keys: nothing is lost or told twice, and wills go where the log has come to.
+void a_long_log_goes_on_in_the_next_key(void**) {
+  constexpr size_t kBytes = 300;
+  std::vector<std::unique_ptr<JobRank>> ranks;
+  for (int32_t rank = 0; rank < 4; ++rank)
+    ranks.push_back(
+        std::make_unique<JobRank>(rank, 4, rank == 0 ? uint16_t{0} : ranks[0]->port(), 0, kBytes));
+  constexpr uint64_t kGroups = 40;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (uint64_t group = 0; group < kGroups; ++group)
+        ranks[i]->control->publish(i * kGroups + group, cause_of("cause"));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& rank : ranks)
+    assert_string_equal(rank->listener.await_failure(4 * kGroups - 1).c_str(), "cause");
+  ranks[3].reset();
+  assert_int_equal(ranks[1]->listener.await_gone(3).code, DSC_ERR_PEER_DEAD);
+  assert_int_equal(ranks[1]->listener.calls(), 4 * kGroups + 1);
+}
+
+size_t entries_of(const char* folder) {
+  size_t count = 0;
+  DIR* const dir = ::opendir(folder);
+  assert_non_null(dir);
+  while (::readdir(dir)) ++count;
+  ::closedir(dir);
+  return count;
+}
+
+void nothing_stays_behind(void**) {
+  const JobRank first(0, 2, 0);
+  const auto once = [&](int i) {
+    JobRank second(1, 2, first.port());
+    if (i % 2 == 0) second.control->leave();
+  };
+  const auto settled = [](size_t most) {  // the server sees the ends a little later
+    for (const Deadline deadline = soon(); entries_of("/proc/self/fd") > most && !deadline.passed();)
+      sleep_until(Deadline::after_ms(1));
+    return entries_of("/proc/self/fd");
+  };
+  const size_t fds = entries_of("/proc/self/fd");
+  const size_t threads = entries_of("/proc/self/task");
+  for (int i = 0; i < 200; ++i) once(i);
+  assert_int_equal(entries_of("/proc/self/task"), threads);
+  assert_int_equal(settled(fds), fds);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(causes_travel_whole),
+      cmocka_unit_test(cut_and_changed_records_are_refused),
+      cmocka_unit_test(the_first_cause_holds_everywhere),
+      cmocka_unit_test(who_leaves_is_not_dead),
+      cmocka_unit_test(nobody_hears_of_rank_0_that_left_first),
+      cmocka_unit_test(who_ends_without_a_word_is_dead),
+      cmocka_unit_test(after_leave_nothing_is_heard),
+      cmocka_unit_test(ranks_say_what_they_did_last),
+      cmocka_unit_test(a_long_log_goes_on_in_the_next_key),
+      cmocka_unit_test(nothing_stays_behind),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
