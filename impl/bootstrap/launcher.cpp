@@ -79,7 +79,7 @@ class Search {
   bool excluded(const Launcher& launcher) const {
     return options_.sources != 0 && (options_.sources & launcher.source) == 0;
   }
-  void note(const std::string& name, State state, const std::string& why = "", VariableList variables = {});
+  void note(const std::string& name, State state, const std::string& why = "");
   void tell(const std::string& line) { launch_.report += (launch_.report.empty() ? "" : "\n") + line; }
 
   LaunchOptions options_;
@@ -95,8 +95,8 @@ class Search {
   std::string half_set_;  // a launcher that set only one of rank and size
 };
 
-void Search::note(const std::string& name, State state, const std::string& why, VariableList variables) {
-  findings_.sources.push_back({name, state, why, std::move(variables)});
+void Search::note(const std::string& name, State state, const std::string& why) {
+  findings_.sources.push_back({name, state, why, {}});
   if (!why.empty() && state != State::kBeaten) tell(name + ": " + why);
 }
 
@@ -132,7 +132,7 @@ void Search::find_rank_and_size() {
 // Takes rank and size from this launcher if it gives both.
 bool Search::offers(const Launcher& launcher) {
   const auto pass = [&](State state, const std::string& why) {
-    return note(launcher.name, state, why, row_variables(launcher, environment_)), false;
+    return note(launcher.name, state, why), false;
   };
   if (excluded(launcher)) return pass(State::kExcluded, "excluded by sources");
   if (launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with)) return pmix_offers(launcher);
@@ -153,7 +153,7 @@ void Search::take(const Launcher& launcher, const RowFindings& row) {
   launch_.local_rank = row.local_rank.value;
   launch_.local_world_size = row.local_world_size.value;
   launch_.source = launcher.name;
-  note(launcher.name, State::kChosen, "", row_variables(launcher, environment_));
+  note(launcher.name, State::kChosen);
 }
 
 // A server that cannot be asked is passed over, as long as somebody else offers.
@@ -169,8 +169,7 @@ std::optional<PmixJob> Search::ask_pmix() {
 
 bool Search::pmix_offers(const Launcher& launcher) {
   const auto job = ask_pmix();
-  const VariableList variables = row_variables(launcher, environment_);
-  if (!job) return note(launcher.name, State::kFailed, pmix_text_, variables), false;
+  if (!job) return note(launcher.name, State::kFailed, pmix_text_), false;
   winner_ = &launcher;
   launch_.rank = job->rank;
   launch_.world_size = job->size;
@@ -178,7 +177,7 @@ bool Search::pmix_offers(const Launcher& launcher) {
   launch_.local_world_size = job->local_size;
   launch_.source = launcher.name;
   if (job->hosts >= 1) row_.hosts = {"the number of hosts", job->hosts};
-  note(launcher.name, State::kChosen, "the server was asked through " + job->version, variables);
+  note(launcher.name, State::kChosen, "the server was asked through " + job->version);
   return true;
 }
 
@@ -200,7 +199,7 @@ void Search::nobody_offers() {
 
 // What is known of a source that the search did not reach.
 SourceFinding Search::look_at(const Launcher& launcher) const {
-  SourceFinding finding{launcher.name, State::kAbsent, "", row_variables(launcher, environment_)};
+  SourceFinding finding{launcher.name, State::kAbsent, "", {}};
   capture(
       [&] {
         const RowFindings row = read_row(launcher, environment_);
@@ -211,8 +210,7 @@ SourceFinding Search::look_at(const Launcher& launcher) const {
         finding.state = State::kFailed;
         finding.why = text;
       });
-  if (excluded(launcher))
-    finding = {finding.name, State::kExcluded, "excluded by sources", finding.variables};
+  if (excluded(launcher)) finding = {finding.name, State::kExcluded, "excluded by sources", {}};
   const bool is_pmix = launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with);
   if (finding.state == State::kAbsent && (finding.why.empty() || is_pmix)) {
     finding.state = State::kBeaten;
@@ -225,6 +223,8 @@ void Search::look_at_the_rest() {
   if (findings_.sources.empty()) note("options", State::kFailed, findings_.error);
   for (size_t i = findings_.sources.size() - 1; i < std::size(kLaunchers); ++i)
     findings_.sources.push_back(look_at(kLaunchers[i]));
+  for (size_t i = 0; i < std::size(kLaunchers); ++i)
+    findings_.sources[1 + i].variables = row_variables(kLaunchers[i], environment_);
   if (launch_.source == kOneProcess) return;
   if (options_.sources != 0 && (options_.sources & DSC_SOURCE_SINGLE) == 0)
     note(kOneProcess, State::kExcluded, "excluded by sources");

@@ -153,12 +153,16 @@ void ServerCore::accept(Listener& listener) {
     if (error) return accept_later(listener);
     accept(listener);
     set_tcp_options(socket.native_handle());
-    shed_strangers(kFewStrangers + 2 * static_cast<size_t>(options_.world_size) - 1);
-    strangers_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
-    strangers_count_ = strangers_.size();
-    strangers_.back()->greet(std::prev(strangers_.end()));
-    watch_strangers();
+    admit(std::move(socket));
   });
+}
+
+void ServerCore::admit(tcp::socket socket) {
+  shed_strangers(kFewStrangers + 2 * static_cast<size_t>(options_.world_size) - 1);
+  strangers_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
+  strangers_count_ = strangers_.size();
+  strangers_.back()->greet(std::prev(strangers_.end()));
+  watch_strangers();
 }
 
 // The process is out of descriptors: one of a stranger's may help.

@@ -114,6 +114,9 @@ class ServerCore {
 
   uint16_t listen();
   void start();
+  // A connection that was accepted.
+  void admit(asio::ip::tcp::socket socket);
+  asio::io_context& io() noexcept { return io_; }
   StoreServer::Counts counts() const noexcept;
 
  private:

@@ -2,9 +2,9 @@
 // with the search, and rank and size are those of the first source that gives both.
 #include <charconv>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/error.hpp"
@@ -15,13 +15,19 @@
 namespace dsc::fuzz {
 namespace {
 
-const char* const kOptions[] = {"rank",    "world_size",  "local_rank", "port",
-                                "sources", "init_method", "job_id"};
+const char* const kOptions[] = {"rank",        "world_size", "local_rank", "port",     "sources",
+                                "init_method", "job_id",     "has_store",  "has_token"};
 const char* const kPmix[] = {"pmix_rank",       "pmix_size",  "pmix_local_rank",
                              "pmix_local_size", "pmix_hosts", "pmix_refuses"};
 
 std::vector<std::string> variable_names() {
-  std::vector<std::string> names = {"MASTER_ADDR", "MASTER_PORT", "DSC_JOB_ID"};
+  std::vector<std::string> names = {"MASTER_ADDR",
+                                    "MASTER_PORT",
+                                    "DSC_JOB_ID",
+                                    "DSC_TOKEN_FD",
+                                    "DSC_TOKEN_FILE",
+                                    "DSC_TOKEN",
+                                    "DSC_ALLOW_UNAUTHENTICATED"};
   const Environment nothing = [](const char*) { return std::nullopt; };
   for (const Launcher& launcher : kLaunchers)
     for (const auto& [name, value] : row_variables(launcher, nothing)) names.push_back(name);
@@ -35,27 +41,40 @@ const std::vector<std::string>& known_names() {
     all.insert(all.end(), std::begin(kPmix), std::end(kPmix));
     all.push_back("is_local");
     all.push_back("is_loopback");
+    std::ranges::sort(all);
+    all.erase(std::unique(all.begin(), all.end()), all.end());
     return all;
   }();
   return names;
 }
 
+// Of a name in known_names(); their number if it is not there.
+size_t place_of(std::string_view name) {
+  static const std::unordered_map<std::string_view, size_t> places = [] {
+    std::unordered_map<std::string_view, size_t> all;
+    for (const std::string& known : known_names()) all.emplace(known, all.size());
+    return all;
+  }();
+  const auto place = places.find(name);
+  return place == places.end() ? known_names().size() : place->second;
+}
+
 // The input in its lines NAME=VALUE; a name that means nothing stands for one that does.
 class Setting {
  public:
-  explicit Setting(Input input) {
+  explicit Setting(Input input) : values_(known_names().size()) {
     while (!input.empty()) {
       Input line(input.until('\n'));
-      const std::string name(line.until('='));
-      std::string value(line.rest());
-      values_[known(name)] = value.substr(0, value.find('\0'));
+      const size_t place = known(line.until('='));
+      const Bytes value = line.rest();
+      values_[place] = value.substr(0, value.find('\0'));
     }
   }
 
   std::optional<std::string> find(std::string_view name) const {
-    const auto entry = values_.find(name);
-    if (entry == values_.end() || entry->second.empty()) return std::nullopt;
-    return entry->second;
+    const size_t place = place_of(name);
+    const bool is_set = place < values_.size() && values_[place] && !values_[place]->empty();
+    return is_set ? values_[place] : std::nullopt;
   }
 
   int32_t number(const char* name, int32_t otherwise) const {
@@ -66,20 +85,19 @@ class Setting {
   }
 
   const char* text(const char* name) const {
-    const auto entry = values_.find(name);
-    return entry == values_.end() ? nullptr : entry->second.c_str();
+    const auto& value = values_[place_of(name)];
+    return value ? value->c_str() : nullptr;
   }
 
  private:
-  static std::string known(const std::string& name) {
-    const auto& names = known_names();
-    if (std::ranges::find(names, name) != names.end()) return name;
+  static size_t known(Bytes name) {
+    if (const size_t place = place_of(name); place < known_names().size()) return place;
     size_t sum = 0;
     for (const char c : name) sum = sum * 31 + static_cast<uint8_t>(c);
-    return names[sum % names.size()];
+    return sum % known_names().size();
   }
 
-  std::map<std::string, std::string, std::less<>> values_;
+  std::vector<std::optional<std::string>> values_;  // in the order of known_names()
 };
 
 LaunchOptions options_of(const Setting& setting) {
@@ -90,6 +108,8 @@ LaunchOptions options_of(const Setting& setting) {
   options.world_size = setting.number("world_size", -1);
   options.local_rank = setting.number("local_rank", -1);
   options.port = setting.number("port", 0);
+  options.has_store = setting.find("has_store").has_value();
+  options.has_token = setting.find("has_token").has_value();
   options.sources = static_cast<uint32_t>(setting.number("sources", 0));
   return options;
 }
@@ -185,6 +205,8 @@ void check_precedence(const World& world, const Launch& launch) {
 
 void check_findings(const LaunchFindings& findings) {
   FUZZ_REQUIRE(findings.sources.size() == std::size(kLaunchers) + 2);
+  for (size_t i = 0; i < std::size(kLaunchers); ++i)
+    FUZZ_REQUIRE(findings.sources[1 + i].name == kLaunchers[i].name);
   size_t chosen = 0;
   for (const SourceFinding& source : findings.sources) {
     const bool is_chosen = source.state == SourceFinding::State::kChosen;

@@ -1,9 +1,5 @@
-// The real server on this host against the model: requests over several connections, waits that others end,
-// waits that are cancelled, connections that end in the middle of a frame or send what is none.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sched.h>
+// The server against the model: requests over several connections, waits that others end, waits that are
+// cancelled, connections that end in the middle of a frame or send what is none.
 #include <sys/socket.h>
 
 #include <array>
@@ -18,84 +14,61 @@
 #include "store/bytes.hpp"
 #include "store/frame.hpp"
 #include "store/handshake.hpp"
-#include "store/server.hpp"
 #include "store_model.hpp"
+#include "store_servers.hpp"
 
 namespace dsc::fuzz {
 namespace {
 
-constexpr int kPatienceMs = 10000;
 constexpr size_t kClients = 4;
-
-Token the_token() { return parse_token(std::string(64, '5'), "the token"); }
-
-StoreServer& server() {
-  static StoreServer only = [] {
-    StoreServer::Options options;
-    options.addresses = resolve("127.0.0.1", 0, "the address", Deadline::after_ms(kPatienceMs));
-    options.token = the_token();
-    options.limits = kSmallLimits;
-    return StoreServer(std::move(options));
-  }();
-  return only;
-}
-
-template <typename Condition>
-void await(Condition condition) {
-  for (const Deadline patience = Deadline::after_ms(kPatienceMs); !condition(); ::sched_yield())
-    FUZZ_REQUIRE(!patience.passed());
-}
 
 class Wire {
  public:
-  Wire() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(server().port());
-    const timeval patience{kPatienceMs / 1000, 0};
-    const int one = 1;
-    ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(fd_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    bind_to_another_address();
-    FUZZ_REQUIRE(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  }
+  explicit Wire(ServerUnderTest& server) : server_(server), fd_(server.connect()) {}
 
-  void say(Bytes bytes) { (void)!::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void say(Bytes bytes) {
+    (void)!::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    server_.run();
+  }
 
   std::string hear(size_t bytes) {
     std::string text(bytes, '\0');
-    FUZZ_REQUIRE(::recv(fd_.get(), text.data(), bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes));
+    for (size_t here = 0; here < bytes;) {
+      const ssize_t got = receive(text.data() + here, bytes - here);
+      FUZZ_REQUIRE(got > 0);
+      here += static_cast<size_t>(got);
+    }
     return text;
   }
 
   // Says no more, and sees that the other side ends as well.
   void end() {
     ::shutdown(fd_.get(), SHUT_WR);
-    char byte;
+    server_.run();
+    char unread[256];
     ssize_t got;
-    do got = ::recv(fd_.get(), &byte, 1, 0);
+    do got = receive(unread, sizeof unread);
     while (got > 0);
     FUZZ_REQUIRE(got == 0 || errno == ECONNRESET);
   }
 
  private:
-  // Each of loopback's has ports of its own; those of one would be used up within a minute.
-  void bind_to_another_address() {
-    static uint32_t number = 0;
-    sockaddr_in own{};
-    own.sin_family = AF_INET;
-    own.sin_addr.s_addr = htonl(INADDR_LOOPBACK + ++number % (1 << 20));
-    FUZZ_REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+  // libFuzzer's own alarm interrupts.
+  ssize_t receive(char* to, size_t most) {
+    ssize_t got;
+    do got = ::recv(fd_.get(), to, most, 0);
+    while (got < 0 && errno == EINTR);
+    return got;
   }
 
+  ServerUnderTest& server_;
   UniqueFd fd_;
 };
 
 // A connection that has proved its token.
 class Client {
  public:
-  Client() {
+  explicit Client(ServerUnderTest& server) : wire_(server) {
     const std::string greeting = wire_.hear(kGreetingBytes);
     Introduction introduction;
     introduction.flags = kNeedsToken;
@@ -157,6 +130,8 @@ class Client {
 // One run: what its clients do, one after another. Connections stay for the next run.
 class Session {
  public:
+  explicit Session(std::unique_ptr<ServerUnderTest> server) : server_(std::move(server)) {}
+
   void run(Input input) {
     while (!input.empty()) step(input);
     for (auto& client : clients_)
@@ -171,7 +146,7 @@ class Session {
  private:
   Client& client_at(size_t i) {
     auto& client = clients_[i];
-    if (!client) client = std::make_unique<Client>();
+    if (!client) client = std::make_unique<Client>(*server_);
     return *client;
   }
 
@@ -193,7 +168,7 @@ class Session {
   }
 
   void talk_strangely(Input& input) {
-    Wire stranger;
+    Wire stranger(*server_);
     stranger.say(input.take(input.byte()));
     stranger.end();
     settle();
@@ -266,12 +241,16 @@ class Session {
       members += client != nullptr;
       waiting += client && client->waits_for;
     }
-    await([&] {
-      const StoreServer::Counts counts = server().counts();
-      return counts.members == members && counts.waiting == waiting && counts.strangers == 0;
-    });
+    const Deadline patience = Deadline::after_ms(kPatienceMs);
+    for (StoreServer::Counts counts{}; counts.members != members || counts.waiting != waiting ||
+                                       counts.strangers != 0 || counts.incoming != 0;) {
+      FUZZ_REQUIRE(!patience.passed());
+      server_->run();
+      counts = server_->counts();
+    }
   }
 
+  const std::unique_ptr<ServerUnderTest> server_;
   std::array<std::unique_ptr<Client>, kClients> clients_;
   StoreModel model_;
 };
@@ -279,7 +258,12 @@ class Session {
 }  // namespace
 
 void fuzz_server(Bytes bytes) {
-  static Session session;
+  static Session session(bare_server());
+  session.run(Input(bytes));
+}
+
+void fuzz_server_tcp(Bytes bytes) {
+  static Session session(whole_server());
   session.run(Input(bytes));
 }
 

@@ -5,6 +5,7 @@ import argparse
 import base64
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 # One input may take long on a busy machine, but not for ever; and no input may cost much memory.
-LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-max_len=1024", "-len_control=0", "-error_exitcode=1"]
+LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-len_control=0", "-error_exitcode=1"]
 
 
 def has_libfuzzer(clang: str) -> bool:
@@ -31,7 +32,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=0, help="0: until the runs are made")
     parser.add_argument("--runs", type=int, default=-1)
     parser.add_argument("--keep", action="store_true", help="add what was found to the committed corpus, minimised")
-    targets = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.cpp"))
+    parser.add_argument("--max-len", type=int, default=1024, help="bytes of an input; short ones make more runs")
+    targets = sorted(re.findall(r"^void fuzz_(\w+)\(", (HERE / "fuzz.hpp").read_text(), re.MULTILINE))
     parser.add_argument("target", nargs="?", choices=targets)
     return parser.parse_args()
 
@@ -86,8 +88,8 @@ def main() -> int:
     os.environ.update(environment)
     found = options.work / "corpus" / options.target
     found.mkdir(parents=True, exist_ok=True)
-    command = [options.program, *LIMITS, f"-artifact_prefix={options.work}/{options.target}-"]
-    corpus = Corpus(HERE / "corpus" / f"{options.target}.txt")
+    command = [options.program, *LIMITS, f"-max_len={options.max_len}", f"-artifact_prefix={options.work}/{options.target}-"]
+    corpus = Corpus(HERE / "corpus" / f"{options.target.removesuffix('_tcp')}.txt")  # the same requests
     return keep(command, found, corpus) if options.keep else fuzz(options, command, found, corpus)
 
 

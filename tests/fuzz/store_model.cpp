@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace dsc::fuzz {
 namespace {
@@ -91,11 +92,12 @@ bool StoreModel::has_all(const StoreRequest& request) const {
 
 StoreModel::Answer StoreModel::set(const std::string& key, const std::string& value, StoreReply reply) {
   if (value.size() > kSmallLimits.value_bytes) return error(DSC_ERR_INVALID_ARG);
-  const StoreModel before = *this;
-  entries_[key] = value;
+  const auto [entry, is_new] = entries_.try_emplace(key);
+  const std::string before = std::exchange(entry->second, value);
   if (bytes() <= kSmallLimits.total_bytes && entries_.size() <= kSmallLimits.keys)
     return {false, std::move(reply)};
-  *this = before;
+  entry->second = before;
+  if (is_new) entries_.erase(entry);
   return error(DSC_ERR_NOSPACE);
 }
 
