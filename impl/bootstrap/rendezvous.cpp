@@ -3,12 +3,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "bootstrap/agent_store.hpp"
 #include "bootstrap/init_method.hpp"
 #include "bootstrap/local_address.hpp"
@@ -25,12 +27,38 @@ namespace {
 
 constexpr int kPauseMs = 20;
 constexpr int kSecondClaimMs = 500;
+constexpr int kReadAgainMs = 500;
 constexpr int kReadersMs = 2000;
 constexpr int kEndMs = 500;
 constexpr std::string_view kPlaceKey = "store";
 
-// What a carrier holds outlives a world: the next one of this process must not read it.
-std::atomic<uint32_t> worlds_met{0};
+// What a carrier holds outlives a world: the next one must not read it. Each rank counts its own, as several
+// of one process do not come to the same world at the same moment.
+class WorldCounts {
+ public:
+  uint32_t of(const RendezvousSettings& settings) {
+    MutexLock lock(mutex_);
+    return met_[who(settings)];
+  }
+  void add(const RendezvousSettings& settings) {
+    MutexLock lock(mutex_);
+    ++met_[who(settings)];
+  }
+
+ private:
+  // A process of one rank may have another number in its next world.
+  static int32_t who(const RendezvousSettings& settings) {
+    return settings.rank_per_thread ? settings.launch.rank : -1;
+  }
+
+  Mutex mutex_;
+  std::map<int32_t, uint32_t> met_ DSC_GUARDED_BY(mutex_);
+};
+
+WorldCounts& worlds_met() {
+  static WorldCounts counts;
+  return counts;
+}
 
 // Where rank 0's store is, as a carrier brings it.
 struct Place {
@@ -38,6 +66,7 @@ struct Place {
   uint16_t port = 0;
   std::string token;  // empty: none
 
+  bool operator==(const Place&) const = default;
   std::string uri() const { return "tcp://" + host_and_port(host, port); }
 };
 
@@ -95,7 +124,8 @@ class Meeting {
   OpenStore serve_at_own_address();
   OpenStore serve_or_join();
   OpenStore find(Deadline deadline);
-  Place place() const;
+  OpenStore join(Deadline deadline) const;
+  Place place(Deadline deadline) const;
   std::optional<MeetingResult> meet_as_guest(TcpStore& store, std::string& reason) const;
 
   const Launch& launch_;
@@ -106,7 +136,7 @@ class Meeting {
 };
 
 std::shared_ptr<Exchange> Meeting::find_carrier() const {
-  const uint32_t world = worlds_met.load();
+  const uint32_t world = worlds_met().of(rendezvous_);
   const Environment& environment = rendezvous_.environment;
   if (rendezvous_.carrier)
     return std::make_shared<NumberedExchange>(rendezvous_.carrier, launch_.job_id, world);
@@ -178,10 +208,10 @@ OpenStore Meeting::serve_or_join() {
   return open;
 }
 
-Place Meeting::place() const {
+Place Meeting::place(Deadline deadline) const {
   if (!carrier_) return {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
   std::string bytes;
-  capture([&] { bytes = carrier_->get(kPlaceKey, 0, settings_.deadline); },
+  capture([&] { bytes = carrier_->get(kPlaceKey, 0, deadline); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
             fail(code, "rank 0 did not come: it has not said through %s where it listens (%s)",
@@ -190,8 +220,24 @@ Place Meeting::place() const {
   return decode_place(bytes, launch_.told_through);
 }
 
+// What a carrier brings may be the place of an earlier rank 0: it is read again until it leads somewhere. Any
+// other error than that nobody answers is final if the place is still the same after a moment.
 OpenStore Meeting::find(Deadline deadline) {
-  place_ = place();
+  place_ = place(deadline);
+  if (!carrier_) return join(deadline);
+  for (;;) {
+    const Deadline patience = sooner(deadline, Deadline::after_ms(kReadAgainMs));
+    OpenStore open;
+    std::optional<Error> error;
+    if (capture([&] { open = join(patience); }, [&](const Error& caught) { error = caught; })) return open;
+    sleep_until(patience);
+    const Place now = place(later(deadline, Deadline::after_ms(kPauseMs)));
+    if (deadline.passed() || (error->code() != DSC_ERR_TIMEOUT && now == place_)) throw *error;
+    place_ = now;
+  }
+}
+
+OpenStore Meeting::join(Deadline deadline) const {
   const StoreOptions options = this->options(false);
   const Environment& environment = rendezvous_.environment;
   // Rank 0 would refuse to listen so, and everybody else would wait in vain.
@@ -227,7 +273,7 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   auto met =
       open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_guest(*open.tcp, reason);
   if (!met) return std::nullopt;
-  ++worlds_met;
+  worlds_met().add(rendezvous_);
   auto job = std::make_shared<JobStore>(std::move(open));
   job->expect_readers(launch_.world_size - 1);
   return Rendezvous{*std::move(met), std::move(job)};

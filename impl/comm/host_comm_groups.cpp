@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/group_choice.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/host_comm.hpp"
 
@@ -113,34 +114,16 @@ std::shared_ptr<HostComm> HostComm::make_child(std::shared_ptr<Group> group,
 }
 
 std::shared_ptr<Comm> HostComm::split(int32_t color, int32_t key, const GroupOptions& options) {
-  struct Choice {
-    int32_t color;
-    int32_t key;
-  };
-  const Choice mine{color, key};
-  const std::vector<std::byte> all = gather(OpKind::kSplit, &mine, sizeof mine, 0, "");
-  std::vector<std::pair<int32_t, int32_t>> chosen;  // key, rank
-  for (int rank = 0; rank < size(); ++rank) {
-    Choice choice;
-    std::memcpy(&choice, all.data() + static_cast<size_t>(rank) * sizeof choice, sizeof choice);
-    if (choice.color == color) chosen.emplace_back(choice.key, rank);
-  }
-  std::sort(chosen.begin(), chosen.end());
-  std::vector<int32_t> members;
-  if (color >= 0)
-    for (const auto& [unused, rank] : chosen) members.push_back(rank);
+  const SplitChoice mine{color, key};
+  std::vector<int32_t> members =
+      members_of_color(gather(OpKind::kSplit, &mine, sizeof mine, 0, ""), color);
   const uint64_t id = mix_id(next_id(), static_cast<uint32_t>(color));
   return make_group(OpKind::kSplit, 1, "", std::move(members), id, options);
 }
 
 std::shared_ptr<Comm> HostComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
-  uint64_t hash = ranks.size();
-  std::string list;
-  for (const int32_t rank : ranks) {
-    hash = mix_id(hash, static_cast<uint32_t>(rank));
-    list += (list.empty() ? "ranks " : ", ") + std::to_string(rank);
-  }
-  return make_group(OpKind::kCreateGroup, hash, list, {ranks.begin(), ranks.end()}, next_id(), options);
+  const RankList list = rank_list(ranks);
+  return make_group(OpKind::kCreateGroup, list.hash, list.text, {ranks.begin(), ranks.end()}, next_id(), options);
 }
 
 std::shared_ptr<Comm> HostComm::make_channel(const std::string& name) {

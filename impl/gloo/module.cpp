@@ -109,7 +109,7 @@ int open_pair(dsc_wire_device* device, const dsc_wire_listener* listener, dsc_wi
 int connect_pair(dsc_wire_pair* pair, const char* address, size_t address_bytes, char* error,
                  size_t error_bytes) {
   return guard(error, error_bytes,
-               [&] { pair_of(pair)->connect(std::vector<char>(address, address + address_bytes)); });
+               [&] { pair_of(pair)->connect_to(std::vector<char>(address, address + address_bytes)); });
 }
 
 void close_pair(dsc_wire_pair* pair) { pair_of(pair)->end(); }

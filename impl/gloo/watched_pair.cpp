@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include <gloo/common/error.h>
@@ -37,6 +39,17 @@ WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_w
 WatchedPair::~WatchedPair() {
   end();
   while (handling_) ::sched_yield();
+}
+
+void WatchedPair::connect_to(const std::vector<char>& bytes) {
+  const tcp::Address peer(bytes);
+  const int own_family = self_.getSockaddr().ss_family, family = peer.getSockaddr().ss_family;
+  const auto name = [](int of) { return of == AF_INET ? "IPv4" : of == AF_INET6 ? "IPv6" : "another family"; };
+  if (family != own_family)
+    throw std::invalid_argument(std::string("this host is reached by ") + name(own_family) + " (" +
+                                self_.str() + "), the other one by " + name(family) + " (" + peer.str() +
+                                "): all hosts need one; a number as MASTER_ADDR decides it");
+  connect(bytes);
 }
 
 // Not close(), which throws away what the socket has not sent yet.

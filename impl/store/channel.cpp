@@ -1,6 +1,7 @@
 #include "store/channel.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <system_error>
@@ -35,6 +36,13 @@ std::string hex_of(std::string_view bytes) {
     text += digits;
   }
   return text;
+}
+
+// Said where a host has no addresses of the family, or no route.
+std::string no_way(const SocketAddress& address, int error) {
+  if (error != ENETUNREACH && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return "";
+  const char* const family = address.storage.ss_family == AF_INET6 ? "IPv6" : "IPv4";
+  return std::string("from this host no way leads to that ") + family + " address: ";
 }
 
 class TcpChannel final : public Channel {
@@ -115,7 +123,7 @@ class TcpChannel final : public Channel {
       int error = 0;
       stream_ = TcpStream::connect(address, sooner(deadline, Deadline::after_ms(kConnectMs)), error);
       if (stream_) return true;
-      reason = std::generic_category().message(error);
+      reason = no_way(address, error) + std::generic_category().message(error);
     }
     return false;
   }

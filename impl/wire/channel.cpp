@@ -105,8 +105,9 @@ dsc_wire_region* WireChannel::open_region(Slot slot, void* memory, size_t bytes)
 // A connection that ends meanwhile is noticed by who waits for something from it.
 void WireChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
   char why[256];
-  const uint64_t number = ++sending_;
-  if (bytes > 0) needed_ = number;
+  MutexLock lock(send_mutex_);
+  ++sending_;
+  if (bytes > 0) needed_ = sending_;
   transport_->table().send(pair_, slot, memory, bytes, offset, why, sizeof why);
 }
 

@@ -97,7 +97,8 @@ class WireChannel {
   uint64_t posted_ = 0, credits_ = kSlots;  // mine to the peer
   uint64_t arrived_ = 0, released_ = 0;     // the peer's to me
   uint64_t offers_ = 0, puts_arrived_ = 0;
-  std::atomic<uint64_t> sending_{0};  // messages; the last one with data is number `needed_`
+  Mutex send_mutex_;  // a farewell may come while another message goes: they are counted in the order they go
+  uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;  // messages; the last one with data is number `needed_`
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
   std::atomic<uint64_t> untold_{0};  // puts that have yet to come before one is told
