@@ -2,22 +2,17 @@
 namespaces that a test has made."""
 
 import os
-import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import launch
 import pytest
-from launch import LIMIT_S, PYTHON
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-import netns
+import jobs  # noqa: E402
+import netns  # noqa: E402
 
-TOKEN = "5e" * 32
-FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
 NO_HOSTS = netns.unavailable()
 
 BEGIN = """
@@ -93,36 +88,12 @@ dsc.finalize()
 )
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Job:
-    """Rank i on host placement[i]: one of this machine's, or one of `hosts`."""
+class Job(jobs.Job):
+    """Rank i on host placement[i]."""
 
     def __init__(self, code, placement, hosts=None, command=None, **variables):
-        master = hosts.address(placement[0]) if hosts else "127.0.0.1"
-        kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-        base = kept | {
-            "WORLD_SIZE": str(len(placement)),
-            "MASTER_ADDR": master,
-            "MASTER_PORT": str(29500 if hosts else free_port()),
-            "DSC_TOKEN": TOKEN,
-            **variables,
-        }
-        self.ranks = []
-        for rank, host in enumerate(placement):
-            own = {"RANK": str(rank), "LOCAL_WORLD_SIZE": str(placement.count(host))}
-            if not hosts:
-                own["DSC_HOST_ID"] = f"host{host}"
-            options = dict(env=base | own, stdout=subprocess.PIPE, text=True)
-            words = command or [PYTHON, "-c", code]
-            self.ranks.append(hosts.run(host, words, **options) if hosts else subprocess.Popen(words, **options))
-
-    def finish(self):
-        return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]
+        super().__init__(len(placement), code, command, hosts, **variables)
+        self.place(placement)
 
 
 @pytest.mark.parametrize("placement", ["01", "0011", "0101", "0122", "011122"])
@@ -257,11 +228,27 @@ needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=f"no network namespaces:
 
 
 @needs_hosts
-@pytest.mark.parametrize("placement", ["01", "0123", "00112233"])
-def test_all_operations_over_networks(placement):
+@pytest.mark.parametrize("placement, family", [("01", "address"), ("0123", "address"), ("00112233", "address"), ("0011", "address6")])
+def test_all_operations_over_networks(placement, family):
     with netns.Hosts(len(set(placement))) as hosts:
-        outputs = Job(OPERATIONS, [int(host) for host in placement], hosts).finish()
+        outputs = Job(OPERATIONS, [int(host) for host in placement], hosts, MASTER_ADDR=getattr(hosts, family)(0)).finish()
     assert outputs == ["right gloo"] * len(placement)
+
+
+@needs_hosts
+def test_a_host_without_the_family_of_rank_0():
+    code = """
+import libdsc as dsc
+try:
+    dsc.init_distributed(init_timeout=1)
+except dsc.DscError as error:
+    print(type(error).__name__, error)
+"""
+    with netns.Hosts(2) as hosts:
+        hosts.take_ipv6(1)
+        alone, cut_off = Job(code, [0, 1], hosts, MASTER_ADDR=hosts.address6(0)).finish()
+    assert alone.startswith("TimeoutError") and "missing: rank 1" in alone, alone
+    assert cut_off.startswith("TimeoutError") and "no way leads to that IPv6 address" in cut_off, cut_off
 
 
 @needs_hosts

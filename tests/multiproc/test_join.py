@@ -1,17 +1,19 @@
 """Start-up through TCP: rank 0 serves a store, the others find it, and all hear the same."""
 
 import os
+import pathlib
 import socket
-import subprocess
+import sys
 import time
 
 import launch
 import pytest
-from launch import LIMIT_S, PYTHON
+from launch import LIMIT_S
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import jobs  # noqa: E402
 
 HELLO = os.environ.get("HELLO_RANKS", str(launch.BUILD / "examples" / "02_hello_ranks"))
-TOKEN = "5e" * 32
-FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
 
 # What each rank prints: its place and a sum, or the error.
 JOIN = """
@@ -30,45 +32,11 @@ for _ in range(int(os.environ.get("WORLDS", 1))):
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Job:
-    """Ranks of one world of which nobody is said to be on the host of another."""
+class Job(jobs.Job):
+    """Of whose ranks nobody is said to be on the host of another."""
 
     def __init__(self, size, timeout=10, code=JOIN, command=None, **variables):
-        self.size, self.ranks = size, []
-        self.command = command or [PYTHON, "-c", code]
-        kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-        self.environment = kept | {
-            "WORLD_SIZE": str(size),
-            "LOCAL_WORLD_SIZE": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(free_port()),
-            "DSC_TOKEN": TOKEN,
-            "TIMEOUT": str(timeout),
-            **variables,
-        }
-
-    @property
-    def port(self):
-        return int(self.environment["MASTER_PORT"])
-
-    def start(self, rank, **variables):
-        environment = self.environment | {"RANK": str(rank)} | variables
-        self.ranks.append(subprocess.Popen(self.command, env=environment, stdout=subprocess.PIPE, text=True))
-        return self.ranks[-1]
-
-    def start_all(self, ranks=None):
-        for rank in range(self.size) if ranks is None else ranks:
-            self.start(rank)
-        return self
-
-    def finish(self):
-        return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]
+        super().__init__(size, code, command, TIMEOUT=str(timeout), **variables)
 
 
 def assert_joined(outputs, size, local_ranks=None):
@@ -157,6 +125,48 @@ def test_through_a_store_of_the_programs_own(tmp_path):
     job = Job(3, code=code, FOLDER=str(tmp_path), DSC_TOKEN="", WORLDS="2")
     for output in job.start_all().finish():
         assert output.count("joined") == 2
+
+
+def test_a_place_of_an_earlier_rank_0(tmp_path):
+    """Whoever reads it first finds nobody there, and reads again."""
+    code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
+    job = Job(2, code=code, FOLDER=str(tmp_path))
+    gone = job.start(0)
+    limit = time.monotonic() + LIMIT_S
+    while not list(tmp_path.glob("*_store")) and time.monotonic() < limit:
+        time.sleep(0.01)
+    gone.kill()
+    gone.communicate(timeout=LIMIT_S)
+    job.ranks.remove(gone)
+    job.start(1)
+    time.sleep(1)
+    job.start(0)
+    late, first = job.finish()
+    assert_joined([first, late], 2)
+
+
+THREADS = """
+import sys, threading, libdsc as dsc
+def rank(number, worlds):
+    for _ in range(worlds):
+        world = dsc.init_distributed(rank=number, world_size=3, rank_per_thread=True, init_method=sys.argv[1], init_timeout=10)
+        world.barrier()
+        dsc.finalize()
+        done[number] += 1
+done = [0, 0, 0]
+threads = [threading.Thread(target=rank, args=(number, 5)) for number in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(done)
+"""
+
+
+def test_ranks_of_one_process_count_their_worlds_by_themselves(tmp_path):
+    command = [sys.executable, "-c", THREADS, f"file://{tmp_path}/place"]
+    job = Job(3, command=command)
+    del job.environment["LOCAL_WORLD_SIZE"], job.environment["WORLD_SIZE"]
+    job.start(0, RANK="")
+    assert job.finish() == ["[5, 5, 5]"]
 
 
 def test_a_store_that_brings_nothing(tmp_path):

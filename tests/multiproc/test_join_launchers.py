@@ -13,11 +13,10 @@ import pytest
 from launch import LIMIT_S, PYTHON
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from crowd import free_port  # noqa: E402
+import jobs  # noqa: E402
 
 MPIRUN = shutil.which("mpirun.openmpi")
 TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode == 0
-SAID = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
 
 # Each rank of each world writes a line to a file of its own.
 JOIN = """
@@ -33,8 +32,7 @@ for _ in range(2):
 
 
 def environment(**variables):
-    kept = {name: value for name, value in os.environ.items() if name not in SAID}
-    return kept | {"DSC_BIND": "127.0.0.1"} | variables
+    return jobs.environment(DSC_BIND="127.0.0.1", **variables)
 
 
 def assert_joined_twice(folder, size, source, problem):
@@ -71,7 +69,7 @@ def test_two_agents_of_torchrun(tmp_path):
     ranks.mkdir()
     program = tmp_path / "join.py"
     program.write_text(JOIN)
-    port = free_port()
+    port = jobs.free_port()
     agents = []
     for node in (0, 1):
         # Without files for what ranks print torchrun of PyTorch 1.13 fails on Python 3.11.

@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import netns  # noqa: E402
-from crowd import Crowd, free_port, split  # noqa: E402
+from crowd import Crowd, split  # noqa: E402
+from jobs import free_port  # noqa: E402
 
 TOKEN = "5e" * 32
 needs_hosts = pytest.mark.skipif(bool(netns.unavailable()), reason=f"no network namespaces: {netns.unavailable()}")

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 
 BUILD = pathlib.Path(__file__).resolve().parents[2] / "build"
@@ -34,12 +33,6 @@ class Crowd:
     def end(self):
         """Its ranks leave. What it logged."""
         return self.process.communicate(timeout=LIMIT_S)[1]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def split(world, processes):

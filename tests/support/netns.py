@@ -112,6 +112,10 @@ class Hosts:
         """The opposite of cut()."""
         self._ip(0, f"link set port{host} master bridge")
 
+    def take_ipv6(self, host: int) -> None:
+        """This host has IPv4 only from now on."""
+        self._ip(host + 1, f"address del {self.address6(host)}/64 dev eth0")
+
     def _build(self) -> None:
         own_user = ["--user", "--map-root-user"] if _own_user() else []
         self._namespaces.append(_Namespace([], [*own_user, "--net"]))

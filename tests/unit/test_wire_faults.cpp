@@ -146,6 +146,75 @@ void who_never_connects_is_named(void**) {
   CHECK_FAILS(other.connect(store, "wire/9", soon()), DSC_ERR_PROTOCOL, "9 bytes", "rank 5");
 }
 
+// What a name leads to may differ from host to host.
+void two_families_of_addresses_are_told(void**) {
+  const WireLibrary library = load_wire(process_environment());
+  MemoryStore store;
+  Wire first(std::make_shared<Transport>(library, "127.0.0.1"), 0, {5, 6});
+  Wire second(std::make_shared<Transport>(library, "::1"), 1, {5, 6});
+  Outcome there;
+  std::thread other([&] { there = outcome_of([&] { second.connect(store, "wire", soon()); }); });
+  CHECK_FAILS(first.connect(store, "wire", soon()), DSC_ERR_BACKEND, "host 1 (rank 6)", "by IPv4 (",
+              "by IPv6 (", "MASTER_ADDR");
+  other.join();
+  assert_int_equal(there.code, DSC_ERR_BACKEND);
+  assert_non_null(std::strstr(there.text.c_str(), "host 0 (rank 5)"));
+}
+
+// Gloo's table, but a message with bytes is not passed on before one without has gone, or for a while.
+namespace slow {
+
+const dsc_wire_table* gloo;
+std::atomic<bool> holds{false}, goes{false}, other_has_gone{false};
+
+int send(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
+         size_t error_bytes) {
+  if (bytes > 0) {
+    holds = true;
+    for (int i = 0; i < 20 && !other_has_gone; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    goes = true;
+  }
+  const int result = gloo->send(pair, slot, memory, bytes, offset, error, error_bytes);
+  if (bytes == 0) other_has_gone = true;
+  return result;
+}
+
+}  // namespace slow
+
+void await(const std::function<bool()>& condition) {
+  for (const Deadline patience = soon(); !condition(); std::this_thread::yield())
+    assert_false(patience.passed());
+}
+
+// abort() comes from any thread, and must not take its farewell for sent because something else is.
+void a_farewell_beside_another_message_is_waited_for(void**) {
+  const WireLibrary library = load_wire(process_environment());
+  slow::gloo = library.table;
+  dsc_wire_table table = *library.table;
+  table.send = slow::send;
+  Pulse pulse;
+  WireChannel here(std::make_shared<Transport>(WireLibrary{library.path, &table}, "127.0.0.1"), pulse);
+  WireChannel there(loopback_transport(), pulse);
+  here.connect(there.address());
+  there.connect(here.address());
+  await([&] { return here.open() && there.open(); });
+  std::thread farewell([&] { here.say_farewell(Farewell{.code = DSC_ERR_REVOKED}); });
+  await([] { return slow::holds.load(); });
+  std::thread credits([&] {
+    for (uint64_t i = 0; i < WireChannel::kSlots; ++i) here.release();
+  });
+  bool early = false;
+  while (!slow::goes && !early) {
+    const bool sent = here.all_sent();
+    early = sent && !slow::goes;
+  }
+  farewell.join();
+  credits.join();
+  assert_false(early);
+  await([&] { return here.all_sent() && there.farewell() != nullptr; });
+}
+
 // A process that is killed in the middle of a large operation, and one between two.
 [[noreturn]] void die_among(const std::string& path, int32_t rank, bool inside) {
   FileStore store(path, "job", soon());
@@ -326,6 +395,8 @@ int main() {
       cmocka_unit_test(who_leaves_is_named),
       cmocka_unit_test(abort_comes_before_the_operation),
       cmocka_unit_test(who_never_connects_is_named),
+      cmocka_unit_test(two_families_of_addresses_are_told),
+      cmocka_unit_test(a_farewell_beside_another_message_is_waited_for),
       cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
       cmocka_unit_test(garbage_at_the_port_is_an_error),
       cmocka_unit_test(nobody_writes_beside_the_ring),

@@ -1,0 +1,70 @@
+"""Ranks of one world as processes: on this machine, or on hosts that a test has made (netns.py)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import Any, Mapping, Optional, Sequence
+
+from netns import Hosts
+
+TOKEN = "5e" * 32
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSC_TOKEN")
+FIXED_PORT = 29500  # a host that a test has made has all of its own
+LIMIT_S = 60  # for one run on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's, without what a launcher or an earlier job may have left there."""
+    return {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | variables
+
+
+class Job:
+    """`size` ranks that find each other through TCP; each runs `code`, or `command`."""
+
+    def __init__(self, size: int, code: str = "", command: Optional[Sequence[str]] = None, hosts: Optional[Hosts] = None, **variables: str):
+        self.size, self.hosts = size, hosts
+        self.command = command or [sys.executable, "-c", code]
+        self.ranks: list[subprocess.Popen[str]] = []
+        self.environment = environment(
+            WORLD_SIZE=str(size),
+            LOCAL_WORLD_SIZE="1",
+            MASTER_ADDR=hosts.address(0) if hosts else "127.0.0.1",
+            MASTER_PORT=str(FIXED_PORT if hosts else free_port()),
+            DSC_TOKEN=TOKEN,
+        )
+        self.environment |= variables
+
+    @property
+    def port(self) -> int:
+        return int(self.environment["MASTER_PORT"])
+
+    def start(self, rank: int, host: int = 0, **variables: str) -> subprocess.Popen[str]:
+        options: Mapping[str, Any] = dict(env=self.environment | {"RANK": str(rank)} | variables, stdout=subprocess.PIPE, text=True)
+        started = self.hosts.run(host, self.command, **options) if self.hosts else subprocess.Popen(self.command, **options)
+        self.ranks.append(started)
+        return started
+
+    def start_all(self, ranks: Optional[Sequence[int]] = None) -> Job:
+        for rank in range(self.size) if ranks is None else ranks:
+            self.start(rank)
+        return self
+
+    def place(self, hosts: Sequence[int]) -> Job:
+        """Rank i on host hosts[i]; where all are this machine, DSC_HOST_ID tells them apart."""
+        for rank, host in enumerate(hosts):
+            own = {} if self.hosts else {"DSC_HOST_ID": f"host{host}"}
+            self.start(rank, host, LOCAL_WORLD_SIZE=str(hosts.count(host)), **own)
+        return self
+
+    def finish(self) -> list[str]:
+        """What each rank printed, in the order in which they were started."""
+        return [rank.communicate(timeout=LIMIT_S)[0].strip() for rank in self.ranks]
