@@ -115,15 +115,15 @@ std::shared_ptr<HostComm> HostComm::make_child(std::shared_ptr<Group> group,
 
 std::shared_ptr<Comm> HostComm::split(int32_t color, int32_t key, const GroupOptions& options) {
   const SplitChoice mine{color, key};
-  std::vector<int32_t> members =
-      members_of_color(gather(OpKind::kSplit, &mine, sizeof mine, 0, ""), color);
+  std::vector<int32_t> members = members_of_color(gather(OpKind::kSplit, &mine, sizeof mine, 0, ""), color);
   const uint64_t id = mix_id(next_id(), static_cast<uint32_t>(color));
   return make_group(OpKind::kSplit, 1, "", std::move(members), id, options);
 }
 
 std::shared_ptr<Comm> HostComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
   const RankList list = rank_list(ranks);
-  return make_group(OpKind::kCreateGroup, list.hash, list.text, {ranks.begin(), ranks.end()}, next_id(), options);
+  return make_group(OpKind::kCreateGroup, list.hash, list.text, {ranks.begin(), ranks.end()}, next_id(),
+                    options);
 }
 
 std::shared_ptr<Comm> HostComm::make_channel(const std::string& name) {

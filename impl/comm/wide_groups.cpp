@@ -54,8 +54,7 @@ std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, 
 
 std::shared_ptr<Comm> WideComm::split(int32_t color, int32_t key, const GroupOptions& options) {
   const SplitChoice mine{color, key};
-  std::vector<int32_t> members =
-      members_of_color(gather(OpKind::kSplit, &mine, sizeof mine, 0, ""), color);
+  std::vector<int32_t> members = members_of_color(gather(OpKind::kSplit, &mine, sizeof mine, 0, ""), color);
   return make_group(members, mix_id(next_id(), static_cast<uint32_t>(color)), options);
 }
 

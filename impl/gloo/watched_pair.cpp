@@ -44,7 +44,9 @@ WatchedPair::~WatchedPair() {
 void WatchedPair::connect_to(const std::vector<char>& bytes) {
   const tcp::Address peer(bytes);
   const int own_family = self_.getSockaddr().ss_family, family = peer.getSockaddr().ss_family;
-  const auto name = [](int of) { return of == AF_INET ? "IPv4" : of == AF_INET6 ? "IPv6" : "another family"; };
+  const auto name = [](int of) {
+    return of == AF_INET ? "IPv4" : of == AF_INET6 ? "IPv6" : "another family";
+  };
   if (family != own_family)
     throw std::invalid_argument(std::string("this host is reached by ") + name(own_family) + " (" +
                                 self_.str() + "), the other one by " + name(family) + " (" + peer.str() +

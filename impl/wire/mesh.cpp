@@ -142,8 +142,9 @@ void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadl
 void Mesh::connect_all(Deadline deadline) {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_)
-      capture([&] { channel(peer).connect(peer_addresses_[static_cast<size_t>(peer)]); },
-              [&](dsc_result_t code, const char* text) { fail(code, "%s: %s", name_of(peer).c_str(), text); });
+      capture(
+          [&] { channel(peer).connect(peer_addresses_[static_cast<size_t>(peer)]); },
+          [&](dsc_result_t code, const char* text) { fail(code, "%s: %s", name_of(peer).c_str(), text); });
   run(deadline, [&](int32_t peer) { return channel(peer).open() ? Step::kDone : Step::kWait; });
 }
 

@@ -146,27 +146,27 @@ def test_a_place_of_an_earlier_rank_0(tmp_path):
 
 
 THREADS = """
-import sys, threading, libdsc as dsc
-def rank(number, worlds):
-    for _ in range(worlds):
-        world = dsc.init_distributed(rank=number, world_size=3, rank_per_thread=True, init_method=sys.argv[1], init_timeout=10)
+import os, threading, libdsc as dsc
+def run(rank):
+    for i in range(3):
+        world = dsc.init_distributed(rank=rank, world_size=3, rank_per_thread=True, init_method=os.environ["PLACE"], init_timeout=10)
         world.barrier()
         dsc.finalize()
-        done[number] += 1
-done = [0, 0, 0]
-threads = [threading.Thread(target=rank, args=(number, 5)) for number in range(3)]
+        done.append(rank)
+done = []
+threads = [threading.Thread(target=run, args=(int(rank),)) for rank in os.environ["RANKS"]]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(done)
+print(sorted(done))
 """
 
 
 def test_ranks_of_one_process_count_their_worlds_by_themselves(tmp_path):
-    command = [sys.executable, "-c", THREADS, f"file://{tmp_path}/place"]
-    job = Job(3, command=command)
-    del job.environment["LOCAL_WORLD_SIZE"], job.environment["WORLD_SIZE"]
-    job.start(0, RANK="")
-    assert job.finish() == ["[5, 5, 5]"]
+    job = Job(3, code=THREADS, PLACE=f"file://{tmp_path}/place")
+    del job.environment["LOCAL_WORLD_SIZE"]
+    job.start(0, RANKS="01")
+    job.start(2, RANKS="2")
+    assert job.finish() == ["[0, 0, 0, 1, 1, 1]", "[2, 2, 2]"]
 
 
 def test_a_store_that_brings_nothing(tmp_path):
