@@ -1,4 +1,4 @@
-// Bytes between hosts, unchanged.
+// What all ranks get: broadcast and all-gather between hosts.
 #include <cstring>
 #include <numeric>
 
@@ -27,39 +27,10 @@ std::vector<WireBlock> packed(void* data, const std::vector<size_t>& lengths) {
   return blocks;
 }
 
-// Of each host, where all ranks have as many bytes.
-std::vector<size_t> host_bytes(const WideLayout& layout, size_t bytes) {
-  std::vector<size_t> lengths;
-  for (int host = 0; host < layout.hosts(); ++host) lengths.push_back(bytes * layout.members(host).size());
-  return lengths;
-}
-
 }  // namespace
 
 // ---- on each host
 // --------------------------------------------------------------------------------------------
-
-void WideMove::gather_rows(const void* row, void* rows, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kGather;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = row;
-  call.recv = rows;
-  call.count = bytes;
-  run_local(call);
-}
-
-void WideMove::scatter_rows(const void* rows, void* row, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kScatter;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = rows;
-  call.recv = row;
-  call.count = bytes;
-  run_local(call);
-}
 
 void WideMove::spread_on_host(const void* from, void* to, size_t bytes, int place) {
   if (bytes == 0) return;
@@ -156,103 +127,6 @@ void WideMove::gather_on_host(void* all, const std::vector<size_t>& bytes) {
   call.count = own;
   call.recv_blocks = std::make_shared<const BlockList>(bytes);
   run_local(call);
-}
-
-// Each piece has a part of every rank's block, host after host.
-void WideMove::gather() {
-  const WideLayout& layout = comm_.layout_;
-  const size_t block = lengths()[0], ranks = static_cast<size_t>(comm_.size());
-  const auto root_host = static_cast<size_t>(layout.host_of(call_.root));
-  const bool is_at_root = layout.own_host() == static_cast<int>(root_host);
-  const Cut cut(block, kCopyBytes / ranks);
-  const auto rows = [&](size_t piece) {
-    return room_of(kUp, piece, cut.length * layout.own_members().size());
-  };
-  const auto all = [&](size_t piece) { return room_of(kDown, piece, cut.length * ranks); };
-  in_pieces(cut.pieces(),
-            {.up =
-                 [&](size_t piece) {
-                   gather_rows(sent(cut.start(piece)), layout.leads() ? rows(piece) : nullptr,
-                               cut.count(piece));
-                 },
-             .down =
-                 [&](size_t piece) {
-                   if (!is_at_root) return;
-                   const size_t bytes = cut.count(piece);
-                   const std::byte* row = all(piece);
-                   pass(0, layout.place_of(call_.root), all(piece), bytes * ranks);
-                   if (layout.rank() != call_.root) return;
-                   for (const int32_t rank : layout.travel_order()) {
-                     copy_bytes(received(static_cast<size_t>(rank) * block + cut.start(piece)), row, bytes);
-                     row += bytes;
-                   }
-                 },
-             .across =
-                 [&](size_t piece, Meanwhile meanwhile) {
-                   const std::vector<size_t> lengths = host_bytes(layout, cut.count(piece));
-                   std::vector<WireBlock> sends(lengths.size()), receives(sends);
-                   sends[root_host] = {rows(piece), lengths[static_cast<size_t>(layout.own_host())]};
-                   if (is_at_root) receives = packed(all(piece), lengths);
-                   comm_.wire_->exchange(sends, receives, deadline_, std::move(meanwhile));
-                 }});
-}
-
-// As gather, the other way.
-void WideMove::scatter() {
-  const WideLayout& layout = comm_.layout_;
-  const size_t block = lengths()[0], ranks = static_cast<size_t>(comm_.size());
-  const auto root_host = static_cast<size_t>(layout.host_of(call_.root));
-  const bool is_at_root = layout.own_host() == static_cast<int>(root_host);
-  const Cut cut(block, kCopyBytes / ranks);
-  const auto all = [&](size_t piece) { return room_of(kUp, piece, cut.length * ranks); };
-  const auto rows = [&](size_t piece) {
-    return room_of(kDown, piece, cut.length * layout.own_members().size());
-  };
-  in_pieces(cut.pieces(),
-            {.up =
-                 [&](size_t piece) {
-                   if (!is_at_root) return;
-                   const size_t bytes = cut.count(piece);
-                   std::byte* row = all(piece);
-                   for (const int32_t rank : layout.travel_order()) {
-                     if (layout.rank() == call_.root)
-                       copy_bytes(row, sent(static_cast<size_t>(rank) * block + cut.start(piece)), bytes);
-                     row += bytes;
-                   }
-                   pass(layout.place_of(call_.root), 0, all(piece), bytes * ranks);
-                 },
-             .down =
-                 [&](size_t piece) {
-                   scatter_rows(layout.leads() ? rows(piece) : nullptr, received(cut.start(piece)),
-                                cut.count(piece));
-                 },
-             .across =
-                 [&](size_t piece, Meanwhile meanwhile) {
-                   const std::vector<size_t> lengths = host_bytes(layout, cut.count(piece));
-                   std::vector<WireBlock> sends(lengths.size()), receives(sends);
-                   if (is_at_root) sends = packed(all(piece), lengths);
-                   receives[root_host] = {rows(piece), lengths[static_cast<size_t>(layout.own_host())]};
-                   comm_.wire_->exchange(sends, receives, deadline_, std::move(meanwhile));
-                 }});
-}
-
-// Gather, scatter or all-to-all where the wire's hosts are the ranks.
-void WideMove::exchange_directly() {
-  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
-  const auto root = static_cast<size_t>(call_.root);
-  const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
-  const bool gathers = call_.kind == OpKind::kGather;
-  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
-  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
-  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
-  std::vector<WireBlock> sends(ranks), receives(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const std::byte* const part = from + (gathers ? 0 : rank * block);
-    if (to_all || (gathers ? rank == root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
-    if (to_all || (gathers ? is_root : rank == root))
-      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
-  }
-  comm_.wire_->exchange(sends, receives, deadline_);
 }
 
 }  // namespace dsc

@@ -36,14 +36,12 @@ void WideMove::run() {
       return reduce_scatter();
     case Pattern::kBroadcast:
       return broadcast();
-    case Pattern::kScatter:
-      return one_rank_per_host() ? exchange_directly() : scatter();
-    case Pattern::kGather:
-      return one_rank_per_host() ? exchange_directly() : gather();
     case Pattern::kAllGather:
       return all_gather();
+    case Pattern::kScatter:
+    case Pattern::kGather:
     case Pattern::kAllToAll:
-      return one_rank_per_host() ? exchange_directly() : all_to_all();
+      return exchange_blocks();
   }
 }
 

@@ -36,10 +36,7 @@ class WideMove {
   void reduce_scatter();
   void broadcast();
   void all_gather();
-  void gather();
-  void scatter();
-  void all_to_all();
-  void exchange_directly();
+  void exchange_blocks();
 
   // An array cut into pieces.
   struct Cut {
@@ -78,8 +75,23 @@ class WideMove {
   void combine_wide(const void* values, void* sum, size_t count);
   void hand_out(const void* part, const std::vector<size_t>& elements, void* result);
 
+  // Blocks that go from one rank to another.
+  struct Parcel {
+    int host = -1;  // the other one; -1: nothing
+    int place = 0;  // of the member here that has it, or gets it
+    size_t at = 0;  // bytes from the start of its buffer
+  };
+  struct Parcels {
+    Parcel out, in;
+  };
+  void gather_at_once();
+  void scatter_at_once();
   void exchange_at_once();
-  void exchange_in_rounds(const std::byte* from, size_t most_members);
+  void exchange_directly();
+  void gather_in_steps();
+  void scatter_in_steps();
+  void exchange_in_steps();
+  void carry(const std::byte* from, const std::vector<Parcels>& steps);
   void exchange_on_host(const std::byte* from);
 
   // Steps on this host. Rows are at its leader, one of each member.

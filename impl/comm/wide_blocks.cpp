@@ -1,0 +1,304 @@
+// What goes from one rank to another: gather, scatter and all-to-all between hosts.
+#include <cstring>
+
+#include "comm/wide_comm.hpp"
+#include "comm/wide_move.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kStepBytes = size_t{2} << 20;
+constexpr size_t kAtOnceBytes = size_t{1} << 18;  // up to here, at a leader, steps cost more than copies
+
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+size_t most_members(const WideLayout& layout) {
+  size_t most = 0;
+  for (int host = 0; host < layout.hosts(); ++host) most = std::max(most, layout.members(host).size());
+  return most;
+}
+
+// Of each host, one after the other, where all its ranks have as many bytes.
+std::vector<WireBlock> by_host(const WideLayout& layout, std::byte* at, size_t bytes) {
+  std::vector<WireBlock> blocks;
+  for (int host = 0; host < layout.hosts(); ++host) {
+    blocks.push_back({at, bytes * layout.members(host).size()});
+    at += blocks.back().bytes;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+void WideMove::exchange_blocks() {
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  if (block == 0) return;
+  if (one_rank_per_host()) return exchange_directly();
+  const size_t all = block * static_cast<size_t>(comm_.size());
+  switch (call_.kind) {
+    case OpKind::kGather:
+      return all <= kAtOnceBytes ? gather_at_once() : gather_in_steps();
+    case OpKind::kScatter:
+      return all <= kAtOnceBytes ? scatter_at_once() : scatter_in_steps();
+    default:
+      return all * most_members(comm_.layout_) <= kAtOnceBytes ? exchange_at_once() : exchange_in_steps();
+  }
+}
+
+// ---- the wire's hosts are the ranks
+// ----------------------------------------------------------------------------
+
+void WideMove::exchange_directly() {
+  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
+  const auto root = static_cast<size_t>(call_.root);
+  const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
+  const bool gathers = call_.kind == OpKind::kGather;
+  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
+  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
+  std::vector<WireBlock> sends(ranks), receives(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const std::byte* const part = from + (gathers ? 0 : rank * block);
+    if (to_all || (gathers ? rank == root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
+    if (to_all || (gathers ? is_root : rank == root))
+      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
+  }
+  comm_.wire_->exchange(sends, receives, deadline_);
+}
+
+// ---- small blocks: all that a host has, packed
+// -----------------------------------------------------------------
+
+void WideMove::gather_rows(const void* row, void* rows, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kGather;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = row;
+  call.recv = rows;
+  call.count = bytes;
+  run_local(call);
+}
+
+void WideMove::scatter_rows(const void* rows, void* row, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kScatter;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = rows;
+  call.recv = row;
+  call.count = bytes;
+  run_local(call);
+}
+
+void WideMove::gather_at_once() {
+  const WideLayout& layout = comm_.layout_;
+  const std::vector<size_t> bytes = lengths();
+  const size_t block = bytes[0], members = layout.own_members().size();
+  const int root_host = layout.host_of(call_.root);
+  std::byte* const rows = layout.leads() ? room(kUp, block * members) : nullptr;
+  std::byte* const all = room(kDown, block * bytes.size());
+  gather_rows(call_.send, rows, block);
+  if (layout.leads()) {
+    std::vector<WireBlock> sends(static_cast<size_t>(layout.hosts())), receives(sends);
+    sends[static_cast<size_t>(root_host)] = {rows, block * members};
+    if (layout.own_host() == root_host) receives = by_host(layout, all, block);
+    comm_.wire_->exchange(sends, receives, deadline_);
+  }
+  if (layout.own_host() != root_host) return;
+  pass(0, layout.place_of(call_.root), all, block * bytes.size());
+  if (layout.rank() == call_.root) layout.unpack(received(0), all, bytes);
+}
+
+void WideMove::scatter_at_once() {
+  const WideLayout& layout = comm_.layout_;
+  const std::vector<size_t> bytes = lengths();
+  const size_t block = bytes[0], members = layout.own_members().size();
+  const int root_host = layout.host_of(call_.root);
+  std::byte* const rows = layout.leads() ? room(kDown, block * members) : nullptr;
+  std::byte* const all = room(kUp, block * bytes.size());
+  if (layout.rank() == call_.root) layout.pack(all, sent(0), bytes);
+  if (layout.own_host() == root_host) pass(layout.place_of(call_.root), 0, all, block * bytes.size());
+  if (layout.leads()) {
+    std::vector<WireBlock> sends(static_cast<size_t>(layout.hosts())), receives(sends);
+    receives[static_cast<size_t>(root_host)] = {rows, block * members};
+    if (layout.own_host() == root_host) sends = by_host(layout, all, block);
+    comm_.wire_->exchange(sends, receives, deadline_);
+  }
+  scatter_rows(rows, call_.recv, block);
+}
+
+// At the leader: [member][receiver] from this host; [receiver][member] to every host; [sender] to each
+// member.
+void WideMove::exchange_at_once() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
+  const size_t members = layout.own_members().size(), bytes = block * ranks;
+  std::byte* const rows = layout.leads() ? room(kOwn, bytes * members) : nullptr;
+  gather_rows(call_.send, rows, bytes);
+  if (layout.leads()) {
+    const std::vector<WireBlock> sends = by_host(layout, room(kUp, bytes * members), block * members);
+    const std::vector<WireBlock> receives = by_host(layout, room(kDown, bytes * members), block * members);
+    std::byte* to = room(kUp, bytes * members);
+    for (const int32_t receiver : layout.travel_order())
+      for (size_t member = 0; member < members; ++member, to += block)
+        copy_bytes(to, rows + member * bytes + static_cast<size_t>(receiver) * block, block);
+    comm_.wire_->exchange(sends, receives, deadline_);
+    for (int host = 0; host < layout.hosts(); ++host) {
+      const auto* at = static_cast<const std::byte*>(receives[static_cast<size_t>(host)].data);
+      for (size_t member = 0; member < members; ++member)
+        for (const int32_t sender : layout.members(host)) {
+          copy_bytes(rows + member * bytes + static_cast<size_t>(sender) * block, at, block);
+          at += block;
+        }
+    }
+  }
+  scatter_rows(rows, call_.recv, bytes);
+}
+
+// ---- large blocks: one after the other, straight into the receiver's buffer
+// ------------------------------------
+
+// In each step every host sends at most one parcel and gets at most one. Long ones go in pieces, those of all
+// steps in turn. A leader takes its own from its buffer and puts it there.
+void WideMove::carry(const std::byte* from, const std::vector<Parcels>& steps) {
+  const Cut cut(call_.count * dtype_bytes(call_.dtype), kStepBytes);
+  const int own_place = comm_.layout_.own_place(), own_host = comm_.layout_.own_host();
+  const auto parcels = [&](size_t piece) { return steps[piece % steps.size()]; };
+  const auto count = [&](size_t piece) { return cut.count(piece / steps.size()); };
+  const auto start = [&](size_t piece) { return cut.start(piece / steps.size()); };
+  // Where a piece is on this rank: in the buffer of the member that has or gets it, in a room of the
+  // leader's.
+  const auto out = [&](size_t piece) {
+    const Parcel parcel = parcels(piece).out;
+    if (parcel.place == own_place) return const_cast<std::byte*>(from) + parcel.at + start(piece);
+    return own_place == 0 ? room_of(kUp, piece, cut.length) : nullptr;
+  };
+  const auto in = [&](size_t piece) {
+    const Parcel parcel = parcels(piece).in;
+    if (parcel.place == own_place) return received(parcel.at + start(piece));
+    return own_place == 0 ? room_of(kDown, piece, cut.length) : nullptr;
+  };
+  const auto stay_here = [&](size_t piece) {
+    const auto [sender, receiver] = parcels(piece);
+    if (sender.place != receiver.place)
+      pass(sender.place, receiver.place, sender.place == own_place ? out(piece) : in(piece), count(piece));
+    else if (sender.place == own_place)
+      copy_bytes(in(piece), out(piece), count(piece));
+  };
+  in_pieces(steps.size() * cut.pieces(),
+            {.up =
+                 [&](size_t piece) {
+                   const Parcel parcel = parcels(piece).out;
+                   if (parcel.host == own_host) return stay_here(piece);
+                   if (parcel.host >= 0) pass(parcel.place, 0, out(piece), count(piece));
+                 },
+             .down =
+                 [&](size_t piece) {
+                   const Parcel parcel = parcels(piece).in;
+                   if (parcel.host >= 0 && parcel.host != own_host)
+                     pass(0, parcel.place, in(piece), count(piece));
+                 },
+             .across =
+                 [&](size_t piece, Meanwhile meanwhile) {
+                   std::vector<WireBlock> sends(static_cast<size_t>(comm_.layout_.hosts())), receives(sends);
+                   const auto [to, of] = parcels(piece);
+                   if (to.host >= 0 && to.host != own_host)
+                     sends[static_cast<size_t>(to.host)] = {out(piece), count(piece)};
+                   if (of.host >= 0 && of.host != own_host)
+                     receives[static_cast<size_t>(of.host)] = {in(piece), count(piece)};
+                   comm_.wire_->exchange(sends, receives, deadline_, std::move(meanwhile));
+                 }});
+}
+
+// One rank after the other, of all hosts in turn: what the root's host has goes while others are on their
+// way.
+void WideMove::gather_in_steps() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  const int root_host = layout.host_of(call_.root), root_place = layout.place_of(call_.root);
+  std::vector<Parcels> steps;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    Parcels step;
+    if (layout.own_host() == layout.host_of(rank)) step.out = {root_host, layout.place_of(rank), 0};
+    if (layout.own_host() == root_host)
+      step.in = {layout.host_of(rank), root_place, static_cast<size_t>(rank) * block};
+    steps.push_back(step);
+  }
+  carry(sent(0), steps);
+}
+
+void WideMove::scatter_in_steps() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  const int root_host = layout.host_of(call_.root), root_place = layout.place_of(call_.root);
+  std::vector<Parcels> steps;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    Parcels step;
+    if (layout.own_host() == root_host)
+      step.out = {layout.host_of(rank), root_place, static_cast<size_t>(rank) * block};
+    if (layout.own_host() == layout.host_of(rank)) step.in = {root_host, layout.place_of(rank), 0};
+    steps.push_back(step);
+  }
+  carry(sent(0), steps);
+}
+
+// To the host so many further, from the one so many back; and there from each member to each.
+void WideMove::exchange_in_steps() {
+  const WideLayout& layout = comm_.layout_;
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  if (call_.send == call_.recv)
+    sent_in_place.assign(sent(0), sent(block * static_cast<size_t>(comm_.size())));
+  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
+  exchange_on_host(from);
+  const int own = layout.own_host(), hosts = layout.hosts();
+  const auto most = static_cast<int>(most_members(layout));
+  const auto has = [&](int host, int place) { return place < static_cast<int>(layout.members(host).size()); };
+  const auto at = [&](int host, int place) {
+    return static_cast<size_t>(layout.members(host)[static_cast<size_t>(place)]) * block;
+  };
+  std::vector<Parcels> steps;
+  for (int hop = 1; hop < hosts; ++hop)
+    for (int sender = 0; sender < most; ++sender)
+      for (int receiver = 0; receiver < most; ++receiver) {
+        const int to = (own + hop) % hosts, of = (own + hosts - hop) % hosts;
+        Parcels step;
+        if (has(own, sender) && has(to, receiver)) step.out = {to, sender, at(to, receiver)};
+        if (has(of, sender) && has(own, receiver)) step.in = {of, receiver, at(of, sender)};
+        steps.push_back(step);
+      }
+  carry(from, steps);
+}
+
+// What stays on this host goes without its leader.
+void WideMove::exchange_on_host(const std::byte* from) {
+  const auto& members = comm_.layout_.own_members();
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  const size_t first = static_cast<size_t>(members.front()) * block;
+  const bool in_a_row = static_cast<size_t>(members.back() - members.front()) + 1 == members.size();
+  std::vector<std::byte> out, in;
+  Call call;
+  call.kind = OpKind::kAllToAll;
+  call.dtype = DSC_DTYPE_U8;
+  call.count = block;
+  call.send = from + first;
+  call.recv = received(first);
+  if (!in_a_row) {
+    for (const int32_t rank : members)
+      out.insert(out.end(), from + static_cast<size_t>(rank) * block,
+                 from + static_cast<size_t>(rank + 1) * block);
+    in.resize(out.size());
+    call.send = out.data();
+    call.recv = in.data();
+  }
+  run_local(call);
+  if (in_a_row) return;
+  for (size_t place = 0; place < members.size(); ++place)
+    copy_bytes(received(static_cast<size_t>(members[place]) * block), in.data() + place * block, block);
+}
+
+}  // namespace dsc
