@@ -65,7 +65,9 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Group& group() noexcept { return *group_; }
   World& world() noexcept { return group_->world(); }
   Bell& bell() noexcept { return group_->world().process().bell(); }
-  int spins() const noexcept { return group_->world().spins(); }
+  int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->world().spins(); }
+  // Its ranks wait for other hosts most of the time.
+  void sleep_soon() noexcept { sleeps_soon_.store(true); }
   int timeout_ms(const Call& call) const noexcept {
     return call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed);
   }
@@ -121,6 +123,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Mutex channels_mutex_;
   std::vector<std::weak_ptr<Comm>> channels_ DSC_GUARDED_BY(channels_mutex_);
   std::atomic<bool> told_{false};  // a call on this rank has reported the failure
+  std::atomic<bool> sleeps_soon_{false};
   std::atomic<bool> left_{false};
   std::atomic<bool> finalized_{false};
   std::atomic<int> running_{0};  // operations that were queued and have not ended

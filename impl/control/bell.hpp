@@ -46,18 +46,22 @@ class BellSleep {
 // Spin, then yield, then sleep. `work` is tried between; it returns true when the wait is over.
 class Backoff {
  public:
-  Backoff(Bell& bell, int spins) noexcept : bell_(bell), spins_(spins) {}
+  // For waits on what takes long, and needs a processor that others would be kept from.
+  static constexpr int kSleepSoon = -1;
+
+  Backoff(Bell& bell, int spins) noexcept
+      : bell_(bell), spins_(std::max(spins, 0)), patience_(spins == kSleepSoon ? 1 : spins + kYields) {}
 
   // One step of patience. True when the caller has waited long enough that it should look at the clock.
   template <typename Ready>
   bool pause(Ready&& ready, int64_t max_sleep_ns = kMaxSleepNs) {
     const int turn = turn_;
-    if (turn < spins_ + kYields) ++turn_;
+    if (turn < patience_) ++turn_;
     if (turn < spins_) {
       relax();
       return false;
     }
-    if (turn < spins_ + kYields) {
+    if (turn < patience_) {
       // By now all others of this processor have had their turn: they would only hand it round.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
@@ -100,6 +104,7 @@ class Backoff {
 
   Bell& bell_;
   int spins_;
+  int patience_;  // turns before it sleeps
   int turn_ = 0;
 };
 
