@@ -37,6 +37,7 @@ WideComm::WideComm(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> l
       timeout_ms_(timeout_ms),
       collectives_([this](const Call& call, uint64_t number) { return execute(call, number); }, pulse_) {
   nonfinite->set_check(local_->nonfinite->check());
+  local_->sleep_soon();
 }
 
 WideComm::~WideComm() {
