@@ -1,12 +1,11 @@
 #include "bootstrap/rendezvous.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "base/descriptors.hpp"
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
@@ -25,6 +24,7 @@
 namespace dsc {
 namespace {
 
+constexpr size_t kOtherDescriptors = 64;  // that a process opens besides
 constexpr int kPauseMs = 20;
 constexpr int kSecondClaimMs = 500;
 constexpr int kReadAgainMs = 500;
@@ -160,21 +160,9 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
-// One connection of each rank, and what the process has open besides.
-void check_descriptors(int32_t world_size) {
-  constexpr rlim_t kOthers = 64;
-  rlimit limit{};
-  const rlim_t needed = static_cast<rlim_t>(world_size) + kOthers;
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  fail(DSC_ERR_CONFIG,
-       "rank 0 serves %d ranks and needs about %llu file descriptors, but this process may have %llu: run "
-       "ulimit -n %llu before it starts",
-       world_size, static_cast<unsigned long long>(needed), static_cast<unsigned long long>(limit.rlim_cur),
-       static_cast<unsigned long long>(needed));
-}
-
 OpenStore Meeting::serve() {
-  check_descriptors(launch_.world_size);
+  check_descriptors(static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
+                    "rank 0 serves " + std::to_string(launch_.world_size) + " ranks");
   if (carrier_) return serve_at_own_address();
   place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
   return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);

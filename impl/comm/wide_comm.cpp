@@ -52,11 +52,22 @@ void WideComm::connect_and_clear(Wire& wire, const std::string& prefix, int own,
   store.remove(prefix + "/" + std::to_string(own), deadline);
 }
 
+// Who cannot have one says so, in place of what it would say to the others.
+std::unique_ptr<Wire> WideComm::open_wire(const std::string& prefix, int own, std::vector<int32_t> members) {
+  std::unique_ptr<Wire> wire;
+  capture([&] { wire = std::make_unique<Wire>(world_->transport(), own, std::move(members)); },
+          [&](const Error& error) {
+            Wire::refuse(world_->store(), prefix, own, error);
+            throw error;
+          });
+  return wire;
+}
+
 void WideComm::make_wire() {
   std::vector<int32_t> leaders;
   leaders.reserve(static_cast<size_t>(layout_.hosts()));
   for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
-  wire_ = std::make_unique<Wire>(world_->transport(), layout_.own_host(), std::move(leaders));
+  wire_ = open_wire(wire_key(), layout_.own_host(), std::move(leaders));
   wire_->set_check([this](const std::vector<bool>& awaited) {
     check_host();
     report_late(waiting_, members_of(awaited));
@@ -72,9 +83,7 @@ void WideComm::connect(Deadline deadline) {
   };
   if (layout_.leads()) capture([&] { make_wire(); }, keep);
   world_->enlist(*this);
-  if (wire_)
-    capture([&] { connect_and_clear(*wire_, "wide/" + std::to_string(id_), layout_.own_host(), deadline); },
-            keep);
+  if (wire_) capture([&] { connect_and_clear(*wire_, wire_key(), layout_.own_host(), deadline); }, keep);
   tell_members(verdict, deadline);
 }
 
@@ -185,8 +194,8 @@ WideComm::Link& WideComm::link(int sender, int receiver, Deadline deadline) {
     if (found != links_.end()) return *found->second;
   }
   auto made = std::make_unique<Link>();
-  made->wire =
-      std::make_unique<Wire>(world_->transport(), sends ? 0 : 1, std::vector<int32_t>{sender, receiver});
+  const std::string key = wire_key() + "/" + std::to_string(sender) + "-" + std::to_string(receiver);
+  made->wire = open_wire(key, sends ? 0 : 1, {sender, receiver});
   Link& link = *made;
   {
     MutexLock lock(mutex_);  // so that a failure of the group reaches it
@@ -197,8 +206,7 @@ WideComm::Link& WideComm::link(int sender, int receiver, Deadline deadline) {
     check_host();
     report_late(link.waiting, {other});
   });
-  const std::string ends = std::to_string(sender) + "-" + std::to_string(receiver);
-  connect_and_clear(*link.wire, "wide/" + std::to_string(id_) + "/" + ends, sends ? 0 : 1, deadline);
+  connect_and_clear(*link.wire, key, sends ? 0 : 1, deadline);
   return link;
 }
 

@@ -88,6 +88,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
 
   void connect(Deadline deadline);
   void make_wire();
+  std::string wire_key() const { return "wide/" + std::to_string(id_); }
+  std::unique_ptr<Wire> open_wire(const std::string& prefix, int own, std::vector<int32_t> members);
   void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
   void perform(const Call& call, uint64_t number);

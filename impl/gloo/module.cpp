@@ -98,7 +98,7 @@ int open_pair(dsc_wire_device* device, const dsc_wire_listener* listener, dsc_wi
               char address[DSC_WIRE_ADDRESS_BYTES], size_t* address_bytes, char* error, size_t error_bytes) {
   return guard(error, error_bytes, [&] {
     auto made = std::make_unique<WatchedPair>(device->context.get(), device->device.get(), *listener);
-    const std::vector<char> bytes = made->address().bytes();
+    const std::vector<char> bytes = made->address_bytes();
     if (bytes.size() > DSC_WIRE_ADDRESS_BYTES) throw std::length_error("an address of Gloo's is too long");
     std::memcpy(address, bytes.data(), bytes.size());
     *address_bytes = bytes.size();

@@ -1,6 +1,7 @@
 #include "gloo/watched_pair.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -39,6 +41,14 @@ WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_w
 WatchedPair::~WatchedPair() {
   end();
   while (handling_) ::sched_yield();
+}
+
+// Gloo's has whatever lay on its stack behind the address: nothing for other hosts to read.
+std::vector<char> WatchedPair::address_bytes() const {
+  const sockaddr_storage& own = self_.getSockaddr();
+  sockaddr_storage clean{};
+  std::memcpy(&clean, &own, own.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return tcp::Address(clean, self_.getSeq()).bytes();
 }
 
 void WatchedPair::connect_to(const std::vector<char>& bytes) {

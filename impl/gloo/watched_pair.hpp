@@ -55,6 +55,8 @@ class WatchedPair final : public tcp::Pair {
   WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_wire_listener& listener);
   ~WatchedPair() override;
 
+  // For the peer.
+  std::vector<char> address_bytes() const;
   // Throws for an address of another family: Gloo would not say what is wrong.
   void connect_to(const std::vector<char>& bytes);
   void end();

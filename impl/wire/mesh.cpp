@@ -8,13 +8,17 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptors.hpp"
 #include "base/guard.hpp"
 #include "base/random.hpp"
+#include "wire/introduction.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr size_t kNonceBytes = sizeof(Nonce);
+constexpr size_t kOtherDescriptors = 16;
+constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
 constexpr int64_t kAskMs = 200;      // a question costs the exchange something
 constexpr int64_t kBrieflyMs = 100;  // for what is polite, but not needed
@@ -55,6 +59,8 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
     : rank_(rank), members_(std::move(members)) {
   if (rank_ < 0 || rank_ >= size())
     fail(DSC_ERR_INVALID_ARG, "host %d of a wire of %d, expected 0 to %d", rank_, size(), size() - 1);
+  check_descriptors(members_.size() - 1 + kOtherDescriptors,
+                    name_of(rank_) + " connects to " + std::to_string(size() - 1) + " others");
   channels_.resize(members_.size());
   peer_addresses_.resize(members_.size());
   nonces_.resize(members_.size());
@@ -75,32 +81,21 @@ void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadlin
   });
 }
 
-// The nonce, then for every host the length of an address and the address.
-std::string Mesh::introduction() {
-  std::string text = nonces_[static_cast<size_t>(rank_)];
-  for (const auto& channel : channels_) {
-    const auto bytes = static_cast<uint16_t>(channel ? channel->address().size() : 0);
-    text.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-    if (channel) text += channel->address();
-  }
-  return text;
+std::string Mesh::introduction() const {
+  std::vector<std::string> addresses;
+  addresses.reserve(channels_.size());
+  for (const auto& channel : channels_) addresses.push_back(channel ? channel->address() : "");
+  return encode_introduction(nonces_[static_cast<size_t>(rank_)], addresses);
 }
 
 void Mesh::read_introduction(int32_t peer, std::string_view text) {
-  size_t at = kNonceBytes;
-  for (int32_t host = 0; host < size() && at + sizeof(uint16_t) <= text.size(); ++host) {
-    uint16_t bytes = 0;
-    std::memcpy(&bytes, &text[at], sizeof bytes);
-    at += sizeof bytes;
-    if (host == rank_ && at + bytes <= text.size() && bytes > 0) {
-      nonces_[static_cast<size_t>(peer)] = text.substr(0, kNonceBytes);
-      peer_addresses_[static_cast<size_t>(peer)] = text.substr(at, bytes);
-      return;
-    }
-    at += bytes;
-  }
-  fail(DSC_ERR_PROTOCOL, "%s introduced itself with %zu bytes that hold no address for %s",
-       name_of(peer).c_str(), text.size(), name_of(rank_).c_str());
+  Introduction read = decode_introduction(text, rank_, name_of(peer));
+  nonces_[static_cast<size_t>(peer)] = std::move(read.nonce);
+  peer_addresses_[static_cast<size_t>(peer)] = std::move(read.address);
+}
+
+void Mesh::refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
+  call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
 // Nothing if it has not come by the deadline.
@@ -127,7 +122,11 @@ std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix
 
 // Whoever is missing at the deadline is named, so the others are still asked then.
 void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
-  exchange.put(key_of(prefix, rank_), introduction(), deadline);
+  capture([&] { exchange.put(key_of(prefix, rank_), introduction(), deadline); },
+          [&](const Error& error) {
+            refuse(exchange, prefix, rank_, error);
+            throw error;
+          });
   std::vector<bool> late(members_.size());
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;

@@ -44,6 +44,9 @@ class Mesh {
   // Finds the others through the exchange, under keys that begin with `prefix`, and connects to all.
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline);
 
+  // For a host that cannot take part: the others hear why when they connect, with its name.
+  static void refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why);
+
   // Any thread, once made: what runs and what comes later fails with REVOKED.
   void abort(const Error& why) noexcept;
 
@@ -60,7 +63,7 @@ class Mesh {
   void run(Deadline deadline, const std::function<Step(int32_t peer)>& look);
 
  private:
-  std::string introduction();
+  std::string introduction() const;
   void read_introduction(int32_t peer, std::string_view text);
   std::optional<std::string> ask(Exchange& exchange, std::string_view prefix, int32_t peer,
                                  Deadline deadline);

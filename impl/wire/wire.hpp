@@ -42,6 +42,11 @@ class Wire {
     mesh_.connect(exchange, prefix, deadline);
   }
 
+  // Instead, where a wire cannot be made: the others' connect() throws this error, and names host `rank`.
+  static void refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
+    Mesh::refuse(exchange, prefix, rank, why);
+  }
+
   int32_t rank() const noexcept { return mesh_.rank(); }
   int32_t size() const noexcept { return mesh_.size(); }
 

@@ -131,6 +131,25 @@ dsc.finalize()
     assert Job(code, [0, 1]).finish() == ["refused\nrefused\nrefused"] * 2
 
 
+def test_a_host_without_gloos_module_is_everybodys_error():
+    code = """
+import libdsc as dsc
+try:
+    dsc.init_distributed(init_timeout=20)
+except dsc.DscError as error:
+    print(type(error).__name__, error)
+"""
+    job = jobs.Job(4, code)
+    start = time.monotonic()
+    for rank in range(4):
+        own = {"DSC_GLOO_LIBRARY": "/nowhere/libdsc_gloo.so"} if rank >= 2 else {}
+        job.start(rank, DSC_HOST_ID=f"host{rank // 2}", LOCAL_WORLD_SIZE="2", **own)
+    for rank, output in enumerate(job.finish()):
+        assert output.startswith("NoBackendError") and "/nowhere/libdsc_gloo.so" in output, output
+        assert rank >= 2 or "host 1 (rank 2)" in output, output
+    assert time.monotonic() - start < 10
+
+
 def test_backend_host_is_for_one_host():
     code = """
 import libdsc as dsc

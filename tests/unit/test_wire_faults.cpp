@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -144,6 +145,69 @@ void who_never_connects_is_named(void**) {
   store.put("wire/9/0", "too short", soon());
   Wire other(transport, 1, {5, 6});
   CHECK_FAILS(other.connect(store, "wire/9", soon()), DSC_ERR_PROTOCOL, "9 bytes", "rank 5");
+}
+
+// As a store that has no room for what many hosts say.
+class FullStore : public Exchange {
+ public:
+  explicit FullStore(Exchange& store) : store_(store) {}
+
+  void put(std::string_view key, std::string_view value, Deadline deadline) override {
+    if (value.size() > 128) throw Error(DSC_ERR_NOSPACE, "the store is full");
+    store_.put(key, value, deadline);
+  }
+  std::string get(std::string_view key, int32_t owner, Deadline deadline) override {
+    return store_.get(key, owner, deadline);
+  }
+
+ private:
+  Exchange& store_;
+};
+
+// Its own error is everybody's, at once.
+void a_host_that_cannot_take_part_says_why(void**) {
+  MemoryStore store;
+  FullStore full(store);
+  const std::shared_ptr<Transport> transport = loopback_transport();
+  const int64_t start = now_ns();
+  std::vector<Outcome> outcomes(3);
+  std::vector<std::thread> threads;
+  for (const int32_t host : {0, 1, 2})
+    threads.emplace_back([&, host] {
+      Wire wire(transport, host, {5, 6, 7});
+      Exchange& exchange = host == 1 ? static_cast<Exchange&>(full) : store;
+      outcomes[static_cast<size_t>(host)] =
+          outcome_of([&] { wire.connect(exchange, "wire", Deadline::after_ms(60'000)); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Outcome& outcome : outcomes) {
+    assert_int_equal(outcome.code, DSC_ERR_NOSPACE);
+    assert_non_null(std::strstr(outcome.text.c_str(), "the store is full"));
+  }
+  for (const size_t host : {0, 2})
+    assert_non_null(std::strstr(outcomes[host].text.c_str(), "host 1 (rank 6)"));
+  assert_true(now_ns() - start < 2 * kNsPerSecond);
+}
+
+void too_few_descriptors_are_told_before_connecting(void**) {
+  rlimit limit{};
+  assert_int_equal(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit few{60, limit.rlim_max};
+  assert_int_equal(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  CHECK_FAILS(Wire(loopback_transport(), 0, std::vector<int32_t>(200)), DSC_ERR_CONFIG,
+              "connects to 199 others", "may have 60", "ulimit -n");
+  assert_int_equal(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// The port and a counter differ from peer to peer: what hosts tell grows with the square of their number.
+void many_hosts_tell_little_of_each(void**) {
+  constexpr int32_t kHosts = 40;
+  MemoryStore store;
+  Wire wire(loopback_transport(), 0, std::vector<int32_t>(kHosts));
+  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "did not come");
+  const std::string told = store.get("wire/0", soon());
+  print_message("a host tells %zu bytes to %d others\n", told.size(), kHosts - 1);
+  assert_true(told.size() < 200 + 8 * kHosts);
 }
 
 // What a name leads to may differ from host to host.
@@ -395,6 +459,9 @@ int main() {
       cmocka_unit_test(who_leaves_is_named),
       cmocka_unit_test(abort_comes_before_the_operation),
       cmocka_unit_test(who_never_connects_is_named),
+      cmocka_unit_test(a_host_that_cannot_take_part_says_why),
+      cmocka_unit_test(too_few_descriptors_are_told_before_connecting),
+      cmocka_unit_test(many_hosts_tell_little_of_each),
       cmocka_unit_test(two_families_of_addresses_are_told),
       cmocka_unit_test(a_farewell_beside_another_message_is_waited_for),
       cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),

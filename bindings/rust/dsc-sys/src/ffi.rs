@@ -1171,7 +1171,8 @@ extern "C" {
     /// Gives the number of ranks of the world on the calling rank's host.
     ///
     /// - `comm` (in): communicator
-    /// - `local_size` (out): 1 or more
+    /// - `local_size` (out): 1 or more: the ranks that the meeting found there, also where a
+    ///   launcher said fewer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///

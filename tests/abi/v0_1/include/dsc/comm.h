@@ -99,7 +99,7 @@ DSC_API dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank);
 /**
  * @brief Gives the number of ranks of the world on the calling rank's host.
  * @param[in] comm communicator
- * @param[out] local_size 1 or more
+ * @param[out] local_size 1 or more: the ranks that the meeting found there, also where a launcher said fewer
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
