@@ -12,6 +12,7 @@
 
 #include "dtype/dtype.hpp"
 #include "store/file_store.hpp"
+#include "wire/introduction.hpp"
 #include "wire_support.hpp"
 
 using namespace dsc;
@@ -199,7 +200,29 @@ void too_few_descriptors_are_told_before_connecting(void**) {
   assert_int_equal(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// The port and a counter differ from peer to peer: what hosts tell grows with the square of their number.
+void introductions_that_are_none_are_refused(void**) {
+  const std::string nonce(16, 'n'), low("a\0b", 3), high("a\xff!", 3);
+  const std::string whole = encode_introduction(nonce, {low, "", high});
+  for (const int32_t reader : {0, 2}) {
+    const Introduction read = decode_introduction(whole, reader, "host 1");
+    assert_true(read.nonce == nonce && read.address == (reader == 0 ? low : high));
+  }
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    CHECK_FAILS(decode_introduction(whole.substr(0, bytes), 2, "host 1"), DSC_ERR_PROTOCOL, "host 1",
+                "no address for host 2");
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string changed = whole;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
+    const Outcome outcome = outcome_of([&] { decode_introduction(changed, 2, "host 1"); });
+    assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_PROTOCOL);
+  }
+  CHECK_FAILS(decode_introduction(encode_introduction(nonce, {low, "", high}), 3, "host 1"),
+              DSC_ERR_PROTOCOL);
+  CHECK_FAILS(decode_introduction(encode_refusal(Error(DSC_ERR_NOMEM, "no memory")), 0, "host 1"),
+              DSC_ERR_NOMEM, "host 1: no memory");
+}
+
+// The port differs from peer to peer: what hosts tell grows with the square of their number.
 void many_hosts_tell_little_of_each(void**) {
   constexpr int32_t kHosts = 40;
   MemoryStore store;
@@ -461,6 +484,7 @@ int main() {
       cmocka_unit_test(who_never_connects_is_named),
       cmocka_unit_test(a_host_that_cannot_take_part_says_why),
       cmocka_unit_test(too_few_descriptors_are_told_before_connecting),
+      cmocka_unit_test(introductions_that_are_none_are_refused),
       cmocka_unit_test(many_hosts_tell_little_of_each),
       cmocka_unit_test(two_families_of_addresses_are_told),
       cmocka_unit_test(a_farewell_beside_another_message_is_waited_for),
