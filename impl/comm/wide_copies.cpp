@@ -109,6 +109,7 @@ void WideMove::all_gather() {
                            .across =
                                [&](size_t piece, Meanwhile meanwhile) {
                                  std::vector<WireBlock> parts;
+                                 parts.reserve(blocks.size());
                                  for (const WireBlock& block : blocks) parts.push_back(part(block, piece));
                                  comm_.wire_->all_gather(parts, deadline_, std::move(meanwhile));
                                }});

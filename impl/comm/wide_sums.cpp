@@ -171,6 +171,7 @@ void WideMove::reduce_scatter() {
              .across =
                  [&](size_t piece, Meanwhile meanwhile) {
                    std::vector<size_t> counts;
+                   counts.reserve(static_cast<size_t>(layout.hosts()));
                    for (int host = 0; host < layout.hosts(); ++host) counts.push_back(on_host(piece, host));
                    comm_.wire_->reduce_scatter(sum(piece), own_part(piece), counts, between_hosts(),
                                                deadline_, std::move(meanwhile));
