@@ -1,7 +1,5 @@
 #include "bootstrap/agent_store.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -15,7 +13,9 @@ namespace {
 
 constexpr char kValidate = 0;
 constexpr uint32_t kMagic = 0x3C85F7CE;
-constexpr char kPing = 13;
+constexpr char kCountKeys = 7;
+constexpr size_t kQuestions = 4;
+constexpr int64_t kMostKeys = int64_t{1} << 32;  // any text is more, taken for a number
 constexpr char kStopWaiting = 0;
 constexpr char kReady = 0;
 
@@ -122,29 +122,31 @@ void AgentStore::connect(Deadline deadline) {
   greeted_ = true;
 }
 
-// The older generation takes the greeting for a request to store a value, and its bytes 1 to 8 for the length
-// of the key. The nonce makes that more than any program can have, so that it closes the connection at once
-// instead of trying.
+// The greeting and a question that every version with greetings answers, four times: the older generation takes
+// it all for a request to store a value, and its bytes 1 to 8 for the length of the key. That is more than any
+// program can have, so it closes the connection at once instead of trying.
 bool AgentStore::knows_handshake(Deadline deadline) {
-  const uint32_t nonce = 0xFFFF0000u | static_cast<uint32_t>(::getpid() & 0xFFFF);
   std::string greeting(1, kValidate);
   append(greeting, kMagic);
-  greeting += kPing;
-  append(greeting, nonce);
+  greeting += std::string(kQuestions, kCountKeys);
   if (stream_.write(greeting, deadline) < greeting.size()) return false;
-  uint32_t echo = 0;
-  const size_t got = stream_.read(reinterpret_cast<char*>(&echo), sizeof echo, deadline);
-  if (got == 0 && !deadline.passed()) return false;
-  if (got < sizeof echo) fail_short(&echo, got, deadline);
-  if (echo != nonce) fail_foreign(&echo, sizeof echo);
+  for (size_t i = 0; i < kQuestions; ++i) {
+    int64_t count = 0;
+    const size_t got = stream_.read(reinterpret_cast<char*>(&count), sizeof count, deadline);
+    if (i == 0 && got == 0 && !deadline.passed()) return false;
+    if (got < sizeof count) fail_short(&count, got, deadline);
+    check_count(count);
+  }
   return true;
 }
 
-void AgentStore::check_without_handshake(Deadline deadline) {
-  constexpr int64_t kMostKeys = int64_t{1} << 32;  // any text is more, taken for a number
-  send(request(Request::kCountKeys), deadline);
-  const auto count = answer<int64_t>(deadline);
+void AgentStore::check_count(int64_t count) const {
   if (count < 0 || count > kMostKeys) fail_foreign(&count, sizeof count);
+}
+
+void AgentStore::check_without_handshake(Deadline deadline) {
+  send(request(Request::kCountKeys), deadline);
+  check_count(answer<int64_t>(deadline));
 }
 
 // Leaves no half-read connection behind.

@@ -35,6 +35,7 @@ class AgentStore final : public Exchange {
   std::string key_text(std::string_view key) const;
   void connect(Deadline deadline);
   bool knows_handshake(Deadline deadline);
+  void check_count(int64_t count) const;
   void check_without_handshake(Deadline deadline);
   template <typename Body>
   auto converse(Deadline deadline, Body body);
