@@ -122,9 +122,9 @@ void AgentStore::connect(Deadline deadline) {
   greeted_ = true;
 }
 
-// The greeting and a question that every version with greetings answers, four times: the older generation takes
-// it all for a request to store a value, and its bytes 1 to 8 for the length of the key. That is more than any
-// program can have, so it closes the connection at once instead of trying.
+// The greeting and a question that every version with greetings answers, four times: the older generation
+// takes it all for a request to store a value, and its bytes 1 to 8 for the length of the key. That is more
+// than any program can have, so it closes the connection at once instead of trying.
 bool AgentStore::knows_handshake(Deadline deadline) {
   std::string greeting(1, kValidate);
   append(greeting, kMagic);

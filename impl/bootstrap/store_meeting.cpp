@@ -59,9 +59,13 @@ StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& set
   const std::string number = introduce(store, claim, settings);
   auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
   if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
-  store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs));
-  late = store.remove(hello_key(number), Deadline::after_ms(kAnswerMs));
+  if (verdict->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kAnswerMs));
   return *std::move(verdict);
+}
+
+// Rank 0 may end the store now, or has: whoever gets here needs it no more.
+void say_heard(Store& store) {
+  capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs)); }, [](dsc_result_t, const char*) {});
 }
 
 std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {
@@ -86,10 +90,12 @@ std::optional<MeetingResult> attend(Store& store, const Claim& claim, const Meet
   bool late = false;
   StoreVerdict verdict =
       hosts ? StoreMeetingHost(store, claim, settings).run() : follow(store, claim, settings, late);
+  if (verdict.code != DSC_OK && !hosts) say_heard(store);
   if (verdict.code != DSC_OK) throw Error(verdict.code, verdict.text.c_str());
   if (late) return too_late(store, verdict, reason);
   MeetingResult result;
   result.members = own_table(store, verdict, claim.rank);
+  if (!hosts) say_heard(store);
   result.nonce = verdict.nonce;
   result.held = {verdict.nonce, verdict.layout.world_size(), verdict.host_pid, false};
   result.layout = std::move(verdict.layout);

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 import launch
 import pytest
 from launch import LIMIT_S, PYTHON
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import jobs  # noqa: E402
 
 CLIENT = os.environ.get("AGENT_CLIENT", "")
 ENVIRONMENT = os.environ | {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_RESTART_COUNT": "2"}
@@ -174,8 +178,7 @@ def test_a_key_that_never_comes(handshake):
 
 
 def test_it_waits_for_an_agent_that_comes_later():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = jobs.free_port()
     client = start(port, ("put", "a", "1"))
     time.sleep(0.3)
     with socket.create_server(("127.0.0.1", port)) as listener:
@@ -185,8 +188,7 @@ def test_it_waits_for_an_agent_that_comes_later():
 
 
 def test_nobody_is_there():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = jobs.free_port()
     ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0), timeout_ms=400)
     assert code == "DSC_ERR_TIMEOUT" and 400 <= elapsed_ms < 2400
     assert f"127.0.0.1:{port} cannot be reached; tried 127.0.0.1 (Connection refused)" in text
@@ -281,8 +283,7 @@ def test_a_store_of_pytorch():
 @needs_torch
 def test_ranks_of_torchrun(tmp_path):
     """Outputs go by way of files: torchrun of PyTorch 1.13 fails without that on Python 3.11."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = jobs.free_port()
     options = ["--nproc_per_node", "3", "--master_addr", "127.0.0.1", "--master_port", str(port), "--no_python"]
     options += ["--redirects", "1", "--tee", "1", "--log_dir", str(tmp_path)]
     command = [PYTHON, "-m", "torch.distributed.run", *options, CLIENT, "all"]
