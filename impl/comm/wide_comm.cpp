@@ -182,8 +182,10 @@ void WideComm::perform(const Call& call, uint64_t number) {
   const Deadline deadline = Deadline::after_ms(timeout);
   if (call.kind == OpKind::kSend || call.kind == OpKind::kRecv) return run_message(call, number, deadline);
   waiting_ = {call.kind, number, now_ns(), false};
-  compare(call, number, deadline);
-  WideMove(*this, call, deadline).run();
+  WideMove move(*this, call, deadline);
+  const bool goes_along = move.goes_along();
+  compare(call, number, deadline, goes_along ? &move : nullptr);
+  if (!goes_along) move.run();
 }
 
 WideComm::Link& WideComm::link(int sender, int receiver, Deadline deadline) {

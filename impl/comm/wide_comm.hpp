@@ -21,6 +21,8 @@
 
 namespace dsc {
 
+class WideMove;
+
 class WideComm final : public Comm, public std::enable_shared_from_this<WideComm> {
  public:
   // Collective. `local` has the group's ranks on this host, in their order.
@@ -93,8 +95,9 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
   void perform(const Call& call, uint64_t number);
-  void compare(const Call& call, uint64_t number, Deadline deadline);
-  std::string compare_hosts(std::vector<Shown> here, Deadline deadline);
+  void compare(const Call& call, uint64_t number, Deadline deadline, WideMove* along);
+  std::string compare_hosts(std::vector<Shown> here, Deadline deadline, WideMove* along);
+  std::string difference_of(std::span<const Wire::Met> met) const;
   struct Verdict {
     int32_t code = DSC_OK;
     char text[508] = {};

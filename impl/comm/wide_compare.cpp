@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "comm/shown.hpp"
 #include "comm/wide_comm.hpp"
+#include "comm/wide_move.hpp"
 
 namespace dsc {
 namespace {
@@ -21,7 +22,8 @@ struct Entry {
 
 }  // namespace
 
-void WideComm::compare(const Call& call, uint64_t number, Deadline deadline) {
+// Data that goes along is taken if all show the same.
+void WideComm::compare(const Call& call, uint64_t number, Deadline deadline, WideMove* along) {
   const Shown mine = show(call, id_, number);
   std::vector<Shown> here(layout_.own_members().size());
   Call meet;
@@ -34,7 +36,8 @@ void WideComm::compare(const Call& call, uint64_t number, Deadline deadline) {
   local_->run(meet);
   Verdict verdict;
   if (layout_.leads()) {
-    const std::string text = compare_hosts(std::move(here), Deadline{deadline.ns + kWireGraceMs * kNsPerMs});
+    const std::string text =
+        compare_hosts(std::move(here), Deadline{deadline.ns + kWireGraceMs * kNsPerMs}, along);
     if (!text.empty()) verdict.code = DSC_ERR_MISMATCH;
     std::snprintf(verdict.text, sizeof verdict.text, "%.507s", text.c_str());
   }
@@ -42,24 +45,36 @@ void WideComm::compare(const Call& call, uint64_t number, Deadline deadline) {
 }
 
 // A host shows one call if its ranks agree, and else each that differs, with a rank that made it.
-std::string WideComm::compare_hosts(std::vector<Shown> here, Deadline deadline) {
+std::string WideComm::compare_hosts(std::vector<Shown> here, Deadline deadline, WideMove* along) {
   std::vector<Entry> mine;
   for (size_t place = 0; place < here.size(); ++place)
     if (std::ranges::none_of(
             mine, [&](const Entry& entry) { return entry.shown.fingerprint == here[place].fingerprint; }))
       mine.push_back({here[place], layout_.own_members()[place]});
   mine.resize(std::min(mine.size(), Wire::kMeetBytes / sizeof(Entry)));
-  std::vector<std::string> texts;
-  wire_->meet({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Entry)}, texts, deadline);
+  std::string text;
+  wire_->meet(
+      {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Entry)},
+      along ? along->along() : std::vector<WireBlock>{},
+      [&](std::span<const Wire::Met> met) {
+        text = difference_of(met);
+        if (along && text.empty()) along->take_along(met);
+      },
+      deadline);
+  return text;
+}
+
+std::string WideComm::difference_of(std::span<const Wire::Met> met) const {
   std::vector<Shown> all;
   std::vector<std::vector<int32_t>> ranks;
-  for (size_t host = 0; host < texts.size(); ++host) {
-    const size_t count = texts[host].size() / sizeof(Entry);
-    if (count == 0 || texts[host].size() % sizeof(Entry) != 0)
-      fail(DSC_ERR_PROTOCOL, "host %zu shows %zu bytes of its calls", host, texts[host].size());
+  for (size_t host = 0; host < met.size(); ++host) {
+    const std::string_view text = met[host].text;
+    const size_t count = text.size() / sizeof(Entry);
+    if (count == 0 || text.size() % sizeof(Entry) != 0)
+      fail(DSC_ERR_PROTOCOL, "host %zu shows %zu bytes of its calls", host, text.size());
     for (size_t i = 0; i < count; ++i) {
       Entry entry;
-      std::memcpy(&entry, texts[host].data() + i * sizeof entry, sizeof entry);
+      std::memcpy(&entry, text.data() + i * sizeof entry, sizeof entry);
       all.push_back(entry.shown);
       ranks.push_back(count == 1 ? layout_.members(static_cast<int>(host))
                                  : std::vector<int32_t>{static_cast<int32_t>(entry.rank)});

@@ -13,7 +13,7 @@
 #include "base/clock.hpp"
 #include "control/call.hpp"
 #include "dtype/reduce.hpp"
-#include "wire/mesh.hpp"
+#include "wire/wire.hpp"
 
 namespace dsc {
 
@@ -29,6 +29,12 @@ class WideMove {
 
   // Before anybody is told of the call.
   static void check(const Call& call);
+
+  // Instead of run(): little data goes along with what hosts show each other of the call, and is taken when
+  // they have shown the same.
+  bool goes_along() const;
+  std::vector<WireBlock> along() const;
+  void take_along(std::span<const Wire::Met> met);
 
  private:
   void all_reduce();
@@ -99,6 +105,9 @@ class WideMove {
   void scatter_rows(const void* rows, void* row, size_t bytes);
   void gather_on_host(void* all, const std::vector<size_t>& bytes);
   void spread_on_host(const void* from, void* to, size_t bytes, int place);
+
+  WireBlock block_for(int host, const std::vector<size_t>& bytes) const;
+  void combine_along(std::span<const Wire::Met> met, const std::byte* mine, size_t bytes);
 
   std::vector<size_t> lengths() const;  // bytes of each rank's block
   const std::byte* sent(size_t byte) const { return static_cast<const std::byte*>(call_.send) + byte; }

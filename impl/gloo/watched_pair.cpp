@@ -90,8 +90,8 @@ Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
 }
 
 void WatchedPair::remove_region(Region* region) {
-  std::unique_ptr<Region> removed;  // ends without the lock, which its destructor takes
   {
+    std::unique_ptr<Region> removed;  // ends without the lock, which its destructor takes
     const std::lock_guard<std::mutex> lock(m_);
     removed = take_region(region);
   }
@@ -118,18 +118,27 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   empty_outbox();
 }
 
-// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and finds what was left.
+// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and looks once more when he has
+// given it back: the other one may have come in between.
 void WatchedPair::empty_outbox() {
-  for (;;) {
+  do {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
     if (!lock || state_ != CONNECTED) return;
-    std::unique_lock<std::mutex> outbox(outbox_mutex_);
-    if (outbox_.empty()) return;
-    const Message message = outbox_.front();
-    outbox_.pop_front();
-    outbox.unlock();
-    send_now(message);
-  }
+    while (const auto message = take_message()) send_now(*message);
+  } while (has_messages());
+}
+
+std::optional<WatchedPair::Message> WatchedPair::take_message() {
+  const std::lock_guard<std::mutex> lock(outbox_mutex_);
+  if (outbox_.empty()) return std::nullopt;
+  const Message message = outbox_.front();
+  outbox_.pop_front();
+  return message;
+}
+
+bool WatchedPair::has_messages() {
+  const std::lock_guard<std::mutex> lock(outbox_mutex_);
+  return !outbox_.empty();
 }
 
 void WatchedPair::send_now(const Message& message) {

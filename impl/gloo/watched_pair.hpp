@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,8 @@ class WatchedPair final : public tcp::Pair {
   bool read_preamble();
   void check_preamble() const;
   void empty_outbox();
+  std::optional<Message> take_message();
+  bool has_messages();
   bool begin_handling();
   std::unique_ptr<Region> take_region(Region* region);
   void send_now(const Message& message);

@@ -1,8 +1,10 @@
 #include "wire/wire.hpp"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "base/guard.hpp"
 #include "dtype/dtype.hpp"
 #include "wire/combine.hpp"
 #include "wire/transfer.hpp"
@@ -32,6 +34,27 @@ void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
   reduce(spec, &source, 1, &result, 1, count);
 }
 
+struct MeetingHead {
+  uint32_t text_bytes;
+  uint32_t along_bytes;
+};
+
+void write_meeting(std::string& message, std::string_view text, WireBlock along) {
+  const MeetingHead head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(along.bytes)};
+  message.assign(reinterpret_cast<const char*>(&head), sizeof head);
+  message += text;
+  if (along.bytes > 0) message.append(static_cast<const char*>(along.data), along.bytes);
+}
+
+Wire::Met read_meeting(const std::byte* message, int32_t peer) {
+  MeetingHead head;
+  std::memcpy(&head, message, sizeof head);
+  if (head.text_bytes > Wire::kMeetBytes || head.along_bytes > Wire::kAlongBytes)
+    fail(DSC_ERR_PROTOCOL, "host %d meets with %u and %u bytes", peer, head.text_bytes, head.along_bytes);
+  const std::byte* const text = message + sizeof head;
+  return {{reinterpret_cast<const char*>(text), head.text_bytes}, {text + head.text_bytes, head.along_bytes}};
+}
+
 CombineMemory memory_of(const void* in, void* out) {
   return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out)};
 }
@@ -39,32 +62,50 @@ CombineMemory memory_of(const void* in, void* out) {
 }  // namespace
 
 void Wire::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
+  meet(
+      mine, {},
+      [&all](std::span<const Met> met) {
+        all.clear();
+        for (const Met& host : met) all.emplace_back(host.text);
+      },
+      deadline);
+}
+
+void Wire::meet(std::string_view mine, std::span<const WireBlock> along,
+                const std::function<void(std::span<const Met>)>& take, Deadline deadline) {
   if (mine.size() > kMeetBytes)
     fail(DSC_ERR_INVALID_ARG, "%zu bytes to meet with, expected at most %zu", mine.size(), kMeetBytes);
+  meet_messages_.resize(static_cast<size_t>(size()));
+  for (size_t host = 0; host < meet_messages_.size(); ++host) {
+    const WireBlock block = along.empty() ? WireBlock{} : along[host];
+    if (block.bytes > kAlongBytes)
+      fail(DSC_ERR_INVALID_ARG, "%zu bytes to go along, expected at most %zu", block.bytes, kAlongBytes);
+    write_meeting(meet_messages_[host], mine, block);
+  }
+  std::optional<Error> error;
   mesh_.perform("meet", [&] {
-    const auto bytes = static_cast<uint32_t>(mine.size());
-    meet_message_.assign(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-    meet_message_ += mine;
-    all.resize(static_cast<size_t>(size()));
-    all[static_cast<size_t>(rank())] = mine;
-    std::vector<bool> posted(all.size()), here(all.size());
-    mesh_.run(deadline, [&](int32_t peer) {
-      WireChannel& channel = mesh_.channel(peer);
-      const auto at = static_cast<size_t>(peer);
-      if (!posted[at] && channel.may_post()) {
-        channel.post(meet_message_.data(), meet_message_.size());
-        posted[at] = true;
-      }
-      if (const std::byte* message = here[at] ? nullptr : channel.arrived()) {
-        uint32_t length = 0;
-        std::memcpy(&length, message, sizeof length);
-        if (length > kMeetBytes) fail(DSC_ERR_PROTOCOL, "host %d meets with %u bytes", peer, length);
-        all[at].assign(reinterpret_cast<const char*>(message) + sizeof length, length);
-        channel.release();
-        here[at] = true;
-      }
-      return posted[at] && here[at] && channel.all_sent() ? Step::kDone : Step::kWait;
-    });
+    std::vector<Met> met(meet_messages_.size());
+    met[static_cast<size_t>(rank())].text = mine;
+    exchange_meetings(met, deadline);
+    capture([&] { take(met); }, [&](const Error& thrown) { error.emplace(thrown); });
+    for (int32_t peer = 0; peer < size(); ++peer)
+      if (peer != rank()) mesh_.channel(peer).release();
+  });
+  if (error) throw Error(*error);
+}
+
+void Wire::exchange_meetings(std::vector<Met>& met, Deadline deadline) {
+  std::vector<bool> posted(met.size());
+  mesh_.run(deadline, [&](int32_t peer) {
+    WireChannel& channel = mesh_.channel(peer);
+    const auto at = static_cast<size_t>(peer);
+    if (!posted[at] && channel.may_post()) {
+      channel.post(meet_messages_[at].data(), meet_messages_[at].size());
+      posted[at] = true;
+    }
+    if (const std::byte* message = met[at].text.data() ? nullptr : channel.arrived())
+      met[at] = read_meeting(message, peer);
+    return posted[at] && met[at].text.data() && channel.all_sent() ? Step::kDone : Step::kWait;
   });
 }
 

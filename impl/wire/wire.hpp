@@ -32,6 +32,7 @@ struct WireBlock {
 class Wire {
  public:
   static constexpr size_t kMeetBytes = 4096;
+  static constexpr size_t kAlongBytes = size_t{64} * 1024;
 
   // Listens at the transport's address. `members[i]` is the rank that speaks for host i.
   Wire(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members)
@@ -61,6 +62,15 @@ class Wire {
 
   // Shows at most kMeetBytes to all others and gets theirs; all[rank()] is `mine`. Lengths may differ.
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
+  // The same, and along[i], at most kAlongBytes, goes to host i with it; empty: nothing goes along. `take`
+  // gets what came from each host, in memory that is vacant again when it returns. What it throws does not
+  // end the connections.
+  struct Met {
+    std::string_view text;
+    std::span<const std::byte> along;
+  };
+  void meet(std::string_view mine, std::span<const WireBlock> along,
+            const std::function<void(std::span<const Met>)>& take, Deadline deadline);
   void barrier(Deadline deadline);
 
   // Every element is combined in the order of hosts, so that all have the same bits. `in` may be `out`.
@@ -82,8 +92,10 @@ class Wire {
                 Meanwhile meanwhile = {});
 
  private:
+  void exchange_meetings(std::vector<Met>& met, Deadline deadline);
+
   Mesh mesh_;
-  std::string meet_message_;
+  std::vector<std::string> meet_messages_;
 };
 
 }  // namespace dsc
