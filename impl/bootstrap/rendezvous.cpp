@@ -161,7 +161,8 @@ StoreOptions Meeting::options(bool serve) const {
 }
 
 OpenStore Meeting::serve() {
-  check_descriptors(static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
+  constexpr size_t kConnections = 2;  // of each rank: one to ask, one to hear
+  check_descriptors(kConnections * static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
                     "rank 0 serves " + std::to_string(launch_.world_size) + " ranks");
   if (carrier_) return serve_at_own_address();
   place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
@@ -283,6 +284,10 @@ std::string JobStore::own_address(Deadline deadline) const {
 
 void JobStore::begin_closing() noexcept {
   if (is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });
+}
+
+void JobStore::drop_wills() noexcept {
+  if (open_.server) open_.server->drop_wills();
 }
 
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {

@@ -40,6 +40,8 @@ class JobStore {
 
   // Whoever comes to the port from now on is asked to come again.
   void begin_closing() noexcept;
+  // All have met for the end: whose connection ends from now on is nobody's news.
+  void drop_wills() noexcept;
 
  private:
   OpenStore open_;

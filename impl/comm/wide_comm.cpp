@@ -16,8 +16,6 @@
 #include "host/transfer.hpp"
 
 namespace dsc {
-namespace {}  // namespace
-
 std::shared_ptr<WideComm> WideComm::create(std::shared_ptr<WideWorld> world, std::shared_ptr<HostComm> local,
                                            WideLayout layout, uint64_t id, std::string name, int timeout_ms,
                                            Deadline deadline) {
@@ -188,17 +186,21 @@ void WideComm::perform(const Call& call, uint64_t number) {
   if (!goes_along) move.run();
 }
 
-WideComm::Link& WideComm::link(int sender, int receiver, Deadline deadline) {
+WideComm::Link& WideComm::link(int sender, int receiver, Waiting waiting, Deadline deadline) {
   const bool sends = sender == rank();
   {
     MutexLock lock(mutex_);
     const auto found = links_.find({sender, receiver});
-    if (found != links_.end()) return *found->second;
+    if (found != links_.end()) {
+      found->second->waiting = waiting;
+      return *found->second;
+    }
   }
   auto made = std::make_unique<Link>();
   const std::string key = wire_key() + "/" + std::to_string(sender) + "-" + std::to_string(receiver);
   made->wire = open_wire(key, sends ? 0 : 1, {sender, receiver});
   Link& link = *made;
+  link.waiting = waiting;
   {
     MutexLock lock(mutex_);  // so that a failure of the group reaches it
     links_[{sender, receiver}] = std::move(made);
@@ -223,8 +225,7 @@ void WideComm::run_message(const Call& call, uint64_t number, Deadline deadline)
   const int ends[] = {sends ? rank() : call.root, sends ? call.root : rank()};
   capture(
       [&] {
-        Link& to_peer = link(ends[0], ends[1], deadline);
-        to_peer.waiting = {call.kind, number, now_ns(), false};
+        Link& to_peer = link(ends[0], ends[1], {call.kind, number, now_ns(), false}, deadline);
         exchange_message(call, number, deadline, *to_peer.wire);
       },
       [&](const Error& error) {
@@ -305,6 +306,7 @@ void WideComm::finalize() {
   Call barrier;
   barrier.kind = OpKind::kFinalize;
   run(barrier);
+  if (id_ == kWorldId) world_->end_in_order();
   local_->finalize();
   finalized_.store(true);
 }

@@ -90,7 +90,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
 
   void connect(Deadline deadline);
   void make_wire();
-  std::string wire_key() const { return "wide/" + std::to_string(id_); }
+  static std::string wire_key(uint64_t id) { return "wide/" + std::to_string(id); }
+  std::string wire_key() const { return wire_key(id_); }
   std::unique_ptr<Wire> open_wire(const std::string& prefix, int own, std::vector<int32_t> members);
   void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
@@ -117,7 +118,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   bool was_told_here() const;
   void exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
-  Link& link(int sender, int receiver, Deadline deadline);
+  Link& link(int sender, int receiver, Waiting waiting, Deadline deadline);
   WideLane& lane_for(const Call& call);
   std::vector<WideLane*> lanes();
   std::optional<Failure> refusal() const;
@@ -153,7 +154,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
     uint64_t number = 0;
     bool running = false;
   } latest_ DSC_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<Comm>> channels_ DSC_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<WideComm>> channels_ DSC_GUARDED_BY(mutex_);
   Pulse pulse_;  // completions
   WideLane collectives_;
   Mutex lanes_mutex_;

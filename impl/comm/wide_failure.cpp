@@ -150,10 +150,16 @@ void WideComm::take(const Failure& cause) noexcept {
   ErrorPlace place = place_of(cause);
   place.revoked = true;  // its ranks are those of the group
   if (wire_) wire_->abort(Error(cause.code, cause.text.c_str(), place));
-  MutexLock lock(mutex_);
-  for (const auto& [ends, link] : links_) link->wire->abort();
-  for (const auto& known : channels_)
-    if (const auto channel = known.lock()) channel->revoke(cause);
+  std::vector<Wire*> wires;  // stay as long as this
+  std::vector<std::shared_ptr<WideComm>> channels;
+  call_out([&] {
+    MutexLock lock(mutex_);
+    for (const auto& [ends, link] : links_) wires.push_back(link->wire.get());
+    for (const auto& known : channels_)
+      if (auto channel = known.lock()) channels.push_back(std::move(channel));
+  });
+  for (Wire* wire : wires) wire->abort();
+  for (const auto& channel : channels) channel->hear(cause);  // as on all ranks
 }
 
 void WideComm::abort() noexcept {
@@ -185,14 +191,13 @@ Failure WideComm::failure() const {
 // Of a host that does not run: a report, nothing has failed.
 Failure WideComm::silence() const {
   Failure report;
-  for (int host = 0; host < layout_.hosts(); ++host) {
-    const auto& ranks = layout_.members(host);
-    const auto quiet_ns = world_->quiet_ns(layout_.job_ranks()[static_cast<size_t>(ranks.front())]);
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto quiet_ns = world_->quiet_ns(layout_.job_ranks()[static_cast<size_t>(rank)]);
     if (!quiet_ns) continue;
     report.code = DSC_ERR_PEER_STALLED;
     report.group = id_;
     report.elapsed_ns = std::max(report.elapsed_ns, *quiet_ns);
-    report.ranks.push_back(ranks.front());
+    report.ranks.push_back(rank);
   }
   if (report.ranks.empty()) return report;
   report.rank = report.ranks.front();
@@ -252,7 +257,7 @@ std::string WideComm::latest_of(std::vector<int32_t> ranks) {
 // Of all ranks that wait in a collective, one asks and reports.
 void WideComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
   const int64_t elapsed = now_ns() - waiting.since_ns;
-  if (waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
+  if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
   waiting.reported = true;
   const bool message = waiting.kind == OpKind::kSend || waiting.kind == OpKind::kRecv;
   if (!message && !world_->claim("late", id_, waiting.number)) return;

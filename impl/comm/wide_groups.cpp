@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -41,12 +42,19 @@ std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, 
   own.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
   // The first member's rank as the color: several groups are made at a time.
   const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) : -1;
-  auto part = local_->split(color, static_cast<int32_t>(self - members.begin()), own);
+  std::shared_ptr<Comm> part;
+  std::optional<Error> error;
+  capture([&] { part = local_->split(color, static_cast<int32_t>(self - members.begin()), own); },
+          [&](const Error& thrown) { error.emplace(thrown); });
+  if (!is_member && error) throw Error(*error);
   if (!is_member) return nullptr;
   std::vector<int32_t> job_ranks;
   job_ranks.reserve(members.size());
   for (const int32_t member : members) job_ranks.push_back(layout_.job_ranks()[static_cast<size_t>(member)]);
   WideLayout layout(std::move(job_ranks), world_->layout(), static_cast<int>(self - members.begin()));
+  if (error && layout.hosts() > 1 && layout.leads())  // the other hosts hear why
+    Wire::refuse(world_->store(), wire_key(id), layout.own_host(), *error);
+  if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;
   return create(world_, std::static_pointer_cast<HostComm>(part), std::move(layout), id, own.name,
                 own.timeout_ms, Deadline::after_ms(own.timeout_ms));
@@ -69,13 +77,12 @@ std::shared_ptr<Comm> WideComm::make_channel(const std::string& name) {
   std::vector<int32_t> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto channel = create_group(everybody, {name, timeout_ms()});
-  const Failure known = failure();
   {
     MutexLock lock(mutex_);
     std::erase_if(channels_, [](const auto& other) { return other.expired(); });
-    channels_.push_back(channel);
+    channels_.push_back(std::static_pointer_cast<WideComm>(channel));  // it has all hosts, too
   }
-  if (revoked_.load()) channel->revoke(known);
+  if (revoked_.load()) channel->revoke(failure());
   if (left_.load()) channel->leave();
   return channel;
 }

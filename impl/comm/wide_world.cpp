@@ -15,7 +15,7 @@ constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // before it is told
 }  // namespace
 
 WideWorld::~WideWorld() {
-  if (control_ && !ended()) control_->leave();
+  if (control_ && !ended_in_order_.load()) control_->leave();
 }
 
 void WideWorld::begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline) {
@@ -45,7 +45,8 @@ void WideWorld::enlist(WideComm& comm) {
   {
     MutexLock lock(mutex_);
     comms_[comm.id()] = &comm;
-    if (const auto failed = failed_.find(comm.id()); failed != failed_.end()) before = failed->second;
+    for (const auto& [group, cause] : failed_)
+      if (group == comm.id()) before = cause;
     for (const auto& [rank, gone] : gone_)
       if (!before && comm.group_rank(rank) != kNoRank) before = failure_of(comm, rank, gone);
   }
@@ -62,6 +63,11 @@ void WideWorld::take_off(WideComm& comm) noexcept {
 void WideWorld::begin_end() noexcept {
   job_->begin_closing();
   control_->stop_listening();
+}
+
+void WideWorld::end_in_order() noexcept {
+  ended_in_order_.store(true);
+  job_->drop_wills();
 }
 
 std::optional<int64_t> WideWorld::quiet_ns(int32_t rank) const {
@@ -92,8 +98,8 @@ void WideWorld::visit(uint64_t group, Visit call) {
 void WideWorld::on_failure(uint64_t group, const Failure& cause) {
   {
     MutexLock lock(mutex_);
-    if (failed_.size() >= kKeptFailures) failed_.erase(failed_.begin());
-    failed_.try_emplace(group, cause);
+    failed_.emplace_back(group, cause);
+    if (failed_.size() > kKeptFailures) failed_.pop_front();
   }
   visit(group, [&](WideComm& comm) { comm.hear(cause); });
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ class WideWorld final : private JobListener {
 
   // All ranks are about to end: from here on silence is no failure.
   void begin_end() noexcept;
+  // All have met for the end: nobody is told of this rank's.
+  void end_in_order() noexcept;
   void end() noexcept { ended_.store(true); }
   bool ended() const noexcept { return ended_.load(); }
 
@@ -73,12 +76,14 @@ class WideWorld final : private JobListener {
   const std::string address_;
   const std::shared_ptr<JobStore> job_;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> ended_in_order_{false};
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
   std::map<uint64_t, WideComm*> comms_ DSC_GUARDED_BY(mutex_);
   const WideComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // on the control's thread
-  std::map<uint64_t, Failure> failed_ DSC_GUARDED_BY(mutex_);  // groups that this rank may be about to make
+  // The latest ones: of groups that this rank may be about to make.
+  std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> quiet_since_ns_ DSC_GUARDED_BY(mutex_);
   std::unique_ptr<JobControl> control_;  // last: it calls this

@@ -45,10 +45,10 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   Failure first = cause;
   capture(
       [&] {
-        const Deadline deadline = Deadline::after_ms(kStoreMs);
         const std::string own = encode(cause);
-        const std::string said = settings_.job->store().compare_set(cause_key(group_id), "", own, deadline);
-        if (said == own) return append(GroupFailed{group_id, cause}, deadline);
+        const std::string said =
+            settings_.job->store().compare_set(cause_key(group_id), "", own, Deadline::after_ms(kStoreMs));
+        if (said == own) return append(GroupFailed{group_id, cause}, Deadline::after_ms(kStoreMs));
         if (auto other = decode_failure(said)) first = *std::move(other);
       },
       [](dsc_result_t, const char* text) {

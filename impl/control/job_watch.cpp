@@ -15,6 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr int kPauseMs = 20;
+constexpr int kPatienceMs = 5000;
 constexpr int64_t kSendMs = 1000;        // a few bytes, of which the kernel takes more than there can be
 constexpr int64_t kLeaderRoundMs = 500;  // from one sign of life to the next
 constexpr int64_t kRoundMs = 1000;       // of all others: from one question to the server to the next, and
@@ -42,11 +43,13 @@ StoreRequest count_beats(int32_t rank, int64_t more) {
   return request;
 }
 
+// It was there before.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
+  const Deadline patience = sooner(deadline, Deadline::after_ms(kPatienceMs));
   Channel::Failure failure;
   for (;;) {
     if (auto channel = Channel::connect(target, deadline, failure)) return channel;
-    if (deadline.passed())
+    if (patience.passed())
       fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
     sleep_until(Deadline::after_ms(kPauseMs));
   }
@@ -86,7 +89,8 @@ StoreRequest JobWatch::will() const {
 
 void JobWatch::append(const JobEvent& event) {
   log_.append(encode(event), [this](const std::string& key, const std::string& record) {
-    return static_cast<size_t>(call(append_to(key, record)).number);
+    const StoreReply reply = call(append_to(key, record));
+    return reply.code == DSC_OK ? static_cast<size_t>(reply.number) : record.size();
   });
 }
 
@@ -157,7 +161,9 @@ void JobWatch::look_at_leaders() {
   for (Leader& leader : leaders_) {
     const int64_t beats = call(count_beats(leader.rank, 0)).number;
     const int64_t now = now_ns();
-    if (std::exchange(leader.beats, beats) == beats)
+    if (beats == 0)
+      leader.silence.begin_again(now);  // it has not come here yet
+    else if (std::exchange(leader.beats, beats) == beats)
       look_at(leader, now);
     else if (leader.silence.heard(now) == Silence::News::kBack)
       append(RankQuiet{leader.rank, false});
@@ -173,7 +179,7 @@ void JobWatch::look_at(Leader& leader, int64_t now) {
 StoreReply JobWatch::call(const StoreRequest& request) {
   channel_->send(request, Deadline::after_ms(kSendMs));
   StoreReply reply = await_reply();
-  if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
+  if (reply.code != DSC_OK) log(DSC_LOG_ERROR, "the job's store refuses: %s", reply.value.c_str());
   return reply;
 }
 

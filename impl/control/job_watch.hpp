@@ -71,6 +71,7 @@ class JobWatch {
   void look_at_leaders();
   void look_at(Leader& leader, int64_t now);
   void append(const JobEvent& event);
+  // A store that refuses is no failure of anybody's.
   StoreReply call(const StoreRequest& request);
   StoreReply await_reply();
   void note_pace();

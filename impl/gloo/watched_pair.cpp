@@ -118,8 +118,8 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   empty_outbox();
 }
 
-// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and looks once more when he has
-// given it back: the other one may have come in between.
+// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and looks once more when he
+// has given it back: the other one may have come in between.
 void WatchedPair::empty_outbox() {
   do {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);

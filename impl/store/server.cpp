@@ -63,6 +63,8 @@ StoreServer::~StoreServer() = default;
 
 StoreServer::Counts StoreServer::counts() const { return core_->counts(); }
 
+void StoreServer::drop_wills() noexcept { core_->drop_wills(); }
+
 ServerCore::ServerCore(StoreServer::Options options)
     : options_(std::move(options)),
       incarnation_(random_nonce()),

@@ -52,6 +52,9 @@ class StoreServer {
   uint16_t port() const noexcept { return port_; }
   Counts counts() const;
 
+  // Any thread: from here on the end of a connection changes nothing.
+  void drop_wills() noexcept;
+
  private:
   std::unique_ptr<ServerCore> core_;
   uint16_t port_ = 0;

@@ -72,6 +72,7 @@ void ServerConnection::read_introduction() {
   asio::async_read(socket_,
                    asio::buffer(introduction_.data() + kMagicBytes, introduction_.size() - kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
+                     if (!self->socket_.is_open()) return;  // it may have been shed when all was read
                      if (error) return self->close();
                      self->take_step([&] { self->judge(); });
                    });
@@ -242,7 +243,7 @@ void ServerConnection::make_will() {
 // There is nobody left to hear that it failed.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
-  if (!will || core_.io_.stopped()) return;
+  if (!will || core_.io_.stopped() || core_.wills_dropped_) return;
   capture([&] { core_.apply(*will); }, [](dsc_result_t, const char*) {});
   core_.pump();
 }

@@ -145,5 +145,66 @@ def test_ranks_that_are_stopped_for_too_long_are_given_up_and_late_ones_reported
     assert "for rank 3; rank 3: barrier() number 1, done" in reports[0], outputs
 
 
+def test_a_message_that_connects_late_is_no_late_operation():
+    code = BEGIN + """
+dsc.set_log(lambda level, text: print(text, flush=True), "warn")
+x = np.ones(3)
+if r == 0:
+    world.send(x, 1)
+else:
+    time.sleep(0.7)
+    world.recv(x, 0)
+world.barrier()
+dsc.finalize()
+"""
+    assert Job(code, [0, 1]).finish() == ["", ""]
+
+
+def test_a_host_that_cannot_make_its_part_of_a_group_says_why():
+    """The other host does not wait for its time-out."""
+    code = BEGIN + """
+import resource
+world.barrier()
+if r == 1:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+start = time.monotonic()
+try:
+    world.create_group([0, 1])
+    print("made")
+except dsc.DscError as error:
+    print(f"{time.monotonic() - start:.3f}", error, flush=True)
+time.sleep(1)
+os._exit(0)
+"""
+    for output in Job(code, [0, 1]).finish():
+        seconds, text = output.split(" ", 1)
+        assert float(seconds) < 5 and "Too many open files" in text, output
+
+
+def test_who_finalizes_after_a_failure_is_not_dead():
+    """Rank 1 has left its group, and ends in order."""
+    code = BEGIN + """
+pair = world.create_group([1, 2])
+world.barrier()
+if r == 0:
+    time.sleep(0.5)  # all are through
+    world.abort()
+while not world.error():
+    time.sleep(0.01)
+if r == 1:
+    pair.close()
+    try:
+        dsc.finalize()
+    except dsc.DscError:
+        pass
+time.sleep(1)
+if r == 2:
+    print(pair.error())
+sys.stdout.flush()
+os._exit(0)
+"""
+    assert Job(code, [0, 1, 2]).finish()[2] == "None"
+
+
 if __name__ == "__main__":
     launch.main(__file__)
