@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/descriptors.hpp"
@@ -28,31 +29,28 @@ constexpr size_t kOtherDescriptors = 64;  // that a process opens besides
 constexpr int kPauseMs = 20;
 constexpr int kSecondClaimMs = 500;
 constexpr int kReadAgainMs = 500;
+constexpr int kMostPatienceMs = 4000;
 constexpr int kReadersMs = 2000;
 constexpr int kEndMs = 500;
+constexpr int kRefusalMs = 5000;  // for all who are started at about the same time
 constexpr std::string_view kPlaceKey = "store";
 
-// What a carrier holds outlives a world: the next one must not read it. Each rank counts its own, as several
-// of one process do not come to the same world at the same moment.
+// What a carrier holds outlives a world: the next one must not read it. Ranks of one process come to a world
+// together, whatever numbers they have in it, so that a process counts the worlds of a job that it has met.
 class WorldCounts {
  public:
-  uint32_t of(const RendezvousSettings& settings) {
+  uint32_t of(const std::string& job_id) {
     MutexLock lock(mutex_);
-    return met_[who(settings)];
+    return static_cast<uint32_t>(met_[job_id].size());
   }
-  void add(const RendezvousSettings& settings) {
+  void add(const std::string& job_id, const Nonce& world) {
     MutexLock lock(mutex_);
-    ++met_[who(settings)];
+    met_[job_id].insert(world);
   }
 
  private:
-  // A process of one rank may have another number in its next world.
-  static int32_t who(const RendezvousSettings& settings) {
-    return settings.rank_per_thread ? settings.launch.rank : -1;
-  }
-
   Mutex mutex_;
-  std::map<int32_t, uint32_t> met_ DSC_GUARDED_BY(mutex_);
+  std::map<std::string, std::set<Nonce>> met_ DSC_GUARDED_BY(mutex_);
 };
 
 WorldCounts& worlds_met() {
@@ -120,6 +118,7 @@ class Meeting {
  private:
   std::shared_ptr<Exchange> find_carrier() const;
   StoreOptions options(bool serve) const;
+  void check_room();
   OpenStore serve();
   OpenStore serve_at_own_address();
   OpenStore serve_or_join();
@@ -136,7 +135,7 @@ class Meeting {
 };
 
 std::shared_ptr<Exchange> Meeting::find_carrier() const {
-  const uint32_t world = worlds_met().of(rendezvous_);
+  const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
   if (rendezvous_.carrier)
     return std::make_shared<NumberedExchange>(rendezvous_.carrier, launch_.job_id, world);
@@ -160,10 +159,25 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
-OpenStore Meeting::serve() {
+// Few connections are enough to tell the others, one after another.
+void Meeting::check_room() {
   constexpr size_t kConnections = 2;  // of each rank: one to ask, one to hear
-  check_descriptors(kConnections * static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
-                    "rank 0 serves " + std::to_string(launch_.world_size) + " ranks");
+  capture(
+      [&] {
+        check_descriptors(kConnections * static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
+                          "rank 0 serves " + std::to_string(launch_.world_size) + " ranks");
+      },
+      [&](const Error& error) {
+        call_out([&] {
+          const OpenStore open = serve();
+          const Deadline patience = sooner(settings_.deadline, Deadline::after_ms(kRefusalMs));
+          refuse_in_store(*open.store, error, launch_.world_size - 1, patience);
+        });
+        throw error;
+      });
+}
+
+OpenStore Meeting::serve() {
   if (carrier_) return serve_at_own_address();
   place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
   return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);
@@ -186,6 +200,7 @@ OpenStore Meeting::serve_at_own_address() {
 OpenStore Meeting::serve_or_join() {
   OpenStore open;
   std::string taken;
+  check_room();
   capture([&] { open = serve(); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_ADDR_IN_USE) throw Error(code, text);
@@ -210,16 +225,17 @@ Place Meeting::place(Deadline deadline) const {
 }
 
 // What a carrier brings may be the place of an earlier rank 0: it is read again until it leads somewhere. Any
-// other error than that nobody answers is final if the place is still the same after a moment.
+// other error than that nobody answers is final if the place is still the same after a moment. A server that
+// many come to at once may be slow: each time it has longer.
 OpenStore Meeting::find(Deadline deadline) {
   place_ = place(deadline);
   if (!carrier_) return join(deadline);
-  for (;;) {
-    const Deadline patience = sooner(deadline, Deadline::after_ms(kReadAgainMs));
+  for (int patience_ms = kReadAgainMs;; patience_ms = std::min(2 * patience_ms, kMostPatienceMs)) {
+    const Deadline patience = sooner(deadline, Deadline::after_ms(patience_ms));
     OpenStore open;
     std::optional<Error> error;
     if (capture([&] { open = join(patience); }, [&](const Error& caught) { error = caught; })) return open;
-    sleep_until(patience);
+    sleep_until(sooner(patience, Deadline::after_ms(kReadAgainMs)));
     const Place now = place(later(deadline, Deadline::after_ms(kPauseMs)));
     if (deadline.passed() || (error->code() != DSC_ERR_TIMEOUT && now == place_)) throw *error;
     place_ = now;
@@ -262,7 +278,7 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   auto met =
       open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_guest(*open.tcp, reason);
   if (!met) return std::nullopt;
-  worlds_met().add(rendezvous_);
+  worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));
   job->expect_readers(launch_.world_size - 1);
   return Rendezvous{*std::move(met), std::move(job)};

@@ -18,7 +18,6 @@ struct RendezvousSettings {
   Environment environment;
   const char* token = nullptr;        // null: the environment's
   std::shared_ptr<Exchange> carrier;  // of the caller's; null: what launch.told_through says
-  bool rank_per_thread = false;       // this process holds several ranks
 };
 
 // The store of one job, as long as its world holds the port.

@@ -115,6 +115,14 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
   return result;
 }
 
+void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline) {
+  StoreVerdict refusal;
+  refusal.code = why.code();
+  refusal.text = why.what();
+  store.set(kVerdictKey, encode(refusal), Deadline::after_ms(kAnswerMs));
+  await_readers(store, others, deadline);
+}
+
 void await_readers(Store& store, int32_t count, Deadline deadline) {
   while (store.add(kHeardKey, 0, later(deadline, Deadline::after_ms(kAnswerMs))) < count &&
          !deadline.passed())

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.hpp"
 #include "bootstrap/meeting.hpp"
 #include "store/store.hpp"
 
@@ -16,6 +17,10 @@ namespace dsc {
 // connection to it went away, or if the world that formed here is ending: come again.
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason);
+
+// Instead, by the one that would host and cannot: all who come by the deadline hear why. Returns when so many
+// have.
+void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline);
 
 // The one that hosts calls it before the store ends: so many others have read the verdict, or the deadline
 // has passed.

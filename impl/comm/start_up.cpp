@@ -91,7 +91,6 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
   rendezvous.environment = process_environment();
   rendezvous.token = options.token ? options.token->c_str() : nullptr;
   rendezvous.carrier = options.store;
-  rendezvous.rank_per_thread = options.rank_per_thread != 0;
   return World::join(settings, [&](const MeetingSettings& meeting) {
     Rendezvous done = meet_through_tcp(rendezvous, meeting);
     job = std::move(done.job);

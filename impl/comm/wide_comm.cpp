@@ -46,8 +46,13 @@ WideComm::~WideComm() {
 // Who is connected has read what this host had to say: many groups would fill the store.
 void WideComm::connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline) {
   Store& store = world_->store();
-  wire.connect(store, prefix, deadline);
-  store.remove(prefix + "/" + std::to_string(own), deadline);
+  const std::string key = prefix + "/" + std::to_string(own);
+  capture([&] { wire.connect(store, prefix, deadline); },
+          [&](const Error& error) {
+            world_->forget_later(key);
+            throw error;
+          });
+  store.remove(key, deadline);
 }
 
 // Who cannot have one says so, in place of what it would say to the others.
@@ -55,7 +60,7 @@ std::unique_ptr<Wire> WideComm::open_wire(const std::string& prefix, int own, st
   std::unique_ptr<Wire> wire;
   capture([&] { wire = std::make_unique<Wire>(world_->transport(), own, std::move(members)); },
           [&](const Error& error) {
-            Wire::refuse(world_->store(), prefix, own, error);
+            world_->refuse_wire(prefix, own, error);
             throw error;
           });
   return wire;

@@ -111,7 +111,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
   void report_late(Waiting& waiting, const std::vector<int32_t>& ranks);
   void explain_time_out(const Call& call, uint64_t number, Failure& cause);
-  std::string latest_of(std::vector<int32_t> ranks);
+  std::string latest_of(std::vector<int32_t> ranks, Deadline deadline);
   Failure silence() const;
   void take(const Failure& cause) noexcept;
   std::vector<int32_t> members_of(const std::vector<bool>& hosts) const;

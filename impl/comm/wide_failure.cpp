@@ -19,8 +19,8 @@ namespace {
 constexpr std::string_view kOfGroup =
     "group ";  // before the ranks of a failure, as the host engine is told of it
 constexpr size_t kMostRankText = 24;
-constexpr int kAnswerMs = 300;
-constexpr int kOthersAnswerMs = 700;  // one rank asks for all
+constexpr int kAnswerMs = 500;        // the operation waits for it
+constexpr int kOthersAnswerMs = 900;  // one rank asks for all
 constexpr size_t kMostAsked = 8;
 
 // What the host engine says of its own operation, without that operation's name, and with the ranks of the
@@ -242,40 +242,44 @@ std::vector<int32_t> WideComm::members_of(const std::vector<bool>& hosts) const 
 }
 
 // "rank 3: barrier() number 4, done; rank 4: no answer"
-std::string WideComm::latest_of(std::vector<int32_t> ranks) {
+std::string WideComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
   ranks.resize(std::min(ranks.size(), kMostAsked));
   std::vector<int32_t> of_world;
   of_world.reserve(ranks.size());
   for (const int32_t rank : ranks) of_world.push_back(global_rank(rank));
-  const auto answers = world_->ask_latest(id_, of_world, Deadline::after_ms(kAnswerMs));
+  const auto answers = world_->ask_latest(id_, of_world, deadline);
   std::string text;
   for (size_t i = 0; i < ranks.size(); ++i)
     text += (i == 0 ? "rank " : "; rank ") + std::to_string(ranks[i]) + ": " + answers[i];
   return text;
 }
 
-// Of all ranks that wait in a collective, one asks and reports.
+// Of all ranks that wait in a collective, one asks and reports; nobody while rank 0, whose store is asked, is
+// not heard of.
 void WideComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
   const int64_t elapsed = now_ns() - waiting.since_ns;
   if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
+  if (world_->quiet_ns(0)) return;
   waiting.reported = true;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
   const bool message = waiting.kind == OpKind::kSend || waiting.kind == OpKind::kRecv;
-  if (!message && !world_->claim("late", id_, waiting.number)) return;
+  if (!message && !world_->claim("late", id_, waiting.number, deadline)) return;
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s",
       op_kind_name(waiting.kind), waiting.number, name_.c_str(), static_cast<double>(elapsed) / kNsPerSecond,
-      list_ranks(ranks).c_str(), latest_of(ranks).c_str());
+      list_ranks(ranks).c_str(), latest_of(ranks, deadline).c_str());
 }
 
 // What the missing ranks did last. One rank asks for all; the others wait for what it publishes.
 void WideComm::explain_time_out(const Call& call, uint64_t number, Failure& cause) {
   const bool message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || world_->quiet_ns(0)) return;
-  if (message || world_->claim("timeout", id_, number)) {
-    cause.text += "; " + latest_of(cause.ranks);
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (message || world_->claim("timeout", id_, number, deadline)) {
+    cause.text += "; " + latest_of(cause.ranks, deadline);
     return;
   }
-  const Deadline deadline = Deadline::after_ms(kOthersAnswerMs);
-  while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
+  const Deadline others = Deadline::after_ms(kOthersAnswerMs);
+  while (!revoked_.load() && !others.passed()) sleep_until(Deadline::after_ms(5));
 }
 
 Failure WideComm::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {

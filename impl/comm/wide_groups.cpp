@@ -53,7 +53,7 @@ std::shared_ptr<Comm> WideComm::make_group(const std::vector<int32_t>& members, 
   for (const int32_t member : members) job_ranks.push_back(layout_.job_ranks()[static_cast<size_t>(member)]);
   WideLayout layout(std::move(job_ranks), world_->layout(), static_cast<int>(self - members.begin()));
   if (error && layout.hosts() > 1 && layout.leads())  // the other hosts hear why
-    Wire::refuse(world_->store(), wire_key(id), layout.own_host(), *error);
+    world_->refuse_wire(wire_key(id), layout.own_host(), *error);
   if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;
   return create(world_, std::static_pointer_cast<HostComm>(part), std::move(layout), id, own.name,

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/guard.hpp"
 #include "base/log.hpp"
 #include "comm/wide_comm.hpp"
 
@@ -10,6 +11,8 @@ namespace dsc {
 namespace {
 
 constexpr size_t kKeptFailures = 256;
+constexpr size_t kKeptKeys = 8;
+constexpr int kRemoveMs = 500;
 constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // before it is told
 
 }  // namespace
@@ -38,6 +41,25 @@ std::shared_ptr<Transport> WideWorld::transport() {
   MutexLock lock(mutex_);
   if (!transport_) transport_ = std::make_shared<Transport>(load_wire(process_environment()), address_);
   return transport_;
+}
+
+void WideWorld::forget_later(const std::string& key) noexcept {
+  call_out([&] {
+    std::string oldest;
+    {
+      MutexLock lock(mutex_);
+      kept_keys_.push_back(key);
+      if (kept_keys_.size() <= kKeptKeys) return;
+      oldest = std::move(kept_keys_.front());
+      kept_keys_.pop_front();
+    }
+    store().remove(oldest, Deadline::after_ms(kRemoveMs));
+  });
+}
+
+void WideWorld::refuse_wire(const std::string& prefix, int own, const Error& why) {
+  Wire::refuse(store(), prefix, own, why);
+  forget_later(prefix + "/" + std::to_string(own));
 }
 
 void WideWorld::enlist(WideComm& comm) {

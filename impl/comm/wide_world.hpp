@@ -34,6 +34,11 @@ class WideWorld final : private JobListener {
   // Loads the module and listens, the first time. Throws NO_BACKEND, BACKEND.
   std::shared_ptr<Transport> transport();
 
+  // A key that others may have to read yet, of a wire that came to nothing. A few are kept at a time.
+  void forget_later(const std::string& key) noexcept;
+  // The other hosts of a wire hear why this one has no part in it.
+  void refuse_wire(const std::string& prefix, int own, const Error& why);
+
   // Communicators that hear of failures, at once of those before. The caller takes itself off before it ends;
   // a call that runs is waited for.
   void enlist(WideComm& comm);
@@ -42,8 +47,8 @@ class WideWorld final : private JobListener {
   // The first cause of a group's failure on all ranks, which is this one if it is the first.
   Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
   // True for the first rank that claims `what` for an operation of a group, and if nobody can tell.
-  bool claim(const char* what, uint64_t group, uint64_t number) {
-    return control_->claim(what, group, number);
+  bool claim(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
+    return control_->claim(what, group, number, deadline);
   }
   std::vector<std::string> ask_latest(uint64_t group, const std::vector<int32_t>& ranks, Deadline deadline) {
     return control_->ask_latest(group, ranks, deadline);
@@ -84,6 +89,7 @@ class WideWorld final : private JobListener {
   const WideComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // on the control's thread
   // The latest ones: of groups that this rank may be about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
+  std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> quiet_since_ns_ DSC_GUARDED_BY(mutex_);
   std::unique_ptr<JobControl> control_;  // last: it calls this

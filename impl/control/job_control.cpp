@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "store/bytes.hpp"
 
 namespace dsc {
 namespace {
@@ -16,6 +17,9 @@ constexpr int kStoreMs = 500;     // the store takes up to a second more to say 
 constexpr int kAnswersMs = 1000;  // behind the deadline, for answers that are there
 constexpr size_t kMostLatestText = 512;
 constexpr const char* kNoAnswer = "no answer";
+constexpr int kHeardMs = 2000;
+constexpr int kHeardSliceMs = 20;
+constexpr const char* kHeardKey = "control/heard";  // the ranks that know that rank 0 has left, as u32
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -51,17 +55,31 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
         if (said == own) return append(GroupFailed{group_id, cause}, Deadline::after_ms(kStoreMs));
         if (auto other = decode_failure(said)) first = *std::move(other);
       },
-      [](dsc_result_t, const char* text) {
-        log_failed("the other hosts cannot be told of a failure", text);
+      [&](dsc_result_t, const char* text) {
+        log_failed("the other hosts cannot be told of a failure yet", text);
+        MutexLock lock(mutex_);
+        untold_.emplace(group_id, cause);
       });
   return first;
 }
 
-bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number) {
+// The store may have taken the cause, and not the news of it. To tell it twice is no harm.
+void JobControl::on_round() {
+  std::map<uint64_t, Failure> untold;
+  {
+    MutexLock lock(mutex_);
+    untold.swap(untold_);
+  }
+  for (const auto& [group_id, cause] : untold) {
+    const StoreReply said = watch_.call({StoreOp::kCompareSet, {cause_key(group_id)}, encode(cause), {}, 0});
+    if (const auto first = decode_failure(said.value)) watch_.append(GroupFailed{group_id, *first});
+  }
+}
+
+bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
   bool claimed = true;
   capture(
       [&] {
-        const Deadline deadline = Deadline::after_ms(kStoreMs);
         const std::string key = "control/" + std::string(what) + "/" + std::to_string(group_id);
         const std::string mine = std::to_string(number) + " " + std::to_string(settings_.rank);
         std::string known;
@@ -79,6 +97,7 @@ bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number) {
 std::vector<std::string> JobControl::ask_latest(uint64_t group_id, const std::vector<int32_t>& ranks,
                                                 Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
+  if (deadline.passed()) return answers;
   capture(
       [&] {
         Store& store = settings_.job->store();
@@ -107,8 +126,29 @@ void JobControl::leave() noexcept {
   capture(
       [&] {
         append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
+        if (settings_.rank == 0) await_hearers(Deadline::after_ms(kHeardMs));
       },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
+}
+
+void JobControl::await_hearers(Deadline deadline) {
+  std::set<int32_t> missing;
+  for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);
+  for (size_t read = 0; !missing.empty() && !deadline.passed();) {
+    std::string news;
+    capture(
+        [&] {
+          const Deadline slice = sooner(deadline, Deadline::after_ms(kHeardSliceMs));
+          news = settings_.job->store().follow(kHeardKey, read, slice);
+        },
+        [](dsc_result_t code, const char* text) {
+          if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
+        });
+    read += news.size();
+    for (ByteReader reader(news); reader.left() > 0 && reader.good();)
+      missing.erase(static_cast<int32_t>(reader.number<uint32_t>()));
+    std::erase_if(missing, [this](int32_t rank) { return is_gone(rank); });
+  }
 }
 
 void JobControl::on_event(const JobEvent& event) {
@@ -116,6 +156,11 @@ void JobControl::on_event(const JobEvent& event) {
 }
 
 void JobControl::take(const RankGone& gone) {
+  if (gone.rank == 0 && gone.code == DSC_ERR_PEER_LEFT && settings_.rank != 0) {
+    ByteWriter own;
+    own.number(static_cast<uint32_t>(settings_.rank));
+    watch_.call({StoreOp::kAppend, {kHeardKey}, own.take(), {}, 0});
+  }
   if (gone.rank >= settings_.world_size || !set_gone(gone.rank, gone.code)) return;
   if (gone.rank == settings_.rank && gone.code != DSC_ERR_PEER_STALLED) return;
   const std::string text = describe(gone);
@@ -136,7 +181,7 @@ void JobControl::take(const LatestAsked& asked) {
   if (std::ranges::find(asked.ranks, settings_.rank) == asked.ranks.end()) return;
   std::optional<std::string> latest;
   call_listener([&] { latest = listener_.describe_latest(asked.group).substr(0, kMostLatestText); });
-  if (latest) watch_.set(latest_key(asked.number, settings_.rank), *latest);
+  if (latest) watch_.call({StoreOp::kSet, {latest_key(asked.number, settings_.rank)}, *latest, {}, 0});
 }
 
 void JobControl::on_server_quiet(bool quiet) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -47,28 +48,31 @@ class JobControl final : private JobWatch::Client {
   // Waits only for a call of the listener's that runs. Without leave() the others take this rank for dead.
   ~JobControl() override = default;
 
-  // Tells all ranks why a group failed. Returns the cause that holds: the first one that any rank has
-  // published, or this one if the store does not answer. Any thread; within two seconds.
+  // Tells all ranks why a group failed, later if the store does not answer now. Returns the cause that holds:
+  // the first one that any rank has published, or this one if the store does not answer. Any thread; within
+  // two seconds.
   Failure publish(uint64_t group_id, const Failure& cause);
 
   // True for the first rank of the job that claims `what` for an operation of a group: it does for all what
-  // one must do. Numbers of one group only go up. Also true if the store does not answer. Any thread; within
-  // two seconds.
-  bool claim(const char* what, uint64_t group_id, uint64_t number);
+  // one must do. Numbers of one group only go up. Also true if the store does not answer. Any thread; ends at
+  // most about a second behind the deadline.
+  bool claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
 
   // What each of `ranks` did last in a group, in the same order; "no answer" of those that have not said so
-  // by the deadline, that are gone, and of all after the first 64. Any thread but the listener's.
+  // by the deadline, that are gone, and of all after the first 64. Any thread but the listener's; as claim().
   std::vector<std::string> ask_latest(uint64_t group_id, const std::vector<int32_t>& ranks,
                                       Deadline deadline);
 
   // No call of the listener's begins afterwards, and none runs unless this is called in one.
   void stop_listening() noexcept;
   // Also: this rank has gone in order, the others hear PEER_LEFT. Within two seconds if the store does not
-  // answer.
+  // answer. The store ends with rank 0, so that it waits until all others have heard it, for two seconds at
+  // most.
   void leave() noexcept;
 
  private:
   void on_event(const JobEvent& event) override;
+  void on_round() override;
   void on_server_quiet(bool quiet) override;
   void on_server_gone(dsc_result_t code, const std::string& text) override;
   void take(const RankGone& gone);
@@ -80,6 +84,7 @@ class JobControl final : private JobWatch::Client {
   template <typename Call>
   void call_listener(Call call);
   void append(const JobEvent& event, Deadline deadline);
+  void await_hearers(Deadline deadline);
 
   const JobControlSettings settings_;
   JobListener& listener_;
@@ -88,8 +93,9 @@ class JobControl final : private JobWatch::Client {
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // of each rank; DSC_OK: it is here
   bool deaf_ DSC_GUARDED_BY(mutex_) = false;
   bool calling_ DSC_GUARDED_BY(mutex_) = false;
-  std::set<uint64_t> failed_;  // groups; on the watch's thread
-  JobWatch watch_;             // last: it calls this
+  std::map<uint64_t, Failure> untold_ DSC_GUARDED_BY(mutex_);  // by group: the store did not answer
+  std::set<uint64_t> failed_;                                  // groups; on the watch's thread
+  JobWatch watch_;                                             // last: it calls this
 };
 
 }  // namespace dsc

@@ -24,23 +24,16 @@ constexpr int64_t kLookMs = 1000;        // of rank 0 at all leaders
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
 
-StoreRequest request_for(StoreOp op, const std::string& key) {
-  StoreRequest request;
-  request.op = op;
-  request.keys = {key};
-  return request;
-}
-
 StoreRequest append_to(const std::string& key, const std::string& record) {
-  StoreRequest request = request_for(StoreOp::kAppend, key);
-  request.value = record;
-  return request;
+  return {StoreOp::kAppend, {key}, record, {}, 0};
 }
 
 StoreRequest count_beats(int32_t rank, int64_t more) {
-  StoreRequest request = request_for(StoreOp::kAdd, beat_key(rank));
-  request.number = more;
-  return request;
+  return {StoreOp::kAdd, {beat_key(rank)}, {}, {}, more};
+}
+
+StoreRequest follow(const std::string& key, size_t from) {
+  return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
 // It was there before.
@@ -94,12 +87,6 @@ void JobWatch::append(const JobEvent& event) {
   });
 }
 
-void JobWatch::set(const std::string& key, const std::string& value) {
-  StoreRequest request = request_for(StoreOp::kSet, key);
-  request.value = value;
-  call(request);
-}
-
 // Who cannot go on ends his connection, so that the others learn of it as of his death.
 void JobWatch::run() {
   capture(
@@ -121,9 +108,7 @@ void JobWatch::run() {
 }
 
 void JobWatch::follow_until(int64_t time_ns) {
-  StoreRequest request = request_for(StoreOp::kFollow, log_.key());
-  request.number = static_cast<int64_t>(read_);
-  channel_->send(request, Deadline::after_ms(kSendMs));
+  channel_->send(follow(log_.key(), read_), Deadline::after_ms(kSendMs));
   while (now_ns() < time_ns) {
     const auto reply = channel_->receive(sooner({time_ns}, Deadline::after_ms(OwnPace::kPeriodMs)));
     note_pace();
@@ -137,7 +122,7 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (reply.code == DSC_ERR_TIMEOUT) return;  // nothing new
   if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
   const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
-  read_ += reply.value.size();
+  const size_t before = std::exchange(read_, read_ + reply.value.size());
   if (news.refused > 0) log(DSC_LOG_ERROR, "%zu records of the job's log cannot be read", news.refused);
   for (const JobEvent& event : news.events) {
     if (const auto* gone = std::get_if<RankGone>(&event))
@@ -145,15 +130,19 @@ void JobWatch::take_events(const StoreReply& reply) {
     client_.on_event(event);
   }
   if (read_ < log_.limit_bytes()) return;
+  former_key_ = log_.key();
+  former_read_ = before;
   log_.go_on();
   read_ = 0;
-  call(will());  // a death before this is told by wires and heartbeats only
+  call(will());
 }
 
 void JobWatch::make_round() {
   if (leads_) call(count_beats(settings_.rank, 1));
+  client_.on_round();
   if (now_ns() < next_look_ns_) return;
   look_at_leaders();
+  if (settings_.rank == 0) tell_of_late_wills();
   next_look_ns_ = now_ns() + kLookMs * kNsPerMs;
 }
 
@@ -174,6 +163,18 @@ void JobWatch::look_at(Leader& leader, int64_t now) {
   const Silence::News news = leader.silence.look(now);
   if (news == Silence::News::kQuiet) append(RankQuiet{leader.rank, true});
   if (news == Silence::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
+}
+
+// Who died before it had read to the end of a full key left its will there, where nobody looks any more.
+void JobWatch::tell_of_late_wills() {
+  if (former_key_.empty()) return;
+  channel_->send(follow(former_key_, former_read_), Deadline::after_ms(kSendMs));
+  channel_->cancel(Deadline::after_ms(kSendMs));
+  const StoreReply reply = await_reply();
+  if (reply.code != DSC_OK) return;
+  former_read_ += reply.value.size();
+  for (const JobEvent& event : decode_events(reply.value).events)
+    if (std::holds_alternative<RankGone>(event)) append(event);  // once more is no harm
 }
 
 StoreReply JobWatch::call(const StoreRequest& request) {

@@ -34,6 +34,8 @@ class JobWatch {
    public:
     virtual ~Client() = default;
     virtual void on_event(const JobEvent& event) = 0;
+    // At least once a second; in a large job after as many milliseconds as it has ranks.
+    virtual void on_round() = 0;
     // It does not answer, or does again.
     virtual void on_server_quiet(bool quiet) = 0;
     // PEER_STALLED: it does not answer for too long; PEER_DEAD: the connection has ended, and nothing else
@@ -53,8 +55,10 @@ class JobWatch {
   // Where others of this process append.
   JobLog& job_log() noexcept { return log_; }
 
-  // Only in a call of the client's. At most 2 KiB.
-  void set(const std::string& key, const std::string& value);
+  // Only in a call of the client's. Of at most 4 KiB. A store that refuses is no failure of anybody's: its
+  // reply holds an error.
+  StoreReply call(const StoreRequest& request);
+  void append(const JobEvent& event);
 
  private:
   struct Leader {
@@ -70,9 +74,7 @@ class JobWatch {
   void make_round();
   void look_at_leaders();
   void look_at(Leader& leader, int64_t now);
-  void append(const JobEvent& event);
-  // A store that refuses is no failure of anybody's.
-  StoreReply call(const StoreRequest& request);
+  void tell_of_late_wills();
   StoreReply await_reply();
   void note_pace();
   void look_at_server();
@@ -83,7 +85,9 @@ class JobWatch {
   std::unique_ptr<Channel> channel_;
   std::atomic<bool> stopping_{false};
   JobLog log_;
-  size_t read_ = 0;  // bytes of its present key
+  size_t read_ = 0;         // bytes of its present key
+  std::string former_key_;  // the one before
+  size_t former_read_ = 0;
   OwnPace pace_;
   Silence server_;
   std::vector<Leader> leaders_;  // that rank 0 looks at, as long as they are not gone

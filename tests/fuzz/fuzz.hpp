@@ -49,6 +49,7 @@ void require(bool holds, const char* what, const char* file, int line);
 
 void fuzz_address(Bytes input);
 void fuzz_hosts(Bytes input);
+void fuzz_introduction(Bytes input);
 void fuzz_launch(Bytes input);
 void fuzz_server(Bytes input);
 void fuzz_server_tcp(Bytes input);

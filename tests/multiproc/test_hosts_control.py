@@ -181,6 +181,30 @@ os._exit(0)
         assert float(seconds) < 5 and "Too many open files" in text, output
 
 
+def test_groups_that_fail_do_not_fill_the_store():
+    """What they left there for each other is bounded, however many there are."""
+    code = BEGIN + """
+import resource
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+store = dsc.Store(f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
+def keys_after(groups):
+    if r == 1: resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    failed = 0
+    for _ in range(groups):
+        try: world.create_group([0, 1])
+        except dsc.DscError: failed += 1
+    if r == 1: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    world.barrier()
+    return failed, store.count()
+first, second = keys_after(20), keys_after(20)
+print(first[0] + second[0], second[1] - first[1])
+store.close()
+world.barrier()
+dsc.finalize()
+"""
+    assert Job(code, [0, 1]).finish() == ["40 0", "40 0"]
+
+
 def test_who_finalizes_after_a_failure_is_not_dead():
     """Rank 1 has left its group, and ends in order."""
     code = BEGIN + """

@@ -147,26 +147,80 @@ def test_a_place_of_an_earlier_rank_0(tmp_path):
 
 THREADS = """
 import os, threading, libdsc as dsc
-def run(rank):
-    for i in range(3):
-        world = dsc.init_distributed(rank=rank, world_size=3, rank_per_thread=True, init_method=os.environ["PLACE"], init_timeout=10)
+def run(ranks):
+    for rank in ranks:
+        world = dsc.init_distributed(rank=int(rank), world_size=4, rank_per_thread=True, init_method=os.environ["PLACE"], init_timeout=10)
         world.barrier()
         dsc.finalize()
         done.append(rank)
 done = []
-threads = [threading.Thread(target=run, args=(int(rank),)) for rank in os.environ["RANKS"]]
+threads = [threading.Thread(target=run, args=(ranks,)) for ranks in os.environ["RANKS"].split()]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-print(sorted(done))
+print("".join(sorted(done)))
 """
 
 
-def test_ranks_of_one_process_count_their_worlds_by_themselves(tmp_path):
-    job = Job(3, code=THREADS, PLACE=f"file://{tmp_path}/place")
+def test_ranks_of_one_process_count_their_worlds_together(tmp_path):
+    """Three worlds; a thread may have another rank in each, also one that the process has not had yet."""
+    job = Job(4, code=THREADS, PLACE=f"file://{tmp_path}/place")
     del job.environment["LOCAL_WORLD_SIZE"]
-    job.start(0, RANKS="01")
-    job.start(2, RANKS="2")
-    assert job.finish() == ["[0, 0, 0, 1, 1, 1]", "[2, 2, 2]"]
+    job.start(0, RANKS="002 113")
+    job.start(2, RANKS="221")
+    job.start(3, RANKS="330")
+    assert job.finish() == ["001123", "122", "033"]
+
+
+SLOW = """
+import os, socket, threading, time
+def pass_on(source, target):
+    try:
+        while data := source.recv(4096): target.sendall(data)
+    except OSError: pass
+    target.close()
+def slow(listener, port):
+    while True:
+        near, _ = listener.accept()
+        time.sleep(0.7)
+        far = socket.create_connection(("127.0.0.1", port))
+        for ends in ((near, far), (far, near)): threading.Thread(target=pass_on, args=ends, daemon=True).start()
+def get(key, seconds, get=get):
+    place = get(key, seconds)  # its port is behind a number of 8 bytes
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = int.from_bytes(place[8:10], "little")
+    threading.Thread(target=slow, args=(listener, port), daemon=True).start()
+    return place[:8] + listener.getsockname()[1].to_bytes(2, "little") + place[10:]
+if os.environ["RANK"] == "1": store = libdsc.Store.from_callbacks(put, get)
+"""
+
+
+def test_a_slow_rank_0_behind_a_carrier(tmp_path):
+    """A try that is given up after half a second, again and again, would never get there."""
+    code = STORE + SLOW + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
+    assert_joined(Job(2, timeout=20, code=code, FOLDER=str(tmp_path)).start_all().finish(), 2)
+
+
+FEW = """
+import os, resource
+if os.environ["RANK"] == "0":
+    limit = len(os.listdir("/proc/self/fd")) - 1 + 2 * int(os.environ["WORLD_SIZE"]) + 64 + int(os.environ["SPARE"])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+"""
+
+
+def test_as_few_descriptors_as_are_enough():
+    assert_joined(Job(4, code=FEW + JOIN, SPARE="0").start_all().finish(), 4)
+
+
+def test_too_few_descriptors_are_an_error_of_all():
+    job = Job(4, timeout=30, code=FEW + JOIN, SPARE="-1")
+    start = time.monotonic()
+    job.start(0)
+    time.sleep(0.5)
+    for rank in (1, 2, 3):
+        job.start(rank)
+    assert_all(job.finish(), "ConfigError", "rank 0 serves 4 ranks", "run ulimit -n ")
+    assert time.monotonic() - start < 5  # all have heard it, and nobody waits for anything else
 
 
 def test_a_store_that_brings_nothing(tmp_path):

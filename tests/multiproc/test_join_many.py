@@ -49,7 +49,7 @@ def test_512_ranks_of_64_hosts():
 
 
 def test_too_few_descriptors_are_told_at_once():
-    """Before anybody comes, not when the first of them is refused."""
+    """Not when the first of them is refused. Rank 0 waits for the others a little, so that they hear it."""
     few = 100
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))

@@ -1,5 +1,8 @@
 // Control between hosts, in one process: causes, ends, questions, and records that are none.
 #include <dirent.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <cstring>
 #include <random>
@@ -103,14 +106,114 @@ void who_leaves_is_not_dead(void**) {
   ranks[0]->control->leave();
 }
 
-void nobody_hears_of_rank_0_that_left_first(void**) {
+// Its store ends with it, but not before the others know.
+void rank_0_that_leaves_is_not_dead(void**) {
+  for (int i = 0; i < 50; ++i) {
+    auto ranks = make_job(4);
+    ranks[3].reset();  // nobody waits for it
+    ranks[0]->control->leave();
+    ranks[0].reset();
+    for (size_t other : {1, 2})
+      assert_int_equal(ranks[other]->listener.await_gone(0).code, DSC_ERR_PEER_LEFT);
+  }
+}
+
+void rank_0_does_not_wait_for_long(void**) {
+  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other one never came
+  const int64_t start = now_ns();
+  first->control->leave();
+  const int64_t waited_ms = (now_ns() - start) / kNsPerMs;
+  assert_true(waited_ms >= 2000 && waited_ms < 4000);
+}
+
+void without_a_store_causes_are_kept(void**) {
   auto ranks = make_job(2);
   ranks[0]->control->leave();
-  assert_int_equal(ranks[1]->listener.await_gone(0).code, DSC_ERR_PEER_LEFT);
   ranks[0].reset();
   const Failure kept = ranks[1]->control->publish(1, cause_of("own"));  // the store is gone
   assert_string_equal(kept.text.c_str(), "own");
   assert_int_equal(ranks[1]->listener.calls(), 1);
+}
+
+// Rank 0 of a job as a process of its own, which can be stopped.
+class ServingProcess {
+ public:
+  ServingProcess() {
+    int ends[2];
+    assert_int_equal(::pipe(ends), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also if a check fails
+      ::dup2(ends[1], STDOUT_FILENO);
+      ::execl("/proc/self/exe", "test_job_control", "serve", nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    assert_int_equal(::read(ends[0], &port_, sizeof port_), sizeof port_);
+    ::close(ends[0]);
+  }
+  ~ServingProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ServingProcess(const ServingProcess&) = delete;
+  ServingProcess& operator=(const ServingProcess&) = delete;
+
+  uint16_t port() const { return port_; }
+  void send(int signal) const { assert_int_equal(::kill(pid_, signal), 0); }
+
+  static int serve() {
+    const JobRank rank(0, 3, 0);
+    const uint16_t port = rank.port();
+    if (::write(STDOUT_FILENO, &port, sizeof port) != sizeof port) return 1;
+    for (;;) ::pause();
+  }
+
+ private:
+  pid_t pid_ = -1;
+  uint16_t port_ = 0;
+};
+
+void a_cause_is_told_once_the_store_answers_again(void**) {
+  const ServingProcess first;
+  JobRank second(1, 3, first.port()), third(2, 3, first.port());
+  first.send(SIGSTOP);
+  const int64_t start = now_ns();
+  const Failure kept = second.control->publish(7, cause_of("own"));
+  assert_true(now_ns() - start < 4 * kNsPerSecond);
+  assert_string_equal(kept.text.c_str(), "own");
+  // What an operation waits for.
+  const Deadline deadline = Deadline::after_ms(500);
+  const int64_t asked = now_ns();
+  assert_true(second.control->claim("late", 7, 1, deadline));
+  const std::vector<std::string> nothing = {"no answer"};
+  assert_true(second.control->ask_latest(7, {2}, deadline) == nothing);
+  assert_true(now_ns() - asked < 3 * kNsPerSecond);
+  first.send(SIGCONT);
+  assert_string_equal(third.listener.await_failure().c_str(), "own");
+  assert_string_equal(second.listener.await_failure().c_str(), "own");
+}
+
+// The will of a rank that had not read to the end of the full key.
+void a_death_at_the_change_of_keys_is_told(void**) {
+  constexpr size_t kBytes = 300;
+  JobRank first(0, 3, 0, 0, kBytes);
+  JobRank second(1, 3, first.port(), 0, kBytes);
+  Channel::Failure failure;
+  auto channel = Channel::connect(first.job->target(), soon(), failure);
+  assert_true(channel != nullptr);
+  const std::string death = encode(RankGone{2, DSC_ERR_PEER_DEAD, 5});
+  const StoreRequest append{StoreOp::kAppend, {"control/log/0"}, death, {}, 0};
+  channel->ask({StoreOp::kWill, {}, encode(append), {}, 0}, soon());
+  size_t told = 0;
+  for (const std::string next = "control/log/1"; !first.job->store().check({&next, 1}, soon()); ++told) {
+    second.control->publish(told, cause_of("cause"));
+    assert_string_equal(second.listener.await_failure(told).c_str(), "cause");
+    assert_string_equal(first.listener.await_failure(told).c_str(), "cause");
+  }
+  channel.reset();
+  assert_int_equal(second.listener.await_gone(2).code, DSC_ERR_PEER_DEAD);
+  assert_int_equal(second.listener.calls(), told + 1);
 }
 
 void who_ends_without_a_word_is_dead(void**) {
@@ -194,13 +297,18 @@ void nothing_stays_behind(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "serve") == 0) return ServingProcess::serve();
   const CMUnitTest tests[] = {
       cmocka_unit_test(causes_travel_whole),
       cmocka_unit_test(cut_and_changed_records_are_refused),
       cmocka_unit_test(the_first_cause_holds_everywhere),
       cmocka_unit_test(who_leaves_is_not_dead),
-      cmocka_unit_test(nobody_hears_of_rank_0_that_left_first),
+      cmocka_unit_test(rank_0_that_leaves_is_not_dead),
+      cmocka_unit_test(rank_0_does_not_wait_for_long),
+      cmocka_unit_test(without_a_store_causes_are_kept),
+      cmocka_unit_test(a_cause_is_told_once_the_store_answers_again),
+      cmocka_unit_test(a_death_at_the_change_of_keys_is_told),
       cmocka_unit_test(who_ends_without_a_word_is_dead),
       cmocka_unit_test(after_leave_nothing_is_heard),
       cmocka_unit_test(ranks_say_what_they_did_last),

@@ -258,6 +258,61 @@ void meets_with_different_lengths(void**) {
   }
 }
 
+// In place: host i has a block for every host, and takes what the others have for it into its own memory.
+void little_data_goes_along_with_a_meeting(void**) {
+  for (const int32_t count : {1, 2, 3}) {
+    Hosts hosts(count);
+    for (const size_t bytes : {size_t{0}, size_t{1}, Wire::kAlongBytes})
+      hosts.each([&](Wire& wire) {
+        const int32_t own = wire.rank();
+        std::vector<Guarded> memory;
+        std::vector<WireBlock> along;
+        for (int32_t peer = 0; peer < count; ++peer) {
+          memory.emplace_back(bytes);
+          fill<uint8_t>(memory.back().data(), own * 8 + peer, bytes);
+          along.push_back({memory.back().data(), peer == own ? 0 : bytes});
+        }
+        const auto take = [&](std::span<const Wire::Met> met) {
+          assert_int_equal(met.size(), count);
+          for (int32_t peer = 0; peer < count; ++peer) {
+            const Wire::Met& from = met[static_cast<size_t>(peer)];
+            assert_true(from.text == "small");
+            assert_int_equal(from.along.size(), peer == own ? 0 : bytes);
+            if (!from.along.empty())
+              std::memcpy(memory[static_cast<size_t>(peer)].data(), from.along.data(), bytes);
+          }
+        };
+        wire.meet("small", along, take, soon());
+        for (int32_t peer = 0; peer < count; ++peer) {
+          check_bytes(memory[static_cast<size_t>(peer)].data(), bytes, peer * 8 + own);
+          memory[static_cast<size_t>(peer)].check();
+        }
+      });
+  }
+}
+
+void what_may_not_go_along_ends_nothing(void**) {
+  Hosts hosts(2);
+  hosts.each([](Wire& wire) {
+    std::vector<std::byte> data(Wire::kAlongBytes + 1, std::byte{7});
+    const std::vector<WireBlock> large(2, {data.data(), data.size()}),
+        most(2, {data.data(), Wire::kAlongBytes});
+    int taken = 0;
+    const auto count = [&](std::span<const Wire::Met>) { ++taken; };
+    CHECK_FAILS(wire.meet("large", large, count, soon()), DSC_ERR_INVALID_ARG, "65537", "65536");
+    assert_int_equal(taken, 0);
+    const auto refuse = [&](std::span<const Wire::Met> met) {
+      count(met);
+      throw Error(DSC_ERR_MISMATCH, "not what was expected");
+    };
+    for (int i = 0; i < 20; ++i)  // more than there are slots
+      CHECK_FAILS(wire.meet("most", most, refuse, soon()), DSC_ERR_MISMATCH, "not what was expected");
+    assert_int_equal(taken, 20);
+    wire.meet("again", most, count, soon());
+    assert_int_equal(taken, 21);
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -273,6 +328,8 @@ int main() {
       cmocka_unit_test(gathers_blocks_of_any_length),
       cmocka_unit_test(exchanges_any_lengths),
       cmocka_unit_test(meets_with_different_lengths),
+      cmocka_unit_test(little_data_goes_along_with_a_meeting),
+      cmocka_unit_test(what_may_not_go_along_ends_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
