@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/descriptors.hpp"
@@ -41,16 +40,22 @@ class WorldCounts {
  public:
   uint32_t of(const std::string& job_id) {
     MutexLock lock(mutex_);
-    return static_cast<uint32_t>(met_[job_id].size());
+    return met_[job_id].count;
   }
   void add(const std::string& job_id, const Nonce& world) {
     MutexLock lock(mutex_);
-    met_[job_id].insert(world);
+    Met& met = met_[job_id];
+    if (met.count == 0 || met.latest != world) ++met.count;
+    met.latest = world;
   }
 
  private:
+  struct Met {
+    uint32_t count = 0;
+    Nonce latest{};
+  };
   Mutex mutex_;
-  std::map<std::string, std::set<Nonce>> met_ DSC_GUARDED_BY(mutex_);
+  std::map<std::string, Met> met_ DSC_GUARDED_BY(mutex_);
 };
 
 WorldCounts& worlds_met() {

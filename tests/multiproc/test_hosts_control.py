@@ -184,7 +184,7 @@ os._exit(0)
 def test_groups_that_fail_do_not_fill_the_store():
     """What they left there for each other is bounded, however many there are."""
     code = BEGIN + """
-import resource
+import resource, threading
 limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 store = dsc.Store(f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
 def keys_after(groups):
@@ -196,10 +196,14 @@ def keys_after(groups):
     if r == 1: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     world.barrier()
     return failed, store.count()
-first, second = keys_after(20), keys_after(20)
-print(first[0] + second[0], second[1] - first[1])
-store.close()
-world.barrier()
+def run():
+    first, second = keys_after(20), keys_after(20)
+    print(first[0] + second[0], second[1] - first[1])
+    store.close()
+    world.barrier()
+thread = threading.Thread(target=run)  # Python needs a descriptor for each call of its main thread
+thread.start()
+thread.join()
 dsc.finalize()
 """
     assert Job(code, [0, 1]).finish() == ["40 0", "40 0"]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import socket
 import sys
 import time
@@ -165,10 +166,10 @@ def test_ranks_of_one_process_count_their_worlds_together(tmp_path):
     """Three worlds; a thread may have another rank in each, also one that the process has not had yet."""
     job = Job(4, code=THREADS, PLACE=f"file://{tmp_path}/place")
     del job.environment["LOCAL_WORLD_SIZE"]
-    job.start(0, RANKS="002 113")
-    job.start(2, RANKS="221")
-    job.start(3, RANKS="330")
-    assert job.finish() == ["001123", "122", "033"]
+    job.start(0, RANKS="001 112")
+    job.start(2, RANKS="220")
+    job.start(3, RANKS="333")
+    assert job.finish() == ["001112", "022", "333"]
 
 
 SLOW = """
@@ -202,25 +203,28 @@ def test_a_slow_rank_0_behind_a_carrier(tmp_path):
 
 FEW = """
 import os, resource
-if os.environ["RANK"] == "0":
-    limit = len(os.listdir("/proc/self/fd")) - 1 + 2 * int(os.environ["WORLD_SIZE"]) + 64 + int(os.environ["SPARE"])
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+limit = int(os.environ["LIMIT"])
+if os.environ["RANK"] == "0": resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 """
 
 
-def test_as_few_descriptors_as_are_enough():
-    assert_joined(Job(4, code=FEW + JOIN, SPARE="0").start_all().finish(), 4)
+def with_descriptors(limit):
+    """Four hosts of one rank each; that many may rank 0 have open."""
+    job = Job(4, timeout=30, code=FEW + JOIN, LIMIT=str(limit))
+    for rank in range(4):
+        job.start(rank, DSC_HOST_ID=f"host{rank}")
+    return job.finish()
 
 
 def test_too_few_descriptors_are_an_error_of_all():
-    job = Job(4, timeout=30, code=FEW + JOIN, SPARE="-1")
+    """With as many as it says the world forms, with one less it does not."""
     start = time.monotonic()
-    job.start(0)
-    time.sleep(0.5)
-    for rank in (1, 2, 3):
-        job.start(rank)
-    assert_all(job.finish(), "ConfigError", "rank 0 serves 4 ranks", "run ulimit -n ")
-    assert time.monotonic() - start < 5  # all have heard it, and nobody waits for anything else
+    few = with_descriptors(50)
+    enough = int(re.search(r"run ulimit -n (\d+) before", few[0])[1])
+    for outputs in few, with_descriptors(enough - 1):
+        assert_all(outputs, "ConfigError", "rank 0 serves 4 ranks", f"run ulimit -n {enough} before it starts")
+    assert time.monotonic() - start < 10  # nobody waits for a deadline
+    assert_joined(with_descriptors(enough), 4, [0] * 4)
 
 
 def test_a_store_that_brings_nothing(tmp_path):
