@@ -140,6 +140,13 @@ int send(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, si
   return guard(error, error_bytes, [&] { pair_of(pair)->post(slot, memory, bytes, offset); });
 }
 
+void attend_pair(dsc_wire_pair* pair, int32_t by_device) {
+  char unsaid[256];  // as in close_region
+  guard(unsaid, sizeof unsaid, [&] { pair_of(pair)->attend(by_device != 0); });
+}
+
+int32_t move_pair(dsc_wire_pair* pair) { return pair_of(pair)->move() ? 1 : 0; }
+
 constexpr dsc_wire_table kTable = {
     .struct_size = sizeof(dsc_wire_table),
     .version = DSC_WIRE_TABLE_VERSION,
@@ -156,6 +163,8 @@ constexpr dsc_wire_table kTable = {
     .take_arrived = take_arrived,
     .close_region = close_region,
     .send = send,
+    .attend_pair = attend_pair,
+    .move_pair = move_pair,
 };
 
 }  // namespace

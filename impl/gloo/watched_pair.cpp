@@ -154,10 +154,59 @@ void WatchedPair::send_now(const Message& message) {
   op.preamble.length = message.bytes;
   op.preamble.roffset = message.offset;
   op.buf = source;
-  if (message.bytes < kLargeBytes) return sendAsyncMode(op);
   const bool is_first = tx_.empty();
   tx_.push_back(std::move(op));
-  if (is_first) device_->registerDescriptor(fd_, EPOLLIN | EPOLLOUT, this);
+  if (is_first && (!by_device_ || message.bytes < kLargeBytes)) send_waiting();
+  watch();
+}
+
+void WatchedPair::send_waiting() {
+  while (!tx_.empty() && write(tx_.front())) tx_.pop_front();
+}
+
+void WatchedPair::watch() {
+  if (state_ != CONNECTED) return;
+  int wanted = 0;
+  if (by_device_) wanted = tx_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  if (wanted != watched_) device_->registerDescriptor(fd_, wanted, this);
+  watched_ = wanted;
+}
+
+void WatchedPair::attend(bool by_device) {
+  const std::lock_guard<std::mutex> lock(m_);
+  by_device_ = by_device;
+  watch();
+}
+
+// Who finds the pair locked comes again: what the socket had to tell is told once.
+bool WatchedPair::move() {
+  bool again = false;
+  {
+    const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
+    if (!lock) {
+      ::sched_yield();
+      return true;
+    }
+    if (state_ != CONNECTED) return false;
+    moving_ = true;
+    char why[256];
+    const auto read_and_write = [&] {
+      send_waiting();
+      again = read();
+    };
+    if (guard(why, sizeof why, read_and_write) != DSC_OK && state_ != CLOSED) signalException(why);
+    moving_ = false;
+  }
+  empty_outbox();
+  return again;
+}
+
+// Gloo's thread is told of the end also when it is to look at nothing else.
+void WatchedPair::handleReadWrite(int events) {
+  if (events & EPOLLOUT) send_waiting();
+  if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+    while (read()) continue;
+  watch();
 }
 
 // Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who
@@ -203,14 +252,16 @@ void WatchedPair::check_preamble() const {
     throw ::gloo::IoException("what came is no message of libdsc");
 }
 
-// False until it is whole. The end of the connection is left to Gloo.
+// False until it is whole. The end of the connection is left to Gloo, on its thread: another one would wait
+// until that looks up.
 bool WatchedPair::read_preamble() {
   char* const bytes = reinterpret_cast<char*>(&rx_.preamble);
   while (rx_.nread < sizeof rx_.preamble) {
     const ssize_t got = ::read(fd_, bytes + rx_.nread, sizeof rx_.preamble - rx_.nread);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-    if (got <= 0) return true;
+    if (got <= 0 && moving_) ::shutdown(fd_, SHUT_RDWR);
+    if (got <= 0) return !moving_;
     rx_.nread += static_cast<size_t>(got);
     if (rx_.nread == sizeof rx_.preamble) check_preamble();
   }
@@ -234,6 +285,7 @@ bool WatchedPair::write(tcp::Op& op) {
 }
 
 void WatchedPair::changeState(state next) noexcept {
+  if (next == CONNECTED) watched_ = EPOLLIN;
   if (next == CONNECTED) tell(DSC_WIRE_OPENED, fd_);
   if (next == CLOSED) ended_ = true;
   if (next == CLOSED) tell(DSC_WIRE_CLOSING, state_ == CONNECTED ? fd_ : -1);

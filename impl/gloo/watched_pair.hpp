@@ -67,9 +67,15 @@ class WatchedPair final : public tcp::Pair {
   // Waits for nobody: when the pair is locked, who has the lock sends it afterwards.
   void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
 
+  // By Gloo's thread, or by who calls move().
+  void attend(bool by_device);
+  // True when it should be called again at once.
+  bool move();
+
   void handleEvents(int events) override;
 
  protected:
+  void handleReadWrite(int events) override;
   bool read() override;
   bool write(tcp::Op& op) override;
   void changeState(state next) noexcept override;
@@ -96,6 +102,8 @@ class WatchedPair final : public tcp::Pair {
   bool begin_handling();
   std::unique_ptr<Region> take_region(Region* region);
   void send_now(const Message& message);
+  void send_waiting();
+  void watch();
 
   const dsc_wire_listener listener_;
   std::atomic<bool> ended_{false};
@@ -106,6 +114,9 @@ class WatchedPair final : public tcp::Pair {
   std::vector<std::unique_ptr<Source>> idle_;
   std::deque<std::unique_ptr<Source>> busy_;  // oldest first, as they are sent
   std::vector<std::unique_ptr<Region>> regions_;
+  bool by_device_ = true;
+  bool moving_ = false;  // the caller reads
+  int watched_ = 0;      // events that Gloo's thread is told of; 0: only of the end
 };
 
 }  // namespace dsc::gloo_module

@@ -16,9 +16,9 @@ constexpr uint64_t kBatch = WireChannel::kSlots / 2;
 
 }  // namespace
 
-WireChannel::WireChannel(std::shared_ptr<Transport> transport, Pulse& pulse)
+WireChannel::WireChannel(std::shared_ptr<Transport> transport, Poller& poller)
     : transport_(std::move(transport)),
-      pulse_(pulse),
+      poller_(poller),
       ring_(std::make_unique_for_overwrite<std::byte[]>(kSlots * kSlotBytes)) {
   const dsc_wire_listener listener{[](void* self, int32_t event, int32_t detail) {
                                      static_cast<WireChannel*>(self)->happened(event, detail);
@@ -67,7 +67,7 @@ void WireChannel::happened(int32_t event, int32_t fd) noexcept {
     fd_ = -1;
     state_ = State::kEnded;
   }
-  if (matters(event, fd)) pulse_.beat();
+  if (matters(event, fd)) poller_.beat();
 }
 
 std::string WireChannel::why_ended() const {
@@ -85,6 +85,19 @@ void WireChannel::say_farewell(const Farewell& farewell) {
 const Farewell* WireChannel::farewell() {
   return transport_->table().take_arrived(in_farewell_) > 0 ? &peers_ : nullptr;
 }
+
+void WireChannel::move_here(int32_t index) {
+  {
+    MutexLock lock(mutex_);
+    if (fd_ >= 0 && !polled_) poller_.add(fd_, index);
+    polled_ = true;
+  }
+  transport_->table().attend_pair(pair_, 0);
+}
+
+void WireChannel::move_elsewhere() noexcept { transport_->table().attend_pair(pair_, 1); }
+
+bool WireChannel::move() { return transport_->table().move_pair(pair_) != 0; }
 
 // Under the lock, as the number may be another file's once it is closed.
 void WireChannel::shut_down() noexcept {

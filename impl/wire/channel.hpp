@@ -16,7 +16,7 @@
 
 #include "base/mutex.hpp"
 #include "wire/farewell.hpp"
-#include "wire/pulse.hpp"
+#include "wire/poller.hpp"
 #include "wire/transport.hpp"
 
 namespace dsc {
@@ -27,7 +27,7 @@ class WireChannel {
   static constexpr uint64_t kSlots = 8;
 
   // Listens.
-  WireChannel(std::shared_ptr<Transport> transport, Pulse& pulse);
+  WireChannel(std::shared_ptr<Transport> transport, Poller& poller);
   ~WireChannel();
   WireChannel(const WireChannel&) = delete;
   WireChannel& operator=(const WireChannel&) = delete;
@@ -45,6 +45,13 @@ class WireChannel {
   void say_farewell(const Farewell& farewell);
   // The peer's; null: it said none.
   const Farewell* farewell();
+
+  // From now on the thread that polls moves its bytes: it is told of what happens here by this index.
+  void move_here(int32_t index);
+  // Or Gloo's thread does, until the next move_here(). Any thread.
+  void move_elsewhere() noexcept;
+  // When the poller says so. True: there is more to move at once.
+  bool move();
 
   // Any thread: the connection ends soon, at both sides.
   void shut_down() noexcept;
@@ -83,7 +90,7 @@ class WireChannel {
   void send(Slot slot, const void* memory, size_t bytes, size_t offset);
 
   const std::shared_ptr<Transport> transport_;
-  Pulse& pulse_;
+  Poller& poller_;
   std::unique_ptr<std::byte[]> ring_;
   dsc_wire_pair* pair_ = nullptr;
   std::string address_;
@@ -106,6 +113,7 @@ class WireChannel {
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;
   int fd_ DSC_GUARDED_BY(mutex_) = -1;
+  bool polled_ DSC_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace dsc

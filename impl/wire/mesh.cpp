@@ -68,7 +68,7 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
   nonces_[static_cast<size_t>(rank_)].assign(reinterpret_cast<const char*>(nonce.data()), nonce.size());
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_)
-      channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, pulse_);
+      channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, poller_);
 }
 
 Mesh::~Mesh() { end_all(); }
@@ -78,6 +78,7 @@ void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadlin
     introduce(exchange, prefix, deadline);
     connect_all(deadline);
     check_peers(deadline);
+    move_here();
   });
 }
 
@@ -168,11 +169,12 @@ void Mesh::abort(const Error& why) noexcept {
   const NoSigpipe no_sigpipe;
   const Farewell farewell = Farewell::because_of(why);
   revoked_ = true;
+  move_elsewhere();
   for (const auto& channel : channels_) {
     if (!channel) continue;
     channel->say_farewell(farewell);
   }
-  pulse_.beat();
+  poller_.beat();
   wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
@@ -197,13 +199,35 @@ void Mesh::perform(const char* name, const std::function<void()>& operation, Mea
 // False when there is nothing to do in it, or not any more.
 bool Mesh::use_the_time() {
   if (!meanwhile_) return false;
+  move_elsewhere();
   std::exchange(meanwhile_, nullptr)();
+  move_here();
   return true;
+}
+
+void Mesh::move_here() {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channel(peer).move_here(peer);
+}
+
+void Mesh::move_elsewhere() noexcept {
+  for (const auto& channel : channels_)
+    if (channel) channel->move_elsewhere();
+}
+
+// Until something happened that matters, or the deadline has passed.
+void Mesh::move(uint64_t seen, Deadline deadline) {
+  do {
+    for (const int32_t peer : poller_.changed(seen, to_move_.empty() ? deadline : Deadline{0}))
+      if (std::ranges::find(to_move_, peer) == to_move_.end()) to_move_.push_back(peer);
+    std::erase_if(to_move_, [this](int32_t peer) { return !channel(peer).move(); });
+  } while (poller_.count() == seen && !deadline.passed());
 }
 
 // The others hear why, if they are there to hear it.
 void Mesh::say_farewells(const Error& why) {
   const Farewell farewell = Farewell::because_of(why);
+  move_elsewhere();
   for (const auto& channel : channels_)
     if (channel) channel->say_farewell(farewell);
   wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
@@ -223,16 +247,16 @@ void Mesh::wait_briefly(bool (*done)(const WireChannel& channel)) {
   const Deadline soon = Deadline::after_ms(kBrieflyMs);
   uint64_t seen;
   do {
-    seen = pulse_.count();
+    seen = poller_.count();
     const auto is_done = [done](const auto& channel) { return !channel || done(*channel); };
     if (std::all_of(channels_.begin(), channels_.end(), is_done)) return;
-  } while (pulse_.wait(seen, soon));
+  } while (poller_.wait(seen, soon));
 }
 
 void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
   std::vector<bool> late(members_.size());
   for (;;) {
-    const uint64_t seen = pulse_.count();
+    const uint64_t seen = poller_.count();
     if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
     bool moved = false, all_done = true, all_sent = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
@@ -249,7 +273,7 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
     if (all_done) return;
     if (moved || (all_sent && use_the_time())) continue;
     if (deadline.passed()) fail_late(late);
-    pulse_.wait(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
+    move(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
     if (check_) check_(late);
   }
 }

@@ -71,6 +71,9 @@ class Mesh {
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
   bool use_the_time();
+  void move_here();
+  void move_elsewhere() noexcept;
+  void move(uint64_t seen, Deadline deadline);
   void say_farewells(const Error& why);
   void end_all();
   void wait_briefly(bool (*done)(const WireChannel& channel));
@@ -80,7 +83,7 @@ class Mesh {
 
   const int32_t rank_;
   const std::vector<int32_t> members_;
-  Pulse pulse_;
+  Poller poller_;
   std::vector<std::unique_ptr<WireChannel>> channels_;  // null at `rank`
   std::vector<std::string> peer_addresses_;
   std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
@@ -89,6 +92,7 @@ class Mesh {
   Meanwhile meanwhile_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};
+  std::vector<int32_t> to_move_;  // peers whose connections have something to read, or room to write
 };
 
 }  // namespace dsc

@@ -73,10 +73,17 @@ typedef struct dsc_wire_table {
   /* When a message is only half there, ends the connection first. */
   void (*close_region)(dsc_wire_region* region);
 
-  /* Never blocks: what the socket does not take is sent by the device's thread. The memory is read until
-   * SENT. May raise SIGPIPE in the calling thread. */
+  /* Never blocks: what the socket does not take is sent by who looks after the connection. The memory is read
+   * until SENT. May raise SIGPIPE in the calling thread. */
   int (*send)(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
               size_t error_bytes);
+
+  /* Who looks after an open connection: the device's thread, as at first, or the caller, with move_pair(). The
+   * end of a connection is seen by both. */
+  void (*attend_pair)(dsc_wire_pair* pair, int32_t by_device);
+  /* Sends what waits, as far as the socket takes it, and receives at most one message. Nonzero: call it again
+   * without waiting for the socket. May raise SIGPIPE in the calling thread. */
+  int32_t (*move_pair)(dsc_wire_pair* pair);
 } dsc_wire_table;
 
 typedef const dsc_wire_table* (*dsc_wire_table_function)(void);

@@ -280,7 +280,7 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   slow::gloo = library.table;
   dsc_wire_table table = *library.table;
   table.send = slow::send;
-  Pulse pulse;
+  Poller pulse;
   WireChannel here(std::make_shared<Transport>(WireLibrary{library.path, &table}, "127.0.0.1"), pulse);
   WireChannel there(loopback_transport(), pulse);
   here.connect(there.address());
@@ -370,7 +370,7 @@ void a_broken_pipe_is_an_error_and_no_signal(void**) {
 void garbage_at_the_port_is_an_error(void**) {
   const std::shared_ptr<Transport> transport = loopback_transport();
   for (const uint64_t opcode : {0, 1, 2, 3, 77}) {
-    Pulse pulse;
+    Poller pulse;
     WireChannel channel(transport, pulse);
     sockaddr_storage address;
     std::memcpy(&address, channel.address().data(), sizeof address);
@@ -398,7 +398,7 @@ void nobody_writes_beside_the_ring(void**) {
                                   {48 + 8, 0, 77, 0, 8, 0},
                                   {48 + 9, 0, 1, 0, 8, 0}};
   for (const auto& message : messages) {
-    Pulse pulse;
+    Poller pulse;
     WireChannel channel(loopback_transport(), pulse);
     sockaddr_storage address;
     std::memcpy(&address, channel.address().data(), sizeof address);
