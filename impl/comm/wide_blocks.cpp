@@ -15,12 +15,6 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-size_t most_members(const WideLayout& layout) {
-  size_t most = 0;
-  for (int host = 0; host < layout.hosts(); ++host) most = std::max(most, layout.members(host).size());
-  return most;
-}
-
 // Of each host, one after the other, where all its ranks have as many bytes.
 std::vector<WireBlock> by_host(const WideLayout& layout, std::byte* at, size_t bytes) {
   std::vector<WireBlock> blocks;
@@ -36,37 +30,14 @@ std::vector<WireBlock> by_host(const WideLayout& layout, std::byte* at, size_t b
 void WideMove::exchange_blocks() {
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   if (block == 0) return;
-  if (one_rank_per_host()) return exchange_directly();
   const size_t all = block * static_cast<size_t>(comm_.size());
-  switch (call_.kind) {
-    case OpKind::kGather:
-      return all <= kAtOnceBytes ? gather_at_once() : gather_in_steps();
-    case OpKind::kScatter:
-      return all <= kAtOnceBytes ? scatter_at_once() : scatter_in_steps();
-    default:
-      return all * most_members(comm_.layout_) <= kAtOnceBytes ? exchange_at_once() : exchange_in_steps();
-  }
-}
-
-// ---- the wire's hosts are the ranks
-// ----------------------------------------------------------------------------
-
-void WideMove::exchange_directly() {
-  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
-  const auto root = static_cast<size_t>(call_.root);
-  const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
-  const bool gathers = call_.kind == OpKind::kGather;
-  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
-  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
-  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
-  std::vector<WireBlock> sends(ranks), receives(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const std::byte* const part = from + (gathers ? 0 : rank * block);
-    if (to_all || (gathers ? rank == root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
-    if (to_all || (gathers ? is_root : rank == root))
-      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
-  }
-  comm_.wire_->exchange(sends, receives, deadline_);
+  const bool exchanges = call_.kind == OpKind::kAllToAll;
+  const size_t at_leader = exchanges ? all * comm_.layout_.most_members() : all;
+  const bool at_once = at_leader <= kAtOnceBytes;
+  if (goes_directly() && (!at_once || one_rank_per_host())) return exchange_directly();
+  if (call_.kind == OpKind::kGather) return at_once ? gather_at_once() : gather_in_steps();
+  if (call_.kind == OpKind::kScatter) return at_once ? scatter_at_once() : scatter_in_steps();
+  return at_once ? exchange_at_once() : exchange_in_steps();
 }
 
 // ---- small blocks: all that a host has, packed
@@ -256,7 +227,7 @@ void WideMove::exchange_in_steps() {
   const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
   exchange_on_host(from);
   const int own = layout.own_host(), hosts = layout.hosts();
-  const auto most = static_cast<int>(most_members(layout));
+  const auto most = static_cast<int>(layout.most_members());
   const auto has = [&](int host, int place) { return place < static_cast<int>(layout.members(host).size()); };
   const auto at = [&](int host, int place) {
     return static_cast<size_t>(layout.members(host)[static_cast<size_t>(place)]) * block;

@@ -56,9 +56,10 @@ void WideComm::connect_and_clear(Wire& wire, const std::string& prefix, int own,
 }
 
 // Who cannot have one says so, in place of what it would say to the others.
-std::unique_ptr<Wire> WideComm::open_wire(const std::string& prefix, int own, std::vector<int32_t> members) {
+std::unique_ptr<Wire> WideComm::open_wire(const std::string& prefix, int own, std::vector<int32_t> members,
+                                          Mesh::Members of) {
   std::unique_ptr<Wire> wire;
-  capture([&] { wire = std::make_unique<Wire>(world_->transport(), own, std::move(members)); },
+  capture([&] { wire = std::make_unique<Wire>(world_->transport(), own, std::move(members), of); },
           [&](const Error& error) {
             world_->refuse_wire(prefix, own, error);
             throw error;
@@ -70,7 +71,7 @@ void WideComm::make_wire() {
   std::vector<int32_t> leaders;
   leaders.reserve(static_cast<size_t>(layout_.hosts()));
   for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
-  wire_ = open_wire(wire_key(), layout_.own_host(), std::move(leaders));
+  wire_ = open_wire(wire_key(), layout_.own_host(), std::move(leaders), Mesh::Members::kLeaders);
   wire_->set_check([this](const std::vector<bool>& awaited) {
     check_host();
     report_late(waiting_, members_of(awaited));
@@ -203,7 +204,7 @@ WideComm::Link& WideComm::link(int sender, int receiver, Waiting waiting, Deadli
   }
   auto made = std::make_unique<Link>();
   const std::string key = wire_key() + "/" + std::to_string(sender) + "-" + std::to_string(receiver);
-  made->wire = open_wire(key, sends ? 0 : 1, {sender, receiver});
+  made->wire = open_wire(key, sends ? 0 : 1, {sender, receiver}, Mesh::Members::kRanks);
   Link& link = *made;
   link.waiting = waiting;
   {
@@ -272,6 +273,15 @@ std::vector<WideLane*> WideComm::lanes() {
   for (auto* side : {&send_lanes_, &recv_lanes_})
     for (auto& [peer, lane] : *side) all.push_back(&lane);
   return all;
+}
+
+// Beside that of the leaders; they stay as long as this.
+std::vector<Wire*> WideComm::other_wires() {
+  std::vector<Wire*> wires;
+  MutexLock lock(mutex_);
+  if (among_ranks_) wires.push_back(among_ranks_.get());
+  for (const auto& [ends, link] : links_) wires.push_back(link->wire.get());
+  return wires;
 }
 
 void WideComm::leave() noexcept {

@@ -92,7 +92,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   void make_wire();
   static std::string wire_key(uint64_t id) { return "wide/" + std::to_string(id); }
   std::string wire_key() const { return wire_key(id_); }
-  std::unique_ptr<Wire> open_wire(const std::string& prefix, int own, std::vector<int32_t> members);
+  std::unique_ptr<Wire> open_wire(const std::string& prefix, int own, std::vector<int32_t> members,
+                                  Mesh::Members of);
   void connect_and_clear(Wire& wire, const std::string& prefix, int own, Deadline deadline);
   Failure execute(const Call& call, uint64_t number) noexcept;
   void perform(const Call& call, uint64_t number);
@@ -118,6 +119,10 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   bool was_told_here() const;
   void exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
+  Wire& among_ranks(Deadline deadline);
+  void exchange_among_ranks(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
+                            Deadline deadline, Meanwhile meanwhile);
+  std::vector<Wire*> other_wires();
   Link& link(int sender, int receiver, Waiting waiting, Deadline deadline);
   WideLane& lane_for(const Call& call);
   std::vector<WideLane*> lanes();
@@ -148,6 +153,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
+  std::unique_ptr<Wire> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
   struct {
     CallFields fields;
     char note[40];

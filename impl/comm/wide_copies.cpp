@@ -49,12 +49,13 @@ void WideMove::spread_on_host(const void* from, void* to, size_t bytes, int plac
 // ----------------------------------------------------------------------------------------------
 
 void WideMove::broadcast() {
+  if (one_rank_per_host()) return broadcast_directly();
   const WideLayout& layout = comm_.layout_;
   const size_t bytes = call_.count * dtype_bytes(call_.dtype);
   const int root_host = layout.host_of(call_.root);
   const bool is_root = layout.rank() == call_.root;
   const bool is_source = layout.own_host() == root_host;
-  const Cut cut(bytes, one_rank_per_host() ? bytes : kCopyBytes);
+  const Cut cut(bytes, kCopyBytes);
   const auto spread = [&](size_t piece) {
     std::byte* const data = received(cut.start(piece));
     spread_on_host(is_root ? sent(cut.start(piece)) : data, data, cut.count(piece),
@@ -78,6 +79,7 @@ void WideMove::broadcast() {
 // Blocks of one length or of several: first those of this host, then those of the others, which go down as
 // they come.
 void WideMove::all_gather() {
+  if (one_rank_per_host()) return all_gather_directly();
   const WideLayout& layout = comm_.layout_;
   const std::vector<size_t> bytes = lengths();
   const size_t total = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
@@ -90,7 +92,7 @@ void WideMove::all_gather() {
   for (const int32_t rank : layout.own_members()) of_members.push_back(bytes[static_cast<size_t>(rank)]);
   const std::vector<WireBlock> blocks = packed(all, of_hosts);
   gather_on_host(blocks[static_cast<size_t>(layout.own_host())].data, of_members);
-  const bool at_once = one_rank_per_host() || total <= kAtOnceBytes;
+  const bool at_once = total <= kAtOnceBytes;
   const size_t longest = *std::ranges::max_element(of_hosts);
   const Cut cut(longest, at_once ? longest : kCopyBytes);
   const auto part = [&](const WireBlock& block, size_t piece) {
@@ -99,7 +101,6 @@ void WideMove::all_gather() {
   in_pieces(cut.pieces(), {.up = [](size_t) {},
                            .down =
                                [&](size_t piece) {
-                                 if (one_rank_per_host()) return;
                                  if (at_once) return spread_on_host(all, all, total, 0);
                                  for (const WireBlock& block : blocks)
                                    if (&block != &blocks[static_cast<size_t>(layout.own_host())])
@@ -119,7 +120,6 @@ void WideMove::all_gather() {
 // The blocks of this host's members, for all of them.
 void WideMove::gather_on_host(void* all, const std::vector<size_t>& bytes) {
   const size_t own = bytes[static_cast<size_t>(comm_.layout_.own_place())];
-  if (one_rank_per_host()) return copy_bytes(all, call_.send, own);
   Call call;
   call.kind = OpKind::kAllGatherV;
   call.dtype = DSC_DTYPE_U8;

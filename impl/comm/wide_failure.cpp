@@ -150,15 +150,15 @@ void WideComm::take(const Failure& cause) noexcept {
   ErrorPlace place = place_of(cause);
   place.revoked = true;  // its ranks are those of the group
   if (wire_) wire_->abort(Error(cause.code, cause.text.c_str(), place));
-  std::vector<Wire*> wires;  // stay as long as this
+  std::vector<Wire*> others;
   std::vector<std::shared_ptr<WideComm>> channels;
   call_out([&] {
+    others = other_wires();
     MutexLock lock(mutex_);
-    for (const auto& [ends, link] : links_) wires.push_back(link->wire.get());
     for (const auto& known : channels_)
       if (auto channel = known.lock()) channels.push_back(std::move(channel));
   });
-  for (Wire* wire : wires) wire->abort();
+  for (Wire* wire : others) wire->abort();
   for (const auto& channel : channels) channel->hear(cause);  // as on all ranks
 }
 

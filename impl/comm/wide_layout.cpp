@@ -41,6 +41,12 @@ WideLayout::WideLayout(std::vector<int32_t> job_ranks, const JobLayout& job, int
   in_order_ = std::ranges::is_sorted(travel_order_);
 }
 
+size_t WideLayout::most_members() const noexcept {
+  size_t most = 0;
+  for (const auto& members : members_) most = std::max(most, members.size());
+  return most;
+}
+
 void WideLayout::pack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const {
   const auto starts = starts_of(lengths);
   for (const int32_t rank : travel_order_) {

@@ -28,6 +28,7 @@ class WideLayout {
   int own_place() const noexcept { return place_of(rank_); }
   const std::vector<int32_t>& own_members() const noexcept { return members(own_host()); }
   bool leads() const noexcept { return own_place() == 0; }
+  size_t most_members() const noexcept;  // of a host
 
   // Host after host is rank after rank.
   bool in_order() const noexcept { return in_order_; }

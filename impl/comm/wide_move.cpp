@@ -60,15 +60,19 @@ void WideMove::in_pieces(size_t pieces, const Stages& stages) {
       on_host();
       continue;
     }
-    // The wire tells its peers why it ends, and knows no members of hosts.
-    stages.across(piece, [&] {
-      capture(on_host, [&](const Error& error) {
-        comm_.check_host();
-        throw Error(error.code(), error.what());
-      });
-    });
+    stages.across(piece, meanwhile(on_host));
   }
   stages.down(pieces - 1);
+}
+
+// The wire tells its peers why it ends, and knows no members of hosts.
+Meanwhile WideMove::meanwhile(std::function<void()> on_host) {
+  return [this, on_host = std::move(on_host)] {
+    capture(on_host, [&](const Error& error) {
+      comm_.check_host();
+      throw Error(error.code(), error.what());
+    });
+  };
 }
 
 std::byte* WideMove::room(Room room, size_t bytes) {

@@ -63,6 +63,8 @@ class WideMove {
     std::function<void(size_t piece, Meanwhile)> across;
   };
   void in_pieces(size_t pieces, const Stages& stages);
+  // Steps on this host while the wire is at work.
+  Meanwhile meanwhile(std::function<void()> on_host);
 
   // Memory of this rank's that operations use again. Two pieces are under way at a time.
   enum Room { kOwn, kUp, kUpOther, kDown, kDownOther };
@@ -93,7 +95,11 @@ class WideMove {
   void gather_at_once();
   void scatter_at_once();
   void exchange_at_once();
+  bool goes_directly() const noexcept;
+  void broadcast_directly();
+  void all_gather_directly();
   void exchange_directly();
+  void pass_on_host(size_t block);
   void gather_in_steps();
   void scatter_in_steps();
   void exchange_in_steps();

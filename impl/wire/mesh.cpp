@@ -55,8 +55,9 @@ std::string key_of(std::string_view prefix, int32_t host) {
 
 }  // namespace
 
-Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members)
-    : rank_(rank), members_(std::move(members)) {
+Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
+           Members of)
+    : rank_(rank), members_(std::move(members)), of_(of) {
   if (rank_ < 0 || rank_ >= size())
     fail(DSC_ERR_INVALID_ARG, "host %d of a wire of %d, expected 0 to %d", rank_, size(), size() - 1);
   check_descriptors(members_.size() - 1 + kOtherDescriptors,
@@ -279,9 +280,8 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
 }
 
 std::string Mesh::name_of(int32_t peer) const {
-  char text[64];
-  std::snprintf(text, sizeof text, "host %d (rank %d)", peer, members_[static_cast<size_t>(peer)]);
-  return text;
+  const std::string member = "rank " + std::to_string(members_[static_cast<size_t>(peer)]);
+  return of_ == Members::kRanks ? member : "host " + std::to_string(peer) + " (" + member + ")";
 }
 
 void Mesh::fail_ended(int32_t peer) {

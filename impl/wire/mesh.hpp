@@ -30,9 +30,11 @@ using Meanwhile = std::function<void()>;
 
 class Mesh {
  public:
-  // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange and is named in
-  // messages.
-  Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members);
+  // What messages say: "host 1 (rank 4)", or "rank 4".
+  enum class Members { kLeaders, kRanks };
+  // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange.
+  Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
+       Members of = Members::kLeaders);
   ~Mesh();
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
@@ -83,6 +85,7 @@ class Mesh {
 
   const int32_t rank_;
   const std::vector<int32_t> members_;
+  const Members of_;
   Poller poller_;
   std::vector<std::unique_ptr<WireChannel>> channels_;  // null at `rank`
   std::vector<std::string> peer_addresses_;

@@ -180,13 +180,15 @@ void Wire::all_gather(std::span<const WireBlock> blocks, Deadline deadline, Mean
 
 void Wire::exchange(std::span<const WireBlock> sends, std::span<const WireBlock> receives, Deadline deadline,
                     Meanwhile meanwhile) {
-  const auto operation = [&] {
-    const auto own = static_cast<size_t>(rank());
-    if (receives[own].bytes > 0 && receives[own].data != sends[own].data)
-      std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
-    transfer(mesh_, sends, receives, deadline);
+  const auto own = static_cast<size_t>(rank());
+  const bool copies = receives[own].bytes > 0 && receives[own].data != sends[own].data;
+  const auto copy_and_more = [&] {
+    std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
+    if (meanwhile) meanwhile();
   };
-  mesh_.perform("exchange", operation, std::move(meanwhile));
+  mesh_.perform(
+      "exchange", [&] { transfer(mesh_, sends, receives, deadline); },
+      copies ? Meanwhile(copy_and_more) : std::move(meanwhile));
 }
 
 }  // namespace dsc

@@ -35,8 +35,9 @@ class Wire {
   static constexpr size_t kAlongBytes = size_t{64} * 1024;
 
   // Listens at the transport's address. `members[i]` is the rank that speaks for host i.
-  Wire(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members)
-      : mesh_(transport, rank, std::move(members)) {}
+  Wire(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
+       Mesh::Members of = Mesh::Members::kLeaders)
+      : mesh_(transport, rank, std::move(members), of) {}
 
   // First of all. The exchange carries one value per host, under the key PREFIX/INDEX, which is used once.
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {

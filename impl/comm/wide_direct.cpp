@@ -1,0 +1,131 @@
+// Data that goes straight from the memory of one rank into that of another: over the connections of the leaders
+// where each host has one rank, else over connections between all ranks, made when large blocks first need
+// them.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/wide_comm.hpp"
+#include "comm/wide_move.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kMostRanks = 32;  // that connect to each other; of more the leaders carry the blocks
+
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+bool WideMove::goes_directly() const noexcept {
+  return one_rank_per_host() || comm_.size() <= kMostRanks;
+}
+
+void WideMove::broadcast_directly() {
+  const size_t bytes = call_.count * dtype_bytes(call_.dtype);
+  const bool is_root = comm_.rank() == call_.root;
+  void* const data = is_root ? const_cast<std::byte*>(sent(0)) : received(0);
+  const auto keep = [&] { copy_bytes(received(0), data, bytes); };
+  comm_.wire_->broadcast(data, bytes, call_.root, deadline_, is_root ? Meanwhile(keep) : Meanwhile());
+}
+
+void WideMove::all_gather_directly() {
+  const std::vector<size_t> bytes = lengths();
+  const WireBlock own{const_cast<std::byte*>(sent(0)), bytes[static_cast<size_t>(comm_.rank())]};
+  std::vector<WireBlock> receives;
+  size_t start = 0;
+  for (const size_t length : bytes) receives.push_back({received(start), length}), start += length;
+  comm_.wire_->exchange(std::vector<WireBlock>(bytes.size(), own), receives, deadline_);
+}
+
+// What stays on a host goes there while the rest is on its way.
+void WideMove::exchange_directly() {
+  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
+  const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
+  const bool gathers = call_.kind == OpKind::kGather, alone = one_rank_per_host();
+  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
+  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
+  std::vector<WireBlock> sends(ranks), receives(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const int other = static_cast<int>(rank);
+    if (!alone && comm_.layout_.host_of(other) == comm_.layout_.own_host()) continue;
+    const std::byte* const part = from + (gathers ? 0 : rank * block);
+    if (to_all || (gathers ? other == call_.root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
+    if (to_all || (gathers ? is_root : other == call_.root))
+      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
+  }
+  if (alone) return comm_.wire_->exchange(sends, receives, deadline_);
+  comm_.exchange_among_ranks(sends, receives, deadline_, meanwhile([&] {
+                               if (to_all)
+                                 exchange_on_host(from);
+                               else
+                                 pass_on_host(block);
+                             }));
+}
+
+// Between the root and the other members of its host.
+void WideMove::pass_on_host(size_t block) {
+  const WideLayout& layout = comm_.layout_;
+  if (layout.own_host() != layout.host_of(call_.root)) return;
+  const bool gathers = call_.kind == OpKind::kGather, is_root = layout.rank() == call_.root;
+  const int root_place = layout.place_of(call_.root);
+  for (const int32_t rank : layout.own_members()) {
+    const size_t at = static_cast<size_t>(rank) * block;
+    std::byte* const out = const_cast<std::byte*>(gathers ? sent(0) : sent(at));
+    std::byte* const in = gathers ? received(at) : received(0);
+    const int place = layout.place_of(rank);
+    if (rank == call_.root)
+      copy_bytes(is_root ? in : nullptr, is_root ? out : nullptr, is_root ? block : 0);
+    else if (gathers)
+      pass(place, root_place, is_root ? in : out, block);
+    else
+      pass(root_place, place, is_root ? out : in, block);
+  }
+}
+
+// ---- the connections
+// ---------------------------------------------------------------------------------------
+
+Wire& WideComm::among_ranks(Deadline deadline) {
+  {
+    MutexLock lock(mutex_);
+    if (among_ranks_) return *among_ranks_;
+  }
+  const std::string key = wire_key() + "/ranks";
+  std::vector<int32_t> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::unique_ptr<Wire> made = open_wire(key, rank(), std::move(ranks), Mesh::Members::kRanks);
+  Wire& wire = *made;
+  {
+    MutexLock lock(mutex_);  // so that a failure of the group reaches it
+    among_ranks_ = std::move(made);
+  }
+  if (revoked_.load()) wire.abort();
+  wire.set_check([this](const std::vector<bool>& awaited) {
+    check_host();
+    std::vector<int32_t> late;
+    for (size_t rank = 0; rank < awaited.size(); ++rank)
+      if (awaited[rank]) late.push_back(static_cast<int32_t>(rank));
+    report_late(waiting_, late);
+  });
+  connect_and_clear(wire, key, rank(), deadline);
+  return wire;
+}
+
+void WideComm::exchange_among_ranks(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
+                                    Deadline deadline, Meanwhile meanwhile) {
+  capture([&] { among_ranks(deadline).exchange(sends, receives, deadline, std::move(meanwhile)); },
+          [&](const Error& error) {
+            ErrorPlace place = error.place();
+            place.revoked = true;  // its ranks are those of the group
+            throw Error(error.code(), error.what(), place);
+          });
+}
+
+}  // namespace dsc
