@@ -102,6 +102,42 @@ def test_all_operations(placement):
     assert outputs == ["right gloo"] * len(placement)
 
 
+# Up to 32 ranks connect to each other for large blocks; of more the leaders carry them, in steps of 2 MiB. Ranks are
+# threads here, each process is a host.
+CARRIED = """
+import os, threading, numpy as np, libdsc as dsc
+n, host = 33, int(os.environ["RANK"])
+def rank_body(r, wrong):
+    world = dsc.init_distributed(rank=r, world_size=n, rank_per_thread=True, init_timeout=30, timeout=50)
+    def expect(equal, *what):
+        if not equal: wrong.append((r, *what))
+    for count in (20_001, 2_200_003):
+        part = np.zeros(count, np.uint8)
+        world.scatter(part, np.repeat(np.arange(n, dtype=np.uint8), count) if r == n - 1 else None, root=n - 1)
+        expect((part == r).all(), "scatter", count)
+    all_of = np.zeros((n, 20_001), np.uint8) if r == 1 else None
+    world.gather(all_of, np.full(20_001, r, np.uint8), root=1)
+    expect(r != 1 or (all_of == np.arange(n)[:, None]).all(), "gather")
+    to_each = np.repeat((np.arange(n) * 7 + r).astype(np.uint8), 20_001)
+    from_each = np.zeros((n, 20_001), np.uint8)
+    world.all_to_all(from_each, to_each)
+    expect((from_each == ((np.arange(n) + r * 7).astype(np.uint8))[:, None]).all(), "all_to_all")
+    dsc.finalize()
+wrong = []
+threads = [threading.Thread(target=rank_body, args=(r, wrong)) for r in range(n) if r % 3 % 2 == host]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print("wrong:", wrong)
+"""
+
+
+def test_blocks_that_leaders_carry():
+    job = jobs.Job(2, CARRIED)
+    for host in (0, 1):
+        job.start(host, DSC_HOST_ID=f"host{host}")
+    assert job.finish() == ["wrong: []"] * 2
+
+
 def test_training():
     """The digits, with buckets of gradients that are reduced while others are computed."""
     program = os.environ.get("TRAIN_DIGITS", str(launch.BUILD / "examples" / "train_digits"))
@@ -194,6 +230,24 @@ def survivors(victim, fault, placement="0011", **variables):
 def test_a_killed_rank(victim):
     for name, seconds, text in survivors(victim, "os.kill(os.getpid(), 9)"):
         assert name == "PeerDeadError" and f"rank {victim}" in text and seconds < 5, (name, seconds, text)
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+def test_a_rank_that_is_killed_while_blocks_go_directly(victim):
+    code = BEGIN + f"""
+import threading
+blocks = np.ones((n, 400_000), np.float32); got = np.zeros_like(blocks)
+world.all_to_all(got, blocks)
+if r == {victim}: threading.Timer(0.2, os.kill, (os.getpid(), 9)).start()
+start = time.monotonic()
+try:
+    while time.monotonic() < start + 10: world.all_to_all(got, blocks)
+except dsc.DscError as error:
+    print(type(error).__name__, error)
+"""
+    outputs = Job(code, [0, 0, 1, 1]).finish()
+    for output in outputs[:victim] + outputs[victim + 1 :]:
+        assert output.startswith("PeerDeadError") and f"rank {victim}" in output, outputs
 
 
 @pytest.mark.parametrize("victim", [0, 3])
