@@ -153,7 +153,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
-  std::unique_ptr<Wire> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
+  std::unique_ptr<Wire> among_ranks_ DSC_GUARDED_BY(mutex_);                           // for large blocks
   struct {
     CallFields fields;
     char note[40];

@@ -1,6 +1,6 @@
-// Data that goes straight from the memory of one rank into that of another: over the connections of the leaders
-// where each host has one rank, else over connections between all ranks, made when large blocks first need
-// them.
+// Data that goes straight from the memory of one rank into that of another: over the connections of the
+// leaders where each host has one rank, else over connections between all ranks, made when large blocks first
+// need them.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -22,9 +22,7 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
-bool WideMove::goes_directly() const noexcept {
-  return one_rank_per_host() || comm_.size() <= kMostRanks;
-}
+bool WideMove::goes_directly() const noexcept { return one_rank_per_host() || comm_.size() <= kMostRanks; }
 
 void WideMove::broadcast_directly() {
   const size_t bytes = call_.count * dtype_bytes(call_.dtype);
@@ -56,7 +54,8 @@ void WideMove::exchange_directly() {
     const int other = static_cast<int>(rank);
     if (!alone && comm_.layout_.host_of(other) == comm_.layout_.own_host()) continue;
     const std::byte* const part = from + (gathers ? 0 : rank * block);
-    if (to_all || (gathers ? other == call_.root : is_root)) sends[rank] = {const_cast<std::byte*>(part), block};
+    if (to_all || (gathers ? other == call_.root : is_root))
+      sends[rank] = {const_cast<std::byte*>(part), block};
     if (to_all || (gathers ? is_root : other == call_.root))
       receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
   }

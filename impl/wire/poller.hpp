@@ -1,7 +1,7 @@
 // What an operation between hosts waits with: for its connections, and for what other threads say.
 //
-// The thread that waits moves the bytes itself. Gloo's thread would have to be woken for each message, and wake
-// the one that waits: two switches, which cost more than a small message does.
+// The thread that waits moves the bytes itself. Gloo's thread would have to be woken for each message, and
+// wake the one that waits: two switches, which cost more than a small message does.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class Poller {
   // `index` is given when the socket has become readable or writable. It is forgotten when it is closed.
   void add(int fd, int32_t index);
 
-  // The sockets at which something happened since the last time; none when the count is another than `seen` or
-  // the deadline has passed. One thread.
+  // The sockets at which something happened since the last time; none when the count is another than `seen`
+  // or the deadline has passed. One thread.
   const std::vector<int32_t>& changed(uint64_t seen, Deadline deadline);
 
  private:
