@@ -1,5 +1,7 @@
 #include "wire/channel.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -98,6 +100,12 @@ void WireChannel::move_here(int32_t index) {
 void WireChannel::move_elsewhere() noexcept { transport_->table().attend_pair(pair_, 1); }
 
 bool WireChannel::move() { return transport_->table().move_pair(pair_) != 0; }
+
+bool WireChannel::all_delivered() noexcept {
+  MutexLock lock(mutex_);
+  int left = 0;
+  return fd_ < 0 || (all_sent() && (::ioctl(fd_, SIOCOUTQ, &left) != 0 || left == 0));
+}
 
 // Under the lock, as the number may be another file's once it is closed.
 void WireChannel::shut_down() noexcept {

@@ -62,6 +62,8 @@ class WireChannel {
   bool may_post();
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
+  // The peer's kernel has all of it: ending the connection takes nothing away any more.
+  bool all_delivered() noexcept;
 
   // Messages that the peer posted and release() has not let go.
   uint64_t waiting();

@@ -72,7 +72,11 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
       channels_[static_cast<size_t>(peer)] = std::make_unique<WireChannel>(transport, poller_);
 }
 
-Mesh::~Mesh() { end_all(); }
+// A socket that ends with something unread in it takes back what was sent last: Gloo's thread reads it.
+Mesh::~Mesh() {
+  move_elsewhere();
+  end_all();
+}
 
 void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   perform("connect", [&] {
@@ -176,7 +180,7 @@ void Mesh::abort(const Error& why) noexcept {
     channel->say_farewell(farewell);
   }
   poller_.beat();
-  wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
+  wait_briefly([](WireChannel& channel) { return channel.all_delivered(); });
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
 }
@@ -231,7 +235,7 @@ void Mesh::say_farewells(const Error& why) {
   move_elsewhere();
   for (const auto& channel : channels_)
     if (channel) channel->say_farewell(farewell);
-  wait_briefly([](const WireChannel& channel) { return !channel.open() || channel.all_sent(); });
+  wait_briefly([](WireChannel& channel) { return channel.all_delivered(); });
 }
 
 // First all sockets, so that Gloo's thread ends the connections: ending one from here takes until it looks
@@ -239,19 +243,21 @@ void Mesh::say_farewells(const Error& why) {
 void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
-  wait_briefly([](const WireChannel& channel) { return !channel.open(); });
+  wait_briefly([](WireChannel& channel) { return !channel.open(); });
   for (const auto& channel : channels_)
     if (channel) channel->close();
 }
 
-void Mesh::wait_briefly(bool (*done)(const WireChannel& channel)) {
+// The kernel does not say when a peer has received.
+void Mesh::wait_briefly(bool (*done)(WireChannel& channel)) {
   const Deadline soon = Deadline::after_ms(kBrieflyMs);
   uint64_t seen;
   do {
     seen = poller_.count();
     const auto is_done = [done](const auto& channel) { return !channel || done(*channel); };
     if (std::all_of(channels_.begin(), channels_.end(), is_done)) return;
-  } while (poller_.wait(seen, soon));
+    poller_.wait(seen, sooner(soon, Deadline::after_ms(1)));
+  } while (!soon.passed());
 }
 
 void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {

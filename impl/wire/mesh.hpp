@@ -78,7 +78,7 @@ class Mesh {
   void move(uint64_t seen, Deadline deadline);
   void say_farewells(const Error& why);
   void end_all();
-  void wait_briefly(bool (*done)(const WireChannel& channel));
+  void wait_briefly(bool (*done)(WireChannel& channel));
   [[noreturn]] void fail_ended(int32_t peer);
   [[noreturn]] void fail_late(const std::vector<bool>& late);
   std::string name_of(int32_t peer) const;
