@@ -10,10 +10,6 @@
 namespace dscrun {
 namespace {
 
-using Words = std::vector<std::string>;
-
-void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
-
 std::string whole_seconds(Millis time) {
   return std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count());
 }
@@ -24,11 +20,6 @@ std::string minutes_and_seconds(Millis time) {
 }
 
 std::string count_of(const Plan& plan) { return std::to_string(plan.nodes.size()); }
-
-bool equal_nodes(const Plan& plan) {
-  return std::all_of(plan.nodes.begin(), plan.nodes.end(),
-                     [&](const Node& node) { return node.ranks == plan.nodes.front().ranks; });
-}
 
 bool has_devices(const Plan& plan) {
   return std::any_of(plan.nodes.begin(), plan.nodes.end(), [](const Node& n) { return !n.devices.empty(); });
@@ -50,7 +41,7 @@ std::string mpirun_command(const Options& options, const Plan& plan) {
   Words words = {"mpirun", "-np", std::to_string(plan.world_size)};
   if (const std::string hosts = list_hosts(plan, true); !hosts.empty()) {
     append(words, {"--host", hosts});
-  } else if (plan.several_hosts() && equal_nodes(plan)) {
+  } else if (plan.several_hosts() && plan.equal_nodes()) {
     append(words, {"--map-by", "ppr:" + std::to_string(plan.nodes.front().ranks) + ":node"});
   }
   if (options.prefix) words.push_back("--tag-output");
@@ -67,7 +58,7 @@ std::string srun_command(const Options& options, const Plan& plan) {
   Words words = {"env"};
   append(words, meeting_variables(plan));
   append(words, {"srun", "--nodes=" + count_of(plan), "--ntasks=" + std::to_string(plan.world_size)});
-  if (equal_nodes(plan)) words.push_back("--ntasks-per-node=" + std::to_string(plan.nodes.front().ranks));
+  if (plan.equal_nodes()) words.push_back("--ntasks-per-node=" + std::to_string(plan.nodes.front().ranks));
   if (const std::string hosts = list_hosts(plan, false); !hosts.empty() && plan.several_hosts())
     words.push_back("--nodelist=" + hosts);
   if (options.prefix) words.push_back("--label");
@@ -135,9 +126,9 @@ std::vector<Gap> find_gaps(const Options& options, const Plan& plan) {
        "has its own times"},
       {!options.prefix, "--no-prefix", nullptr, nullptr, nullptr},
       {has_devices(plan), "slots", kNoSlots, kNoSlots, kNoSlots},
-      {apart && !named && !equal_nodes(plan), "-n", "needs the hosts' names for different numbers of ranks",
+      {apart && !named && !plan.equal_nodes(), "-n", "needs the hosts' names for different numbers of ranks",
        nullptr, nullptr},
-      {apart && !equal_nodes(plan), "slots", nullptr,
+      {apart && !plan.equal_nodes(), "slots", nullptr,
        "different numbers of ranks need --distribution=arbitrary and a SLURM_HOSTFILE", nullptr},
       {apart, "token", kNoToken, kNoToken, kNoToken},
   };

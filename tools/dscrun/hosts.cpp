@@ -32,7 +32,7 @@ std::optional<int> parse_number(std::string_view text) {
   return whole && text.front() != '-' ? std::optional(value) : std::nullopt;
 }
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 // A name must not be taken for an option by the command that reaches the host.
 Host parse_line(std::string_view line) {
@@ -40,9 +40,9 @@ Host parse_line(std::string_view line) {
   const std::string_view name = line.substr(0, line.find_first_of(kBlanks));
   const std::string_view rest = strip(line.substr(name.size()));
   const auto slots = rest.starts_with(kSlots) ? parse_number(rest.substr(kSlots.size())) : std::nullopt;
-  if (!slots || name.front() == '-') throw HostError("expected NAME slots=NUMBER, got " + quoted(line));
+  if (!slots || name.front() == '-') throw HostError("expected NAME slots=NUMBER, got " + in_quotes(line));
   if (*slots < 1 || *slots > kMaxRanks)
-    throw HostError("expected slots from 1 to " + std::to_string(kMaxRanks) + ", got " + quoted(line));
+    throw HostError("expected slots from 1 to " + std::to_string(kMaxRanks) + ", got " + in_quotes(line));
   Host host{std::string(name), std::vector<int>(static_cast<size_t>(*slots))};
   std::iota(host.slots.begin(), host.slots.end(), 0);
   return host;
@@ -53,7 +53,7 @@ Host& find_host(std::vector<Host>& hosts, std::string_view name) {
   if (found != hosts.end()) return *found;
   std::string known;
   for (const Host& host : hosts) known += (known.empty() ? "" : ", ") + host.name;
-  throw HostError("no host " + quoted(name) + " in the host file, which has " + known);
+  throw HostError("no host " + in_quotes(name) + " in the host file, which has " + known);
 }
 
 // The slots that are named behind the colon, each checked against the host's.
@@ -62,7 +62,7 @@ std::vector<int> parse_slots(const Host& host, std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const auto slot = parse_number(part);
     if (!slot || !std::binary_search(host.slots.begin(), host.slots.end(), *slot))
-      throw HostError("no slot " + quoted(part) + " on host " + quoted(host.name) + ", which has 0 to " +
+      throw HostError("no slot " + in_quotes(part) + " on host " + in_quotes(host.name) + ", which has 0 to " +
                       std::to_string(host.slots.back()));
     slots.push_back(*slot);
   }
@@ -94,7 +94,7 @@ std::vector<Host> parse_host_file(std::string_view text) {
       if (line.empty()) continue;
       Host host = parse_line(line);
       for (const Host& other : hosts)
-        if (other.name == host.name) throw HostError("host " + quoted(host.name) + " stands there twice");
+        if (other.name == host.name) throw HostError("host " + in_quotes(host.name) + " stands there twice");
       hosts.push_back(std::move(host));
     } catch (const HostError& error) {
       throw HostError("line " + std::to_string(number) + ": " + error.what());

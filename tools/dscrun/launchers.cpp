@@ -16,10 +16,6 @@
 namespace dscrun {
 namespace {
 
-using Words = std::vector<std::string>;
-
-void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
-
 std::string join(const Words& words, const char* separator) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
@@ -30,11 +26,6 @@ std::string host_names(const Plan& plan) {
   Words names;
   for (const Node& node : plan.nodes) names.push_back(node.host);
   return plan.nodes.front().host.empty() ? "" : join(names, ",");
-}
-
-bool equal_nodes(const Plan& plan) {
-  return std::all_of(plan.nodes.begin(), plan.nodes.end(),
-                     [&](const Node& node) { return node.ranks == plan.nodes.front().ranks; });
 }
 
 std::string seconds(Millis time) {
@@ -53,7 +44,7 @@ Words node_words(const Options& options, const Plan& plan, int restart_count) {
                  "--node-rank",
                  "auto",
                  "-n",
-                 equal_nodes(plan) ? counts.front() : join(counts, ","),
+                 plan.equal_nodes() ? counts.front() : join(counts, ","),
                  "--master-addr",
                  plan.master_addr,
                  "--master-port",

@@ -143,7 +143,7 @@ CLI::Validator shell_words() {
 }
 
 // Settings in the shape in which the command line gives them.
-struct Words {
+struct CommandLine {
   std::string ranks;
   std::vector<std::string> exports;
   double grace_s = 5;
@@ -152,7 +152,7 @@ struct Words {
   bool no_prefix = false;
 };
 
-void add_where(CLI::App& app, Options& options, Words& words) {
+void add_where(CLI::App& app, Options& options, CommandLine& words) {
   const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
     return app.add_option(name, value, help)->type_name(type)->take_last();
   };
@@ -200,7 +200,7 @@ void add_where(CLI::App& app, Options& options, Words& words) {
       ->group("");
 }
 
-void add_how(CLI::App& app, Options& options, Words& words) {
+void add_how(CLI::App& app, Options& options, CommandLine& words) {
   app.add_option("--timeout", words.timeout_s, "Ends the run after SECONDS with exit code 124")
       ->check(seconds(false))
       ->type_name("SECONDS")
@@ -266,7 +266,7 @@ void parse_words(CLI::App& app, const std::vector<std::string>& words, Options& 
 
 Options parse(CLI::App& app, const std::vector<std::string>& words) {
   Options options;
-  Words given;
+  CommandLine given;
   add_where(app, options, given);
   add_how(app, options, given);
   parse_words(app, words, options);

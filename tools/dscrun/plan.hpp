@@ -35,6 +35,7 @@ struct Plan {
   std::string job_id;
 
   bool several_hosts() const { return nodes.size() > 1; }
+  bool equal_nodes() const;  // the same number of ranks on each
 };
 
 // Options that do not fit together, or the host file; what() is one line.

@@ -4,6 +4,8 @@
 
 namespace dscrun {
 
+void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
+
 std::string shell_quote(std::string_view word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
@@ -19,13 +21,13 @@ std::string shell_quote(std::string_view word) {
   return text + "'";
 }
 
-std::string shell_join(const std::vector<std::string>& words) {
+std::string shell_join(const Words& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + shell_quote(word);
   return text;
 }
 
-std::vector<std::string> shell_split(std::string_view text) {
+Words shell_split(std::string_view text) {
   std::vector<std::string> words;
   bool inside = false;  // of a word
   char quote = 0;

@@ -92,7 +92,7 @@ std::string token_of_file(const std::string& path) {
   return read_token(file.get(), "DSC_TOKEN_FILE");
 }
 
-const char* variable(const char* name) {
+const char* variable_or_null(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
@@ -113,9 +113,9 @@ std::string random_hex(size_t bytes) {
 std::string new_token() { return random_hex(kTokenDigits / 2); }
 
 std::optional<std::string> given_token() {
-  if (const char* number = variable("DSC_TOKEN_FD")) return token_of_descriptor(number);
-  if (const char* path = variable("DSC_TOKEN_FILE")) return token_of_file(path);
-  if (const char* text = variable("DSC_TOKEN")) return check_token(text, "DSC_TOKEN");
+  if (const char* number = variable_or_null("DSC_TOKEN_FD")) return token_of_descriptor(number);
+  if (const char* path = variable_or_null("DSC_TOKEN_FILE")) return token_of_file(path);
+  if (const char* text = variable_or_null("DSC_TOKEN")) return check_token(text, "DSC_TOKEN");
   return std::nullopt;
 }
 

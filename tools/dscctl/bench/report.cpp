@@ -11,7 +11,7 @@
 namespace dscctl::bench {
 namespace {
 
-constexpr size_t kNoLimit = size_t{1} << 60;  // and more
+constexpr size_t kShownAsNoLimit = size_t{1} << 60;  // and more
 constexpr size_t kWidth = 110;
 
 double gigabytes_per_second(const Row& row) {
@@ -65,7 +65,7 @@ int allowed_processors() {
 
 const char* engine_name(const Case& one) { return one.shared ? "libdsc_zero_copy" : "libdsc"; }
 
-std::string setting_text(size_t value) { return value >= kNoLimit ? "no limit" : size_text(value); }
+std::string setting_text(size_t value) { return value >= kShownAsNoLimit ? "no limit" : size_text(value); }
 
 std::string headline(const Operation& operation, int ranks, bool explain) {
   char text[256];

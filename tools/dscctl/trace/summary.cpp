@@ -20,7 +20,7 @@ struct Latencies {
   std::vector<double> own_ms, straggler_ms;
 };
 
-using Key = std::tuple<std::string, int64_t, size_t>;
+using SummaryKey = std::tuple<std::string, int64_t, size_t>;
 
 int64_t dtype_bytes(std::string_view dtype) {
   constexpr std::array<std::pair<std::string_view, int64_t>, 13> kBytes = {{{"i8", 1},
@@ -62,7 +62,7 @@ double least_ms(const Operation& operation, double own) {
   return least;
 }
 
-SummaryRow row_of(const Key& key, const Latencies& latencies, int group_size) {
+SummaryRow row_of(const SummaryKey& key, const Latencies& latencies, int group_size) {
   const auto& [operation, bytes, group] = key;
   SummaryRow row{operation, bytes, group, static_cast<int64_t>(latencies.own_ms.size())};
   std::vector<double> algorithm, bus;
@@ -91,7 +91,7 @@ int size_of(const Trace& trace, size_t group) { return static_cast<int>(trace.gr
 }  // namespace
 
 std::vector<SummaryRow> summarize(const Trace& trace, const std::vector<Operation>& operations, int rank) {
-  std::map<Key, Latencies> by_key;
+  std::map<SummaryKey, Latencies> by_key;
   for (const Operation& operation : operations) {
     for (const Participant& participant : operation.participants) {
       if (participant.rank != rank || participant.entry == nullptr) continue;
