@@ -9,8 +9,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kFirstSize = 856;
-static_assert(offsetof(dsc_error_info_t, index) == kFirstSize && sizeof(dsc_error_info_t) == kFirstSize + 8,
+constexpr size_t kFirstErrorInfoSize = 856;
+static_assert(offsetof(dsc_error_info_t, index) == kFirstErrorInfoSize && sizeof(dsc_error_info_t) == kFirstErrorInfoSize + 8,
               "no padding, and nothing but appended fields");
 
 void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_error_info_t* info) {
@@ -29,7 +29,7 @@ void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_err
   std::memcpy(filled.operation, place.operation, sizeof filled.operation);
   std::snprintf(filled.text, sizeof filled.text, "%s", text);
   filled.index = place.index;
-  write_sized(info, filled, kFirstSize, "info");
+  write_sized(info, filled, kFirstErrorInfoSize, "info");
 }
 
 }  // namespace

@@ -10,11 +10,11 @@
 
 namespace {
 
-constexpr size_t kFirstSize = 80;
-static_assert(sizeof(dsc_init_options_t) == kFirstSize + 16, "no padding, and nothing but appended fields");
+constexpr size_t kFirstInitOptionsSize = 80;
+static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 16, "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
-dsc_init_options_t default_options() {
+dsc_init_options_t default_init_options() {
   const dsc::InitOptions defaults;
   dsc_init_options_t options{};
   options.struct_size = sizeof options;
@@ -61,7 +61,7 @@ dsc_comm_t* as_handle(uint64_t id) { return reinterpret_cast<dsc_comm_t*>(static
 
 dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size) {
   return dsc::guard_pure(
-      __func__, [&] { dsc::init_sized(options, struct_size, default_options(), kFirstSize, "options"); });
+      __func__, [&] { dsc::init_sized(options, struct_size, default_init_options(), kFirstInitOptionsSize, "options"); });
 }
 
 dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world) {
@@ -72,7 +72,7 @@ dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t*
       return;
     }
     const dsc::InitOptions wanted =
-        convert(dsc::read_sized(options, default_options(), kFirstSize, "options"));
+        convert(dsc::read_sized(options, default_init_options(), kFirstInitOptionsSize, "options"));
     *world = as_handle(dsc::init_world(&wanted, kLibraryVersion));
   });
 }
@@ -82,7 +82,7 @@ dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, si
   return dsc::guard(__func__, [&] {
     dsc::check_text_room(text, capacity, bytes);
     const dsc::InitOptions wanted =
-        options ? convert(dsc::read_sized(options, default_options(), kFirstSize, "options"))
+        options ? convert(dsc::read_sized(options, default_init_options(), kFirstInitOptionsSize, "options"))
                 : dsc::InitOptions{};
     dsc::give_text(dsc::explain_start(wanted), text, capacity, bytes);
   });

@@ -10,8 +10,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kFirstSize = 80;
-static_assert(sizeof(dsc_op_stats_t) == kFirstSize, "no padding, and nothing but appended fields");
+constexpr size_t kFirstOpStatsSize = 80;
+static_assert(sizeof(dsc_op_stats_t) == kFirstOpStatsSize, "no padding, and nothing but appended fields");
 
 dsc_op_stats_t convert(const OpStats& from) {
   dsc_op_stats_t to{};
@@ -31,12 +31,12 @@ void write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size
   require(count, "count");
   if (capacity > 0) {
     const size_t stride = require(stats, "stats").struct_size;
-    if (stride < kFirstSize)
-      fail(DSC_ERR_INVALID_ARG, "stats[0].struct_size is %zu, expected at least %zu", stride, kFirstSize);
+    if (stride < kFirstOpStatsSize)
+      fail(DSC_ERR_INVALID_ARG, "stats[0].struct_size is %zu, expected at least %zu", stride, kFirstOpStatsSize);
     auto* at = reinterpret_cast<std::byte*>(stats);
     for (size_t i = 0; i < std::min(capacity, all.size()); ++i, at += stride) {
       std::memcpy(at, &stride, sizeof stride);
-      write_sized(reinterpret_cast<dsc_op_stats_t*>(at), convert(all[i]), kFirstSize, "stats");
+      write_sized(reinterpret_cast<dsc_op_stats_t*>(at), convert(all[i]), kFirstOpStatsSize, "stats");
     }
   }
   *count = all.size();

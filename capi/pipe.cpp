@@ -12,9 +12,9 @@
 namespace {
 
 constexpr size_t kFirstInstructionSize = 40;
-constexpr size_t kFirstOptionsSize = 32;
+constexpr size_t kFirstScheduleOptionsSize = 32;
 static_assert(sizeof(dsc_pipe_instruction_t) == kFirstInstructionSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_schedule_options_t) == kFirstOptionsSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_schedule_options_t) == kFirstScheduleOptionsSize, "no padding, only appended fields");
 static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOAD_MICRO_BATCH &&
                   static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_SEND_ACTIVATION &&
                   static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_RECV_GRAD &&
@@ -22,7 +22,7 @@ static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOA
                   static_cast<int32_t>(dsc::PipeOp::kOverlap) == DSC_PIPE_OVERLAP,
               "one set of numbers");
 
-dsc_pipe_schedule_options_t default_options() {
+dsc_pipe_schedule_options_t default_schedule_options() {
   dsc_pipe_schedule_options_t options{};
   options.struct_size = sizeof options;
   options.chunks = 1;
@@ -45,7 +45,7 @@ const char* dsc_pipe_op_name(int32_t op) { return dsc::pipe_op_name(op); }
 
 dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+    dsc::init_sized(options, struct_size, default_schedule_options(), kFirstScheduleOptionsSize, "options");
   });
 }
 
@@ -55,7 +55,7 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     dsc::require(schedule, "schedule");
     *schedule = nullptr;
     dsc::require(options, "options");
-    const auto given = dsc::read_sized(options, default_options(), kFirstOptionsSize, "options");
+    const auto given = dsc::read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
     auto made = dsc::make_schedule({.name = &dsc::require(given.name, "options->name"),
                                     .stages = given.stages,
                                     .stage = given.stage,

@@ -13,11 +13,11 @@ namespace {
 
 constexpr size_t kFirstCallSize = 56;
 constexpr size_t kFirstCallbacksSize = 80;
-constexpr size_t kFirstOptionsSize = 40;
+constexpr size_t kFirstPipeRunOptionsSize = 40;
 static_assert(sizeof(dsc_pipe_call_t) == kFirstCallSize, "no padding, and nothing but appended fields");
 static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
               "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_pipe_run_options_t) == kFirstOptionsSize,
+static_assert(sizeof(dsc_pipe_run_options_t) == kFirstPipeRunOptionsSize,
               "no padding, and nothing but appended fields");
 
 class Callbacks final : public dsc::PipeActions {
@@ -65,7 +65,7 @@ class Callbacks final : public dsc::PipeActions {
   const dsc_pipe_callbacks_t table_;
 };
 
-dsc_pipe_run_options_t default_options() {
+dsc_pipe_run_options_t default_pipe_run_options() {
   dsc_pipe_run_options_t options{};
   options.struct_size = sizeof options;
   return options;
@@ -84,7 +84,7 @@ std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* giv
 }
 
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
-  const auto options = dsc::read_sized(given, default_options(), kFirstOptionsSize, "options");
+  const auto options = dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
           .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs")};
 }
@@ -99,7 +99,7 @@ dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, size_t str
 
 dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+    dsc::init_sized(options, struct_size, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
   });
 }
 

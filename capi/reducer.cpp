@@ -16,11 +16,11 @@
 
 namespace {
 
-constexpr size_t kFirstOptionsSize = 64;
-static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstOptionsSize,
+constexpr size_t kFirstReducerOptionsSize = 64;
+static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstReducerOptionsSize,
               "no padding, and nothing but appended fields");
 
-dsc_bucket_reducer_options_t default_options() {
+dsc_bucket_reducer_options_t default_reducer_options() {
   const dsc::ReducerOptions defaults;
   dsc_bucket_reducer_options_t options{};
   options.struct_size = sizeof options;
@@ -33,7 +33,7 @@ dsc_bucket_reducer_options_t default_options() {
 }
 
 dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
-  const auto options = dsc::read_sized(given, default_options(), kFirstOptionsSize, "options");
+  const auto options = dsc::read_sized(given, default_reducer_options(), kFirstReducerOptionsSize, "options");
   if (options.reserved != 0)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
   dsc::ReducerOptions result;
@@ -76,7 +76,7 @@ dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tenso
 
 dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+    dsc::init_sized(options, struct_size, default_reducer_options(), kFirstReducerOptionsSize, "options");
   });
 }
 

@@ -18,11 +18,11 @@
 
 namespace {
 
-constexpr size_t kFirstOptionsSize = 48;
-constexpr size_t kFirstCallbacksSize = 40;
-static_assert(sizeof(dsc_store_options_t) == kFirstOptionsSize,
+constexpr size_t kFirstStoreOptionsSize = 48;
+constexpr size_t kFirstStoreCallbacksSize = 40;
+static_assert(sizeof(dsc_store_options_t) == kFirstStoreOptionsSize,
               "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_store_callbacks_t) == kFirstCallbacksSize,
+static_assert(sizeof(dsc_store_callbacks_t) == kFirstStoreCallbacksSize,
               "no padding, and nothing but appended fields");
 
 constexpr size_t kMaxValueBytes = dsc::StoreLimits{}.value_bytes;
@@ -36,7 +36,7 @@ dsc_store_t* open_handle(StoreObject object) {
                                        std::make_shared<StoreObject>(std::move(object)));
 }
 
-dsc_store_options_t default_options() {
+dsc_store_options_t default_store_options() {
   dsc_store_options_t options{};
   options.struct_size = sizeof options;
   options.world_size = 1;
@@ -153,7 +153,7 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
 
 dsc_result_t dsc_store_options_init(dsc_store_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_options(), kFirstOptionsSize, "options");
+    dsc::init_sized(options, struct_size, default_store_options(), kFirstStoreOptionsSize, "options");
   });
 }
 
@@ -161,7 +161,7 @@ dsc_result_t dsc_store_open(const char* uri, const dsc_store_options_t* options,
   return dsc::guard(__func__, [&] {
     dsc::require(store, "store") = nullptr;
     dsc::require(uri, "uri");
-    const auto given = dsc::read_sized(options, default_options(), kFirstOptionsSize, "options");
+    const auto given = dsc::read_sized(options, default_store_options(), kFirstStoreOptionsSize, "options");
     const dsc::StoreOptions wanted = convert(given);
     dsc::OpenStore open =
         dsc::open_store(uri, wanted, dsc::process_environment(), dsc::Deadline::after_ms(given.timeout_ms));
@@ -173,7 +173,7 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
   return dsc::guard(__func__, [&] {
     dsc::require(store, "store") = nullptr;
     dsc::require(callbacks, "callbacks");
-    const auto given = dsc::read_sized(callbacks, dsc_store_callbacks_t{}, kFirstCallbacksSize, "callbacks");
+    const auto given = dsc::read_sized(callbacks, dsc_store_callbacks_t{}, kFirstStoreCallbacksSize, "callbacks");
     if (!given.put || !given.get) dsc::fail(DSC_ERR_INVALID_ARG, "callbacks: put and get are needed");
     auto silent = given;
     silent.destroy = nullptr;

@@ -21,12 +21,12 @@ constexpr char kReady = 0;
 
 // Numbers travel in the order of the machine.
 template <typename T>
-void append(std::string& message, T value) {
+void append_value(std::string& message, T value) {
   message.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 void append_text(std::string& message, std::string_view text) {
-  append<uint64_t>(message, text.size());
+  append_value<uint64_t>(message, text.size());
   message += text;
 }
 
@@ -127,7 +127,7 @@ void AgentStore::connect(Deadline deadline) {
 // than any program can have, so it closes the connection at once instead of trying.
 bool AgentStore::knows_handshake(Deadline deadline) {
   std::string greeting(1, kValidate);
-  append(greeting, kMagic);
+  append_value(greeting, kMagic);
   greeting += std::string(kQuestions, kCountKeys);
   if (stream_.write(greeting, deadline) < greeting.size()) return false;
   for (size_t i = 0; i < kQuestions; ++i) {
@@ -175,7 +175,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
     std::string message = request(Request::kSet) + key_text(key);
     append_text(message, value);
     message += request(Request::kCheck);
-    append<uint64_t>(message, 1);
+    append_value<uint64_t>(message, 1);
     send(message + key_text(key), deadline);
     return answer<char>(deadline);
   });
@@ -185,7 +185,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
 std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
   return converse(deadline, [&] {
     std::string message = request(Request::kWait);
-    append<uint64_t>(message, 1);
+    append_value<uint64_t>(message, 1);
     send(message + key_text(key), deadline);
     char stop = 0;
     const size_t came = stream_.read(&stop, sizeof stop, deadline);

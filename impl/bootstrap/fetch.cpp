@@ -12,8 +12,8 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kCheckMs = 50;
-constexpr int64_t kPauseMs = 2;
+constexpr int64_t kFetchCheckMs = 50;
+constexpr int64_t kRetryMs = 2;
 
 RequestWire encode(const ItemKey& key) {
   RequestWire wire{};
@@ -64,7 +64,7 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   const RequestWire request = encode(key);
   const ssize_t sent = send_message(connection.get(), &request, sizeof request);
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};  // of a closed one, receiving says why
-  while (!wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kCheckMs).ns)})) {
+  while (!wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kFetchCheckMs).ns)})) {
     if (check) check();
     if (deadline.passed()) return {};
   }
@@ -86,7 +86,7 @@ UniqueFd fetch(const std::string& endpoint, const std::string& owner, const Item
       fail(DSC_ERR_TIMEOUT, "%s did not give item %llu of kind %u within %lld ms", owner.c_str(),
            static_cast<unsigned long long>(key.id), key.kind,
            static_cast<long long>((now_ns() - start_ns) / kNsPerMs));
-    sleep_until({std::min(deadline.ns, Deadline::after_ms(kPauseMs).ns)});
+    sleep_until({std::min(deadline.ns, Deadline::after_ms(kRetryMs).ns)});
   }
 }
 

@@ -16,7 +16,7 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kPauseMs = 2;
+constexpr int64_t kConnectPauseMs = 2;
 
 void check_settings(const MeetingSettings& settings) {
   if (settings.world_size < 1)
@@ -87,7 +87,7 @@ Verdict attempt_until_deadline(const MeetingSettings& settings, const Claim& cla
     Verdict verdict = attempt(settings, claim, name, listener);
     if (verdict.code != DSC_IN_PROGRESS) return verdict;
     if (settings.check) settings.check();
-    sleep_until({std::min(settings.deadline.ns, Deadline::after_ms(kPauseMs).ns)});
+    sleep_until({std::min(settings.deadline.ns, Deadline::after_ms(kConnectPauseMs).ns)});
     if (!settings.deadline.passed()) continue;
     verdict.code = DSC_ERR_TIMEOUT;
     return verdict;

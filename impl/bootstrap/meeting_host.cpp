@@ -13,8 +13,8 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kCheckMs = 50;
-constexpr int64_t kSliceMs = 1000;
+constexpr int64_t kHostCheckMs = 50;
+constexpr int64_t kHostSliceMs = 1000;
 constexpr int64_t kHelloMs = 5000;  // how long a connection may stay silent
 constexpr int kAcceptsAtOnce = 64;
 
@@ -67,7 +67,7 @@ void MeetingHost::announce(const Verdict& verdict) {
 }
 
 int64_t MeetingHost::wait_ms() const {
-  return std::min(check_ ? kCheckMs : kSliceMs, judge_.next_look().remaining_ms());
+  return std::min(check_ ? kHostCheckMs : kHostSliceMs, judge_.next_look().remaining_ms());
 }
 
 void MeetingHost::wait_for_news() {

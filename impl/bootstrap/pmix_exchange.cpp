@@ -14,8 +14,8 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kPauseMs = 20;  // before a server that knows nothing is asked again
-constexpr int64_t kLookMs = 100;  // between looks at whether the server is still there
+constexpr int64_t kAskAgainMs = 20;  // before a server that knows nothing is asked again
+constexpr int64_t kServerLookMs = 100;  // between looks at whether the server is still there
 constexpr int kPatienceS = 2;     // of the server with one question
 
 // One question to the server. It lives until the caller and the callback are both done with it, and with it
@@ -82,7 +82,7 @@ bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::str
     const int64_t left_ns = deadline.remaining_ns();
     if (left_ns == 0) return false;
     question.changed.wait_for(question.mutex,
-                              std::chrono::nanoseconds(std::min(left_ns, kLookMs * kNsPerMs)));
+                              std::chrono::nanoseconds(std::min(left_ns, kServerLookMs * kNsPerMs)));
   }
   status = question.status;
   value = std::move(question.value);
@@ -132,7 +132,7 @@ std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline dead
       fail(DSC_ERR_SYSTEM, "PMIx cannot tell the key '%s' of rank %d: %s", name.c_str(), owner,
            library.error_string(status));
     if (deadline.passed()) break;
-    sleep_until(sooner(deadline, Deadline::after_ms(kPauseMs)));
+    sleep_until(sooner(deadline, Deadline::after_ms(kAskAgainMs)));
   }
   fail(DSC_ERR_TIMEOUT, "the key '%s' of rank %d did not come through PMIx in time", name.c_str(), owner);
 }

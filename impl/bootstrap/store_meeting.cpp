@@ -10,9 +10,9 @@
 namespace dsc {
 namespace {
 
-constexpr int kCheckMs = 50;
-constexpr int kVerdictGraceMs = 1000;  // the verdict at the deadline needs a moment to arrive
-constexpr int kAnswerMs = 5000;
+constexpr int kStoreCheckMs = 50;
+constexpr int kStoreGraceMs = 1000;  // the verdict at the deadline needs a moment to arrive
+constexpr int kStoreAnswerMs = 5000;
 constexpr int kLookMs = 10;
 
 Deadline with_grace(Deadline deadline, int grace_ms) {
@@ -35,7 +35,7 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
 
 // Returns the number under which rank 0 knows this process.
 std::string introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
-  const Deadline deadline = later(settings.deadline, Deadline::after_ms(kVerdictGraceMs));
+  const Deadline deadline = later(settings.deadline, Deadline::after_ms(kStoreGraceMs));
   std::string number = new_number();
   leave_will(store, number, deadline);
   store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
@@ -44,9 +44,9 @@ std::string introduce(Store& store, const Claim& claim, const MeetingSettings& s
 }
 
 std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
-  const Deadline last = with_grace(settings.deadline, kVerdictGraceMs);
+  const Deadline last = with_grace(settings.deadline, kStoreGraceMs);
   for (;;) {
-    const Deadline slice = settings.check ? sooner(last, Deadline::after_ms(kCheckMs)) : last;
+    const Deadline slice = settings.check ? sooner(last, Deadline::after_ms(kStoreCheckMs)) : last;
     if (auto verdict = try_to_follow(store, kVerdictKey, 0, slice)) return *std::move(verdict);
     if (settings.check) settings.check();
     if (last.passed())
@@ -59,23 +59,23 @@ StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& set
   const std::string number = introduce(store, claim, settings);
   auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
   if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
-  if (verdict->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kAnswerMs));
+  if (verdict->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kStoreAnswerMs));
   return *std::move(verdict);
 }
 
 // Rank 0 may end the store now, or has: whoever gets here needs it no more.
 void say_heard(Store& store) {
-  capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kAnswerMs)); }, [](dsc_result_t, const char*) {});
+  capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); }, [](dsc_result_t, const char*) {});
 }
 
 std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {
   const int32_t host = verdict.layout.host_of_rank[static_cast<size_t>(rank)];
-  return decode_members(store.get(table_key(host), Deadline::after_ms(kAnswerMs)));
+  return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
 std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict, std::string& reason) {
   const std::string closing(kClosingKey);
-  if (!store.check({&closing, 1}, Deadline::after_ms(kAnswerMs)))
+  if (!store.check({&closing, 1}, Deadline::after_ms(kStoreAnswerMs)))
     fail(
         DSC_ERR_ADDR_IN_USE,
         "a job of %d ranks formed there (rank 0 has pid %lld, incarnation %s); choose another MASTER_PORT or "
@@ -124,7 +124,7 @@ void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline de
 }
 
 void await_readers(Store& store, int32_t count, Deadline deadline) {
-  while (store.add(kHeardKey, 0, later(deadline, Deadline::after_ms(kAnswerMs))) < count &&
+  while (store.add(kHeardKey, 0, later(deadline, Deadline::after_ms(kStoreAnswerMs))) < count &&
          !deadline.passed())
     sleep_until(Deadline::after_ms(kLookMs));
 }

@@ -13,8 +13,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kCheckMs = 50;
-constexpr int kSliceMs = 1000;
+constexpr int kStoreHostCheckMs = 50;
+constexpr int kStoreSliceMs = 1000;
 constexpr int kJudgePeriodMs = 100;
 constexpr int kJudgePart = 10;  // judging costs what all have said: a tenth of the time at most goes there
 constexpr int kLingerMs = 2000;
@@ -99,7 +99,7 @@ std::vector<Claim> StoreMeetingHost::claims() const {
 
 // Waits for somebody, for a while.
 bool StoreMeetingHost::take_news() {
-  const int slice_ms = settings_.check ? kCheckMs : kSliceMs;
+  const int slice_ms = settings_.check ? kStoreHostCheckMs : kStoreSliceMs;
   const Deadline deadline = sooner(Deadline::after_ms(slice_ms), judge_.next_look());
   const auto news = try_to_follow(store_, kRollKey, roll_bytes_, deadline);
   if (!news) return false;

@@ -10,11 +10,11 @@ namespace {
 
 constexpr size_t kRanksShown = 16;
 
-struct Digest {
+struct TextDigest {
   uint64_t hash;
   uint64_t bytes;
 
-  bool operator==(const Digest&) const = default;
+  bool operator==(const TextDigest&) const = default;
 };
 
 std::string joined(std::span<const std::string> lines) {
@@ -38,16 +38,16 @@ void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void*
 
 namespace {
 
-std::vector<Digest> gather_digests(Comm& comm, uint64_t tag, const std::string& text) {
-  const Digest mine{fnv1a(text), text.size()};
-  std::vector<Digest> digests(static_cast<size_t>(comm.size()));
+std::vector<TextDigest> gather_digests(Comm& comm, uint64_t tag, const std::string& text) {
+  const TextDigest mine{fnv1a(text), text.size()};
+  std::vector<TextDigest> digests(static_cast<size_t>(comm.size()));
   gather_bytes(comm, OpKind::kVerify, tag, &mine, digests.data(), sizeof mine);
   return digests;
 }
 
 std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text,
-                                      std::span<const Digest> digests) {
-  const size_t longest = std::ranges::max(digests, {}, &Digest::bytes).bytes;
+                                      std::span<const TextDigest> digests) {
+  const size_t longest = std::ranges::max(digests, {}, &TextDigest::bytes).bytes;
   text.resize(longest);
   std::string all(longest * digests.size(), '\0');
   gather_bytes(comm, OpKind::kVerify, tag, text.data(), all.data(), longest);
@@ -84,12 +84,12 @@ Disagreement first_difference(std::span<const std::string> texts) {
 std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines) {
   if (comm.size() == 1) return std::nullopt;
   const std::string text = joined(lines);
-  const std::vector<Digest> digests = gather_digests(comm, tag, text);
+  const std::vector<TextDigest> digests = gather_digests(comm, tag, text);
   if (std::ranges::count(digests, digests[0]) == comm.size()) return std::nullopt;
   return first_difference(gather_texts(comm, tag, text, digests));
 }
 
-std::string rank_list(std::span<const int> ranks) {
+std::string ranks_text(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (size_t i = 0; i < std::min(ranks.size(), kRanksShown); ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);

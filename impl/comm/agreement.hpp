@@ -26,6 +26,6 @@ struct Disagreement {
 // agree.
 std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines);
 
-std::string rank_list(std::span<const int> ranks);  // "rank 2", "ranks 1, 2"
+std::string ranks_text(std::span<const int> ranks);  // "rank 2", "ranks 1, 2"
 
 }  // namespace dsc

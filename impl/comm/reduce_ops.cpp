@@ -11,13 +11,13 @@ namespace dsc {
 namespace {
 
 // Numbers are not used twice: an old one must not become another operation.
-struct Registry {
+struct OpRegistry {
   Mutex mutex;
   std::map<int32_t, std::shared_ptr<const CustomOp>> ops DSC_GUARDED_BY(mutex);
   int32_t next DSC_GUARDED_BY(mutex) = kUserOp;
 
-  static Registry& get() {
-    static auto* const instance = new Registry;
+  static OpRegistry& get() {
+    static auto* const instance = new OpRegistry;
     return *instance;
   }
 };
@@ -25,7 +25,7 @@ struct Registry {
 }  // namespace
 
 int32_t add_custom_op(CustomOp op) {
-  Registry& registry = Registry::get();
+  OpRegistry& registry = OpRegistry::get();
   auto kept = std::make_shared<const CustomOp>(std::move(op));
   MutexLock lock(registry.mutex);
   if (registry.next == INT32_MAX) fail(DSC_ERR_OVERFLOW, "2^31 operations were made; no numbers are left");
@@ -34,14 +34,14 @@ int32_t add_custom_op(CustomOp op) {
 }
 
 std::shared_ptr<const CustomOp> find_custom_op(int32_t op) noexcept {
-  Registry& registry = Registry::get();
+  OpRegistry& registry = OpRegistry::get();
   MutexLock lock(registry.mutex);
   const auto found = registry.ops.find(op);
   return found == registry.ops.end() ? nullptr : found->second;
 }
 
 bool remove_custom_op(int32_t op) noexcept {
-  Registry& registry = Registry::get();
+  OpRegistry& registry = OpRegistry::get();
   MutexLock lock(registry.mutex);
   return registry.ops.erase(op) > 0;
 }

@@ -15,15 +15,15 @@ struct KnownWorld {
   InitOptions options;
 };
 
-struct Registry {
+struct WorldRegistry {
   Mutex starting;  // held during a whole start-up: a second call waits for the first
   Mutex mutex;
   KnownWorld world DSC_GUARDED_BY(mutex);
 };
 
 // Never destroyed: calls may come until the process is gone.
-Registry& registry() {
-  static Registry* const instance = new Registry;
+WorldRegistry& registry() {
+  static WorldRegistry* const instance = new WorldRegistry;
   return *instance;
 }
 

@@ -9,8 +9,8 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMinChunkBytes = size_t{16} << 10;
-constexpr size_t kLineElements = 64;
+constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
+constexpr size_t kCopyLineElements = 64;
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
 
@@ -88,9 +88,9 @@ bool ZeroCopy::in_place() const noexcept {
 void ZeroCopy::divide() {
   const size_t bytes = transfer_.bytes_of(transfer_.longest);
   const size_t most = group_.tuning().zero_copy_chunk_bytes;
-  const size_t least = std::min(kMinChunkBytes, most);
+  const size_t least = std::min(kMinZeroCopyBytes, most);
   const auto lines = [](size_t elements) {
-    return std::max(kLineElements, elements / kLineElements * kLineElements);
+    return std::max(kCopyLineElements, elements / kCopyLineElements * kCopyLineElements);
   };
   if (targets_.empty()) {
     chunk_ = lines(std::clamp(bytes, least, most) / transfer_.element_bytes);
@@ -100,7 +100,7 @@ void ZeroCopy::divide() {
   const size_t fair = bytes / (2 * members);
   if (fair < least && bytes * members <= group_.tuning().divided_bytes) {
     division_ = Division::kShares;
-    chunk_ = lines((transfer_.longest + members - 1) / members + kLineElements - 1);
+    chunk_ = lines((transfer_.longest + members - 1) / members + kCopyLineElements - 1);
     next_chunk_ = static_cast<uint64_t>(transfer_.rank);
     return;
   }

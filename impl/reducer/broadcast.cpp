@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
-constexpr int kSettleMs = 2000;
+constexpr int kBroadcastSettleMs = 2000;
 
 // One operation under way. Tensors that travel alone need no buffer.
 class Flight {
@@ -29,7 +29,7 @@ class Flight {
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !settle(*work_, Deadline::after_ms(kSettleMs))) static_cast<void>(buffer_.release());
+    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastSettleMs))) static_cast<void>(buffer_.release());
   }
 
   void depart(Comm& comm, int root) {

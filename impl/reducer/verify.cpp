@@ -18,7 +18,7 @@ void verify_params(Comm& comm, std::span<const Tensor> params) {
   for (const Tensor& param : params) lines.push_back(describe(param));
   const auto found = find_disagreement(comm, kParamsTag, lines);
   if (!found) return check_tensors(params);
-  const std::string ranks = rank_list(found->ranks);
+  const std::string ranks = ranks_text(found->ranks);
   if (found->line == 0) {
     fail(DSC_ERR_MISMATCH, "expected the same model on all ranks, but rank 0 has %s parameters and %s %s",
          found->expected.c_str(), ranks.c_str(),
@@ -37,7 +37,7 @@ void verify_settings(Comm& comm, std::span<const Setting> settings) {
   if (!found) return;
   fail(DSC_ERR_CONFIG, "expected the same options on all ranks, but %s is %s on rank 0 and %s on %s",
        settings[found->line].name.c_str(), clipped(found->expected, kShownBytes).c_str(),
-       clipped(found->found, kShownBytes).c_str(), rank_list(found->ranks).c_str());
+       clipped(found->found, kShownBytes).c_str(), ranks_text(found->ranks).c_str());
 }
 
 }  // namespace dsc
