@@ -10,7 +10,8 @@ namespace dsc {
 namespace {
 
 constexpr size_t kFirstErrorInfoSize = 856;
-static_assert(offsetof(dsc_error_info_t, index) == kFirstErrorInfoSize && sizeof(dsc_error_info_t) == kFirstErrorInfoSize + 8,
+static_assert(offsetof(dsc_error_info_t, index) == kFirstErrorInfoSize &&
+                  sizeof(dsc_error_info_t) == kFirstErrorInfoSize + 8,
               "no padding, and nothing but appended fields");
 
 void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_error_info_t* info) {

@@ -7,7 +7,8 @@ namespace dsc {
 namespace {
 
 constexpr size_t kFirstGroupOptionsSize = 24;
-static_assert(sizeof(dsc_group_options_t) == kFirstGroupOptionsSize, "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_group_options_t) == kFirstGroupOptionsSize,
+              "no padding, and nothing but appended fields");
 
 dsc_group_options_t default_group_options() {
   dsc_group_options_t options{};

@@ -11,7 +11,8 @@
 namespace {
 
 constexpr size_t kFirstInitOptionsSize = 80;
-static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 16, "no padding, and nothing but appended fields");
+static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 16,
+              "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
 dsc_init_options_t default_init_options() {
@@ -60,8 +61,9 @@ dsc_comm_t* as_handle(uint64_t id) { return reinterpret_cast<dsc_comm_t*>(static
 }  // namespace
 
 dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(
-      __func__, [&] { dsc::init_sized(options, struct_size, default_init_options(), kFirstInitOptionsSize, "options"); });
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_init_options(), kFirstInitOptionsSize, "options");
+  });
 }
 
 dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world) {

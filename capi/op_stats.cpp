@@ -32,7 +32,8 @@ void write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size
   if (capacity > 0) {
     const size_t stride = require(stats, "stats").struct_size;
     if (stride < kFirstOpStatsSize)
-      fail(DSC_ERR_INVALID_ARG, "stats[0].struct_size is %zu, expected at least %zu", stride, kFirstOpStatsSize);
+      fail(DSC_ERR_INVALID_ARG, "stats[0].struct_size is %zu, expected at least %zu", stride,
+           kFirstOpStatsSize);
     auto* at = reinterpret_cast<std::byte*>(stats);
     for (size_t i = 0; i < std::min(capacity, all.size()); ++i, at += stride) {
       std::memcpy(at, &stride, sizeof stride);

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kFirstInstructionSize = 40;
 constexpr size_t kFirstScheduleOptionsSize = 32;
 static_assert(sizeof(dsc_pipe_instruction_t) == kFirstInstructionSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_schedule_options_t) == kFirstScheduleOptionsSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_schedule_options_t) == kFirstScheduleOptionsSize,
+              "no padding, only appended fields");
 static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOAD_MICRO_BATCH &&
                   static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_SEND_ACTIVATION &&
                   static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_RECV_GRAD &&
@@ -55,7 +56,8 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     dsc::require(schedule, "schedule");
     *schedule = nullptr;
     dsc::require(options, "options");
-    const auto given = dsc::read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
+    const auto given =
+        dsc::read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
     auto made = dsc::make_schedule({.name = &dsc::require(given.name, "options->name"),
                                     .stages = given.stages,
                                     .stage = given.stage,

@@ -84,7 +84,8 @@ std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* giv
 }
 
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
-  const auto options = dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
+  const auto options =
+      dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
           .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs")};
 }

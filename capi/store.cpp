@@ -173,7 +173,8 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
   return dsc::guard(__func__, [&] {
     dsc::require(store, "store") = nullptr;
     dsc::require(callbacks, "callbacks");
-    const auto given = dsc::read_sized(callbacks, dsc_store_callbacks_t{}, kFirstStoreCallbacksSize, "callbacks");
+    const auto given =
+        dsc::read_sized(callbacks, dsc_store_callbacks_t{}, kFirstStoreCallbacksSize, "callbacks");
     if (!given.put || !given.get) dsc::fail(DSC_ERR_INVALID_ARG, "callbacks: put and get are needed");
     auto silent = given;
     silent.destroy = nullptr;

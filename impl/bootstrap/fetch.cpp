@@ -64,7 +64,8 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   const RequestWire request = encode(key);
   const ssize_t sent = send_message(connection.get(), &request, sizeof request);
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};  // of a closed one, receiving says why
-  while (!wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kFetchCheckMs).ns)})) {
+  while (
+      !wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kFetchCheckMs).ns)})) {
     if (check) check();
     if (deadline.passed()) return {};
   }

@@ -14,9 +14,9 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kAskAgainMs = 20;  // before a server that knows nothing is asked again
+constexpr int64_t kAskAgainMs = 20;     // before a server that knows nothing is asked again
 constexpr int64_t kServerLookMs = 100;  // between looks at whether the server is still there
-constexpr int kPatienceS = 2;     // of the server with one question
+constexpr int kPatienceS = 2;           // of the server with one question
 
 // One question to the server. It lives until the caller and the callback are both done with it, and with it
 // the arguments, which libpmix reads on a thread of its own.

@@ -65,7 +65,8 @@ StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& set
 
 // Rank 0 may end the store now, or has: whoever gets here needs it no more.
 void say_heard(Store& store) {
-  capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); }, [](dsc_result_t, const char*) {});
+  capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); },
+          [](dsc_result_t, const char*) {});
 }
 
 std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {

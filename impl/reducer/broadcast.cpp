@@ -29,7 +29,8 @@ class Flight {
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastSettleMs))) static_cast<void>(buffer_.release());
+    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastSettleMs)))
+      static_cast<void>(buffer_.release());
   }
 
   void depart(Comm& comm, int root) {

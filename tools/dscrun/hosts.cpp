@@ -62,8 +62,8 @@ std::vector<int> parse_slots(const Host& host, std::string_view text) {
   for (const std::string_view part : split(text, ',')) {
     const auto slot = parse_number(part);
     if (!slot || !std::binary_search(host.slots.begin(), host.slots.end(), *slot))
-      throw HostError("no slot " + in_quotes(part) + " on host " + in_quotes(host.name) + ", which has 0 to " +
-                      std::to_string(host.slots.back()));
+      throw HostError("no slot " + in_quotes(part) + " on host " + in_quotes(host.name) +
+                      ", which has 0 to " + std::to_string(host.slots.back()));
     slots.push_back(*slot);
   }
   std::sort(slots.begin(), slots.end());

@@ -222,7 +222,8 @@ void check_plan(const Options& options, const Plan& plan) {
 }  // namespace
 
 bool Plan::equal_nodes() const {
-  return std::all_of(nodes.begin(), nodes.end(), [&](const Node& node) { return node.ranks == nodes.front().ranks; });
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const Node& node) { return node.ranks == nodes.front().ranks; });
 }
 
 Plan make_plan(const Options& options) {
