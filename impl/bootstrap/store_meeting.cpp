@@ -120,7 +120,7 @@ void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline de
   StoreVerdict refusal;
   refusal.code = why.code();
   refusal.text = why.what();
-  store.set(kVerdictKey, encode(refusal), Deadline::after_ms(kAnswerMs));
+  store.set(kVerdictKey, encode(refusal), Deadline::after_ms(kStoreAnswerMs));
   await_readers(store, others, deadline);
 }
 
