@@ -17,7 +17,7 @@ constexpr int32_t kBell = -1;
 constexpr size_t kAtOnce = 64;
 
 ParentFd checked(int fd, const char* what) {
-  if (fd < 0) fail_errno(errno, what);
+  if (fd < 0) fail_errno(errno, "%s", what);
   return ParentFd(UniqueFd(fd));
 }
 
