@@ -34,7 +34,7 @@ void WideMove::exchange_blocks() {
   const bool exchanges = call_.kind == OpKind::kAllToAll;
   const size_t at_leader = exchanges ? all * comm_.layout_.most_members() : all;
   const bool at_once = at_leader <= kAtOnceBytes;
-  if (goes_directly() && (!at_once || one_rank_per_host())) return exchange_directly();
+  if (one_rank_per_host() || (!at_once && ranks_are_connected())) return exchange_directly();
   if (call_.kind == OpKind::kGather) return at_once ? gather_at_once() : gather_in_steps();
   if (call_.kind == OpKind::kScatter) return at_once ? scatter_at_once() : scatter_in_steps();
   return at_once ? exchange_at_once() : exchange_in_steps();

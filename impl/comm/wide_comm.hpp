@@ -119,7 +119,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   bool was_told_here() const;
   void exchange_message(const Call& call, uint64_t number, Deadline deadline, Wire& wire);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
-  Wire& among_ranks(Deadline deadline);
+  std::unique_ptr<Wire> open_among_ranks();
+  void connect_among_ranks(std::unique_ptr<Wire> made, Deadline deadline);
   void exchange_among_ranks(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
                             Deadline deadline, Meanwhile meanwhile);
   std::vector<Wire*> other_wires();
@@ -153,7 +154,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
-  std::unique_ptr<Wire> among_ranks_ DSC_GUARDED_BY(mutex_);                           // for large blocks
+  std::optional<bool> connects_ranks_;                        // known from the first large blocks on
+  std::unique_ptr<Wire> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
   struct {
     CallFields fields;
     char note[40];

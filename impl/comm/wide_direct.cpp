@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/log.hpp"
 #include "comm/wide_comm.hpp"
 #include "comm/wide_move.hpp"
 #include "dtype/dtype.hpp"
@@ -20,9 +21,16 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-}  // namespace
+// Where a wire's hosts are the ranks of the group.
+void as_ranks_of_group(const std::function<void()>& operation) {
+  capture(operation, [&](const Error& error) {
+    ErrorPlace place = error.place();
+    place.revoked = true;
+    throw Error(error.code(), error.what(), place);
+  });
+}
 
-bool WideMove::goes_directly() const noexcept { return one_rank_per_host() || comm_.size() <= kMostRanks; }
+}  // namespace
 
 void WideMove::broadcast_directly() {
   const size_t bytes = call_.count * dtype_bytes(call_.dtype);
@@ -91,15 +99,46 @@ void WideMove::pass_on_host(size_t block) {
 // ---- the connections
 // ---------------------------------------------------------------------------------------
 
-Wire& WideComm::among_ranks(Deadline deadline) {
-  {
-    MutexLock lock(mutex_);
-    if (among_ranks_) return *among_ranks_;
+// Where one rank cannot have them nobody does, and the leaders carry its blocks.
+bool WideMove::ranks_are_connected() {
+  if (comm_.size() > kMostRanks) return false;
+  if (!comm_.connects_ranks_) {
+    std::unique_ptr<Wire> wire = comm_.open_among_ranks();
+    comm_.connects_ranks_ = all_can(wire != nullptr);
+    if (*comm_.connects_ranks_) comm_.connect_among_ranks(std::move(wire), deadline_);
   }
-  const std::string key = wire_key() + "/ranks";
+  return *comm_.connects_ranks_;
+}
+
+bool WideMove::all_can(bool can) {
+  uint8_t all = can ? 1 : 0;
+  Call call;
+  call.kind = OpKind::kAllReduce;
+  call.dtype = DSC_DTYPE_U8;
+  call.op = DSC_OP_MIN;
+  call.send = &all;
+  call.recv = &all;
+  call.count = 1;
+  WideMove(comm_, call, deadline_).all_reduce();
+  return all != 0;
+}
+
+std::unique_ptr<Wire> WideComm::open_among_ranks() {
   std::vector<int32_t> ranks(static_cast<size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  std::unique_ptr<Wire> made = open_wire(key, rank(), std::move(ranks), Mesh::Members::kRanks);
+  std::unique_ptr<Wire> wire;
+  capture(
+      [&] {
+        wire = std::make_unique<Wire>(world_->transport(), rank(), std::move(ranks), Mesh::Members::kRanks);
+      },
+      [&](dsc_result_t, const char* why) {
+        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s", name_.c_str(),
+            why);
+      });
+  return wire;
+}
+
+void WideComm::connect_among_ranks(std::unique_ptr<Wire> made, Deadline deadline) {
   Wire& wire = *made;
   {
     MutexLock lock(mutex_);  // so that a failure of the group reaches it
@@ -113,18 +152,17 @@ Wire& WideComm::among_ranks(Deadline deadline) {
       if (awaited[rank]) late.push_back(static_cast<int32_t>(rank));
     report_late(waiting_, late);
   });
-  connect_and_clear(wire, key, rank(), deadline);
-  return wire;
+  as_ranks_of_group([&] { connect_and_clear(wire, wire_key() + "/ranks", rank(), deadline); });
 }
 
 void WideComm::exchange_among_ranks(std::span<const WireBlock> sends, std::span<const WireBlock> receives,
                                     Deadline deadline, Meanwhile meanwhile) {
-  capture([&] { among_ranks(deadline).exchange(sends, receives, deadline, std::move(meanwhile)); },
-          [&](const Error& error) {
-            ErrorPlace place = error.place();
-            place.revoked = true;  // its ranks are those of the group
-            throw Error(error.code(), error.what(), place);
-          });
+  Wire* wire = nullptr;
+  {
+    MutexLock lock(mutex_);
+    wire = among_ranks_.get();
+  }
+  as_ranks_of_group([&] { wire->exchange(sends, receives, deadline, std::move(meanwhile)); });
 }
 
 }  // namespace dsc

@@ -95,7 +95,8 @@ class WideMove {
   void gather_at_once();
   void scatter_at_once();
   void exchange_at_once();
-  bool goes_directly() const noexcept;
+  bool ranks_are_connected();
+  bool all_can(bool can);
   void broadcast_directly();
   void all_gather_directly();
   void exchange_directly();

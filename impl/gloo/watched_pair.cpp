@@ -173,9 +173,12 @@ void WatchedPair::watch() {
 }
 
 void WatchedPair::attend(bool by_device) {
-  const std::lock_guard<std::mutex> lock(m_);
-  by_device_ = by_device;
-  watch();
+  {
+    const std::lock_guard<std::mutex> lock(m_);
+    by_device_ = by_device;
+    watch();
+  }
+  empty_outbox();
 }
 
 // Who finds the pair locked comes again: what the socket had to tell is told once.
@@ -263,8 +266,9 @@ bool WatchedPair::read_preamble() {
     if (got <= 0 && moving_) ::shutdown(fd_, SHUT_RDWR);
     if (got <= 0) return !moving_;
     rx_.nread += static_cast<size_t>(got);
-    if (rx_.nread == sizeof rx_.preamble) check_preamble();
   }
+  // Also when it was whole before: who was to end the connection then may not have got the lock.
+  if (rx_.buf == nullptr) check_preamble();
   return true;
 }
 

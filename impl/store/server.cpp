@@ -154,7 +154,7 @@ void ServerCore::accept(Listener& listener) {
     if (error == asio::error::operation_aborted) return;
     if (error) return accept_later(listener);
     accept(listener);
-    set_tcp_options(socket.native_handle());
+    set_control_options(socket.native_handle());
     admit(std::move(socket));
   });
 }

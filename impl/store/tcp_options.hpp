@@ -1,5 +1,5 @@
-// How both ends of a control connection set their socket: small messages go at once, and a peer whose host or
-// cable is gone is noticed within about four seconds.
+// How both ends of a connection set their socket: small messages go at once, and a peer whose host or cable
+// is gone is noticed within about four seconds.
 #pragma once
 
 #include <netinet/in.h>
@@ -8,16 +8,24 @@
 
 namespace dsc {
 
-inline void set_tcp_options(int fd) noexcept {
-  const auto set = [fd](int level, int name, int value) {
-    ::setsockopt(fd, level, name, &value, sizeof value);
-  };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);
+inline void set_tcp_option(int fd, int level, int name, int value) noexcept {
+  ::setsockopt(fd, level, name, &value, sizeof value);
+}
+
+// For data: its peer may take long to read it, and TCP_USER_TIMEOUT does not tell that from a peer that is
+// gone.
+inline void set_data_options(int fd) noexcept {
+  set_tcp_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+// For control, which both ends read at all times.
+inline void set_control_options(int fd) noexcept {
+  set_data_options(fd);
+  set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);
 }
 
 }  // namespace dsc

@@ -24,7 +24,7 @@ TcpStream TcpStream::connect(const SocketAddress& address, Deadline deadline, in
       error = errno;
   }
   if (error != 0) return {};
-  set_tcp_options(fd.get());
+  set_control_options(fd.get());
   return TcpStream(std::move(fd));
 }
 

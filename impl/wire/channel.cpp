@@ -1,11 +1,14 @@
 #include "wire/channel.hpp"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/fork_close.hpp"
 #include "store/tcp_options.hpp"
@@ -15,6 +18,10 @@ namespace {
 
 // Credits go back in batches, so that few messages carry them.
 constexpr uint64_t kBatch = WireChannel::kSlots / 2;
+
+constexpr int64_t kLookMs = 250;
+constexpr uint32_t kSilentMs = 3000;
+constexpr int kUnanswered = 2;  // a host that is there answers each
 
 }  // namespace
 
@@ -57,7 +64,7 @@ bool WireChannel::matters(int32_t event, int32_t detail) noexcept {
 
 void WireChannel::happened(int32_t event, int32_t fd) noexcept {
   if (event == DSC_WIRE_OPENED) {
-    set_tcp_options(fd);
+    set_data_options(fd);
     close_in_child(fd);
     MutexLock lock(mutex_);
     fd_ = fd;
@@ -100,6 +107,20 @@ void WireChannel::move_here(int32_t index) {
 void WireChannel::move_elsewhere() noexcept { transport_->table().attend_pair(pair_, 1); }
 
 bool WireChannel::move() { return transport_->table().move_pair(pair_) != 0; }
+
+// The kernel repeats what was not acknowledged, and asks again and again whether the peer has room; which of
+// the two does not matter. TCP_USER_TIMEOUT would count also the time in which the peer answers that it has
+// none.
+bool WireChannel::is_cut_off() noexcept {
+  MutexLock lock(mutex_);
+  const int64_t now = now_ns();
+  if (fd_ < 0 || now < next_look_ns_) return false;
+  next_look_ns_ = now + kLookMs * kNsPerMs;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
+  return info.tcpi_last_ack_recv > kSilentMs && info.tcpi_retransmits + info.tcpi_probes >= kUnanswered;
+}
 
 bool WireChannel::all_delivered() noexcept {
   MutexLock lock(mutex_);

@@ -40,6 +40,8 @@ class WireChannel {
   bool open() const noexcept { return state_ == State::kOpen; }
   bool ended() const noexcept { return state_ == State::kEnded; }
   std::string why_ended() const;
+  // The peer's host has answered nothing for seconds. That its process reads nothing is something else.
+  bool is_cut_off() noexcept;
 
   // Any thread; the first one counts.
   void say_farewell(const Farewell& farewell);
@@ -115,6 +117,7 @@ class WireChannel {
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;
   int fd_ DSC_GUARDED_BY(mutex_) = -1;
+  int64_t next_look_ns_ DSC_GUARDED_BY(mutex_) = 0;
   bool polled_ DSC_GUARDED_BY(mutex_) = false;
 };
 

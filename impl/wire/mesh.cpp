@@ -49,6 +49,16 @@ class NoSigpipe {
   bool was_pending_;
 };
 
+// Before anything of it is opened.
+std::vector<int32_t> checked(std::vector<int32_t> members, int32_t rank) {
+  const size_t others = members.size() - 1;
+  if (rank < 0 || rank >= static_cast<int32_t>(members.size()))
+    fail(DSC_ERR_INVALID_ARG, "%d of a wire of %zu, expected 0 to %zu", rank, members.size(), others);
+  check_descriptors(others + kOtherDescriptors, "rank " + std::to_string(members[static_cast<size_t>(rank)]) +
+                                                    " connects to " + std::to_string(others) + " others");
+  return members;
+}
+
 std::string key_of(std::string_view prefix, int32_t host) {
   return std::string(prefix) + "/" + std::to_string(host);
 }
@@ -57,11 +67,7 @@ std::string key_of(std::string_view prefix, int32_t host) {
 
 Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
            Members of)
-    : rank_(rank), members_(std::move(members)), of_(of) {
-  if (rank_ < 0 || rank_ >= size())
-    fail(DSC_ERR_INVALID_ARG, "host %d of a wire of %d, expected 0 to %d", rank_, size(), size() - 1);
-  check_descriptors(members_.size() - 1 + kOtherDescriptors,
-                    name_of(rank_) + " connects to " + std::to_string(size() - 1) + " others");
+    : rank_(rank), members_(checked(std::move(members), rank)), of_(of) {
   channels_.resize(members_.size());
   peer_addresses_.resize(members_.size());
   nonces_.resize(members_.size());
@@ -74,6 +80,7 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
 
 // A socket that ends with something unread in it takes back what was sent last: Gloo's thread reads it.
 Mesh::~Mesh() {
+  const NoSigpipe no_sigpipe;
   move_elsewhere();
   end_all();
 }
@@ -280,7 +287,9 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
     if (all_done) return;
     if (moved || (all_sent && use_the_time())) continue;
     if (deadline.passed()) fail_late(late);
-    move(seen, check_ ? sooner(deadline, Deadline::after_ms(kCheckMs)) : deadline);
+    move(seen, sooner(deadline, Deadline::after_ms(kCheckMs)));
+    for (int32_t peer = 0; peer < size(); ++peer)
+      if (late[static_cast<size_t>(peer)] && channel(peer).is_cut_off()) fail_cut_off(peer);
     if (check_) check_(late);
   }
 }
@@ -290,11 +299,18 @@ std::string Mesh::name_of(int32_t peer) const {
   return of_ == Members::kRanks ? member : "host " + std::to_string(peer) + " (" + member + ")";
 }
 
+void Mesh::fail_cut_off(int32_t peer) {
+  fail_dead(peer, "the host of " + name_of(peer) + " does not answer");
+}
+
 void Mesh::fail_ended(int32_t peer) {
   if (const Farewell* said = channel(peer).farewell()) throw said->as_error(doing_, name_of(peer).c_str());
+  fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
+}
+
+void Mesh::fail_dead(int32_t peer, const std::string& why) {
   char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s: the connection to %s ended: %s", doing_, name_of(peer).c_str(),
-                channel(peer).why_ended().c_str());
+  std::snprintf(text, sizeof text, "%s: %s", doing_, why.c_str());
   ErrorPlace place;
   place.rank = peer;
   place.n_ranks = 1;

@@ -80,6 +80,8 @@ class Mesh {
   void end_all();
   void wait_briefly(bool (*done)(WireChannel& channel));
   [[noreturn]] void fail_ended(int32_t peer);
+  [[noreturn]] void fail_cut_off(int32_t peer);
+  [[noreturn]] void fail_dead(int32_t peer, const std::string& why);
   [[noreturn]] void fail_late(const std::vector<bool>& late);
   std::string name_of(int32_t peer) const;
 

@@ -78,8 +78,8 @@ typedef struct dsc_wire_table {
   int (*send)(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
               size_t error_bytes);
 
-  /* Who looks after an open connection: the device's thread, as at first, or the caller, with move_pair().
-   * The end of a connection is seen by both. */
+  /* Who looks after an open connection: the device's thread, as at first, or the caller, with move_pair():
+   * the device's thread then sees the end of a connection only when both sides have ended it. */
   void (*attend_pair)(dsc_wire_pair* pair, int32_t by_device);
   /* Sends what waits, as far as the socket takes it, and receives at most one message. Nonzero: call it again
    * without waiting for the socket. May raise SIGPIPE in the calling thread. */

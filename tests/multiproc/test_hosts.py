@@ -3,6 +3,7 @@ namespaces that a test has made."""
 
 import ast
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -250,6 +251,55 @@ except dsc.DscError as error:
     outputs = Job(code, [0, 0, 1, 1]).finish()
     for output in outputs[:victim] + outputs[victim + 1 :]:
         assert output.startswith("PeerDeadError") and f"rank {victim}" in output, outputs
+
+
+STOPPED = (
+    BEGIN
+    + """
+import threading, signal
+def stop():
+    print("stops", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+large = np.ones(6_000_000, np.float32); blocks = np.ones((n, 2_000_000), np.float32); got = np.zeros_like(blocks)
+if os.environ["KIND"] == "all_to_all": world.all_to_all(got, blocks)
+world.barrier()
+if r == 3: threading.Timer(0.03, stop).start()
+for i in range(8):
+    if os.environ["KIND"] == "all_to_all": world.all_to_all(got, blocks)
+    else: world.all_reduce(large, op="max")
+print("through")
+dsc.finalize()
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["all_to_all", "all_reduce"])
+def test_a_rank_that_is_stopped_for_a_while_with_data_on_its_way(kind):
+    """Longer than a peer may be silent whose host is gone: the kernel of its host still answers."""
+    job = Job(STOPPED, [0, 0, 1, 1], KIND=kind)
+    assert job.ranks[3].stdout.readline() == "stops\n"
+    time.sleep(5)
+    os.kill(job.ranks[3].pid, signal.SIGCONT)
+    assert [output.splitlines()[-1] for output in job.finish()] == ["through"] * 4
+
+
+def test_a_rank_without_descriptors_for_direct_blocks():
+    """Its group goes on through the leaders."""
+    code = BEGIN + """
+import resource
+blocks = np.repeat(np.arange(n, dtype=np.float32) * 10 + r, 100_000)
+if r == 3:
+    dsc.read_log("warn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 3, 4096))
+for i in range(2):
+    got = np.zeros_like(blocks); world.all_to_all(got, blocks)
+    equal(got, np.repeat(r * 10 + np.arange(n, dtype=np.float32), 100_000), i)
+print(*(dsc.read_log("warn") if r == 3 else ["right"]))
+dsc.finalize()
+"""
+    *others, without = Job(code, [0, 0, 1, 1]).finish()
+    assert others == ["right"] * 3
+    assert "passes large blocks through one rank of each host" in without and "ulimit -n" in without, without
 
 
 @pytest.mark.parametrize("victim", [0, 3])
