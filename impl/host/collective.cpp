@@ -26,7 +26,7 @@ Progress Collective::step() {
       phase_ = Phase::kArriving;
       [[fallthrough]];
     case Phase::kArriving:
-      if (!group_.all_arrived()) return pending();
+      if (!group_.all_arrived() && !all_arrived_before_the_end()) return pending();
       met();
       if (!verify()) return leave();
       choose_path();
@@ -49,6 +49,13 @@ Progress Collective::step() {
       return leave();
   }
   return Progress::kFailed;
+}
+
+// Who was the last to arrive may have gone on, and revoked the group, since this rank looked. Where nothing
+// is to be moved the operation is complete for all, then.
+bool Collective::all_arrived_before_the_end() const noexcept {
+  return group_.revoked() && std::holds_alternative<std::monostate>(mover_) &&
+         transfer_.pattern == Pattern::kNothing && group_.all_arrived();
 }
 
 Progress Collective::move() {

@@ -38,6 +38,7 @@ class Collective final : public Operation {
   void check_own_slot(const SharedRange& shown) const;
   Staged& stage();
   NonFinite* report() noexcept;
+  bool all_arrived_before_the_end() const noexcept;
   Progress move();
   void show_found() noexcept;
   Progress compare_found();
