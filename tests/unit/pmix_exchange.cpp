@@ -97,7 +97,12 @@ void lose_one(const Rank& rank) {
   rank.report([&] { return exchange.get("before", 1, soon()); });
   rank.report([&] { return exchange.get("after", 1, Deadline::after_ms(700)); });
   pause_ms(1500);
-  rank.report([&] { return std::to_string(pmix_events().size()) + " events"; });
+  rank.report([&] {
+    std::string events;
+    for (const PmixEvent& event : pmix_events())
+      events += "status " + std::to_string(event.status) + " of rank " + std::to_string(event.rank) + ";";
+    return events;
+  });
 }
 
 void silence(const Rank& rank) {
