@@ -20,8 +20,9 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;      // a question costs the exchange something
-constexpr int64_t kBrieflyMs = 100;  // for what is polite, but not needed
+constexpr int64_t kAskMs = 200;       // a question costs the exchange something
+constexpr int64_t kFarewellMs = 500;  // for what is said last
+constexpr int64_t kBrieflyMs = 100;   // for what is polite, but not needed
 
 // Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
 // not get it; one that came is taken away again.
@@ -187,7 +188,8 @@ void Mesh::abort(const Error& why) noexcept {
     channel->say_farewell(farewell);
   }
   poller_.beat();
-  wait_briefly([](WireChannel& channel) { return channel.all_delivered(); });
+  wait_briefly(kFarewellMs,
+               [](WireChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
 }
@@ -242,7 +244,8 @@ void Mesh::say_farewells(const Error& why) {
   move_elsewhere();
   for (const auto& channel : channels_)
     if (channel) channel->say_farewell(farewell);
-  wait_briefly([](WireChannel& channel) { return channel.all_delivered(); });
+  wait_briefly(kFarewellMs,
+               [](WireChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
 // First all sockets, so that Gloo's thread ends the connections: ending one from here takes until it looks
@@ -250,14 +253,14 @@ void Mesh::say_farewells(const Error& why) {
 void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
-  wait_briefly([](WireChannel& channel) { return !channel.open(); });
+  wait_briefly(kBrieflyMs, [](WireChannel& channel) { return !channel.open(); });
   for (const auto& channel : channels_)
     if (channel) channel->close();
 }
 
 // The kernel does not say when a peer has received.
-void Mesh::wait_briefly(bool (*done)(WireChannel& channel)) {
-  const Deadline soon = Deadline::after_ms(kBrieflyMs);
+void Mesh::wait_briefly(int64_t most_ms, bool (*done)(WireChannel& channel)) {
+  const Deadline soon = Deadline::after_ms(most_ms);
   uint64_t seen;
   do {
     seen = poller_.count();

@@ -78,7 +78,7 @@ class Mesh {
   void move(uint64_t seen, Deadline deadline);
   void say_farewells(const Error& why);
   void end_all();
-  void wait_briefly(bool (*done)(WireChannel& channel));
+  void wait_briefly(int64_t most_ms, bool (*done)(WireChannel& channel));
   [[noreturn]] void fail_ended(int32_t peer);
   [[noreturn]] void fail_cut_off(int32_t peer);
   [[noreturn]] void fail_dead(int32_t peer, const std::string& why);
