@@ -50,8 +50,9 @@ def test_two_daemons_of_open_mpi(tmp_path):
     """PMIx carries the place of the store, and a token with it: nobody has to set anything."""
     ranks = tmp_path / "ranks"
     ranks.mkdir()
-    agent = tmp_path / "agent"  # instead of ssh: every host is this one
-    agent.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    # Instead of ssh: every host is this one. Daemons with one folder for their files now and then crash over them.
+    agent = tmp_path / "agent"
+    agent.write_text(f'#!/bin/sh\nTMPDIR={tmp_path}/$1\nexport TMPDIR\nmkdir -p "$TMPDIR"\nshift\nexec sh -c "$*"\n')
     agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
     variables = {"OUT": str(ranks), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     options = ["--oversubscribe", "-H", "first-node:2,other-node:2", "--mca", "plm_rsh_agent", str(agent)]
