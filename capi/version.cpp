@@ -1,13 +1,17 @@
 #include "dsc/version.h"
 
 #include <cstring>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/environment.hpp"
 #include "base/guard.hpp"
 #include "base/json.hpp"
 #include "bootstrap/pmix.hpp"
 #include "checks.hpp"
+#include "nccl/cuda_library.hpp"
+#include "nccl/nccl_library.hpp"
 #include "wire/library.hpp"
 
 namespace {
@@ -24,7 +28,9 @@ const Feature kFeatures[] = {
 struct Engine {
   const char* name;
   bool available = false;
-  std::string path{}, version{}, reason{};
+  std::string path{}, version{}, reason{}, warning{};
+  std::vector<const char*> features{};
+  std::optional<int> devices{};
 };
 
 // `look` sets path and version, or throws the reason why there is none.
@@ -34,6 +40,23 @@ Engine look_for(const char* name, Look&& look) {
   engine.available =
       dsc::capture([&] { look(engine); }, [&](dsc_result_t, const char* why) { engine.reason = why; });
   return engine;
+}
+
+void look_for_cuda(Engine& engine) {
+  const dsc::CudaLibrary cuda = dsc::load_cuda({}, dsc::process_environment(), dsc::process_loader());
+  engine.path = cuda.path;
+  engine.version = cuda.version;
+  engine.devices = cuda.devices;
+}
+
+// What was found is shown also where there is no driver for it.
+void look_for_nccl(Engine& engine) {
+  const dsc::NcclLibrary nccl = dsc::load_nccl({}, dsc::process_environment(), dsc::process_loader());
+  engine.path = nccl.path;
+  engine.version = nccl.version;
+  engine.warning = nccl.warning;
+  engine.features = nccl.features;
+  dsc::load_cuda({}, dsc::process_environment(), dsc::process_loader());
 }
 
 void look_for_pmix(Engine& engine) {
@@ -63,14 +86,24 @@ void write_engine(dsc::JsonWriter& json, const Engine& engine) {
   write("path", engine.path);
   write("version", engine.version);
   write("reason", engine.reason);
+  write("warning", engine.warning);
+  if (engine.devices) {
+    json.key("devices");
+    json.integer(*engine.devices);
+  }
+  if (!engine.features.empty()) {
+    json.key("features");
+    json.begin_array();
+    for (const char* feature : engine.features) json.text(feature);
+    json.end_array();
+  }
   json.end_object();
 }
 
 std::string engine_report() {
-  const std::string no_gpu = "this version has no GPU engine";
   const Engine engines[] = {{.name = "host", .available = true},
-                            {.name = "nccl", .reason = no_gpu},
-                            {.name = "cuda", .reason = no_gpu},
+                            look_for("nccl", look_for_nccl),
+                            look_for("cuda", look_for_cuda),
                             look_for("pmix", look_for_pmix),
                             look_for("gloo", look_for_gloo)};
   dsc::JsonWriter json;

@@ -1,7 +1,6 @@
 #include "dscctl/info.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -26,14 +25,6 @@ namespace {
 
 constexpr std::array kFeatures = {"host", "nccl", "cuda", "pmix", "gloo", "pipeline"};
 
-struct OptionalLibrary {
-  const char* name;
-  const char* soname;
-};
-constexpr std::array kLibraries = {OptionalLibrary{"nccl", "libnccl.so.2"},
-                                   OptionalLibrary{"cuda", "libcuda.so.1"},
-                                   OptionalLibrary{"gloo", "libdsc_gloo.so"}};
-
 std::string version_text(int32_t major, int32_t minor, int32_t patch) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
 }
@@ -57,19 +48,6 @@ Json feature_info() {
     info[name] = dsc_feature(name, &available) == DSC_OK && available == 1;
   }
   return info;
-}
-
-// Where the loader finds libraries that libdsc does not look for itself.
-Json optional_library_info(const OptionalLibrary& library) {
-  Json info = {{"soname", library.soname}, {"path", nullptr}};
-  void* handle = dlopen(library.soname, RTLD_LAZY | RTLD_LOCAL);
-  if (handle == nullptr) {
-    info["reason"] = dlerror();
-    return info;
-  }
-  link_map* map = nullptr;
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0) info["path"] = map->l_name;
-  return info;  // stays loaded: some of these do not survive dlclose()
 }
 
 Json check(bool works) {
@@ -156,19 +134,30 @@ std::string format_members(const Json& object) {
   return text;
 }
 
+std::string format_list(const Json& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : " ") + word.get<std::string>();
+  return text;
+}
+
+// "/path/libnccl.so.2 (2.28.9; split mem_alloc; warning: ...)"
+std::string format_found(const Json& engine) {
+  std::string text = engine["path"].get<std::string>() + " (" + engine["version"].get<std::string>();
+  if (engine.contains("devices")) text += "; devices: " + engine["devices"].dump();
+  if (engine.contains("features")) text += "; " + format_list(engine["features"]);
+  if (!engine["warning"].is_null()) text += "; warning: " + engine["warning"].get<std::string>();
+  return text + ")";
+}
+
 std::string format_engine(const Json& engine) {
-  if (!engine["available"]) return "no: " + engine["reason"].get<std::string>();
-  if (engine["path"].is_null()) return "yes";
-  return "yes: " + engine["path"].get<std::string>() + " (" + engine["version"].get<std::string>() + ")";
+  const std::string found = engine["path"].is_null() ? "" : format_found(engine);
+  if (engine["available"]) return found.empty() ? "yes" : "yes: " + found;
+  return "no: " + engine["reason"].get<std::string>() + (found.empty() ? "" : "; found " + found);
 }
 
 std::string format_fact(const std::string& name, const Json& value) {
   if (!value.is_object()) return format_value(name, value);
   if (value.contains("version")) return format_engine(value);
-  if (value.contains("path")) {  // an optional library
-    return value["path"].is_null() ? "not found (" + value["reason"].get<std::string>() + ")"
-                                   : std::string(value["path"]);
-  }
   if (!value.contains("available")) return format_members(value);
   Json rest = value;
   rest.erase("available");
@@ -182,8 +171,6 @@ Json collect_info() {
   info["libdsc"] = library_info();
   info["features"] = feature_info();
   info["engines"] = Json::parse(library_text(dsc_engine_report));
-  for (const OptionalLibrary& library : kLibraries)
-    info["libraries"][library.name] = optional_library_info(library);
   info["host"] = host_info();
   return info;
 }

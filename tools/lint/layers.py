@@ -8,11 +8,11 @@ import source
 
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
-    {"dtype", "device", "topology", "bucket_plan", "pipeline"},
+    {"dtype", "device", "topology", "bucket_plan", "pipeline", "nccl"},
     {"store"},
     {"bootstrap"},
     {"control"},
-    {"host", "nccl"},
+    {"host"},
     {"wire"},
     {"comm", "gloo"},
     {"tensor", "reducer", "pipeline_run"},

@@ -1,0 +1,66 @@
+#include "nccl/cuda_library.hpp"
+
+#include "nccl/symbols.hpp"
+
+namespace dsc {
+namespace {
+
+// CUDA counts 1000 and 10: 13.1 is 13010.
+constexpr int kLeastCuda = 12000;
+constexpr WantedLibrary kCuda{.name = "CUDA's driver", .file = "libcuda.so.1", .variable = "DSC_CUDA_LIBRARY"};
+
+CudaFunctions find_cuda_functions(const Symbols& symbols) {
+  CudaFunctions found;
+  symbols.need("cuInit", found.init);
+  symbols.need("cuDriverGetVersion", found.driver_get_version);
+  symbols.need("cuDeviceGetCount", found.device_get_count);
+  symbols.need("cuGetErrorName", found.get_error_name);
+  symbols.need("cuGetErrorString", found.get_error_string);
+  return found;
+}
+
+// "CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected"; the number where the driver has no words.
+std::string cuda_words(const CudaFunctions& cuda, CudaResult result) {
+  const char *name = nullptr, *text = nullptr;
+  cuda.get_error_name(result, &name);
+  cuda.get_error_string(result, &text);
+  std::string words = name ? name : "error " + std::to_string(static_cast<uint32_t>(result));
+  return text ? words + ", " + text : words;
+}
+
+void check_cuda(const CudaLibrary& library, const char* function, CudaResult result) {
+  if (result == CudaResult::success) return;
+  fail(DSC_ERR_NO_BACKEND, "%s of %.200s failed: %.200s", function, library.path.c_str(),
+       cuda_words(library.functions, result).c_str());
+}
+
+std::string cuda_version(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+void ask_driver(CudaLibrary& library) {
+  int version = 0;
+  check_cuda(library, "cuInit", library.functions.init(0));
+  check_cuda(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
+  library.version = cuda_version(version);
+  if (version < kLeastCuda)
+    fail(DSC_ERR_NO_BACKEND, "the driver of %.200s is too old: CUDA %s < %s", library.path.c_str(),
+         library.version.c_str(), cuda_version(kLeastCuda).c_str());
+  check_cuda(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
+  if (library.devices < 1)
+    fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
+         library.path.c_str());
+}
+
+}  // namespace
+
+CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader) {
+  const FoundLibrary file = find_library(kCuda, path, environment, loader);
+  CudaLibrary library;
+  library.path = file.path;
+  library.functions = find_cuda_functions(Symbols(loader, file, "a driver of CUDA 12.0 or newer"));
+  ask_driver(library);
+  return library;
+}
+
+}  // namespace dsc

@@ -1,0 +1,33 @@
+// Where a vendor's library is looked for: a path that somebody names, the process itself, Python wheels, the
+// system.
+#pragma once
+
+#include <string>
+
+#include "base/environment.hpp"
+#include "nccl/loader.hpp"
+
+namespace dsc {
+
+struct WantedLibrary {
+  const char* name;      // for messages: "NCCL"
+  const char* file;      // "libnccl.so.2"
+  const char* variable;  // may hold its path
+  // Only one copy may be in a process, known by this symbol; NULL: the system sees to that.
+  const char* only_one = nullptr;
+  const char* wheel_folder = nullptr;  // below site-packages; NULL: there are no wheels of it
+};
+
+struct FoundLibrary {
+  void* handle = nullptr;
+  std::string path;
+};
+
+// Loads the first of: `path` unless it is empty; the path in the variable; the copy that the process has
+// loaded; wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX; what the system finds. A path that is named is
+// the only one tried. It stays loaded. Throws NO_BACKEND, which says where was looked and what was wrong
+// there, or which two copies there are.
+FoundLibrary find_library(const WantedLibrary& wanted, const std::string& path,
+                          const Environment& environment, const Loader& loader);
+
+}  // namespace dsc

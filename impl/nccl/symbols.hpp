@@ -1,0 +1,33 @@
+// Functions of a loaded library, each into its place in a table.
+#pragma once
+
+#include "base/error.hpp"
+#include "nccl/search.hpp"
+
+namespace dsc {
+
+class Symbols {
+ public:
+  // `expected` ends the message about a function that is missing: "NCCL 2.18 or newer".
+  Symbols(const Loader& loader, const FoundLibrary& library, const char* expected)
+      : loader_(loader), library_(library), expected_(expected) {}
+
+  template <typename Function>
+  bool has(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(loader_.symbol(library_.handle, name));
+    return function != nullptr;
+  }
+
+  template <typename Function>
+  void need(const char* name, Function*& function) const {
+    if (!has(name, function))
+      fail(DSC_ERR_NO_BACKEND, "%.200s has no %s; expected %s", library_.path.c_str(), name, expected_);
+  }
+
+ private:
+  const Loader& loader_;
+  const FoundLibrary& library_;
+  const char* expected_;
+};
+
+}  // namespace dsc
