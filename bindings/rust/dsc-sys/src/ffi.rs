@@ -2480,7 +2480,8 @@ extern "C" {
     /// - `capacity` (in): size of text in bytes
     /// - `bytes` (out): what the text needs, with its zero
     ///
-    /// Collective: no. Blocking: for loading libraries only; they stay loaded. Threads: any.
+    /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
     /// 0.1.

@@ -1,0 +1,34 @@
+/* A fake CUDA driver that answers what start-up asks. FAKE_CUDA_INIT is the result of cuInit, FAKE_CUDA_VERSION and
+ * FAKE_CUDA_DEVICES are what it says then. Like the stub of the toolkit it has no words for error 34. */
+#include <stdlib.h>
+
+static int number(const char* variable, int usual) {
+  const char* const text = getenv(variable);
+  return text == NULL ? usual : atoi(text);
+}
+
+int cuInit(unsigned flags);
+int cuInit(unsigned flags) { return flags == 0 ? number("FAKE_CUDA_INIT", 0) : 1; }
+
+int cuDriverGetVersion(int* version);
+int cuDriverGetVersion(int* version) {
+  *version = number("FAKE_CUDA_VERSION", 13000);
+  return 0;
+}
+
+int cuDeviceGetCount(int* count);
+int cuDeviceGetCount(int* count) {
+  *count = number("FAKE_CUDA_DEVICES", 2);
+  return 0;
+}
+
+static int say(int error, const char* words, const char** text) {
+  *text = error == 34 ? NULL : words;
+  return error == 34 ? 34 : 0;
+}
+
+int cuGetErrorName(int error, const char** name);
+int cuGetErrorName(int error, const char** name) { return say(error, "FAKE_CUDA_ERROR", name); }
+
+int cuGetErrorString(int error, const char** text);
+int cuGetErrorString(int error, const char** text) { return say(error, "the fake driver says so", text); }
