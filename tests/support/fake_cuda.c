@@ -1,5 +1,6 @@
-/* A fake CUDA driver that answers what start-up asks. FAKE_CUDA_INIT is the result of cuInit, FAKE_CUDA_VERSION and
- * FAKE_CUDA_DEVICES are what it says then. Like the stub of the toolkit it has no words for error 34. */
+/* A fake CUDA driver that answers what start-up asks. FAKE_CUDA_INIT is the result of cuInit,
+ * FAKE_CUDA_VERSION and FAKE_CUDA_DEVICES are what it says then. Like the stub of the toolkit it has no words
+ * for error 34. */
 #include <stdlib.h>
 
 static int number(const char* variable, int usual) {

@@ -1,6 +1,6 @@
 /* A fake NCCL that can be loaded and asked for its version, no more: everything else is an internal error.
- * FAKE_NCCL_VERSION replaces its version. NO_FEATURES leaves out what only some versions have, NO_ABORT and NO_FREE
- * one function, NO_VERSION makes it another library. */
+ * FAKE_NCCL_VERSION replaces its version. NO_FEATURES leaves out what only some versions have, NO_ABORT and
+ * NO_FREE one function, NO_VERSION makes it another library. */
 #include <stdlib.h>
 
 #define FAKE(function) \
@@ -8,9 +8,13 @@
   int function(void) { return 3; }
 
 const char* ncclGetErrorString(int result);
-const char* ncclGetErrorString(int result) { return result == 0 ? "fake NCCL: no error" : "fake NCCL: error"; }
+const char* ncclGetErrorString(int result) {
+  return result == 0 ? "fake NCCL: no error" : "fake NCCL: error";
+}
 const char* ncclGetLastError(void* comm);
-const char* ncclGetLastError(void* comm) { return comm == NULL ? "fake NCCL" : "fake NCCL, with a communicator"; }
+const char* ncclGetLastError(void* comm) {
+  return comm == NULL ? "fake NCCL" : "fake NCCL, with a communicator";
+}
 
 #ifndef NO_VERSION
 int ncclGetVersion(int* version);

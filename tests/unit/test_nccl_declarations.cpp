@@ -32,13 +32,12 @@ template <typename R, typename... A>
 struct Translated<R (*)(A...)> {
   using type = Ours<R> (*)(Ours<A>...);
 };
-#define TRANSLATED(theirs, ours)                  \
-  template <>                                     \
-  struct Translated<theirs> {                     \
-    using type = ours;                            \
-  };                                              \
-  static_assert(sizeof(theirs) == sizeof(ours) && \
-                alignof(theirs) == alignof(ours))
+#define TRANSLATED(theirs, ours) \
+  template <>                    \
+  struct Translated<theirs> {    \
+    using type = ours;           \
+  };                             \
+  static_assert(sizeof(theirs) == sizeof(ours) && alignof(theirs) == alignof(ours))
 TRANSLATED(ncclResult_t, dsc::NcclResult);
 TRANSLATED(ncclDataType_t, dsc::NcclType);
 TRANSLATED(ncclRedOp_t, dsc::NcclOp);

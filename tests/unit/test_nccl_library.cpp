@@ -35,7 +35,8 @@ Outcome apart(const Variables& variables, const std::function<std::string()>& bo
   ::close(ends[1]);
   std::string text;
   char part[512];
-  for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(got));
+  for (ssize_t got = 0; (got = ::read(ends[0], part, sizeof part)) > 0;)
+    text.append(part, static_cast<size_t>(got));
   ::close(ends[0]);
   int status = 0;
   assert_int_equal(::waitpid(child, &status, 0), child);
@@ -48,7 +49,8 @@ std::string file_name(const std::string& path) { return std::filesystem::path(pa
 // "NAME VERSION [FEATURE...] WARNING"
 std::string shown(const NcclLibrary& nccl) {
   std::string text = file_name(nccl.path) + " " + nccl.version + " [";
-  for (const char* feature : nccl.features) text += std::string(feature == nccl.features[0] ? "" : " ") + feature;
+  for (const char* feature : nccl.features)
+    text += std::string(feature == nccl.features[0] ? "" : " ") + feature;
   return text + "] " + nccl.warning;
 }
 
@@ -76,37 +78,40 @@ constexpr const char* kAllFeatures =
 
 class Folder {
  public:
-  Folder() { assert_non_null(::mkdtemp(path_)); }
+  Folder() { assert_non_null(::mkdtemp(path_.data())); }
   ~Folder() { std::filesystem::remove_all(path_); }
-  std::string operator/(const char* name) const { return std::string(path_) + "/" + name; }
+  std::string operator/(const char* name) const { return path_ + "/" + name; }
 
  private:
-  char path_[32] = "/tmp/dsc_nccl_XXXXXX";
+  std::string path_ = std::filesystem::temp_directory_path() / "dsc_nccl_XXXXXX";
 };
 
 void a_whole_library_has_all(void**) {
   CHECK_TEXT(load_path(FAKE_WHOLE), file_name(FAKE_WHOLE) + " 2.28.9 " + kAllFeatures);
-  CHECK_TEXT(apart({}, [] {
-               const NcclLibrary nccl = load_nccl(FAKE_WHOLE, environment_of({}), process_loader());
-               return std::string(nccl.functions.get_error_string(NcclResult::success)) + ", " +
-                      nccl.functions.get_last_error(nullptr);
-             }),
+  CHECK_TEXT(apart({},
+                   [] {
+                     const NcclLibrary nccl = load_nccl(FAKE_WHOLE, environment_of({}), process_loader());
+                     return std::string(nccl.functions.get_error_string(NcclResult::success)) + ", " +
+                            nccl.functions.get_last_error(nullptr);
+                   }),
              "fake NCCL: no error, fake NCCL");
 }
 
 // Every function is in the place of its name.
 void each_symbol_has_its_place(void**) {
-  CHECK_TEXT(apart({}, [] {
-               const NcclLibrary nccl = load_nccl(FAKE_WHOLE, environment_of({}), process_loader());
-               void* places[sizeof(NcclFunctions) / sizeof(void*)];
-               std::memcpy(places, &nccl.functions, sizeof places);
-               std::string names;
-               for (void* place : places) {
-                 Dl_info info{};
-                 if (::dladdr(place, &info) && info.dli_sname) names += std::string(info.dli_sname + 4) + " ";
-               }
-               return names;
-             }),
+  CHECK_TEXT(apart({},
+                   [] {
+                     const NcclLibrary nccl = load_nccl(FAKE_WHOLE, environment_of({}), process_loader());
+                     void* places[sizeof(NcclFunctions) / sizeof(void*)];
+                     std::memcpy(places, &nccl.functions, sizeof places);
+                     std::string names;
+                     for (void* place : places) {
+                       Dl_info info{};
+                       if (::dladdr(place, &info) && info.dli_sname)
+                         names += std::string(info.dli_sname + 4) + " ";
+                     }
+                     return names;
+                   }),
              "GetVersion GetErrorString GetLastError GetUniqueId CommInitRankConfig CommFinalize CommDestroy "
              "CommAbort CommGetAsyncError CommCount CommCuDevice CommUserRank GroupStart GroupEnd AllReduce "
              "Reduce Broadcast AllGather ReduceScatter Send Recv RedOpCreatePreMulSum RedOpDestroy CommSplit "
@@ -119,17 +124,20 @@ void features_are_those_whose_symbols_are_there(void**) {
   CHECK_TEXT(load_path(FAKE_HALF), file_name(FAKE_HALF) +
                                        " 2.28.9 [config_init split scalable_init windows revoke shrink "
                                        "all_to_all gather scatter] ");
-  CHECK_TEXT(apart({}, [] {
-               const NcclFunctions half = load_nccl(FAKE_HALF, environment_of({}), process_loader()).functions;
-               return std::string(half.mem_alloc || half.mem_free ? "one of two" : "none of two");
-             }),
+  CHECK_TEXT(apart({},
+                   [] {
+                     const NcclFunctions half =
+                         load_nccl(FAKE_HALF, environment_of({}), process_loader()).functions;
+                     return std::string(half.mem_alloc || half.mem_free ? "one of two" : "none of two");
+                   }),
              "none of two");
 }
 
 void what_is_no_nccl_is_refused(void**) {
   CHECK_FAILURE(load_path(FAKE_LACKING), FAKE_LACKING, "has no ncclCommAbort; expected NCCL 2.18");
   CHECK_FAILURE(load_path(FAKE_OTHER), FAKE_OTHER, "has no ncclGetVersion; expected NCCL 2.18");
-  CHECK_FAILURE(load_path("/nowhere/libnccl.so.2"), "DSC_NCCL_LIBRARY", "/nowhere/libnccl.so.2", "No such file");
+  CHECK_FAILURE(load_path("/nowhere/libnccl.so.2"), "DSC_NCCL_LIBRARY", "/nowhere/libnccl.so.2",
+                "No such file");
   const Folder folder;
   CHECK_FAILURE(load_path(folder / "."), folder / ".", "Is a directory");
   const std::string text = folder / "libnccl.so.2";
@@ -178,10 +186,12 @@ void wheels_are_found(void**) {
   CHECK_TEXT(load({{"VIRTUAL_ENV", folder / ""}}), found);
   CHECK_TEXT(load({{"CONDA_PREFIX", folder / "."}}), found);
   CHECK_TEXT(load({{"PYTHONPATH", "/nowhere:" + (folder / "lib/python3.11/site-packages")}}), found);
-  CHECK_TEXT(apart({}, [&] {
-               return load_nccl({}, environment_of({{"VIRTUAL_ENV", folder / "."}}), process_loader()).path;
-             }),
-             (folder / "./lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"));
+  CHECK_TEXT(
+      apart({},
+            [&] {
+              return load_nccl({}, environment_of({{"VIRTUAL_ENV", folder / "."}}), process_loader()).path;
+            }),
+      (folder / "./lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"));
 }
 
 Outcome load_driver(const char* path, const Variables& asked) {
