@@ -177,6 +177,18 @@ void a_copy_in_the_process_is_the_one(void**) {
   CHECK_TEXT(load_beside({FAKE_WHOLE}, {{"DSC_NCCL_LIBRARY", link}}), whole);
 }
 
+void a_refused_copy_is_not_loaded(void**) {
+  CHECK_TEXT(apart({},
+                   [] {
+                     ::dlopen(FAKE_WHOLE, RTLD_NOW | RTLD_LOCAL);
+                     const Outcome refused = outcome_of(
+                         [] { return load_nccl(FAKE_BARE, environment_of({}), process_loader()).path; });
+                     const bool loaded = ::dlopen(FAKE_BARE, RTLD_NOW | RTLD_NOLOAD) != nullptr;
+                     return std::string(result_name(refused.code)) + (loaded ? ", loaded" : ", not loaded");
+                   }),
+             "DSC_ERR_NO_BACKEND, not loaded");
+}
+
 void wheels_are_found(void**) {
   const Folder folder;
   const std::filesystem::path lib = folder / "lib/python3.11/site-packages/nvidia/nccl/lib";
@@ -228,6 +240,7 @@ int main() {
       cmocka_unit_test(versions_too_old_are_refused),
       cmocka_unit_test(versions_known_to_be_broken_are_named),
       cmocka_unit_test(a_copy_in_the_process_is_the_one),
+      cmocka_unit_test(a_refused_copy_is_not_loaded),
       cmocka_unit_test(wheels_are_found),
       cmocka_unit_test(a_driver_says_what_it_has),
       cmocka_unit_test(a_driver_that_is_of_no_use_says_why),

@@ -64,8 +64,8 @@ MadeUpSystem full_system() {
   MadeUpSystem system;
   for (const char* path : {"/given.so", "/variable.so", "/system/libnccl.so.2"}) system.add(path);
   system.files["libnccl.so.2"] = "/system/libnccl.so.2";
-  for (const char* path :
-       {"/first", "/second", "/venv/lib/python3.9/site-packages", "/conda/lib/python3.12/site-packages"})
+  for (const char* path : {"", "relative", "/first", "/second", "/venv/lib/python3.9/site-packages",
+                           "/conda/lib/python3.12/site-packages"})
     system.add_wheel(path);
   system.folders["/venv/lib"] = {"libpython3.9.so", "pkgconfig", "python3.9"};
   system.folders["/conda/lib"] = {"python3.12"};
