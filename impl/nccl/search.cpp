@@ -44,7 +44,7 @@ FoundLibrary open_named(const WantedLibrary& wanted, const NamedPath& named,
                         const std::optional<std::string>& loaded, const Loader& loader) {
   std::string why;
   if (loaded) {
-    const FoundLibrary copy = open_loaded(wanted, *loaded, loader);
+    FoundLibrary copy = open_loaded(wanted, *loaded, loader);
     if (loader.open(named.path, OpenMode::only_if_loaded, why) == copy.handle) return copy;
     fail(DSC_ERR_NO_BACKEND,
          "%s names %.150s, but this process has loaded another copy of %s, %.150s: expected one",
@@ -67,8 +67,9 @@ void add_python_path(const std::string& entries, std::vector<std::string>& folde
 
 void add_interpreters_of(const std::string& prefix, const Loader& loader, std::vector<std::string>& folders) {
   if (!prefix.starts_with('/')) return;
-  for (const std::string& name : loader.list(prefix + "/lib"))
-    if (name.starts_with("python3")) folders.push_back(prefix + "/lib/" + name + "/site-packages");
+  const std::string lib = prefix + "/lib/";
+  for (const std::string& name : loader.list(lib))
+    if (name.starts_with("python3")) folders.push_back(std::string(lib).append(name) + "/site-packages");
 }
 
 // In Python's own order.

@@ -67,8 +67,8 @@ MadeUpSystem full_system() {
   for (const char* path : {"", "relative", "/first", "/second", "/venv/lib/python3.9/site-packages",
                            "/conda/lib/python3.12/site-packages"})
     system.add_wheel(path);
-  system.folders["/venv/lib"] = {"libpython3.9.so", "pkgconfig", "python3.9"};
-  system.folders["/conda/lib"] = {"python3.12"};
+  system.folders["/venv/lib/"] = {"libpython3.9.so", "pkgconfig", "python3.9"};
+  system.folders["/conda/lib/"] = {"python3.12"};
   return system;
 }
 
@@ -146,7 +146,7 @@ void a_wheel_that_cannot_be_loaded_is_passed_over_and_named(void**) {
 
 void a_failure_says_where_was_looked(void**) {
   MadeUpSystem system;
-  system.folders["/venv/lib"] = {"python3.11"};
+  system.folders["/venv/lib/"] = {"python3.11"};
   CHECK_FAILURE(system.search({{"VIRTUAL_ENV", "/venv"}, {"PYTHONPATH", "/a:/b"}}),
                 "libnccl.so.2: no such file; DSC_NCCL_LIBRARY may say where it is",
                 "no wheel in /a/nvidia/nccl/lib, /b/nvidia/nccl/lib, "
