@@ -1,6 +1,4 @@
 // What goes from one rank to another: gather, scatter and all-to-all between hosts.
-#include <cstring>
-
 #include "comm/wide_comm.hpp"
 #include "comm/wide_move.hpp"
 #include "dtype/dtype.hpp"
@@ -9,11 +7,6 @@ namespace dsc {
 namespace {
 
 constexpr size_t kStepBytes = size_t{2} << 20;
-constexpr size_t kAtOnceBytes = size_t{1} << 18;  // up to here, at a leader, steps cost more than copies
-
-void copy_bytes(void* to, const void* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 // Of each host, one after the other, where all its ranks have as many bytes.
 std::vector<WireBlock> by_host(const WideLayout& layout, std::byte* at, size_t bytes) {

@@ -1,5 +1,4 @@
 // What all ranks get: broadcast and all-gather between hosts.
-#include <cstring>
 #include <numeric>
 
 #include "comm/wide_comm.hpp"
@@ -9,12 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kCopyBytes = size_t{2} << 20;    // of a piece
-constexpr size_t kAtOnceBytes = size_t{1} << 18;  // up to here steps cost more than copies
-
-void copy_bytes(void* to, const void* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
+constexpr size_t kCopyBytes = size_t{2} << 20;  // of a piece
 
 // One after the other, the first one at `data`.
 std::vector<WireBlock> packed(void* data, const std::vector<size_t>& lengths) {

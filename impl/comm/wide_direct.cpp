@@ -1,8 +1,6 @@
 // Data that goes straight from the memory of one rank into that of another: over the connections of the
 // leaders where each host has one rank, else over connections between all ranks, made when large blocks first
 // need them.
-#include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -16,10 +14,6 @@ namespace dsc {
 namespace {
 
 constexpr int kMostRanks = 32;  // that connect to each other; of more the leaders carry the blocks
-
-void copy_bytes(void* to, const void* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 // Where a wire's hosts are the ranks of the group.
 void as_ranks_of_group(const std::function<void()>& operation) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -18,6 +19,14 @@
 namespace dsc {
 
 class WideComm;
+
+// To the same place, or nothing: nothing to do.
+inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// Up to here, in bytes at a leader, steps cost more than copies.
+inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
 class WideMove {
  public:
