@@ -10,7 +10,7 @@
 #include "base/json.hpp"
 #include "bootstrap/pmix.hpp"
 #include "checks.hpp"
-#include "nccl/cuda_library.hpp"
+#include "device/cuda_library.hpp"
 #include "nccl/nccl_library.hpp"
 #include "wire/library.hpp"
 

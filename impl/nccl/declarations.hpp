@@ -1,18 +1,17 @@
-// What is used of nccl.h (2.28) and cuda.h (13), so that neither is needed to build. Layouts, numbers and
-// prototypes are theirs; unit/nccl_declarations compares them where the real ones are installed.
+// What is used of nccl.h (2.28), so that it is not needed to build. Layouts, numbers and prototypes are its;
+// unit/nccl_declarations compares them where the real one is installed.
 #pragma once
 
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 
+#include "device/cuda_declarations.hpp"
+
 namespace dsc {
 
-struct CudaStream;  // CUstream_st, which cudaStream_t points to as well
 struct NcclComm;
 struct NcclWindow;
-
-enum class CudaResult : uint32_t { success = 0, no_device = 100 };
 
 enum class NcclResult : uint32_t {
   success = 0,
@@ -74,15 +73,6 @@ struct NcclConfig {
   int nvls_ctas = kNcclUnset;
   int n_channels_per_net_peer = kNcclUnset;
   int nvlink_centric_sched = kNcclUnset;
-};
-
-// Named as in cuda.h, without "cu".
-struct CudaFunctions {
-  CudaResult (*init)(unsigned flags) = nullptr;
-  CudaResult (*driver_get_version)(int* version) = nullptr;
-  CudaResult (*device_get_count)(int* count) = nullptr;
-  CudaResult (*get_error_name)(CudaResult error, const char** name) = nullptr;
-  CudaResult (*get_error_string)(CudaResult error, const char** text) = nullptr;
 };
 
 // Named as in nccl.h, without "nccl". Those under a feature are null where the library lacks one of it.

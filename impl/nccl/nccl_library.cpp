@@ -1,6 +1,6 @@
 #include "nccl/nccl_library.hpp"
 
-#include "nccl/symbols.hpp"
+#include "device/symbols.hpp"
 
 namespace dsc {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "nccl/declarations.hpp"
-#include "nccl/search.hpp"
+#include "device/search.hpp"
 
 namespace dsc {
 

@@ -33,3 +33,35 @@ int cuGetErrorName(int error, const char** name) { return say(error, "FAKE_CUDA_
 
 int cuGetErrorString(int error, const char** text);
 int cuGetErrorString(int error, const char** text) { return say(error, "the fake driver says so", text); }
+
+#define FAKE(function) \
+  int function(void);  \
+  int function(void) { return 999; }
+FAKE(cuDeviceGet)
+FAKE(cuDeviceGetName)
+FAKE(cuDeviceGetAttribute)
+FAKE(cuDevicePrimaryCtxRetain)
+FAKE(cuDevicePrimaryCtxRelease_v2)
+FAKE(cuCtxGetCurrent)
+FAKE(cuCtxPushCurrent_v2)
+FAKE(cuCtxPopCurrent_v2)
+FAKE(cuCtxGetDevice)
+FAKE(cuPointerGetAttributes)
+FAKE(cuMemAlloc_v2)
+FAKE(cuMemFree_v2)
+FAKE(cuMemcpyAsync)
+FAKE(cuMemsetD8Async)
+FAKE(cuStreamCreateWithPriority)
+FAKE(cuStreamDestroy_v2)
+FAKE(cuStreamWaitEvent)
+FAKE(cuStreamSynchronize)
+FAKE(cuStreamIsCapturing)
+FAKE(cuThreadExchangeStreamCaptureMode)
+FAKE(cuEventCreate)
+FAKE(cuEventDestroy_v2)
+FAKE(cuEventRecord)
+FAKE(cuEventQuery)
+FAKE(cuModuleLoadData)
+FAKE(cuModuleUnload)
+FAKE(cuModuleGetFunction)
+FAKE(cuLaunchKernel)

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "nccl/cuda_library.hpp"
+#include "device/cuda_library.hpp"
 #include "nccl_support.hpp"
 
 using namespace dsc;

@@ -1,5 +1,5 @@
 // Where a library is looked for and in which order, with a loader and folders that the test makes up.
-#include "nccl/search.hpp"
+#include "device/search.hpp"
 
 #include <algorithm>
 #include <set>

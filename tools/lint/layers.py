@@ -8,11 +8,11 @@ import source
 
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
-    {"dtype", "device", "topology", "bucket_plan", "pipeline", "nccl"},
+    {"dtype", "device", "topology", "bucket_plan", "pipeline"},
     {"store"},
     {"bootstrap"},
     {"control"},
-    {"host"},
+    {"host", "nccl"},
     {"wire"},
     {"comm", "gloo"},
     {"tensor", "reducer", "pipeline_run"},

@@ -1,4 +1,4 @@
-#include "nccl/loader.hpp"
+#include "device/loader.hpp"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.hpp"
-#include "nccl/search.hpp"
+#include "device/search.hpp"
 
 namespace dsc {
 

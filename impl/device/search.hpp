@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/environment.hpp"
-#include "nccl/loader.hpp"
+#include "device/loader.hpp"
 
 namespace dsc {
 

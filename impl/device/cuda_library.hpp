@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "nccl/declarations.hpp"
-#include "nccl/search.hpp"
+#include "device/cuda_declarations.hpp"
+#include "device/search.hpp"
 
 namespace dsc {
 

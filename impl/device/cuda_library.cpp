@@ -1,6 +1,6 @@
-#include "nccl/cuda_library.hpp"
+#include "device/cuda_library.hpp"
 
-#include "nccl/symbols.hpp"
+#include "device/symbols.hpp"
 
 namespace dsc {
 namespace {
@@ -14,9 +14,37 @@ CudaFunctions find_cuda_functions(const Symbols& symbols) {
   CudaFunctions found;
   symbols.need("cuInit", found.init);
   symbols.need("cuDriverGetVersion", found.driver_get_version);
-  symbols.need("cuDeviceGetCount", found.device_get_count);
   symbols.need("cuGetErrorName", found.get_error_name);
   symbols.need("cuGetErrorString", found.get_error_string);
+  symbols.need("cuDeviceGetCount", found.device_get_count);
+  symbols.need("cuDeviceGet", found.device_get);
+  symbols.need("cuDeviceGetName", found.device_get_name);
+  symbols.need("cuDeviceGetAttribute", found.device_get_attribute);
+  symbols.need("cuDevicePrimaryCtxRetain", found.device_primary_ctx_retain);
+  symbols.need("cuDevicePrimaryCtxRelease_v2", found.device_primary_ctx_release);
+  symbols.need("cuCtxGetCurrent", found.ctx_get_current);
+  symbols.need("cuCtxPushCurrent_v2", found.ctx_push_current);
+  symbols.need("cuCtxPopCurrent_v2", found.ctx_pop_current);
+  symbols.need("cuCtxGetDevice", found.ctx_get_device);
+  symbols.need("cuPointerGetAttributes", found.pointer_get_attributes);
+  symbols.need("cuMemAlloc_v2", found.mem_alloc);
+  symbols.need("cuMemFree_v2", found.mem_free);
+  symbols.need("cuMemcpyAsync", found.memcpy_async);
+  symbols.need("cuMemsetD8Async", found.memset_d8_async);
+  symbols.need("cuStreamCreateWithPriority", found.stream_create_with_priority);
+  symbols.need("cuStreamDestroy_v2", found.stream_destroy);
+  symbols.need("cuStreamWaitEvent", found.stream_wait_event);
+  symbols.need("cuStreamSynchronize", found.stream_synchronize);
+  symbols.need("cuStreamIsCapturing", found.stream_is_capturing);
+  symbols.need("cuThreadExchangeStreamCaptureMode", found.thread_exchange_stream_capture_mode);
+  symbols.need("cuEventCreate", found.event_create);
+  symbols.need("cuEventDestroy_v2", found.event_destroy);
+  symbols.need("cuEventRecord", found.event_record);
+  symbols.need("cuEventQuery", found.event_query);
+  symbols.need("cuModuleLoadData", found.module_load_data);
+  symbols.need("cuModuleUnload", found.module_unload);
+  symbols.need("cuModuleGetFunction", found.module_get_function);
+  symbols.need("cuLaunchKernel", found.launch_kernel);
   return found;
 }
 

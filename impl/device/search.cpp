@@ -1,4 +1,4 @@
-#include "nccl/search.hpp"
+#include "device/search.hpp"
 
 #include <algorithm>
 #include <optional>
