@@ -1,0 +1,259 @@
+// Memory: the host's, with a registry of what each device "has".
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "cuda_api.hpp"
+#include "cuda_state.hpp"
+
+namespace fake_gpu {
+namespace {
+
+constexpr size_t kAlignment = 512;
+constexpr size_t kSoiled = 1 << 20;  // so much of fresh memory holds anything but zeros
+
+bool overlap(const Range& a, uintptr_t begin, size_t bytes) {
+  return a.begin < begin + bytes && begin < a.begin + a.bytes;
+}
+
+// Streams still have work that was given this memory.
+bool in_use(Driver& state, uintptr_t begin, size_t bytes) {
+  for (const auto& weak : state.all_streams)
+    if (const auto stream = weak.lock())
+      for (const Task& task : stream->tasks)
+        for (const Range& range : task.action.uses)
+          if (overlap(range, begin, bytes)) return true;
+  return false;
+}
+
+bool was_freed(const Driver& state, uintptr_t address) {
+  const auto after = state.freed.upper_bound(address);
+  return after != state.freed.begin() && address - std::prev(after)->first < std::prev(after)->second;
+}
+
+void forget_freed(Driver& state, uintptr_t begin, size_t bytes) {
+  auto found = state.freed.upper_bound(begin);
+  if (found != state.freed.begin()) --found;
+  while (found != state.freed.end() && found->first < begin + bytes)
+    found =
+        overlap({found->first, found->second}, begin, bytes) ? state.freed.erase(found) : std::next(found);
+}
+
+void put(void* to, const void* value, size_t bytes) {
+  if (to) std::memcpy(to, value, bytes);
+}
+
+CudaResult one_attribute(const Place& place, int which, uintptr_t address, void* to) {
+  const Block none, &block = place.block ? *place.block : none;
+  const unsigned kind = static_cast<unsigned>(block.kind), managed = block.managed;
+  const uintptr_t known = place.block ? address : 0;
+  switch (which) {
+    case 2:
+      put(to, &kind, sizeof kind);
+      return kOk;
+    case 3:  // as the device and as the host see it
+    case 4:
+      put(to, &known, sizeof known);
+      return kOk;
+    case 7:
+      put(to, &block.id, sizeof block.id);
+      return kOk;
+    case 8:
+      put(to, &managed, sizeof managed);
+      return kOk;
+    case 9:
+      put(to, &block.device, sizeof block.device);
+      return kOk;
+    case 11:
+      put(to, &place.base, sizeof place.base);
+      return kOk;
+    case 12:
+      put(to, &block.bytes, sizeof block.bytes);
+      return kOk;
+    default:
+      return kInvalidValue;
+  }
+}
+
+CudaResult copy_async(Call& call, uintptr_t to, uintptr_t from, size_t bytes, CudaStream* handle,
+                      bool waits) {
+  const auto stream = stream_of(call, handle, call.context);
+  if (!stream) return kInvalidHandle;
+  if (bytes == 0) return kOk;
+  for (const uintptr_t end : {to, from})
+    if (const CudaResult bad = check_range(call, end, bytes); bad != kOk) return bad;
+  Action action{.run = {}, .uses = {{to, bytes}, {from, bytes}}, .order = nullptr};
+  const bool paged_source = !place_of(call.driver, from).block && !stream->capture;
+  if (paged_source) {  // the caller may overwrite it at once
+    const auto* const bytes_of = reinterpret_cast<const char*>(from);
+    action.run = [to, copy = std::vector<char>(bytes_of, bytes_of + bytes)] {
+      std::memcpy(reinterpret_cast<void*>(to), copy.data(), copy.size());
+    };
+  } else {
+    action.run = [to, from, bytes] {
+      std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    };
+  }
+  waits = waits || (!place_of(call.driver, to).block && !stream->capture);
+  const CudaResult result = enqueue_counted(call, stream, std::move(action));
+  if (result != kOk || !waits) return result;
+  Moment{stream, stream->issued}.wait(call.lock);
+  return call.driver.dead;
+}
+
+CudaResult copy(const char* name, CudaAddress to, CudaAddress from, size_t bytes) {
+  return enter(name, kCurrent | kNoCapture,
+               [&](Call& call) { return copy_async(call, to, from, bytes, nullptr, true); });
+}
+
+CudaResult copy_on(const char* name, CudaAddress to, CudaAddress from, size_t bytes, CudaStream* stream) {
+  return enter(name, kCurrent, [&](Call& call) { return copy_async(call, to, from, bytes, stream, false); });
+}
+
+CudaAddress address_of(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
+
+}  // namespace
+
+Place place_of(const Driver& state, uintptr_t address) {
+  auto found = state.blocks.upper_bound(address);
+  if (found == state.blocks.begin()) return {};
+  --found;
+  return address - found->first < found->second.bytes ? Place{found->first, &found->second} : Place{};
+}
+
+CudaResult check_range(const Call& call, uintptr_t address, size_t bytes) {
+  const Place place = place_of(call.driver, address);
+  if (place.block && address + bytes <= place.base + place.block->bytes) return kOk;
+  if (place.block) return misused(kInvalidValue, "%s goes past the end of an allocation", call.name);
+  if (was_freed(call.driver, address))
+    return misused(kInvalidValue, "%s uses memory that was freed", call.name);
+  return address ? kOk : kInvalidValue;
+}
+
+CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
+                    bool managed) {
+  if (!address || bytes == 0) return kInvalidValue;
+  *address = bytes < SIZE_MAX / 2
+                 ? std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)
+                 : nullptr;
+  if (!*address) return kOutOfMemory;
+  std::memset(*address, 0xa5, std::min(bytes, kSoiled));
+  const auto begin = reinterpret_cast<uintptr_t>(*address);
+  forget_freed(call.driver, begin, bytes);
+  call.driver.blocks[begin] = {bytes, device, kind, managed, ++call.driver.blocks_made};
+  return kOk;
+}
+
+CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind) {
+  if (!address) return kOk;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  const auto found = call.driver.blocks.find(begin);
+  if (found == call.driver.blocks.end() || found->second.kind != kind)
+    return misused(kInvalidValue, "%s of what is not allocated (any more)", call.name);
+  if (in_use(call.driver, begin, found->second.bytes))
+    return misused(kInvalidValue, "%s of memory that a stream still uses", call.name);
+  call.driver.freed[begin] = found->second.bytes;
+  call.driver.blocks.erase(found);
+  std::free(address);
+  return kOk;
+}
+
+}  // namespace fake_gpu
+
+using namespace fake_gpu;
+
+extern "C" {
+
+CudaResult cuPointerGetAttributes(unsigned attributes, dsc::CudaPointerAttribute* which, void** values,
+                                  CudaAddress address) {
+  return enter("cuPointerGetAttributes", kNothing, [&](Call& call) {
+    const Place place = place_of(call.driver, address);
+    for (unsigned i = 0; i < attributes; ++i)
+      if (const auto bad = one_attribute(place, static_cast<int>(which[i]), address, values[i]); bad != kOk)
+        return bad;
+    return kOk;
+  });
+}
+
+CudaResult cuMemAlloc_v2(CudaAddress* address, size_t bytes) {
+  return enter("cuMemAlloc", kCurrent | kNoCapture, [&](Call& call) {
+    void* memory = nullptr;
+    const CudaResult result =
+        allocate(call, &memory, bytes, call.context->device, dsc::CudaMemoryType::device, false);
+    if (result == kOk) *address = address_of(memory);
+    return result;
+  });
+}
+
+CudaResult cuMemAllocManaged(CudaAddress* address, size_t bytes, unsigned) {
+  return enter("cuMemAllocManaged", kCurrent | kNoCapture, [&](Call& call) {
+    void* memory = nullptr;
+    const CudaResult result =
+        allocate(call, &memory, bytes, call.context->device, dsc::CudaMemoryType::device, true);
+    if (result == kOk) *address = address_of(memory);
+    return result;
+  });
+}
+
+CudaResult cuMemFree_v2(CudaAddress address) {
+  return enter("cuMemFree", kCurrent | kNoCapture, [&](Call& call) {
+    return release(call, reinterpret_cast<void*>(address), dsc::CudaMemoryType::device);
+  });
+}
+
+CudaResult cuMemHostAlloc(void** address, size_t bytes, unsigned) {
+  return enter("cuMemHostAlloc", kCurrent | kNoCapture, [&](Call& call) {
+    return allocate(call, address, bytes, call.context->device, dsc::CudaMemoryType::host, false);
+  });
+}
+
+CudaResult cuMemFreeHost(void* address) {
+  return enter("cuMemFreeHost", kCurrent | kNoCapture,
+               [&](Call& call) { return release(call, address, dsc::CudaMemoryType::host); });
+}
+
+CudaResult cuMemcpy(CudaAddress to, CudaAddress from, size_t bytes) {
+  return copy("cuMemcpy", to, from, bytes);
+}
+
+CudaResult cuMemcpyHtoD_v2(CudaAddress to, const void* from, size_t bytes) {
+  return copy("cuMemcpyHtoD", to, address_of(from), bytes);
+}
+
+CudaResult cuMemcpyDtoH_v2(void* to, CudaAddress from, size_t bytes) {
+  return copy("cuMemcpyDtoH", address_of(to), from, bytes);
+}
+
+CudaResult cuMemcpyDtoD_v2(CudaAddress to, CudaAddress from, size_t bytes) {
+  return copy("cuMemcpyDtoD", to, from, bytes);
+}
+
+CudaResult cuMemcpyAsync(CudaAddress to, CudaAddress from, size_t bytes, CudaStream* stream) {
+  return copy_on("cuMemcpyAsync", to, from, bytes, stream);
+}
+
+CudaResult cuMemcpyHtoDAsync_v2(CudaAddress to, const void* from, size_t bytes, CudaStream* stream) {
+  return copy_on("cuMemcpyHtoDAsync", to, address_of(from), bytes, stream);
+}
+
+CudaResult cuMemcpyDtoHAsync_v2(void* to, CudaAddress from, size_t bytes, CudaStream* stream) {
+  return copy_on("cuMemcpyDtoHAsync", address_of(to), from, bytes, stream);
+}
+
+CudaResult cuMemcpyDtoDAsync_v2(CudaAddress to, CudaAddress from, size_t bytes, CudaStream* stream) {
+  return copy_on("cuMemcpyDtoDAsync", to, from, bytes, stream);
+}
+
+CudaResult cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, CudaStream* handle) {
+  return enter("cuMemsetD8Async", kCurrent, [&](Call& call) {
+    const auto stream = stream_of(call, handle, call.context);
+    if (!stream) return kInvalidHandle;
+    if (bytes == 0) return kOk;
+    if (const CudaResult bad = check_range(call, to, bytes); bad != kOk) return bad;
+    if (!place_of(call.driver, to).block) return misused(kInvalidValue, "cuMemsetD8Async of pageable memory");
+    const auto run = [to, value, bytes] { std::memset(reinterpret_cast<void*>(to), value, bytes); };
+    return enqueue(call, stream, {.run = run, .uses = {{to, bytes}}, .order = nullptr});
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,255 @@
+// The fake driver's state. One lock guards all of it; what streams execute runs without it. Handles are
+// numbers that are never given twice, so that a stale one is known.
+#pragma once
+
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/cuda_declarations.hpp"
+#include "fake_gpu.h"
+
+namespace fake_gpu {
+
+using dsc::CudaAddress;
+using dsc::CudaContext;
+using dsc::CudaDevice;
+using dsc::CudaEvent;
+using dsc::CudaFunction;
+using dsc::CudaModule;
+using dsc::CudaResult;
+using dsc::CudaStream;
+
+inline constexpr CudaResult kOk{}, kInvalidValue{1}, kOutOfMemory{2}, kNotInitialized{3}, kInvalidDevice{101},
+    kInvalidImage{200}, kInvalidContext{201}, kIllegalState{401}, kInvalidHandle{400}, kNotFound{500},
+    kNotReady{600}, kIllegalAddress{700}, kContextDestroyed{709}, kNotPermitted{800}, kNotSupported{801},
+    kCaptureUnsupported{900}, kCaptureInvalidated{901}, kCaptureMerge{902}, kCaptureUnmatched{903},
+    kCaptureUnjoined{904}, kCaptureIsolation{905}, kCaptureImplicit{906}, kCapturedEvent{907},
+    kCaptureWrongThread{908};
+
+inline int number_of(const char* variable, int usual) {
+  const char* const text = std::getenv(variable);
+  return text ? std::atoi(text) : usual;
+}
+
+struct Range {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+};
+
+struct Stream;
+struct Driver;
+
+// All that a stream was given up to a point.
+struct Moment {
+  std::shared_ptr<Stream> stream;
+  uint64_t ticket = 0;
+  bool passed() const;  // under the lock, as wait()
+  void wait(std::unique_lock<std::mutex>& lock) const;
+};
+
+// What a stream executes. Actions of one order follow each other on whatever streams they are.
+struct Action {
+  std::function<void()> run;
+  std::vector<Range> uses;
+  std::shared_ptr<Moment> order;
+};
+
+struct Task {
+  Action action;
+  std::vector<Moment> after;
+};
+
+struct Context {
+  CudaDevice device = 0;
+  int retained = 0;
+  std::shared_ptr<Stream> legacy;
+};
+
+struct Graph {
+  struct Node {
+    Action action;
+    std::vector<size_t> after;
+  };
+  std::vector<Node> nodes;
+};
+
+struct GraphExec {
+  std::vector<Action> actions;
+  std::shared_ptr<Moment> last = std::make_shared<Moment>();
+};
+
+struct Capture {
+  dsc::CudaCaptureMode mode;
+  CudaStream* origin;
+  uint64_t thread;
+  bool invalidated = false, ended = false;
+  Graph graph;
+  std::vector<std::weak_ptr<Stream>> streams;
+};
+
+struct Stream {
+  Context* context = nullptr;
+  CudaStream* handle = nullptr;
+  bool blocking = false;  // waits for the legacy stream, which waits for it
+  bool closed = false;
+  std::deque<Task> tasks;
+  uint64_t issued = 0, finished = 0;
+  std::condition_variable changed;
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> frontier;  // the captured nodes that the next one follows
+};
+
+struct Event {
+  Context* context = nullptr;
+  std::optional<Moment> moment;
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> frontier;
+};
+
+struct Kernel {
+  fake_cuda_kernel run = nullptr;
+  std::vector<size_t> param_bytes;
+};
+
+struct Module {
+  Context* context = nullptr;
+};
+
+struct Function {
+  Context* context = nullptr;
+  CudaModule* module = nullptr;
+  Kernel kernel;
+};
+
+struct Block {
+  size_t bytes = 0;
+  int device = 0;
+  dsc::CudaMemoryType kind{};
+  bool managed = false;
+  uint64_t id = 0;
+};
+
+// Handles of one kind; the first of each kind differs, so that one kind is not taken for another.
+template <typename Object, typename Handle>
+class Handles {
+ public:
+  explicit Handles(uintptr_t first) : next_(first) {}
+  Handle* add(std::shared_ptr<Object> object) {
+    next_ += 16;
+    objects_[next_] = std::move(object);
+    return reinterpret_cast<Handle*>(next_);
+  }
+  std::shared_ptr<Object> find(const Handle* handle) const {
+    const auto found = objects_.find(reinterpret_cast<uintptr_t>(handle));
+    return found == objects_.end() ? nullptr : found->second;
+  }
+  std::shared_ptr<Object> remove(const Handle* handle) {
+    const std::shared_ptr<Object> object = find(handle);
+    objects_.erase(reinterpret_cast<uintptr_t>(handle));
+    return object;
+  }
+
+ private:
+  uintptr_t next_;
+  std::map<uintptr_t, std::shared_ptr<Object>> objects_;
+};
+
+struct CudaGraph;
+struct CudaGraphExec;
+
+struct Driver {
+  std::mutex lock;
+  bool initialized = false;
+  CudaResult dead{};  // what every call gives after a sticky error
+  int sticky_at = 0, launches = 0;
+  std::vector<std::unique_ptr<Context>> contexts;  // by device
+  std::map<uintptr_t, Block> blocks;
+  std::map<uintptr_t, size_t> freed;
+  uint64_t blocks_made = 0;
+  std::vector<std::weak_ptr<Stream>> all_streams;
+  std::set<std::shared_ptr<Capture>> captures;
+  std::map<std::string, Kernel> kernels;
+  Handles<Stream, CudaStream> streams{0x5000000000};
+  Handles<Event, CudaEvent> events{0x6000000000};
+  Handles<Module, CudaModule> modules{0x7000000000};
+  Handles<Function, CudaFunction> functions{0x8000000000};
+  Handles<Graph, CudaGraph> graphs{0x9000000000};
+  Handles<GraphExec, CudaGraphExec> execs{0xa000000000};
+};
+
+Driver& driver();  // never destroyed: streams run until the process is gone
+
+// One line on stderr, and counted.
+[[gnu::format(printf, 2, 3)]] void misuse(const char* fake, const char* format, ...);
+[[gnu::format(printf, 2, 3)]] CudaResult misused(CudaResult result, const char* format, ...);
+
+// What a call works with; the lock is held.
+struct Call {
+  Driver& driver;
+  std::unique_lock<std::mutex>& lock;
+  Context* context;  // the thread's current one; null only where none is needed
+  const char* name;
+};
+
+enum Needs : unsigned { kNothing = 0, kCurrent = 1, kNoCapture = 2 };  // kNoCapture: unsafe while capturing
+
+CudaResult begin_call(Call& call, unsigned needs);
+CudaResult refuse_at_once(const char* name);  // before the lock is taken
+
+template <typename Body>
+CudaResult enter(const char* name, unsigned needs, const Body& body) {
+  if (const CudaResult refused = refuse_at_once(name); refused != kOk) return refused;
+  std::unique_lock lock(driver().lock);
+  Call call{driver(), lock, nullptr, name};
+  const CudaResult refused = begin_call(call, needs);
+  return refused == kOk ? body(call) : refused;
+}
+
+// ---- contexts
+std::vector<Context*>& context_stack();
+Context* current_context();
+
+// ---- memory
+struct Place {
+  uintptr_t base = 0;
+  const Block* block = nullptr;  // null: not the driver's
+};
+Place place_of(const Driver& driver, uintptr_t address);
+// A range that lies in one allocation, or is none of the driver's.
+CudaResult check_range(const Call& call, uintptr_t address, size_t bytes);
+CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
+                    bool managed);
+CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind);
+
+// ---- streams
+std::shared_ptr<Stream> make_stream(Driver& driver, Context* context, bool blocking);
+// The stream of a handle, also of 0, 1 and 2; null after a complaint.
+std::shared_ptr<Stream> stream_of(Call& call, CudaStream* handle, Context* context);
+// Gives an action to a stream, or to the graph that it captures.
+CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action action,
+                   std::vector<Moment> after = {});
+// The same for launches and copies, one of which FAKE_CUDA_STICKY_AT names.
+CudaResult enqueue_counted(Call& call, const std::shared_ptr<Stream>& stream, Action action);
+bool in_host_function();
+
+// ---- capture
+void invalidate(Capture& capture);
+CudaResult refuse_capture(Call& call);  // what is unsafe while this or another thread captures
+CudaResult capture_action(Capture& capture, Stream& stream, Action action);
+// A stream's capture takes in what a captured event stands for; the stream joins it if it captures nothing.
+CudaResult join_capture(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Capture>& capture,
+                        const std::vector<size_t>& frontier);
+uint64_t this_thread();
+
+}  // namespace fake_gpu

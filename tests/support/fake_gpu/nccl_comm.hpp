@@ -1,0 +1,115 @@
+// The fake NCCL's communicators.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda_internals.hpp"
+#include "nccl/declarations.hpp"
+#include "nccl_region.hpp"
+
+namespace fake_gpu {
+
+using dsc::NcclComm;
+using dsc::NcclConfig;
+using dsc::NcclOp;
+using dsc::NcclResult;
+using dsc::NcclType;
+using dsc::NcclUniqueId;
+using dsc::NcclWindow;
+
+// Of red_op_create_pre_mul_sum: what this rank's input is multiplied with.
+struct Scale {
+  NcclType type{};
+  double number = 1;
+  const void* device_memory = nullptr;  // read when the operation runs
+};
+
+struct Comm {
+  NcclComm* handle = nullptr;
+  int ranks = 0, rank = 0, device = 0;
+  int world_rank = 0;  // its rank where ncclCommInitRank made the first one
+  bool blocking = true;
+  std::string name;
+  std::shared_ptr<Region> region;
+  std::shared_ptr<Moment> order = std::make_shared<Moment>();  // of its operations, on whatever stream
+  std::atomic<bool> aborted{false}, revoked{false};
+  std::atomic<int> users{0};
+
+  std::mutex lock;
+  std::condition_variable changed;
+  NcclResult state = NcclResult::success;
+  std::string last_error;
+  bool finalized = false;
+  int jobs = 0, running = 0;  // threads at work on it, streams at work for it
+  int children = 0;
+  unsigned next_op = 5;
+  std::map<unsigned, Scale> scales;
+  std::set<uintptr_t> windows;
+};
+
+using CommPtr = std::shared_ptr<Comm>;
+
+const CudaInternals& cuda();
+[[gnu::format(printf, 2, 3)]] NcclResult misused(NcclResult result, const char* format, ...);
+NcclResult failed(Comm& comm, NcclResult result, const std::string& text);
+std::string last_error_of(NcclComm* handle);
+
+NcclComm* add_comm(const CommPtr& comm);
+void forget_comm(NcclComm* handle);
+CommPtr find_comm(NcclComm* handle, const char* name);  // null after a complaint
+
+// A thread at work with a communicator, of which there must be one.
+class Use {
+ public:
+  Use(NcclComm* handle, const char* name);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  // Why it cannot be used now; success: it can. An operation needs one that is not revoked.
+  NcclResult refused(bool operation) const;
+  const CommPtr& comm() const { return comm_; }
+
+ private:
+  CommPtr comm_;
+  const char* name_;
+  bool alone_ = true;
+};
+
+bool ended(const Comm& comm);    // nothing of it goes on any more
+bool stopped(const Comm& comm);  // no operation of it does
+void hang(Comm& comm, const std::function<bool()>& stop);
+void wake(Comm& comm);
+
+struct Job {
+  CommPtr comm;
+  std::function<NcclResult()> body;
+};
+NcclResult start_job(Job job);  // here, or in a thread
+// Does it here, or in a thread while the state is in progress, or at the end of the group.
+NcclResult run_job(const CommPtr& comm, std::function<NcclResult()> body);
+
+// ---- groups
+struct Operation;
+bool in_group();
+void add_job(Job job);
+NcclResult add_operation(const CommPtr& comm,
+                         const Operation& operation);  // or launches it, outside of a group
+NcclResult launch(const CommPtr& comm, std::vector<Operation> operations);
+NcclResult noted(NcclResult result);  // of a call that may stand in a group
+
+// ---- faults
+// Whether FAKE_NCCL_FAULT has it, for this rank and number.
+bool strikes(const std::string& what, int world_rank, int number);
+int count(const std::string& what, int world_rank);  // from 1
+// The faults what_hang, what_slow and what_fail, before something is done.
+NcclResult fault_before(Comm& comm, const std::string& what);
+
+}  // namespace fake_gpu

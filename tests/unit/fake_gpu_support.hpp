@@ -1,0 +1,208 @@
+// Ranks that are threads or processes, on the fake GPUs. Whatever uses them runs in a child, which has a time
+// limit and an environment of its own; its checks end it.
+#pragma once
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../support/fake_gpu/cuda_api.hpp"
+#include "../support/fake_gpu/fake_gpu.h"
+#include "../support/fake_gpu/nccl_api.hpp"
+
+extern "C" {
+#include <cmocka.h>  // last: it defines fail() as a macro
+}
+
+#define CHECK(condition)                                                        \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      std::fprintf(stderr, "%s:%d: not: %s\n", __FILE__, __LINE__, #condition); \
+      ::_exit(1);                                                               \
+    }                                                                           \
+  } while (false)
+#define CHECK_CUDA(call) CHECK((call) == dsc::CudaResult::success)
+#define CHECK_NCCL(call) CHECK((call) == dsc::NcclResult::success)
+
+namespace fake_test {
+
+using dsc::CudaAddress;
+using dsc::CudaContext;
+using dsc::CudaEvent;
+using dsc::CudaResult;
+using dsc::CudaStream;
+using dsc::NcclComm;
+using dsc::NcclConfig;
+using dsc::NcclOp;
+using dsc::NcclResult;
+using dsc::NcclType;
+using dsc::NcclUniqueId;
+using Variables = std::map<std::string, std::string>;
+
+inline constexpr unsigned kChildSeconds = 100;
+
+inline pid_t start_child(const std::function<void()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  assert_true(child >= 0);
+  if (child > 0) return child;
+  ::alarm(kChildSeconds);
+  body();
+  ::_exit(0);
+}
+
+inline int status_of(pid_t child) {
+  int status = -1;
+  assert_int_equal(::waitpid(child, &status, 0), child);
+  return status;
+}
+
+inline void in_child(const Variables& variables, const std::function<void()>& body) {
+  const pid_t child = start_child([&] {
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    body();
+  });
+  assert_int_equal(status_of(child), 0);
+}
+
+// The device's primary context, current for this thread.
+class Device {
+ public:
+  explicit Device(int device) : device_(device) {
+    CHECK_CUDA(cuInit(0));
+    CudaContext* context = nullptr;
+    CHECK_CUDA(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK_CUDA(cuCtxPushCurrent_v2(context));
+    CHECK_CUDA(cuStreamCreateWithPriority(&stream, dsc::kCudaStreamNonBlocking, 0));
+  }
+  ~Device() {
+    cuStreamDestroy_v2(stream);
+    cuCtxPopCurrent_v2(nullptr);
+    cuDevicePrimaryCtxRelease_v2(device_);
+  }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  CudaStream* stream = nullptr;
+
+ private:
+  int device_;
+};
+
+// Elements in device memory.
+template <typename T>
+class Array {
+ public:
+  explicit Array(size_t count, T value = T{}) : Array(std::vector<T>(count, value)) {}
+  explicit Array(const std::vector<T>& values) : count_(values.size()) {
+    CHECK_CUDA(cuMemAlloc_v2(&address_, count_ * sizeof(T)));
+    CHECK_CUDA(cuMemcpyHtoD_v2(address_, values.data(), count_ * sizeof(T)));
+  }
+  ~Array() { cuMemFree_v2(address_); }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  T* data() const { return reinterpret_cast<T*>(address_); }
+  CudaAddress address() const { return address_; }
+  std::vector<T> read() const {
+    std::vector<T> values(count_);
+    CHECK_CUDA(cuMemcpyDtoH_v2(values.data(), address_, count_ * sizeof(T)));
+    return values;
+  }
+  bool holds(T value) const { return read() == std::vector<T>(count_, value); }
+
+ private:
+  CudaAddress address_ = 0;
+  size_t count_;
+};
+
+// Whether it comes true within a time that no healthy run needs.
+inline bool soon(const std::function<bool()>& condition) {
+  for (int i = 0; i < 20'000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+inline bool done(CudaStream* stream) { return cuStreamQuery(stream) == CudaResult::success; }
+
+inline NcclResult state_of(NcclComm* comm) {
+  NcclResult state{};
+  CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+  return state;
+}
+
+inline NcclResult settled(NcclComm* comm) {
+  CHECK(soon([&] { return state_of(comm) != NcclResult::in_progress; }));
+  return state_of(comm);
+}
+
+inline NcclConfig nonblocking() {
+  NcclConfig config;
+  config.blocking = 0;
+  return config;
+}
+
+struct Rank {
+  int rank = 0;
+  int ranks = 0;
+  CudaStream* stream = nullptr;
+  NcclComm* comm = nullptr;
+};
+
+using Body = std::function<void(const Rank&)>;
+
+inline void be_rank(const NcclUniqueId& id, int rank, int ranks, int device, const Body& body) {
+  const Device own(device);
+  NcclConfig config = nonblocking();
+  Rank self{rank, ranks, own.stream, nullptr};
+  const NcclResult begun = ncclCommInitRankConfig(&self.comm, ranks, id, rank, &config);
+  CHECK(begun == NcclResult::success || begun == NcclResult::in_progress);
+  body(self);
+}
+
+inline NcclUniqueId fresh_id() {
+  NcclUniqueId id;
+  CHECK_NCCL(ncclGetUniqueId(&id));
+  return id;
+}
+
+// A communicator whose ranks are threads of this process; its end is the body's.
+inline void as_threads(int ranks, const Body& body) {
+  const NcclUniqueId id = fresh_id();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] { be_rank(id, rank, ranks, rank % 2, body); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The same of processes on one "host" each.
+inline void as_processes(int ranks, const Variables& variables, const Body& body) {
+  const NcclUniqueId id = fresh_id();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank)
+    children.push_back(start_child([&] {
+      ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+      for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+      be_rank(id, rank, ranks, 0, body);
+    }));
+  for (const pid_t child : children) assert_int_equal(status_of(child), 0);
+}
+
+inline const Variables kShared = {{"FAKE_NCCL_ALLOW_SHARED_DEVICE", "1"}};
+
+}  // namespace fake_test
