@@ -18,7 +18,14 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"tensor", "reducer", "pipeline_run"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
-LOOK_INSIDE = ("capi/", "tests/unit/", "tests/support/fake_gpu/", "tests/fuzz/", "bench/bench_kernels.cpp", "bench/bench_wire.cpp")
+LOOK_INSIDE = (
+    "capi/",
+    "tests/unit/",
+    "tests/fuzz/",
+    "tests/support/fake_gpu/",
+    "bench/bench_kernels.cpp",
+    "bench/bench_wire.cpp",
+)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 

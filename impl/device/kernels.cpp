@@ -1,0 +1,266 @@
+#include "device/kernels.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/error.hpp"
+#include "device/kernels/list.hpp"
+#include "device/kernels/move.hpp"
+#include "device/kernels/reduce.hpp"
+#include "device/kernels/strided.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr unsigned kBlocksPerMultiprocessor = 4;
+static_assert(Kernels::kPartsPerLaunch == kernels::kMaxSegments);
+static_assert(Kernels::kNormResultBytes == sizeof(kernels::Norm));
+
+// By number; impl/dtype has more of them.
+struct Type {
+  const char* name;
+  uint8_t bytes;
+};
+constexpr Type kTypes[] = {{"?", 0},    {"i8", 1},     {"u8", 1},     {"i32", 4}, {"u32", 4},
+                           {"i64", 8},  {"u64", 8},    {"f16", 2},    {"f32", 4}, {"f64", 8},
+                           {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}, {"bool", 1}};
+static_assert(std::size(kTypes) == DSC_DTYPE_BOOL + 1);
+
+const Type& type_of(int32_t dtype) {
+  return kTypes[dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYPE_BOOL ? dtype : 0];
+}
+
+struct MoveKernel {
+  int32_t from, to;
+  const char *name, *norm_name;
+};
+#define DSC_DTYPE_OF_f64 DSC_DTYPE_F64
+#define DSC_DTYPE_OF_f32 DSC_DTYPE_F32
+#define DSC_DTYPE_OF_f16 DSC_DTYPE_F16
+#define DSC_DTYPE_OF_bf16 DSC_DTYPE_BF16
+#define DSC_DTYPE_OF_f8e4m3 DSC_DTYPE_F8E4M3
+#define DSC_DTYPE_OF_f8e5m2 DSC_DTYPE_F8E5M2
+#define DSC_MOVE(from, From, to, To) \
+  {DSC_DTYPE_OF_##from, DSC_DTYPE_OF_##to, "dsc_move_" #from "_" #to, "dsc_move_norm_" #from "_" #to},
+constexpr MoveKernel kMoves[] = {DSC_KERNEL_MOVES(DSC_MOVE)};
+
+struct ReduceKernel {
+  int32_t dtype;
+  const char* name;
+};
+#define DSC_REDUCE(dtype, Scalar) {DSC_DTYPE_OF_##dtype, "dsc_reduce_" #dtype},
+constexpr ReduceKernel kReduces[] = {DSC_KERNEL_REDUCES(DSC_REDUCE)};
+
+constexpr char kCopy[] = "dsc_copy";
+constexpr char kCopyStrided[] = "dsc_copy_strided";
+
+const char* bytes_at(CudaAddress address) { return reinterpret_cast<const char*>(address); }
+char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
+
+uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+struct Kernels::Functions {
+  CudaFunction* move[std::size(kMoves)];
+  CudaFunction* move_norm[std::size(kMoves)];
+  CudaFunction* reduce[std::size(kReduces)];
+  CudaFunction* copy;
+  CudaFunction* copy_strided;
+};
+
+// How elements of one type get to another.
+struct Kernels::Way {
+  CudaFunction* function;
+  const char* name;
+  unsigned from_bytes, to_bytes;
+  bool as_bytes;  // the kernel counts bytes
+};
+
+StridedCopy join_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
+                        uint64_t part_bytes) noexcept {
+  return {.from = from,
+          .to = to,
+          .parts = parts,
+          .rows = outer,
+          .row_bytes = part_bytes,
+          .from_part = outer * part_bytes,
+          .from_row = part_bytes,
+          .to_part = part_bytes,
+          .to_row = parts * part_bytes};
+}
+
+StridedCopy split_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
+                         uint64_t part_bytes) noexcept {
+  StridedCopy copy = join_slices(from, to, parts, outer, part_bytes);
+  std::swap(copy.from_part, copy.to_part);
+  std::swap(copy.from_row, copy.to_row);
+  return copy;
+}
+
+size_t Kernels::norm_bytes() noexcept { return sizeof(kernels::NormState); }
+
+Kernels::Kernels(std::shared_ptr<const CudaLibrary> cuda, int multiprocessors,
+                 std::span<const std::byte> image)
+    : cuda_(std::move(cuda)),
+      most_blocks_(std::clamp(static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor, 1u,
+                              kernels::kMaxBlocks)) {
+  const CudaResult loaded = cuda_->functions.module_load_data(&module_, image.data());
+  if (loaded != CudaResult::success && !has_kernels() && image.data() == kernels_image().data())
+    fail(DSC_ERR_UNSUPPORTED, "libdsc was built without its GPU kernels: nvcc was missing");
+  check(loaded, "cuModuleLoadData", "the kernels");
+  struct Guard {
+    Kernels* kernels;
+    ~Guard() {
+      if (kernels != nullptr) kernels->cuda_->functions.module_unload(kernels->module_);
+    }
+  } guard{this};
+  functions_ = std::make_unique<Functions>();
+  find_all();
+  guard.kernels = nullptr;
+}
+
+Kernels::~Kernels() { cuda_->functions.module_unload(module_); }
+
+void Kernels::find_all() {
+  for (size_t i = 0; i < std::size(kMoves); ++i) {
+    functions_->move[i] = find(kMoves[i].name);
+    functions_->move_norm[i] = find(kMoves[i].norm_name);
+  }
+  for (size_t i = 0; i < std::size(kReduces); ++i) functions_->reduce[i] = find(kReduces[i].name);
+  functions_->copy = find(kCopy);
+  functions_->copy_strided = find(kCopyStrided);
+}
+
+CudaFunction* Kernels::find(const char* name) const {
+  CudaFunction* function = nullptr;
+  check(cuda_->functions.module_get_function(&function, module_, name), "cuModuleGetFunction", name);
+  return function;
+}
+
+void Kernels::check(CudaResult result, const char* call, const char* kernel) const {
+  if (result == CudaResult::success) return;
+  const char *name = nullptr, *text = nullptr;
+  cuda_->functions.get_error_name(result, &name);
+  cuda_->functions.get_error_string(result, &text);
+  fail(DSC_ERR_BACKEND, "%s of %s failed: %.60s (%u), %.200s", call, kernel, name ? name : "error",
+       static_cast<unsigned>(result), text ? text : "of which the driver says nothing");
+}
+
+void Kernels::launch(CudaFunction* function, const char* name, uint64_t chunks, void* args,
+                     CudaStream* stream) const {
+  const auto blocks = static_cast<unsigned>(std::min<uint64_t>(chunks, most_blocks_));
+  void* params[] = {args};
+  check(cuda_->functions.launch_kernel(function, blocks, 1, 1, kernels::kThreads, 1, 1, 0, stream, params,
+                                       nullptr),
+        "cuLaunchKernel", name);
+}
+
+Kernels::Way Kernels::way(int32_t from, int32_t to, double scale, CudaAddress norm) const {
+  const Type &in = type_of(from), &out = type_of(to);
+  if (from == to && scale == 1 && norm == 0 && in.bytes != 0)
+    return {functions_->copy, kCopy, in.bytes, out.bytes, true};
+  for (size_t i = 0; i < std::size(kMoves); ++i)
+    if (kMoves[i].from == from && kMoves[i].to == to)
+      return {norm != 0 ? functions_->move_norm[i] : functions_->move[i],
+              norm != 0 ? kMoves[i].norm_name : kMoves[i].name, in.bytes, out.bytes, false};
+  fail(DSC_ERR_UNSUPPORTED, "no kernel copies %s (dtype %d) to %s (dtype %d)%s", in.name, from, out.name, to,
+       from == to ? " with a scale or norm" : "");
+}
+
+// Calls segment(i) for the i-th of `count`, whose elements are turned into what the kernel counts.
+template <class Segments>
+void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm, Segments segment,
+                   CudaStream* stream) const {
+  const unsigned unit = way.as_bytes ? way.from_bytes : 1;
+  const uint64_t chunk =
+      way.as_bytes ? kernels::kChunkBytes : kernels::chunk_elements(way.from_bytes, way.to_bytes);
+  kernels::MoveArgs args;
+  args.scale = scale;
+  args.norm = reinterpret_cast<kernels::NormState*>(norm);
+  args.segments = args.chunks = 0;
+  const auto flush = [&] {
+    if (args.segments != 0) launch(way.function, way.name, args.chunks, &args, stream);
+    args.segments = args.chunks = 0;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    kernels::Segment next = segment(i);
+    if (next.count == 0) continue;
+    next.count *= unit;
+    args.first_chunk[args.segments] = args.chunks;
+    args.segment[args.segments++] = next;
+    args.chunks += static_cast<uint32_t>(ceil_div(next.count, chunk));
+    if (args.segments == kPartsPerLaunch) flush();
+  }
+  flush();
+}
+
+void Kernels::gather(const BucketCopy& copy, CudaStream* stream) const {
+  const Way found = way(copy.tensor_dtype, copy.bucket_dtype, copy.scale, copy.norm);
+  const auto segment = [&](size_t i) -> kernels::Segment {
+    const BucketPart& part = copy.parts[i];
+    return {bytes_at(part.tensor), room_at(copy.bucket + part.offset * found.to_bytes), part.count};
+  };
+  move(found, copy.parts.size(), copy.scale, copy.norm, segment, stream);
+}
+
+void Kernels::scatter(const BucketCopy& copy, CudaStream* stream) const {
+  const Way found = way(copy.bucket_dtype, copy.tensor_dtype, copy.scale, copy.norm);
+  const auto segment = [&](size_t i) -> kernels::Segment {
+    const BucketPart& part = copy.parts[i];
+    return {bytes_at(copy.bucket + part.offset * found.from_bytes), room_at(part.tensor), part.count};
+  };
+  move(found, copy.parts.size(), copy.scale, copy.norm, segment, stream);
+}
+
+void Kernels::copy(const ScaledCopy& copy, CudaStream* stream) const {
+  const Way found = way(copy.from_dtype, copy.to_dtype, copy.scale, copy.norm);
+  if (found.as_bytes && copy.from == copy.to) return;
+  const auto segment = [&](size_t) -> kernels::Segment {
+    return {bytes_at(copy.from), room_at(copy.to), copy.count};
+  };
+  move(found, 1, copy.scale, copy.norm, segment, stream);
+}
+
+void Kernels::copy_strided(StridedCopy copy, CudaStream* stream) const {
+  if (copy.parts == 0 || copy.rows == 0 || copy.row_bytes == 0) return;
+  // Rows that touch each other are one.
+  for (int level = 0; level < 2; ++level) {
+    const bool touch = copy.from_row == copy.row_bytes && copy.to_row == copy.row_bytes;
+    if (!touch && copy.rows > 1) break;
+    copy.row_bytes *= copy.rows;
+    copy.rows = std::exchange(copy.parts, 1);
+    copy.from_row = copy.from_part, copy.to_row = copy.to_part;
+  }
+  uint64_t all = copy.from | copy.to | copy.row_bytes | kernels::kVectorBytes;
+  if (copy.rows > 1) all |= copy.from_row | copy.to_row;
+  if (copy.parts > 1) all |= copy.from_part | copy.to_part;
+  const uint64_t unit = all & -all;
+  kernels::StridedArgs args = {};
+  args.from = bytes_at(copy.from), args.to = room_at(copy.to);
+  args.parts = copy.parts, args.rows = copy.rows, args.row_units = copy.row_bytes / unit;
+  args.from_part = copy.from_part, args.from_row = copy.from_row;
+  args.to_part = copy.to_part, args.to_row = copy.to_row;
+  args.chunks = ceil_div(args.parts * args.rows * args.row_units, kernels::kChunkUnits);
+  args.unit_bytes = static_cast<uint32_t>(unit);
+  launch(functions_->copy_strided, kCopyStrided, args.chunks, &args, stream);
+}
+
+void Kernels::sum_parts(const PartsSum& sum, CudaStream* stream) const {
+  const auto* const kernel = std::find_if(std::begin(kReduces), std::end(kReduces),
+                                          [&](const ReduceKernel& k) { return k.dtype == sum.dtype; });
+  const Type& type = type_of(sum.dtype);
+  if (kernel == std::end(kReduces))
+    fail(DSC_ERR_UNSUPPORTED, "no kernel sums %s (dtype %d)", type.name, sum.dtype);
+  if (sum.count == 0 || sum.n_parts == 0) return;
+  kernels::ReduceArgs args = {};
+  args.from = bytes_at(sum.from), args.to = room_at(sum.to);
+  args.part_bytes = sum.count * type.bytes;
+  args.count = sum.count, args.parts = sum.n_parts;
+  args.prescale = sum.prescale, args.divisor = sum.divisor;
+  args.chunks = static_cast<uint32_t>(ceil_div(sum.count, kernels::chunk_elements(type.bytes, type.bytes)));
+  launch(functions_->reduce[kernel - std::begin(kReduces)], kernel->name, args.chunks, &args, stream);
+}
+
+}  // namespace dsc

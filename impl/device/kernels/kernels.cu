@@ -1,0 +1,71 @@
+// The bodies as kernels that a driver can load.
+#include "device/kernels/list.hpp"
+#include "device/kernels/move.hpp"
+#include "device/kernels/norm.hpp"
+#include "device/kernels/reduce.hpp"
+#include "device/kernels/strided.hpp"
+
+using namespace dsc::kernels;
+
+namespace {
+
+__device__ Place this_block() { return {blockIdx.x, gridDim.x}; }
+__device__ Place this_thread() { return {threadIdx.x, blockDim.x}; }
+
+__device__ void fold(Norm* sums) {
+  for (unsigned step = blockDim.x / 2; step > 0; step /= 2) {
+    __syncthreads();
+    halve(sums, step, threadIdx.x);
+  }
+}
+
+__device__ bool is_last_block(NormState& state) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    __threadfence();  // this block's sum before the mark that it is there
+    last = atomicAdd(&state.blocks_done, 1) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+__device__ void add_up(NormState& state, const Norm& of_thread) {
+  __shared__ Norm sums[kThreads];
+  sums[threadIdx.x] = of_thread;
+  fold(sums);
+  if (threadIdx.x == 0) state.of_block[blockIdx.x] = sums[0];
+  if (!is_last_block(state)) return;
+  sums[threadIdx.x] = sum_blocks(state, gridDim.x, this_thread());
+  fold(sums);
+  if (threadIdx.x == 0) finish(state, sums[0]);
+}
+
+}  // namespace
+
+static_assert(sizeof(MoveArgs) <= 32764 && sizeof(StridedArgs) <= 32764 && sizeof(ReduceArgs) <= 32764);
+
+// With room for four blocks on each multiprocessor, which is what the grid counts on.
+#define DSC_KERNEL extern "C" __global__ void __launch_bounds__(kThreads, 4)
+
+#define DSC_MOVE(from, From, to, To)                                                      \
+  DSC_KERNEL dsc_move_##from##_##to(const __grid_constant__ MoveArgs args) {              \
+    move<From, To, NoWatch>(args, this_block(), this_thread());                           \
+  }                                                                                       \
+  DSC_KERNEL dsc_move_norm_##from##_##to(const __grid_constant__ MoveArgs args) {         \
+    const NormWatch watch = move<From, To, NormWatch>(args, this_block(), this_thread()); \
+    add_up(*args.norm, watch.seen);                                                       \
+  }
+DSC_KERNEL_MOVES(DSC_MOVE)
+
+#define DSC_REDUCE(dtype, Scalar)                                          \
+  DSC_KERNEL dsc_reduce_##dtype(const __grid_constant__ ReduceArgs args) { \
+    reduce<Scalar>(args, this_block(), this_thread());                     \
+  }
+DSC_KERNEL_REDUCES(DSC_REDUCE)
+
+DSC_KERNEL dsc_copy(const __grid_constant__ MoveArgs args) { copy(args, this_block(), this_thread()); }
+
+DSC_KERNEL dsc_copy_strided(const __grid_constant__ StridedArgs args) {
+  copy_strided(args, this_block(), this_thread());
+}

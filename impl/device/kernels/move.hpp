@@ -1,0 +1,177 @@
+// Many pieces of memory to as many others in one launch, with scale and conversion: what gathers tensors into
+// a bucket and scatters it back.
+#pragma once
+
+#include <type_traits>
+
+#include "device/kernels/norm.hpp"
+
+namespace dsc::kernels {
+
+// More are several launches. By value, 28 bytes each: beyond 4 KiB of parameters, which drivers take from
+// CUDA 12.1 on.
+inline constexpr unsigned kMaxSegments = 256;
+
+struct Segment {
+  const char* from;
+  char* to;
+  uint64_t count;  // of elements, above 0
+};
+
+struct MoveArgs {
+  double scale;
+  NormState* norm;  // where the kernel has one
+  uint32_t segments;
+  uint32_t chunks;
+  Segment segment[kMaxSegments];
+  uint32_t first_chunk[kMaxSegments];
+};
+
+DSC_HD constexpr unsigned chunk_elements(size_t from_bytes, size_t to_bytes) {
+  return static_cast<unsigned>(kChunkBytes / (from_bytes > to_bytes ? from_bytes : to_bytes));
+}
+
+// The segment that a chunk is of, which is not before `low`.
+DSC_HD inline unsigned find_segment(const MoveArgs& args, uint32_t chunk, unsigned low) {
+  unsigned end = args.segments;
+  while (end - low > 1) {
+    const unsigned middle = (low + end) / 2;
+    (args.first_chunk[middle] <= chunk ? low : end) = middle;
+  }
+  return low;
+}
+
+// At most a chunk's elements.
+struct Piece {
+  const char* from;
+  char* to;
+  unsigned count;
+};
+
+// Calls act(piece) for each chunk of a block. FromBytes and ToBytes are of one element.
+template <size_t kFromBytes, size_t kToBytes, class Act>
+DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
+  constexpr unsigned kElements = chunk_elements(kFromBytes, kToBytes);
+  unsigned at = 0;
+  DSC_NOT_UNROLLED
+  for (uint32_t chunk = block.index; chunk < args.chunks; chunk += block.count) {
+    at = find_segment(args, chunk, at);
+    const Segment& segment = args.segment[at];
+    const uint64_t start = uint64_t{chunk - args.first_chunk[at]} * kElements;
+    const uint64_t left = segment.count - start;
+    act(Piece{segment.from + start * kFromBytes, segment.to + start * kToBytes,
+              left < kElements ? static_cast<unsigned>(left) : kElements});
+  }
+}
+
+template <class From, class To, class Watch>
+struct Convert {
+  typename From::Wide scale;
+  Watch watch;
+
+  DSC_HD typename To::Stored element(typename From::Stored bits) {
+    const typename From::Wide value = From::widen(bits);
+    watch.see(value);
+    if constexpr (std::is_same_v<From, To>)
+      if (scale == 1) return bits;
+    return To::narrow(value * scale);
+  }
+
+  template <unsigned kElements>
+  DSC_HD Pack<typename To::Stored, kElements> operator()(const Pack<typename From::Stored, kElements>& in) {
+    Pack<typename To::Stored, kElements> out;
+    for (unsigned i = 0; i < kElements; ++i) out.element[i] = element(in.element[i]);
+    return out;
+  }
+};
+
+// One block's or one thread's share of a move with conversion.
+template <class From, class To, class Watch>
+struct Mover {
+  using In = typename From::Stored;
+  using Out = typename To::Stored;
+  static constexpr unsigned kPack = pack_elements(sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
+
+  Place thread;
+  Convert<From, To, Watch> convert;
+
+  // Whole packs between the edges, if both sides reach alignment at the same element.
+  DSC_HD void operator()(const Piece& piece) {
+    if (number(piece.from) % sizeof(In) != 0 || number(piece.to) % sizeof(Out) != 0) return by_bytes(piece);
+    const auto past = static_cast<unsigned>(number(piece.from) / sizeof(In) % kPack),
+               ahead = (kPack - past) % kPack;
+    const bool alike = past == number(piece.to) / sizeof(Out) % kPack;
+    const unsigned head = alike && ahead < piece.count ? ahead : piece.count;
+    const unsigned packs = (piece.count - head) / kPack, tail = head + packs * kPack;
+    units<kPack>(piece, head, packs);
+    DSC_NOT_UNROLLED
+    for (unsigned side = 0; side < 2; ++side)
+      units<1>(piece, side == 0 ? 0 : tail, side == 0 ? head : piece.count - tail);
+  }
+
+ private:
+  template <unsigned kElements>
+  DSC_HD void units(const Piece& piece, unsigned begin, unsigned n) {
+    move_units<Pack<In, kElements>, Pack<Out, kElements>>(piece.from + begin * sizeof(In),
+                                                          piece.to + begin * sizeof(Out), n, thread, convert);
+  }
+
+  DSC_HD void by_bytes(const Piece& piece) {
+    DSC_NOT_UNROLLED
+    for (unsigned i = thread.index; i < piece.count; i += thread.count)
+      store_bytes(piece.to + i * sizeof(Out), convert.element(load_bytes<In>(piece.from + i * sizeof(In))));
+  }
+};
+
+// All that one thread of a launch moves; returns what it saw.
+template <class From, class To, class Watch>
+DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
+  using Wide = typename From::Wide;
+  Mover<From, To, Watch> mover{thread, {static_cast<Wide>(args.scale), {}}};
+  each_chunk<sizeof(typename From::Stored), sizeof(typename To::Stored)>(args, block, mover);
+  return mover.convert.watch;
+}
+
+struct Keep {
+  template <class Unit>
+  DSC_HD Unit operator()(const Unit& unit) const {
+    return unit;
+  }
+};
+
+// Copies bytes, in the largest units that both sides are aligned to after the same number of bytes.
+struct Copier {
+  Place thread;
+
+  DSC_HD void operator()(const Piece& piece) {
+    const uint64_t apart = number(piece.from) ^ number(piece.to);
+    if (apart % 16 == 0) return copy<Pack<uint32_t, 4>>(piece);
+    if (apart % 8 == 0) return copy<Pack<uint32_t, 2>>(piece);
+    if (apart % 4 == 0) return copy<uint32_t>(piece);
+    if (apart % 2 == 0) return copy<uint16_t>(piece);
+    copy<uint8_t>(piece);
+  }
+
+ private:
+  template <class Unit>
+  DSC_HD void copy(const Piece& piece) {
+    constexpr unsigned kBytes = sizeof(Unit);
+    const unsigned ahead = (kBytes - number(piece.from) % kBytes) % kBytes;
+    const unsigned head = ahead < piece.count ? ahead : piece.count;
+    const unsigned units = (piece.count - head) / kBytes, tail = head + units * kBytes;
+    Keep keep;
+    move_units<Unit, Unit>(piece.from + head, piece.to + head, units, thread, keep);
+    if constexpr (kBytes > 1) {
+      move_units<uint8_t, uint8_t>(piece.from, piece.to, head, thread, keep);
+      move_units<uint8_t, uint8_t>(piece.from + tail, piece.to + tail, piece.count - tail, thread, keep);
+    }
+  }
+};
+
+// The same for bytes as they are: the elements of `args` are bytes, its scale is not looked at.
+DSC_HD inline void copy(const MoveArgs& args, Place block, Place thread) {
+  Copier copier{thread};
+  each_chunk<1, 1>(args, block, copier);
+}
+
+}  // namespace dsc::kernels

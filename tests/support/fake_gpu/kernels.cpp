@@ -1,0 +1,91 @@
+// The library's kernels for a fake driver: their bodies, thread after thread on the CPU.
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "device/kernels/list.hpp"
+#include "device/kernels/move.hpp"
+#include "device/kernels/reduce.hpp"
+#include "device/kernels/strided.hpp"
+
+extern "C" void fake_cuda_register_kernel(const char* name,
+                                          void (*run)(void** params, const unsigned grid[3],
+                                                      const unsigned block[3]),
+                                          size_t n_params, const size_t* param_bytes);
+
+namespace {
+
+using namespace dsc::kernels;
+
+template <class Args>
+Args first(void** params) {
+  Args args;
+  std::memcpy(&args, params[0], sizeof args);
+  return args;
+}
+
+template <class Body>
+void each_thread(const unsigned grid[3], const unsigned block[3], Body body) {
+  for (unsigned b = 0; b < grid[0]; ++b)
+    for (unsigned t = 0; t < block[0]; ++t) body(Place{b, grid[0]}, Place{t, block[0]});
+}
+
+void fold(std::vector<Norm>& sums) {
+  const auto threads = static_cast<unsigned>(sums.size());
+  for (unsigned step = threads / 2; step > 0; step /= 2)
+    for (unsigned t = 0; t < threads; ++t) halve(sums.data(), step, t);
+}
+
+template <class From, class To>
+void run_move(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<MoveArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { move<From, To, NoWatch>(args, b, t); });
+}
+
+template <class From, class To>
+void run_move_norm(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<MoveArgs>(params);
+  std::vector<Norm> sums(block[0]);
+  each_thread(grid, block, [&](Place b, Place t) {
+    sums[t.index] = move<From, To, NormWatch>(args, b, t).seen;
+    if (t.index + 1 < t.count) return;
+    fold(sums);
+    args.norm->of_block[b.index] = sums[0];
+  });
+  for (unsigned t = 0; t < block[0]; ++t) sums[t] = sum_blocks(*args.norm, grid[0], Place{t, block[0]});
+  fold(sums);
+  finish(*args.norm, sums[0]);
+}
+
+template <class T>
+void run_reduce(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<ReduceArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { reduce<T>(args, b, t); });
+}
+
+void run_copy(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<MoveArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { copy(args, b, t); });
+}
+
+void run_copy_strided(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<StridedArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { copy_strided(args, b, t); });
+}
+
+struct Registered {
+  Registered() {
+    constexpr size_t kMove = sizeof(MoveArgs), kStrided = sizeof(StridedArgs), kReduce = sizeof(ReduceArgs);
+#define DSC_MOVE(from, From, to, To)                                                   \
+  fake_cuda_register_kernel("dsc_move_" #from "_" #to, run_move<From, To>, 1, &kMove); \
+  fake_cuda_register_kernel("dsc_move_norm_" #from "_" #to, run_move_norm<From, To>, 1, &kMove);
+    DSC_KERNEL_MOVES(DSC_MOVE)
+#define DSC_REDUCE(dtype, Scalar) \
+  fake_cuda_register_kernel("dsc_reduce_" #dtype, run_reduce<Scalar>, 1, &kReduce);
+    DSC_KERNEL_REDUCES(DSC_REDUCE)
+    fake_cuda_register_kernel("dsc_copy", run_copy, 1, &kMove);
+    fake_cuda_register_kernel("dsc_copy_strided", run_copy_strided, 1, &kStrided);
+  }
+} const registered;
+
+}  // namespace
