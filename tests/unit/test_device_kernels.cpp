@@ -99,8 +99,7 @@ std::vector<std::pair<int32_t, int32_t>> pairs() {
   return all;
 }
 
-// ---- scalars
-// ---------------------------------------------------------------------------------------------------------
+// ---- scalars ------------------------------------------------------------------------------------------
 
 // Every pattern in the upper half with those in the lower half that decide a rounding.
 std::vector<uint32_t> rounding_cases() {
@@ -138,8 +137,7 @@ void scalars_are_the_hosts(void**) {
   check_scalar<dsc::kernels::F8e5m2>(DSC_DTYPE_F8E5M2);
 }
 
-// ---- buckets
-// ---------------------------------------------------------------------------------------------------------
+// ---- buckets ------------------------------------------------------------------------------------------
 
 void check_copy(const Kernels& kernels, int32_t from, int32_t to, uint64_t count, size_t from_skew,
                 size_t to_skew, double scale) {
@@ -256,8 +254,7 @@ void scales_in_place(void**) {
   }
 }
 
-// ---- norm
-// ------------------------------------------------------------------------------------------------------------
+// ---- norm ---------------------------------------------------------------------------------------------
 
 struct NormResult {
   double squared;
@@ -346,8 +343,7 @@ void a_large_norm_does_not_overflow(void**) {
   assert_true(result_of(norm).squared == 8 * each * each);
 }
 
-// ---- strided copies
-// --------------------------------------------------------------------------------------------------
+// ---- strided copies -----------------------------------------------------------------------------------
 
 void check_slices(const Kernels& kernels, uint64_t parts, uint64_t outer, uint64_t part_bytes, size_t skew) {
   std::mt19937_64 random(parts * 1000 + outer);
@@ -395,8 +391,28 @@ void one_slice_is_taken(void**) {
   assert_true(slice.frame_is_untouched());
 }
 
-// ---- sums
-// ------------------------------------------------------------------------------------------------------------
+// Distances that are multiples of less than rows and addresses are.
+void strides_of_any_alignment(void**) {
+  const Kernels kernels = make_kernels();
+  for (const auto& [odd_part, odd_row] :
+       {std::pair{0u, 0u}, {1u, 0u}, {4u, 0u}, {8u, 0u}, {0u, 1u}, {16u, 2u}}) {
+    dsc::StridedCopy copy{0, 0, 3, 5, 64, 480 + odd_part, 80 + odd_row, 640 + odd_part, 96 + odd_row};
+    Memory from(3 * copy.from_part), to(3 * copy.to_part);
+    std::mt19937_64 random(odd_part);
+    fill(DSC_DTYPE_U8, from.data(), from.size(), random);
+    std::memset(to.data(), 0, to.size());
+    std::vector<uint8_t> want(to.size());
+    for (uint64_t part = 0; part < 3; ++part)
+      for (uint64_t row = 0; row < 5; ++row)
+        std::memcpy(want.data() + part * copy.to_part + row * copy.to_row,
+                    from.data() + part * copy.from_part + row * copy.from_row, 64);
+    copy.from = from.at(), copy.to = to.at();
+    kernels.copy_strided(copy, nullptr);
+    assert_memory_equal(to.data(), want.data(), want.size());
+  }
+}
+
+// ---- sums ---------------------------------------------------------------------------------------------
 
 void check_sum(const Kernels& kernels, int32_t dtype, uint32_t parts, uint64_t count, size_t skew,
                double prescale, int32_t divisor) {
@@ -430,8 +446,7 @@ void sums_are_the_hosts(void**) {
   }
 }
 
-// ---- refusals
-// --------------------------------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------------
 
 void expect_error(dsc_result_t code, const char* words, const std::function<void()>& act) {
   try {
@@ -518,6 +533,7 @@ int main() {
       cmocka_unit_test(a_large_norm_does_not_overflow),
       cmocka_unit_test(slices_are_joined_and_split),
       cmocka_unit_test(one_slice_is_taken),
+      cmocka_unit_test(strides_of_any_alignment),
       cmocka_unit_test(sums_are_the_hosts),
       cmocka_unit_test(what_there_is_no_kernel_for),
       cmocka_unit_test(what_the_driver_refuses),

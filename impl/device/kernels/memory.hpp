@@ -2,6 +2,7 @@
 // thread under way before it stores.
 #pragma once
 
+#include <cassert>
 #include <cstring>
 
 #include "device/kernels/scalar.hpp"
@@ -38,6 +39,7 @@ DSC_HD Unit load(const char* from) {
 #ifdef __CUDA_ARCH__
   return *reinterpret_cast<const Unit*>(from);
 #else
+  assert(number(from) % alignof(Unit) == 0);  // a GPU would stop
   Unit unit;
   std::memcpy(&unit, from, sizeof unit);
   return unit;
@@ -49,6 +51,7 @@ DSC_HD void store(char* to, Unit unit) {
 #ifdef __CUDA_ARCH__
   *reinterpret_cast<Unit*>(to) = unit;
 #else
+  assert(number(to) % alignof(Unit) == 0);
   std::memcpy(to, &unit, sizeof unit);
 #endif
 }
