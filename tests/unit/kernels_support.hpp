@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "../support/fake_gpu/fake_gpu.h"
 #include "device/kernels.hpp"
 
 namespace support {
 
 struct FakeKernel {
-  void (*run)(void** params, const unsigned grid[3], const unsigned block[3]) = nullptr;
+  fake_cuda_kernel run = nullptr;
   std::vector<size_t> param_bytes;
 };
 
@@ -71,9 +72,3 @@ inline std::shared_ptr<const dsc::CudaLibrary> fake_cuda() {
 }
 
 }  // namespace support
-
-extern "C" inline void fake_cuda_register_kernel(const char* name,
-                                                 void (*run)(void**, const unsigned[3], const unsigned[3]),
-                                                 size_t n_params, const size_t* param_bytes) {
-  support::fake_kernels()[name] = {run, {param_bytes, param_bytes + n_params}};
-}

@@ -7,11 +7,7 @@
 #include "device/kernels/move.hpp"
 #include "device/kernels/reduce.hpp"
 #include "device/kernels/strided.hpp"
-
-extern "C" void fake_cuda_register_kernel(const char* name,
-                                          void (*run)(void** params, const unsigned grid[3],
-                                                      const unsigned block[3]),
-                                          size_t n_params, const size_t* param_bytes);
+#include "fake_gpu.h"
 
 namespace {
 
