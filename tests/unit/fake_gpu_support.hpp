@@ -41,6 +41,7 @@ namespace fake_test {
 
 using dsc::CudaAddress;
 using dsc::CudaContext;
+using dsc::CudaDevice;
 using dsc::CudaEvent;
 using dsc::CudaResult;
 using dsc::CudaStream;

@@ -43,7 +43,8 @@ void end_capture(Driver& state, const std::shared_ptr<Capture>& capture) {
 
 // All actions of a graph as one, which follows whatever they follow.
 Action whole(const GraphExec& exec) {
-  Action action{.run = {}, .uses = {}, .order = exec.last};
+  Action action;
+  action.order = exec.last;
   for (const Action& part : exec.actions)
     action.uses.insert(action.uses.end(), part.uses.begin(), part.uses.end());
   action.run = [parts = exec.actions] {
@@ -69,6 +70,7 @@ CudaResult refuse_capture(Call& call) {
 
 CudaResult capture_action(Capture& capture, Stream& stream, Action action) {
   if (capture.invalidated) return kCaptureInvalidated;
+  if (action.on_capture) action.kept = action.on_capture();
   capture.graph.nodes.push_back({std::move(action), stream.frontier});
   stream.frontier = {capture.graph.nodes.size() - 1};
   return kOk;

@@ -110,7 +110,7 @@ CudaResult cuLaunchKernel(CudaFunction* handle, unsigned grid_x, unsigned grid_y
     const auto arguments = copy_arguments(function->kernel, params);
     std::memcpy(arguments->grid, grid, sizeof grid);
     std::memcpy(arguments->block, block, sizeof block);
-    Action action{.run = {}, .uses = {}, .order = nullptr};
+    Action action;
     if (const CudaResult bad = find_uses(call, *arguments, action.uses); bad != kOk) return bad;
     action.run = [arguments, run = function->kernel.run] {
       std::vector<std::vector<char>> own = arguments->copies;  // a kernel may write to its parameters

@@ -22,7 +22,7 @@ bool in_use(Driver& state, uintptr_t begin, size_t bytes) {
     if (const auto stream = weak.lock())
       for (const Task& task : stream->tasks)
         for (const Range& range : task.action.uses)
-          if (overlap(range, begin, bytes)) return true;
+          if (overlap(range, begin, bytes) && !(task.action.over && *task.action.over)) return true;
   return false;
 }
 
@@ -82,7 +82,7 @@ CudaResult copy_async(Call& call, uintptr_t to, uintptr_t from, size_t bytes, Cu
   if (bytes == 0) return kOk;
   for (const uintptr_t end : {to, from})
     if (const CudaResult bad = check_range(call, end, bytes); bad != kOk) return bad;
-  Action action{.run = {}, .uses = {{to, bytes}, {from, bytes}}, .order = nullptr};
+  Action action = action_of({}, {{to, bytes}, {from, bytes}});
   const bool paged_source = !place_of(call.driver, from).block && !stream->capture;
   if (paged_source) {  // the caller may overwrite it at once
     const auto* const bytes_of = reinterpret_cast<const char*>(from);
@@ -156,6 +156,16 @@ CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind) {
   call.driver.blocks.erase(found);
   std::free(address);
   return kOk;
+}
+
+void release_all(Driver& state, int device) {
+  std::erase_if(state.blocks, [&](const auto& entry) {
+    const auto& [begin, block] = entry;
+    if (block.device != device) return false;
+    state.freed[begin] = block.bytes;
+    if (!in_use(state, begin, block.bytes)) std::free(reinterpret_cast<void*>(begin));
+    return true;
+  });
 }
 
 }  // namespace fake_gpu
@@ -252,7 +262,7 @@ CudaResult cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, Cu
     if (const CudaResult bad = check_range(call, to, bytes); bad != kOk) return bad;
     if (!place_of(call.driver, to).block) return misused(kInvalidValue, "cuMemsetD8Async of pageable memory");
     const auto run = [to, value, bytes] { std::memset(reinterpret_cast<void*>(to), value, bytes); };
-    return enqueue(call, stream, {.run = run, .uses = {{to, bytes}}, .order = nullptr});
+    return enqueue(call, stream, action_of(run, {{to, bytes}}));
   });
 }
 

@@ -12,7 +12,7 @@ namespace fake_gpu {
 namespace {
 
 std::atomic<int> misuses{0};
-std::atomic<bool> in_forked_child{false};
+std::atomic<bool> forked{false};
 
 void say(const char* fake, const char* format, va_list arguments) {
   char text[400], line[500];
@@ -29,6 +29,8 @@ Driver* make_driver() {
 }
 
 }  // namespace
+
+bool in_forked_child() { return forked; }
 
 Driver& driver() {
   static Driver* const the_driver = make_driver();
@@ -58,7 +60,7 @@ std::vector<Context*>& context_stack() {
 Context* current_context() { return context_stack().empty() ? nullptr : context_stack().back(); }
 
 CudaResult refuse_at_once(const char* name) {
-  if (in_forked_child) return kNotInitialized;
+  if (forked) return kNotInitialized;
   if (in_host_function()) return misused(kNotPermitted, "%s in a host function", name);
   return kOk;
 }
@@ -96,7 +98,7 @@ void fake_cuda_register_kernel(const char* name, fake_cuda_kernel run, size_t n_
 }
 
 CudaResult cuInit(unsigned flags) {
-  if (in_forked_child) return kNotInitialized;
+  if (forked) return kNotInitialized;
   if (flags != 0) return kInvalidValue;
   if (const int hang_ms = number_of("FAKE_CUDA_INIT_HANG_MS", 0); hang_ms > 0) {
     const timespec nap{hang_ms / 1000, hang_ms % 1000 * 1'000'000L};
@@ -110,7 +112,7 @@ CudaResult cuInit(unsigned flags) {
     state.contexts.push_back(std::make_unique<Context>());
     state.contexts.back()->device = device;
   }
-  ::pthread_atfork(nullptr, nullptr, [] { in_forked_child = true; });
+  ::pthread_atfork(nullptr, nullptr, [] { forked = true; });
   state.initialized = true;
   return kOk;
 }
@@ -182,14 +184,37 @@ CudaResult cuDevicePrimaryCtxRetain(CudaContext** context, CudaDevice device) {
   });
 }
 
+static bool has_work(const Call& call, const Context& context) {
+  for (const auto& weak : call.driver.all_streams)
+    if (const auto stream = weak.lock(); stream && stream->context == &context && !stream->closed)
+      if (!stream->tasks.empty()) return true;
+  return false;
+}
+
+// All that was made in a context goes with it.
+static void destroy(Call& call, Context& context) {
+  Driver& state = call.driver;
+  for (const auto& weak : state.all_streams)
+    if (const auto stream = weak.lock(); stream && stream->context == &context) {
+      stream->closed = true;
+      stream->changed.notify_all();
+    }
+  const auto belongs = [&](const auto& object) { return object.context == &context; };
+  state.streams.remove_if(belongs);
+  state.events.remove_if(belongs);
+  state.modules.remove_if(belongs);
+  state.functions.remove_if(belongs);
+  release_all(state, context.device);
+}
+
 CudaResult cuDevicePrimaryCtxRelease_v2(CudaDevice device) {
   return enter("cuDevicePrimaryCtxRelease", kNothing, [&](Call& call) {
     if (!is_device(call, device)) return kInvalidDevice;
     Context& primary = *call.driver.contexts[static_cast<size_t>(device)];
     if (primary.retained == 0) return misused(kInvalidContext, "released more often than retained");
-    if (--primary.retained > 0) return kOk;
-    primary.legacy->closed = true;
-    primary.legacy->changed.notify_all();
+    if (primary.retained == 1 && has_work(call, primary))
+      return misused(kIllegalState, "cuDevicePrimaryCtxRelease while streams have work");
+    if (--primary.retained == 0) destroy(call, primary);
     return kOk;
   });
 }

@@ -2,6 +2,7 @@
 // numbers that are never given twice, so that a stale one is known.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdarg>
 #include <cstdint>
@@ -63,7 +64,18 @@ struct Action {
   std::function<void()> run;
   std::vector<Range> uses;
   std::shared_ptr<Moment> order;
+  std::shared_ptr<std::atomic<bool>> over;  // where true, it uses nothing even if it is still to come
+  // What a graph that takes it in keeps as long as there is it or a copy.
+  std::function<std::shared_ptr<void>()> on_capture;
+  std::shared_ptr<void> kept;
 };
+
+inline Action action_of(std::function<void()> run, std::vector<Range> uses) {
+  Action action;
+  action.run = std::move(run);
+  action.uses = std::move(uses);
+  return action;
+}
 
 struct Task {
   Action action;
@@ -159,6 +171,10 @@ class Handles {
     objects_.erase(reinterpret_cast<uintptr_t>(handle));
     return object;
   }
+  template <typename Predicate>
+  void remove_if(const Predicate& predicate) {
+    std::erase_if(objects_, [&](const auto& entry) { return predicate(*entry.second); });
+  }
 
  private:
   uintptr_t next_;
@@ -231,6 +247,7 @@ CudaResult check_range(const Call& call, uintptr_t address, size_t bytes);
 CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
                     bool managed);
 CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind);
+void release_all(Driver& driver, int device);
 
 // ---- streams
 std::shared_ptr<Stream> make_stream(Driver& driver, Context* context, bool blocking);
@@ -242,6 +259,7 @@ CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action act
 // The same for launches and copies, one of which FAKE_CUDA_STICKY_AT names.
 CudaResult enqueue_counted(Call& call, const std::shared_ptr<Stream>& stream, Action action);
 bool in_host_function();
+bool in_forked_child();
 
 // ---- capture
 void invalidate(Capture& capture);

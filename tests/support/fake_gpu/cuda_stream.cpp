@@ -38,6 +38,7 @@ std::shared_ptr<Stream> thread_stream(Driver& state, Context* context) {
   struct Own {
     std::map<Context*, std::shared_ptr<Stream>> streams;
     ~Own() {
+      if (in_forked_child()) return;
       const std::lock_guard lock(driver().lock);
       for (const auto& [context, stream] : streams) {
         stream->closed = true;
@@ -199,7 +200,7 @@ CudaResult cuStreamSynchronize(CudaStream* handle) {
     if (!stream) return kInvalidHandle;
     if (const CudaResult refused = refuse_capturing(*stream); refused != kOk) return refused;
     std::vector<Moment> moments = {{stream, stream->issued}};
-    add_legacy_order(call.driver, *stream, moments);
+    if (stream == stream->context->legacy) add_legacy_order(call.driver, *stream, moments);
     for (const Moment& moment : moments) moment.wait(call.lock);
     return call.driver.dead;
   });
@@ -234,7 +235,7 @@ CudaResult cuLaunchHostFunc(CudaStream* handle, void (*function)(void*), void* a
       function(argument);
       inside_host_function = false;
     };
-    return enqueue(call, stream, {.run = run, .uses = {}, .order = nullptr});
+    return enqueue(call, stream, action_of(run, {}));
   });
 }
 

@@ -58,8 +58,9 @@ NcclResult call(NcclComm* handle, Operation operation) {
   return noted(add_operation(comm, operation));
 }
 
-std::set<uintptr_t>& symmetric_memory() {
-  static auto* const all = new std::set<uintptr_t>;
+// Of ncclMemAlloc, with how many windows they have.
+std::map<uintptr_t, int>& symmetric_memory() {
+  static auto* const all = new std::map<uintptr_t, int>;
   return *all;
 }
 
@@ -178,19 +179,23 @@ NcclResult ncclMemAlloc(void** memory, size_t bytes) {
   if (cuda().allocate(&address, bytes) != kOk) return NcclResult::unhandled_cuda_error;
   *memory = reinterpret_cast<void*>(address);
   const std::lock_guard guard(symmetric_lock());
-  symmetric_memory().insert(reinterpret_cast<uintptr_t>(*memory));
+  symmetric_memory()[address] = 0;
   return NcclResult::success;
 }
 
 NcclResult ncclMemFree(void* memory) {
   if (!memory) return NcclResult::success;
+  const auto address = reinterpret_cast<uintptr_t>(memory);
   {
     const std::lock_guard guard(symmetric_lock());
-    if (symmetric_memory().erase(reinterpret_cast<uintptr_t>(memory)) == 0)
-      return misused(NcclResult::invalid_argument, "ncclMemFree of what is not of ncclMemAlloc (any more)");
+    const auto found = symmetric_memory().find(address);
+    const bool known = found != symmetric_memory().end();
+    if (!known || found->second > 0)
+      return misused(NcclResult::invalid_argument, "ncclMemFree of what is %s",
+                     known ? "a window" : "not of ncclMemAlloc (any more)");
+    symmetric_memory().erase(found);
   }
-  return cuda().free(reinterpret_cast<CudaAddress>(memory)) == kOk ? NcclResult::success
-                                                                   : NcclResult::unhandled_cuda_error;
+  return cuda().free(address) == kOk ? NcclResult::success : NcclResult::unhandled_cuda_error;
 }
 
 // A window for what is of ncclMemAlloc; other memory gets none, which is no error.
@@ -201,18 +206,16 @@ NcclResult ncclCommWindowRegister(NcclComm* handle, void* memory, size_t bytes, 
   if (!window || bytes == 0 || !cuda().holds(comm->device, memory, bytes))
     return noted(
         misused(NcclResult::invalid_argument, "ncclCommWindowRegister of what is no memory of the device"));
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  bool symmetric = false;
-  {
-    const std::lock_guard guard(symmetric_lock());
-    symmetric = symmetric_memory().contains(address);
-  }
   *window = nullptr;
   return noted(run_job(comm, [=, comm = comm] {
     if (!comm->region->barrier([&] { return ended(*comm); })) return NcclResult::internal_error;
-    if (!symmetric) return NcclResult::success;
-    comm->windows.insert(address);
-    *window = reinterpret_cast<NcclWindow*>(address);
+    const std::lock_guard guard(symmetric_lock());
+    const auto found = symmetric_memory().find(reinterpret_cast<uintptr_t>(memory));
+    if (found == symmetric_memory().end()) return NcclResult::success;
+    ++found->second;
+    const uintptr_t number = 0xc000000000 + ++comm->windows_made;
+    comm->windows[number] = found->first;
+    *window = reinterpret_cast<NcclWindow*>(number);
     return NcclResult::success;
   }));
 }
@@ -221,10 +224,13 @@ NcclResult ncclCommWindowDeregister(NcclComm* handle, NcclWindow* window) {
   const Use use(handle, "ncclCommWindowDeregister");
   if (!use.comm()) return NcclResult::invalid_argument;
   if (!window) return NcclResult::success;
-  return use.comm()->windows.erase(reinterpret_cast<uintptr_t>(window)) == 1
-             ? NcclResult::success
-             : misused(NcclResult::invalid_argument,
-                       "ncclCommWindowDeregister of what is no window (any more)");
+  const auto found = use.comm()->windows.find(reinterpret_cast<uintptr_t>(window));
+  if (found == use.comm()->windows.end())
+    return misused(NcclResult::invalid_argument, "ncclCommWindowDeregister of what is no window (any more)");
+  const std::lock_guard guard(symmetric_lock());
+  --symmetric_memory()[found->second];
+  use.comm()->windows.erase(found);
+  return NcclResult::success;
 }
 
 }  // extern "C"

@@ -41,6 +41,10 @@ struct Comm {
   std::shared_ptr<Region> region;
   std::shared_ptr<Moment> order = std::make_shared<Moment>();  // of its operations, on whatever stream
   std::atomic<bool> aborted{false}, revoked{false};
+  std::shared_ptr<std::atomic<bool>> over =
+      std::make_shared<std::atomic<bool>>(false);  // no operation runs any more
+  std::shared_ptr<std::atomic<int>> in_graphs =
+      std::make_shared<std::atomic<int>>(0);  // operations that were captured
   std::atomic<int> users{0};
 
   std::mutex lock;
@@ -52,7 +56,14 @@ struct Comm {
   int children = 0;
   unsigned next_op = 5;
   std::map<unsigned, Scale> scales;
-  std::set<uintptr_t> windows;
+  uintptr_t windows_made = 0;
+  std::map<uintptr_t, uintptr_t> windows;  // what memory they are of
+
+  // Counts as an operation in a graph until the last copy of it is gone.
+  std::shared_ptr<void> graph_token() const {
+    ++*in_graphs;
+    return {nullptr, [graphs = in_graphs](void*) { --*graphs; }};
+  }
 };
 
 using CommPtr = std::shared_ptr<Comm>;

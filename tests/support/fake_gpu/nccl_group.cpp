@@ -61,7 +61,10 @@ void run_on_stream(Comm& comm, const std::vector<Operation>& operations) {
 
 NcclResult enqueue(const CommPtr& comm, const std::vector<Operation>& operations) {
   std::vector<CudaStream*> streams;
-  Action action{.run = {}, .uses = {}, .order = comm->order};
+  Action action;
+  action.order = comm->order;
+  action.over = comm->over;
+  action.on_capture = [comm] { return comm->graph_token(); };
   for (const Operation& operation : operations) {
     if (std::find(streams.begin(), streams.end(), operation.stream) == streams.end())
       streams.push_back(operation.stream);

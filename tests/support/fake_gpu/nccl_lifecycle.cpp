@@ -134,6 +134,7 @@ void stop_operations(Comm& comm) {
   comm.revoked = true;
   wake(comm);
   hang(comm, [&] { return comm.running == 0 || ended(comm); });
+  *comm.over = true;
 }
 
 NcclResult shrink(const CommPtr& parent, const CommPtr& child, NcclComm** out) {
@@ -229,11 +230,14 @@ NcclResult ncclCommFinalize(NcclComm* handle) {
   }));
 }
 
-// Waits for what is on streams, not for other ranks.
+// Waits for what is on streams, not for other ranks. The real one waits for graphs too, for ever if this
+// thread holds them.
 NcclResult ncclCommDestroy(NcclComm* handle) {
   if (!handle) return NcclResult::success;
   const Use use(handle, "ncclCommDestroy");
   if (const NcclResult refused = use.refused(false); refused != NcclResult::success) return refused;
+  if (*use.comm()->in_graphs > 0)
+    return misused(NcclResult::invalid_usage, "ncclCommDestroy while there are graphs with its operations");
   cuda().wait(*use.comm()->order);
   forget_comm(handle);
   return NcclResult::success;
@@ -251,6 +255,7 @@ NcclResult ncclCommAbort(NcclComm* handle) {
     return misused(NcclResult::invalid_argument, "ncclCommAbort while another thread aborts");
   wake(*comm);
   hang(*comm, [&] { return comm->running == 0 && comm->jobs == 0; });
+  *comm->over = true;
   forget_comm(handle);
   return NcclResult::success;
 }
@@ -275,20 +280,32 @@ NcclResult ncclCommGetAsyncError(NcclComm* handle, NcclResult* error) {
   return NcclResult::success;
 }
 
+// Queries need one that is ready.
+static CommPtr ready(NcclComm* handle, const char* name) {
+  const CommPtr comm = find_comm(handle, name);
+  if (!comm) return nullptr;
+  {
+    const std::lock_guard guard(comm->lock);
+    if (comm->state != NcclResult::in_progress) return comm;
+  }
+  misused(NcclResult::invalid_argument, "%s while the communicator is in progress", name);
+  return nullptr;
+}
+
 NcclResult ncclCommCount(NcclComm* handle, int* ranks) {
-  const CommPtr comm = find_comm(handle, "ncclCommCount");
+  const CommPtr comm = ready(handle, "ncclCommCount");
   if (comm) *ranks = comm->ranks;
   return comm ? NcclResult::success : NcclResult::invalid_argument;
 }
 
 NcclResult ncclCommCuDevice(NcclComm* handle, int* device) {
-  const CommPtr comm = find_comm(handle, "ncclCommCuDevice");
+  const CommPtr comm = ready(handle, "ncclCommCuDevice");
   if (comm) *device = comm->device;
   return comm ? NcclResult::success : NcclResult::invalid_argument;
 }
 
 NcclResult ncclCommUserRank(NcclComm* handle, int* rank) {
-  const CommPtr comm = find_comm(handle, "ncclCommUserRank");
+  const CommPtr comm = ready(handle, "ncclCommUserRank");
   if (comm) *rank = comm->rank;
   return comm ? NcclResult::success : NcclResult::invalid_argument;
 }
