@@ -1,7 +1,13 @@
-// Memory: the host's, with a registry of what each device "has".
+// Memory: the host's, with a registry of what each device "has". No address is given twice, and what was
+// freed cannot be touched.
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "cuda_api.hpp"
 #include "cuda_state.hpp"
@@ -9,7 +15,8 @@
 namespace fake_gpu {
 namespace {
 
-constexpr size_t kAlignment = 512;
+constexpr size_t kPage = 4096;
+constexpr size_t kArenaBytes = size_t{1} << 38;
 constexpr size_t kSoiled = 1 << 20;  // so much of fresh memory holds anything but zeros
 
 bool overlap(const Range& a, uintptr_t begin, size_t bytes) {
@@ -26,17 +33,49 @@ bool in_use(Driver& state, uintptr_t begin, size_t bytes) {
   return false;
 }
 
-bool was_freed(const Driver& state, uintptr_t address) {
-  const auto after = state.freed.upper_bound(address);
-  return after != state.freed.begin() && address - std::prev(after)->first < std::prev(after)->second;
+// Address space that nothing else of the process gets.
+struct Arena {
+  char* begin = static_cast<char*>(
+      ::mmap(nullptr, kArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  size_t used = 0;
+};
+
+Arena& arena() {
+  static auto* const the_arena = new Arena;
+  return *the_arena;
 }
 
-void forget_freed(Driver& state, uintptr_t begin, size_t bytes) {
-  auto found = state.freed.upper_bound(begin);
-  if (found != state.freed.begin()) --found;
-  while (found != state.freed.end() && found->first < begin + bytes)
-    found =
-        overlap({found->first, found->second}, begin, bytes) ? state.freed.erase(found) : std::next(found);
+bool was_freed(uintptr_t address) {
+  return address - reinterpret_cast<uintptr_t>(arena().begin) < arena().used;  // and is in no block
+}
+
+size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// A page that nobody may touch stands between two.
+void* take_pages(size_t bytes) {
+  Arena& from = arena();
+  if (from.begin == MAP_FAILED || bytes >= kArenaBytes - from.used - 2 * kPage) return nullptr;
+  char* const begin = from.begin + from.used;
+  if (::mprotect(begin, whole_pages(bytes), PROT_READ | PROT_WRITE) != 0) return nullptr;
+  from.used += whole_pages(bytes) + kPage;
+  std::memset(begin, 0xa5, std::min(bytes, kSoiled));
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(begin + bytes, whole_pages(bytes) - bytes);
+#endif
+  return begin;
+}
+
+void give_pages(uintptr_t begin, size_t bytes) {
+  ::mmap(reinterpret_cast<void*>(begin), whole_pages(bytes), PROT_NONE,
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+// FAKE_CUDA_MEMORY_MIB: so much each device has.
+bool fits(const Driver& state, int device, size_t bytes) {
+  static const auto limit = static_cast<size_t>(number_of("FAKE_CUDA_MEMORY_MIB", 1 << 20)) << 20;
+  for (const auto& [begin, block] : state.blocks)
+    if (block.device == device && block.kind == dsc::CudaMemoryType::device) bytes += block.bytes;
+  return bytes <= limit;
 }
 
 void put(void* to, const void* value, size_t bytes) {
@@ -125,21 +164,16 @@ CudaResult check_range(const Call& call, uintptr_t address, size_t bytes) {
   const Place place = place_of(call.driver, address);
   if (place.block && address + bytes <= place.base + place.block->bytes) return kOk;
   if (place.block) return misused(kInvalidValue, "%s goes past the end of an allocation", call.name);
-  if (was_freed(call.driver, address))
-    return misused(kInvalidValue, "%s uses memory that was freed", call.name);
+  if (was_freed(address)) return misused(kInvalidValue, "%s uses memory that was freed", call.name);
   return address ? kOk : kInvalidValue;
 }
 
 CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
                     bool managed) {
   if (!address || bytes == 0) return kInvalidValue;
-  *address = bytes < SIZE_MAX / 2
-                 ? std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment)
-                 : nullptr;
+  *address = fits(call.driver, device, bytes) ? take_pages(bytes) : nullptr;
   if (!*address) return kOutOfMemory;
-  std::memset(*address, 0xa5, std::min(bytes, kSoiled));
   const auto begin = reinterpret_cast<uintptr_t>(*address);
-  forget_freed(call.driver, begin, bytes);
   call.driver.blocks[begin] = {bytes, device, kind, managed, ++call.driver.blocks_made};
   return kOk;
 }
@@ -152,9 +186,8 @@ CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind) {
     return misused(kInvalidValue, "%s of what is not allocated (any more)", call.name);
   if (in_use(call.driver, begin, found->second.bytes))
     return misused(kInvalidValue, "%s of memory that a stream still uses", call.name);
-  call.driver.freed[begin] = found->second.bytes;
+  give_pages(begin, found->second.bytes);
   call.driver.blocks.erase(found);
-  std::free(address);
   return kOk;
 }
 
@@ -162,8 +195,7 @@ void release_all(Driver& state, int device) {
   std::erase_if(state.blocks, [&](const auto& entry) {
     const auto& [begin, block] = entry;
     if (block.device != device) return false;
-    state.freed[begin] = block.bytes;
-    if (!in_use(state, begin, block.bytes)) std::free(reinterpret_cast<void*>(begin));
+    if (!in_use(state, begin, block.bytes)) give_pages(begin, block.bytes);
     return true;
   });
 }

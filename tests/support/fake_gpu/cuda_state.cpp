@@ -1,12 +1,13 @@
 // What every call of the fake driver begins with.
 #include "cuda_state.hpp"
-#include "cuda_api.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+
+#include "cuda_api.hpp"
 
 namespace fake_gpu {
 namespace {
@@ -22,18 +23,12 @@ void say(const char* fake, const char* format, va_list arguments) {
   misuses.fetch_add(1);
 }
 
-Driver* make_driver() {
-  auto* const made = new Driver;
-  made->sticky_at = number_of("FAKE_CUDA_STICKY_AT", 0);
-  return made;
-}
-
 }  // namespace
 
 bool in_forked_child() { return forked; }
 
 Driver& driver() {
-  static Driver* const the_driver = make_driver();
+  static Driver* const the_driver = new Driver;
   return *the_driver;
 }
 
@@ -113,6 +108,7 @@ CudaResult cuInit(unsigned flags) {
     state.contexts.back()->device = device;
   }
   ::pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  state.sticky_at = number_of("FAKE_CUDA_STICKY_AT", 0);
   state.initialized = true;
   return kOk;
 }

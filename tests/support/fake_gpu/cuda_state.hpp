@@ -191,7 +191,6 @@ struct Driver {
   int sticky_at = 0, launches = 0;
   std::vector<std::unique_ptr<Context>> contexts;  // by device
   std::map<uintptr_t, Block> blocks;
-  std::map<uintptr_t, size_t> freed;
   uint64_t blocks_made = 0;
   std::vector<std::weak_ptr<Stream>> all_streams;
   std::set<std::shared_ptr<Capture>> captures;
