@@ -1,74 +1,192 @@
-// A driver that knows only how to launch the kernels, and does so at once on the calling thread.
+// A GPU for the tests of the kernels: the fake one, or that of the driver which DSC_CUDA_LIBRARY names.
 #pragma once
 
+#include <dlfcn.h>
+
+#include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../support/fake_gpu/fake_gpu.h"
+#include "base/environment.hpp"
 #include "device/kernels.hpp"
+#include "device/loader.hpp"
 
 namespace support {
 
-struct FakeKernel {
-  fake_cuda_kernel run = nullptr;
-  std::vector<size_t> param_bytes;
-};
+using dsc::CudaResult;
 
-inline std::map<std::string, FakeKernel>& fake_kernels() {
-  static std::map<std::string, FakeKernel> kernels;
-  return kernels;
+inline constexpr uint8_t kUntouched = 0xa5;
+
+inline void need(CudaResult result, const char* what) {
+  if (result != CudaResult::success)
+    throw std::runtime_error(std::string(what) + ": " + std::to_string(static_cast<unsigned>(result)));
 }
 
-struct FakeDriver {
+// The first device, its context current and a stream of its own.
+struct Gpu {
+  dsc::CudaLibrary library;
+  dsc::CudaStream* stream = nullptr;
+
+  Gpu() {
+    const auto environment = [](const char* name) -> std::optional<std::string> {
+      const char* const value = std::getenv(name);
+      if (std::strcmp(name, "DSC_CUDA_LIBRARY") != 0 || value != nullptr) return value ? value : "";
+      return FAKE_CUDA;
+    };
+    library = dsc::load_cuda("", environment, dsc::process_loader());
+    dsc::CudaDevice device = 0;
+    dsc::CudaContext* context = nullptr;
+    need(library.functions.device_get(&device, 0), "cuDeviceGet");
+    need(library.functions.device_primary_ctx_retain(&context, device), "cuDevicePrimaryCtxRetain");
+    need(library.functions.ctx_push_current(context), "cuCtxPushCurrent");
+    need(library.functions.stream_create_with_priority(&stream, dsc::kCudaStreamNonBlocking, 0),
+         "cuStreamCreateWithPriority");
+  }
+
+  template <class Function>
+  Function* symbol(const char* name) const {
+    void* const handle = ::dlopen(library.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    return handle == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle, name));
+  }
+  const dsc::CudaFunctions& cuda() const { return library.functions; }
+  void synchronize() const { need(cuda().stream_synchronize(stream), "cuStreamSynchronize"); }
+  void copy(uint64_t to, uint64_t from, size_t bytes) const {
+    need(cuda().memcpy_async(to, from, bytes, stream), "cuMemcpyAsync");
+    synchronize();
+  }
+};
+
+inline const Gpu& gpu() {
+  static const Gpu one;
+  return one;
+}
+
+inline uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
+
+// Memory of the GPU with a copy on the host, which at() sends there and finish() brings back. Around it are
+// bytes that nobody may touch; it begins at a chosen distance from a multiple of 64.
+class Memory {
+ public:
+  explicit Memory(size_t bytes, size_t skew = 0)
+      : state_(new State(bytes)), bytes_(bytes), begin_(64 + skew) {}
+  uint8_t* data() { return state_->host.data() + begin_; }
+  size_t size() const { return bytes_; }
+  uint64_t at() {
+    gpu().copy(state_->device, address(state_->host.data()), state_->host.size());
+    given().insert(state_.get());
+    return state_->device + begin_;
+  }
+  bool frame_is_untouched() const {
+    for (size_t i = 0; i < state_->host.size(); ++i)
+      if ((i < begin_ || i >= begin_ + bytes_) && state_->host[i] != kUntouched) return false;
+    return true;
+  }
+
+  static void finish() {
+    gpu().synchronize();
+    for (State* state : given()) gpu().copy(address(state->host.data()), state->device, state->host.size());
+    given().clear();
+  }
+
+ private:
+  struct State {
+    explicit State(size_t bytes) : host(bytes + 192, kUntouched), device(take(host.size())) {}
+    ~State() {
+      given().erase(this);
+      spare().emplace(std::bit_ceil(host.size()), device);
+    }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    std::vector<uint8_t> host;
+    dsc::CudaAddress device;
+  };
+
+  // Kept for the next one, since allocating is slow.
+  static std::multimap<size_t, dsc::CudaAddress>& spare() {
+    static std::multimap<size_t, dsc::CudaAddress> all;
+    return all;
+  }
+  static dsc::CudaAddress take(size_t bytes) {
+    const auto found = spare().find(std::bit_ceil(bytes));
+    dsc::CudaAddress device = 0;
+    if (found != spare().end()) {
+      device = found->second;
+      spare().erase(found);
+    } else {
+      need(gpu().cuda().mem_alloc(&device, std::bit_ceil(bytes)), "cuMemAlloc");
+    }
+    return device;
+  }
+  static std::set<State*>& given() {
+    static std::set<State*> states;
+    return states;
+  }
+
+  std::unique_ptr<State> state_;
+  size_t bytes_, begin_;
+};
+
+// What a test wants of the driver, and what it saw.
+struct Watch {
   std::vector<unsigned> grids;  // of the launches so far
   std::string lacking;          // name of a kernel
   bool refuses_image = false;
   bool refuses_launch = false;
   int modules = 0;
 };
-inline FakeDriver fake_driver;
+inline Watch watch;
 
-inline std::shared_ptr<const dsc::CudaLibrary> fake_cuda() {
-  using dsc::CudaResult;
-  auto library = std::make_shared<dsc::CudaLibrary>();
+inline std::shared_ptr<const dsc::CudaLibrary> watched_cuda() {
+  auto library = std::make_shared<dsc::CudaLibrary>(gpu().library);
   auto& cuda = library->functions;
-  cuda.get_error_name = [](CudaResult, const char** name) {
-    *name = "FAKE_ERROR";
-    return CudaResult::success;
+  cuda.module_load_data = [](dsc::CudaModule** module, const void* image) {
+    if (watch.refuses_image) return CudaResult::no_binary_for_gpu;
+    ++watch.modules;
+    return gpu().cuda().module_load_data(module, image);
   };
-  cuda.get_error_string = [](CudaResult, const char** text) {
-    *text = "the fake driver says so";
-    return CudaResult::success;
+  cuda.module_unload = [](dsc::CudaModule* module) {
+    --watch.modules;
+    return gpu().cuda().module_unload(module);
   };
-  cuda.module_load_data = [](dsc::CudaModule** module, const void*) {
-    if (fake_driver.refuses_image) return CudaResult::no_binary_for_gpu;
-    *module = reinterpret_cast<dsc::CudaModule*>(&fake_driver);
-    ++fake_driver.modules;
-    return CudaResult::success;
-  };
-  cuda.module_unload = [](dsc::CudaModule*) {
-    --fake_driver.modules;
-    return CudaResult::success;
-  };
-  cuda.module_get_function = [](dsc::CudaFunction** function, dsc::CudaModule*, const char* name) {
-    const auto found = fake_kernels().find(name);
-    if (found == fake_kernels().end() || fake_driver.lacking == name) return static_cast<CudaResult>(500);
-    *function = reinterpret_cast<dsc::CudaFunction*>(&found->second);
-    return CudaResult::success;
+  cuda.module_get_function = [](dsc::CudaFunction** function, dsc::CudaModule* module, const char* name) {
+    return gpu().cuda().module_get_function(function, module, watch.lacking == name ? "dsc_none" : name);
   };
   cuda.launch_kernel = [](dsc::CudaFunction* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                          unsigned block_x, unsigned block_y, unsigned block_z, unsigned, dsc::CudaStream*,
-                          void** params, void**) {
-    if (fake_driver.refuses_launch) return CudaResult::invalid_value;
-    fake_driver.grids.push_back(grid_x);
-    const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
-    reinterpret_cast<const FakeKernel*>(function)->run(params, grid, block);
-    return CudaResult::success;
+                          unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                          dsc::CudaStream* stream, void** params, void** extra) {
+    if (watch.refuses_launch) return CudaResult::invalid_value;
+    watch.grids.push_back(grid_x);
+    return gpu().cuda().launch_kernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                      shared_bytes, stream, params, extra);
   };
   return library;
 }
+
+// Each call is over when it returns.
+class Kernels {
+ public:
+  explicit Kernels(int multiprocessors = 2) : kernels_(watched_cuda(), multiprocessors) {
+    watch.grids.clear();
+  }
+
+  void gather(const dsc::BucketCopy& copy) const { kernels_.gather(copy, gpu().stream), Memory::finish(); }
+  void scatter(const dsc::BucketCopy& copy) const { kernels_.scatter(copy, gpu().stream), Memory::finish(); }
+  void copy(const dsc::ScaledCopy& copy) const { kernels_.copy(copy, gpu().stream), Memory::finish(); }
+  void copy_strided(const dsc::StridedCopy& copy) const {
+    kernels_.copy_strided(copy, gpu().stream), Memory::finish();
+  }
+  void sum_parts(const dsc::PartsSum& sum) const { kernels_.sum_parts(sum, gpu().stream), Memory::finish(); }
+  const dsc::Kernels& unfinished() const { return kernels_; }
+
+ private:
+  dsc::Kernels kernels_;
+};
 
 }  // namespace support

@@ -1,4 +1,4 @@
-// The GPU's kernels, on the CPU, against the host's conversions and sums.
+// The GPU's kernels, on the fake one or a real one, against the host's conversions and sums.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,47 +22,16 @@ extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
 }
 
-// What kernels.cpp calls at load time.
-void fake_cuda_register_kernel(const char* name, fake_cuda_kernel run, size_t n_params,
-                               const size_t* param_bytes) {
-  support::fake_kernels()[name] = {run, {param_bytes, param_bytes + n_params}};
-}
-
 namespace {
 
-using dsc::Kernels;
-using support::fake_driver;
+using dsc::CudaResult;
+using support::gpu;
+using support::Kernels;
+using support::kUntouched;
+using support::Memory;
+using support::watch;
 
-constexpr uint8_t kUntouched = 0xa5;
 constexpr uint64_t kCounts[] = {0, 1, 7, 255, 4096 + 3, 9 * 4096 + 1};
-
-Kernels make_kernels(int multiprocessors = 2) {
-  fake_driver = {};
-  return Kernels(support::fake_cuda(), multiprocessors);
-}
-
-uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
-
-// Bytes with others around them that nobody may touch, at a chosen distance from a multiple of 64.
-class Memory {
- public:
-  explicit Memory(size_t bytes, size_t skew = 0) : bytes_(bytes), all_(bytes + 256, kUntouched) {
-    begin_ = 64 + (64 - address(all_.data()) % 64) % 64 + skew;
-  }
-  uint8_t* data() { return all_.data() + begin_; }
-  uint64_t at() { return address(data()); }
-  size_t size() const { return bytes_; }
-  bool frame_is_untouched() const {
-    for (size_t i = 0; i < all_.size(); ++i)
-      if ((i < begin_ || i >= begin_ + bytes_) && all_[i] != kUntouched) return false;
-    return true;
-  }
-
- private:
-  size_t bytes_;
-  std::vector<uint8_t> all_;
-  size_t begin_;
-};
 
 void fill(int32_t dtype, uint8_t* bytes, uint64_t count, std::mt19937_64& random) {
   const size_t size = dsc::dtype_bytes(dtype);
@@ -147,14 +116,14 @@ void check_copy(const Kernels& kernels, int32_t from, int32_t to, uint64_t count
   Memory source(count * dsc::dtype_bytes(from), from_skew), target(count * dsc::dtype_bytes(to), to_skew);
   fill(from, source.data(), count, random);
   const auto want = converted(from, to, source.data(), count, scale);
-  kernels.copy({source.at(), target.at(), count, from, to, scale}, nullptr);
+  kernels.copy({source.at(), target.at(), count, from, to, scale});
   if (std::memcmp(target.data(), want.data(), want.size()) != 0 || !target.frame_is_untouched())
     fail_msg("%s to %s, %zu elements, %zu and %zu bytes off, times %g", dsc::dtype_name(from),
              dsc::dtype_name(to), size_t(count), from_skew, to_skew, scale);
 }
 
 void every_pair_at_any_address(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const auto& [from, to] : pairs())
     for (size_t skew = 0; skew < 16; ++skew)
       for (const double scale : {1.0, 0.3})
@@ -165,7 +134,7 @@ void every_pair_at_any_address(void**) {
 }
 
 void bytes_are_kept(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (int32_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
     for (size_t skew = 0; skew < 16; ++skew)
       for (const uint64_t count : kCounts) check_copy(kernels, dtype, dtype, count, skew, 16 - skew, 1);
@@ -190,18 +159,18 @@ struct Bucket {
       parts.push_back({0, count, at});
       at += count;
     }
-    for (size_t i = 0; i < n; ++i) parts[i].tensor = tensors[i].at();
     bucket = Memory(at * dsc::dtype_bytes(in_bucket));
     std::memset(bucket.data(), kUntouched, bucket.size());
   }
 
   dsc::BucketCopy copy(double scale, uint64_t norm = 0) {
+    for (size_t i = 0; i < tensors.size(); ++i) parts[i].tensor = tensors[i].at();
     return {parts, tensor_dtype, bucket.at(), bucket_dtype, scale, norm};
   }
 };
 
 void check_bucket(int32_t tensor, int32_t in_bucket, size_t n, double scale, size_t launches) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   Bucket b(tensor, in_bucket, n, static_cast<unsigned>(n));
   std::vector<uint8_t> want(b.bucket.size(), kUntouched);
   const size_t bytes = dsc::dtype_bytes(in_bucket);
@@ -209,10 +178,10 @@ void check_bucket(int32_t tensor, int32_t in_bucket, size_t n, double scale, siz
     const auto one = converted(tensor, in_bucket, b.tensors[i].data(), b.parts[i].count, scale);
     if (!one.empty()) std::memcpy(want.data() + b.parts[i].offset * bytes, one.data(), one.size());
   }
-  kernels.gather(b.copy(scale), nullptr);
-  assert_int_equal(fake_driver.grids.size(), launches);
+  kernels.gather(b.copy(scale));
+  assert_int_equal(watch.grids.size(), launches);
   assert_memory_equal(b.bucket.data(), want.data(), want.size());
-  kernels.scatter(b.copy(1 / scale), nullptr);
+  kernels.scatter(b.copy(1 / scale));
   for (size_t i = 0; i < n; ++i) {
     const auto one =
         converted(in_bucket, tensor, want.data() + b.parts[i].offset * bytes, b.parts[i].count, 1 / scale);
@@ -233,24 +202,45 @@ void a_grid_fits_the_gpu(void**) {
   Memory source(100 << 14), target(source.size());
   const dsc::ScaledCopy copy{source.at(), target.at(), source.size(), DSC_DTYPE_U8, DSC_DTYPE_U8};
   for (const auto& [multiprocessors, blocks] : {std::pair{1, 4u}, {7, 28u}, {1000, 100u}}) {
-    const Kernels kernels = make_kernels(multiprocessors);
-    kernels.copy(copy, nullptr);
-    assert_int_equal(fake_driver.grids.back(), blocks);
+    const Kernels kernels(multiprocessors);
+    kernels.copy(copy);
+    assert_int_equal(watch.grids.back(), blocks);
   }
   Memory large(1100 << 14), other(large.size());
-  const Kernels kernels = make_kernels(1000);
-  kernels.copy({large.at(), other.at(), large.size(), DSC_DTYPE_U8, DSC_DTYPE_U8}, nullptr);
-  assert_int_equal(fake_driver.grids.back(), 1024);
+  const Kernels kernels(1000);
+  kernels.copy({large.at(), other.at(), large.size(), DSC_DTYPE_U8, DSC_DTYPE_U8});
+  assert_int_equal(watch.grids.back(), 1024);
+}
+
+void check_conversion(const Kernels& kernels, int32_t from, int32_t to, const void* src, size_t count) {
+  Memory source(count * dsc::dtype_bytes(from)), target(count * dsc::dtype_bytes(to));
+  std::memcpy(source.data(), src, source.size());
+  std::vector<uint8_t> want(target.size());
+  dsc::cast(to, want.data(), from, src, count);
+  kernels.copy({source.at(), target.at(), count, from, to});
+  assert_memory_equal(target.data(), want.data(), want.size());
+}
+
+// As scalars_are_the_hosts, by the instructions of the GPU.
+void conversions_are_the_hosts(void**) {
+  const Kernels kernels;
+  const std::vector<uint32_t> cases = rounding_cases();
+  std::vector<uint16_t> all(1 << 16);
+  std::iota(all.begin(), all.end(), uint16_t{0});
+  for (const int32_t dtype : {DSC_DTYPE_F16, DSC_DTYPE_BF16, DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2}) {
+    check_conversion(kernels, DSC_DTYPE_F32, dtype, cases.data(), cases.size());
+    check_conversion(kernels, dtype, DSC_DTYPE_F32, all.data(), all.size());
+  }
 }
 
 void scales_in_place(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const int32_t dtype : support::kFloats) {
     std::mt19937_64 random(5);
     Memory memory(4099 * dsc::dtype_bytes(dtype), dsc::dtype_bytes(dtype));
     fill(dtype, memory.data(), 4099, random);
     const auto want = converted(dtype, dtype, memory.data(), 4099, -2.5);
-    kernels.copy({memory.at(), memory.at(), 4099, dtype, dtype, -2.5}, nullptr);
+    kernels.copy({memory.at(), memory.at(), 4099, dtype, dtype, -2.5});
     assert_memory_equal(memory.data(), want.data(), want.size());
     assert_true(memory.frame_is_untouched());
   }
@@ -270,7 +260,7 @@ NormResult result_of(Memory& norm) {
 }
 
 Memory new_norm() {
-  Memory norm(Kernels::norm_bytes());
+  Memory norm(dsc::Kernels::norm_bytes());
   std::memset(norm.data(), 0, norm.size());
   return norm;
 }
@@ -296,16 +286,16 @@ void check_norm(int32_t dtype, double tolerance) {
     want += make_ordinary<T>(b.tensors[i], static_cast<unsigned>(i));
   NormResult before = {};
   for (const double scale : {1.0, 0.5, 1.0}) {
-    const Kernels kernels = make_kernels(3);
+    const Kernels kernels(3);
     Memory norm = new_norm();
-    kernels.gather(b.copy(scale, norm.at()), nullptr);
+    kernels.gather(b.copy(scale, norm.at()));
     const NormResult once = result_of(norm);
-    assert_int_equal(fake_driver.grids.size(), 2);
+    assert_int_equal(watch.grids.size(), 2);
     assert_true(std::fabs(once.squared - static_cast<double>(want)) <= tolerance * static_cast<double>(want));
     assert_int_equal(once.nonfinite, 0);
     if (before.squared != 0) assert_memory_equal(&once, &before, sizeof once);
     before = once;
-    kernels.gather(b.copy(scale, norm.at()), nullptr);
+    kernels.gather(b.copy(scale, norm.at()));
     assert_true(std::fabs(result_of(norm).squared - 2 * once.squared) <= 1e-12 * once.squared);
   }
 }
@@ -316,7 +306,7 @@ void the_norm_is_exact_and_repeats(void**) {
 }
 
 void nonfinite_elements_are_counted(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const auto& [from, to] : pairs()) {
     std::mt19937_64 random(3);
     const uint64_t count = 3 * 4096 + 5;
@@ -325,7 +315,7 @@ void nonfinite_elements_are_counted(void**) {
     uint64_t want = 0;
     for (uint64_t i = 0; i < count; ++i)
       want += std::isfinite(reference::accessors(from).value(source.data(), i)) ? 0 : 1;
-    kernels.copy({source.at(), target.at(), count, from, to, 1, norm.at()}, nullptr);
+    kernels.copy({source.at(), target.at(), count, from, to, 1, norm.at()});
     assert_true(want > 0);
     assert_int_equal(result_of(norm).nonfinite, want);
     const auto copied = converted(from, to, source.data(), count, 1);
@@ -334,13 +324,13 @@ void nonfinite_elements_are_counted(void**) {
 }
 
 void a_large_norm_does_not_overflow(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   Memory source(8 * sizeof(float)), target(source.size()), norm = new_norm();
   for (int i = 0; i < 8; ++i) {
     const float value = 1e30f;
     std::memcpy(source.data() + i * sizeof value, &value, sizeof value);
   }
-  kernels.copy({source.at(), target.at(), 8, DSC_DTYPE_F32, DSC_DTYPE_F32, 1, norm.at()}, nullptr);
+  kernels.copy({source.at(), target.at(), 8, DSC_DTYPE_F32, DSC_DTYPE_F32, 1, norm.at()});
   const double each = static_cast<double>(1e30f);
   assert_true(result_of(norm).squared == 8 * each * each);
 }
@@ -351,8 +341,8 @@ void check_slices(const Kernels& kernels, uint64_t parts, uint64_t outer, uint64
   std::mt19937_64 random(parts * 1000 + outer);
   Memory stacked(parts * outer * part_bytes, skew), whole(stacked.size()), back(stacked.size(), skew / 2);
   fill(DSC_DTYPE_U8, stacked.data(), stacked.size(), random);
-  kernels.copy_strided(dsc::join_slices(stacked.at(), whole.at(), parts, outer, part_bytes), nullptr);
-  kernels.copy_strided(dsc::split_slices(whole.at(), back.at(), parts, outer, part_bytes), nullptr);
+  kernels.copy_strided(dsc::join_slices(stacked.at(), whole.at(), parts, outer, part_bytes));
+  kernels.copy_strided(dsc::split_slices(whole.at(), back.at(), parts, outer, part_bytes));
   bool right = whole.frame_is_untouched() && back.frame_is_untouched();
   for (uint64_t p = 0; p < parts; ++p)
     for (uint64_t o = 0; o < outer; ++o)
@@ -364,7 +354,7 @@ void check_slices(const Kernels& kernels, uint64_t parts, uint64_t outer, uint64
 }
 
 void slices_are_joined_and_split(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const uint64_t parts : {1, 2, 3, 8})
     for (const uint64_t outer : {1, 2, 5, 129})
       for (const uint64_t part_bytes : {1, 2, 6, 12, 64, 200, 2050, 4096, 16400})
@@ -374,7 +364,7 @@ void slices_are_joined_and_split(void**) {
 
 // One slice of the last dimension, as the others are somebody else's.
 void one_slice_is_taken(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   Memory whole(30 * 7 * 12), slice(30 * 12);
   std::mt19937_64 random(1);
   fill(DSC_DTYPE_U8, whole.data(), whole.size(), random);
@@ -386,8 +376,7 @@ void one_slice_is_taken(void**) {
                         .from_part = 0,
                         .from_row = 84,
                         .to_part = 0,
-                        .to_row = 12},
-                       nullptr);
+                        .to_row = 12});
   for (size_t row = 0; row < 30; ++row)
     assert_memory_equal(slice.data() + row * 12, whole.data() + 24 + row * 84, 12);
   assert_true(slice.frame_is_untouched());
@@ -395,7 +384,7 @@ void one_slice_is_taken(void**) {
 
 // Distances that are multiples of less than rows and addresses are.
 void strides_of_any_alignment(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const auto& [odd_part, odd_row] :
        {std::pair{0u, 0u}, {1u, 0u}, {4u, 0u}, {8u, 0u}, {0u, 1u}, {16u, 2u}}) {
     dsc::StridedCopy copy{0, 0, 3, 5, 64, 480 + odd_part, 80 + odd_row, 640 + odd_part, 96 + odd_row};
@@ -409,7 +398,7 @@ void strides_of_any_alignment(void**) {
         std::memcpy(want.data() + part * copy.to_part + row * copy.to_row,
                     from.data() + part * copy.from_part + row * copy.from_row, 64);
     copy.from = from.at(), copy.to = to.at();
-    kernels.copy_strided(copy, nullptr);
+    kernels.copy_strided(copy);
     assert_memory_equal(to.data(), want.data(), want.size());
   }
 }
@@ -429,15 +418,14 @@ void check_sum(const Kernels& kernels, int32_t dtype, uint32_t parts, uint64_t c
   const dsc::ReduceSpec spec{
       .dtype = dtype, .op = divisor == 1 ? DSC_OP_SUM : DSC_OP_AVG, .divisor = divisor, .prescale = prescale};
   dsc::reduce(spec, srcs.data(), static_cast<int>(parts), &dst, 1, count);
-  kernels.sum_parts({source.at(), target.at(), count, parts, dtype, prescale, static_cast<double>(divisor)},
-                    nullptr);
+  kernels.sum_parts({source.at(), target.at(), count, parts, dtype, prescale, static_cast<double>(divisor)});
   if (std::memcmp(target.data(), want.data(), bytes) != 0 || !target.frame_is_untouched())
     fail_msg("%s, %u parts of %zu, %zu off, times %g, by %d", dsc::dtype_name(dtype), parts, size_t(count),
              skew, prescale, divisor);
 }
 
 void sums_are_the_hosts(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   for (const int32_t dtype : support::kFloats) {
     for (const uint32_t parts : {1u, 2u, 3u, 4u, 5u, 9u})
       for (const uint64_t count : {1, 7, 1024, 4099, 40000})
@@ -462,9 +450,9 @@ void expect_error(dsc_result_t code, const char* words, const std::function<void
 }
 
 void what_there_is_no_kernel_for(void**) {
-  const Kernels kernels = make_kernels();
+  const Kernels kernels;
   const auto copy = [&](int32_t from, int32_t to, double scale, uint64_t norm) {
-    return [&kernels, from, to, scale, norm] { kernels.copy({0, 0, 1, from, to, scale, norm}, nullptr); };
+    return [&kernels, from, to, scale, norm] { kernels.copy({0, 0, 1, from, to, scale, norm}); };
   };
   expect_error(DSC_ERR_UNSUPPORTED, "f16 (dtype 7) to bf16 (dtype 10)",
                copy(DSC_DTYPE_F16, DSC_DTYPE_BF16, 1, 0));
@@ -472,34 +460,72 @@ void what_there_is_no_kernel_for(void**) {
   expect_error(DSC_ERR_UNSUPPORTED, "i32 (dtype 3) with a scale", copy(DSC_DTYPE_I32, DSC_DTYPE_I32, 2, 0));
   expect_error(DSC_ERR_UNSUPPORTED, "bool", copy(DSC_DTYPE_BOOL, DSC_DTYPE_BOOL, 1, 64));
   expect_error(DSC_ERR_UNSUPPORTED, "dtype 99", copy(99, 99, 1, 0));
-  expect_error(DSC_ERR_UNSUPPORTED, "sums i64", [&] {
-    kernels.sum_parts({0, 0, 1, 1, DSC_DTYPE_I64}, nullptr);
-  });
-  assert_int_equal(fake_driver.grids.size(), 0);
+  expect_error(DSC_ERR_UNSUPPORTED, "sums i64", [&] { kernels.sum_parts({0, 0, 1, 1, DSC_DTYPE_I64}); });
+  assert_int_equal(watch.grids.size(), 0);
 }
 
 void what_the_driver_refuses(void**) {
   {
-    const Kernels kernels = make_kernels();
-    fake_driver.refuses_launch = true;
+    const Kernels kernels;
     Memory memory(64);
-    expect_error(DSC_ERR_BACKEND,
-                 "cuLaunchKernel of dsc_copy failed: FAKE_ERROR (1), the fake driver says so", [&] {
-                   kernels.copy({memory.at(), memory.at() + 8, 8, 2, 2}, nullptr);
-                 });
+    const uint64_t at = memory.at();
+    watch.refuses_launch = true;
+    expect_error(DSC_ERR_BACKEND, "cuLaunchKernel of dsc_copy failed: ", [&] {
+      kernels.copy({at, at + 8, 8, DSC_DTYPE_U8, DSC_DTYPE_U8});
+    });
+    watch.refuses_launch = false;
   }
-  assert_int_equal(fake_driver.modules, 0);
-  fake_driver = {};
-  fake_driver.lacking = "dsc_reduce_bf16";
-  expect_error(DSC_ERR_BACKEND, "cuModuleGetFunction of dsc_reduce_bf16",
-               [] { Kernels(support::fake_cuda(), 1); });
-  assert_int_equal(fake_driver.modules, 0);
-  fake_driver = {};
-  fake_driver.refuses_image = true;
-  const std::array<std::byte, 16> image = {};
-  expect_error(DSC_ERR_BACKEND, "cuModuleLoadData", [&] { Kernels(support::fake_cuda(), 1, image); });
-  expect_error(dsc::has_kernels() ? DSC_ERR_BACKEND : DSC_ERR_UNSUPPORTED, "kernels",
-               [] { Kernels(support::fake_cuda(), 1); });
+  assert_int_equal(watch.modules, 0);
+  watch.lacking = "dsc_reduce_bf16";
+  expect_error(DSC_ERR_BACKEND, "cuModuleGetFunction of dsc_reduce_bf16 failed: ", [] { Kernels(); });
+  watch.lacking.clear();
+  assert_int_equal(watch.modules, 0);
+  watch.refuses_image = true;
+  expect_error(dsc::has_kernels() ? DSC_ERR_BACKEND : DSC_ERR_UNSUPPORTED, "kernels", [] { Kernels(); });
+  watch.refuses_image = false;
+  const std::array<std::byte, 64> image = {};
+  expect_error(DSC_ERR_BACKEND, "cuModuleLoadData", [&] { dsc::Kernels(support::watched_cuda(), 1, image); });
+}
+
+// A replay reads what is there then.
+void launches_are_captured(void**) {
+  struct Graph;
+  struct Runnable;
+  const auto begin =
+      gpu().symbol<CudaResult(dsc::CudaStream*, dsc::CudaCaptureMode)>("cuStreamBeginCapture_v2");
+  const auto end = gpu().symbol<CudaResult(dsc::CudaStream*, Graph**)>("cuStreamEndCapture");
+  const auto instantiate =
+      gpu().symbol<CudaResult(Runnable**, Graph*, unsigned long long)>("cuGraphInstantiateWithFlags");
+  const auto replay = gpu().symbol<CudaResult(Runnable*, dsc::CudaStream*)>("cuGraphLaunch");
+  const Kernels kernels;
+  Bucket b(DSC_DTYPE_F32, DSC_DTYPE_BF16, 300, 5);
+  Memory norm = new_norm(), joined(64), sum(64), source(64);
+  const dsc::BucketCopy copy = b.copy(0.5, norm.at());
+  const uint64_t from = source.at(), to = joined.at(), total = sum.at();
+  Graph* graph = nullptr;
+  Runnable* runnable = nullptr;
+  support::need(begin(gpu().stream, dsc::CudaCaptureMode::global), "begin");
+  kernels.unfinished().gather(copy, gpu().stream);
+  kernels.unfinished().copy_strided(dsc::join_slices(from, to, 4, 4, 4), gpu().stream);
+  kernels.unfinished().sum_parts({from, total, 4, 4, DSC_DTYPE_F32}, gpu().stream);
+  support::need(end(gpu().stream, &graph), "end");
+  support::need(instantiate(&runnable, graph, 0), "instantiate");
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 2; ++round) {
+    fill(DSC_DTYPE_F32, b.tensors[7].data(), b.parts[7].count, random);
+    fill(DSC_DTYPE_U8, source.data(), source.size(), random);
+    b.copy(0.5), source.at(), joined.at(), sum.at();
+    support::need(replay(runnable, gpu().stream), "replay");
+    Memory::finish();
+    const auto want = converted(DSC_DTYPE_F32, DSC_DTYPE_BF16, b.tensors[7].data(), b.parts[7].count, 0.5);
+    assert_memory_equal(b.bucket.data() + 2 * b.parts[7].offset, want.data(), want.size());
+    assert_memory_equal(joined.data() + 4, source.data() + 16, 4);
+  }
+}
+
+void nobody_misused_the_driver(void**) {
+  const auto misuses = gpu().symbol<int()>("fake_gpu_misuses");
+  if (misuses != nullptr) assert_int_equal(misuses(), 0);
 }
 
 void the_image_is_a_fatbin(void**) {
@@ -511,13 +537,13 @@ void the_image_is_a_fatbin(void**) {
 }
 
 void nothing_to_do_is_no_launch(void**) {
-  const Kernels kernels = make_kernels();
-  kernels.gather({{}, DSC_DTYPE_F32, 0, DSC_DTYPE_F16}, nullptr);
-  kernels.copy({0, 0, 0, DSC_DTYPE_F32, DSC_DTYPE_F32, 2}, nullptr);
-  kernels.copy({64, 64, 5, DSC_DTYPE_F32, DSC_DTYPE_F32}, nullptr);
-  kernels.copy_strided(dsc::join_slices(0, 0, 0, 3, 4), nullptr);
-  kernels.sum_parts({0, 0, 0, 3, DSC_DTYPE_F32}, nullptr);
-  assert_int_equal(fake_driver.grids.size(), 0);
+  const Kernels kernels;
+  kernels.gather({{}, DSC_DTYPE_F32, 0, DSC_DTYPE_F16});
+  kernels.copy({0, 0, 0, DSC_DTYPE_F32, DSC_DTYPE_F32, 2});
+  kernels.copy({64, 64, 5, DSC_DTYPE_F32, DSC_DTYPE_F32});
+  kernels.copy_strided(dsc::join_slices(0, 0, 0, 3, 4));
+  kernels.sum_parts({0, 0, 0, 3, DSC_DTYPE_F32});
+  assert_int_equal(watch.grids.size(), 0);
 }
 
 }  // namespace
@@ -530,6 +556,7 @@ int main() {
       cmocka_unit_test(many_tensors_are_few_launches),
       cmocka_unit_test(a_grid_fits_the_gpu),
       cmocka_unit_test(scales_in_place),
+      cmocka_unit_test(conversions_are_the_hosts),
       cmocka_unit_test(the_norm_is_exact_and_repeats),
       cmocka_unit_test(nonfinite_elements_are_counted),
       cmocka_unit_test(a_large_norm_does_not_overflow),
@@ -541,6 +568,8 @@ int main() {
       cmocka_unit_test(what_the_driver_refuses),
       cmocka_unit_test(the_image_is_a_fatbin),
       cmocka_unit_test(nothing_to_do_is_no_launch),
+      cmocka_unit_test(launches_are_captured),
+      cmocka_unit_test(nobody_misused_the_driver),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
