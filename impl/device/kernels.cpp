@@ -58,8 +58,6 @@ constexpr char kCopyStrided[] = "dsc_copy_strided";
 const char* bytes_at(CudaAddress address) { return reinterpret_cast<const char*>(address); }
 char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
 
-uint64_t ceil_div(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
-
 }  // namespace
 
 struct Kernels::Functions {
@@ -105,23 +103,21 @@ Kernels::Kernels(std::shared_ptr<const CudaLibrary> cuda, int multiprocessors,
                  std::span<const std::byte> image)
     : cuda_(std::move(cuda)),
       most_blocks_(std::clamp(static_cast<unsigned>(multiprocessors) * kBlocksPerMultiprocessor, 1u,
-                              kernels::kMaxBlocks)) {
-  const CudaResult loaded = cuda_->functions.module_load_data(&module_, image.data());
+                              kernels::kMaxBlocks)),
+      module_(nullptr, {cuda_.get()}) {
+  CudaModule* module = nullptr;
+  const CudaResult loaded = cuda_->functions.module_load_data(&module, image.data());
   if (loaded != CudaResult::success && !has_kernels() && image.data() == kernels_image().data())
     fail(DSC_ERR_UNSUPPORTED, "libdsc was built without its GPU kernels: nvcc was missing");
   check(loaded, "cuModuleLoadData", "the kernels");
-  struct Guard {
-    Kernels* kernels;
-    ~Guard() {
-      if (kernels != nullptr) kernels->cuda_->functions.module_unload(kernels->module_);
-    }
-  } guard{this};
+  module_.reset(module);
   functions_ = std::make_unique<Functions>();
   find_all();
-  guard.kernels = nullptr;
 }
 
-Kernels::~Kernels() { cuda_->functions.module_unload(module_); }
+Kernels::~Kernels() = default;
+
+void Kernels::Unload::operator()(CudaModule* module) const noexcept { cuda->functions.module_unload(module); }
 
 void Kernels::find_all() {
   for (size_t i = 0; i < std::size(kMoves); ++i) {
@@ -135,7 +131,7 @@ void Kernels::find_all() {
 
 CudaFunction* Kernels::find(const char* name) const {
   CudaFunction* function = nullptr;
-  check(cuda_->functions.module_get_function(&function, module_, name), "cuModuleGetFunction", name);
+  check(cuda_->functions.module_get_function(&function, module_.get(), name), "cuModuleGetFunction", name);
   return function;
 }
 
@@ -174,8 +170,10 @@ template <class Segments>
 void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm, Segments segment,
                    CudaStream* stream) const {
   const unsigned unit = way.as_bytes ? way.from_bytes : 1;
-  const uint64_t chunk =
-      way.as_bytes ? kernels::kChunkBytes : kernels::chunk_elements(way.from_bytes, way.to_bytes);
+  const unsigned from_bytes = way.as_bytes ? 1 : way.from_bytes, to_bytes = way.as_bytes ? 1 : way.to_bytes;
+  const unsigned pack =
+      way.as_bytes ? kernels::kVectorBytes : kernels::pack_elements(std::max(from_bytes, to_bytes));
+  const unsigned chunk = kernels::chunk_elements(from_bytes, to_bytes);
   kernels::MoveArgs args;
   args.scale = scale;
   args.norm = reinterpret_cast<kernels::NormState*>(norm);
@@ -190,7 +188,8 @@ void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm,
     next.count *= unit;
     args.first_chunk[args.segments] = args.chunks;
     args.segment[args.segments++] = next;
-    args.chunks += static_cast<uint32_t>(ceil_div(next.count, chunk));
+    const unsigned into = kernels::into_pack(next.from, from_bytes, pack);
+    args.chunks += static_cast<uint32_t>(kernels::count_chunks(next.count, into, chunk));
     if (args.segments == kPartsPerLaunch) flush();
   }
   flush();
@@ -242,7 +241,7 @@ void Kernels::copy_strided(StridedCopy copy, CudaStream* stream) const {
   args.parts = copy.parts, args.rows = copy.rows, args.row_units = copy.row_bytes / unit;
   args.from_part = copy.from_part, args.from_row = copy.from_row;
   args.to_part = copy.to_part, args.to_row = copy.to_row;
-  args.chunks = ceil_div(args.parts * args.rows * args.row_units, kernels::kChunkUnits);
+  args.chunks = kernels::count_chunks(args.parts * args.rows * args.row_units, 0, kernels::kChunkUnits);
   args.unit_bytes = static_cast<uint32_t>(unit);
   launch(functions_->copy_strided, kCopyStrided, args.chunks, &args, stream);
 }
@@ -259,7 +258,9 @@ void Kernels::sum_parts(const PartsSum& sum, CudaStream* stream) const {
   args.part_bytes = sum.count * type.bytes;
   args.count = sum.count, args.parts = sum.n_parts;
   args.prescale = sum.prescale, args.divisor = sum.divisor;
-  args.chunks = static_cast<uint32_t>(ceil_div(sum.count, kernels::chunk_elements(type.bytes, type.bytes)));
+  const unsigned into = kernels::into_pack(args.from, type.bytes, kernels::pack_elements(type.bytes));
+  args.chunks = static_cast<uint32_t>(
+      kernels::count_chunks(sum.count, into, kernels::chunk_elements(type.bytes, type.bytes)));
   launch(functions_->reduce[kernel - std::begin(kReduces)], kernel->name, args.chunks, &args, stream);
 }
 

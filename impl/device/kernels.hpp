@@ -5,7 +5,6 @@
 // both sides alike to 16 bytes, they are fast.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,10 +14,6 @@
 #include "dsc/types.h"
 
 namespace dsc {
-
-namespace kernels {
-struct MoveArgs;
-}
 
 // Without the kernels, as when there was no nvcc, a fatbin that is good for no GPU.
 std::span<const std::byte> kernels_image() noexcept;
@@ -39,7 +34,7 @@ struct BucketCopy {
   CudaAddress bucket;
   int32_t bucket_dtype;
   double scale = 1;
-  CudaAddress norm = 0;  // as of new_norm_bytes(), to which what is read is added, before the scale
+  CudaAddress norm = 0;  // of Kernels::norm_bytes(), to which what is read is added, before the scale
 };
 
 struct ScaledCopy {
@@ -110,6 +105,10 @@ class Kernels {
  private:
   struct Functions;
   struct Way;
+  struct Unload {
+    const CudaLibrary* cuda;
+    void operator()(CudaModule* module) const noexcept;
+  };
   void check(CudaResult result, const char* call, const char* kernel) const;
   CudaFunction* find(const char* name) const;
   Way way(int32_t from, int32_t to, double scale, CudaAddress norm) const;
@@ -122,7 +121,7 @@ class Kernels {
 
   const std::shared_ptr<const CudaLibrary> cuda_;
   const unsigned most_blocks_;
-  CudaModule* module_ = nullptr;
+  std::unique_ptr<CudaModule, Unload> module_;
   std::unique_ptr<Functions> functions_;
 };
 

@@ -48,19 +48,35 @@ struct Piece {
   unsigned count;
 };
 
-// Calls act(piece) for each chunk of a block. FromBytes and ToBytes are of one element.
-template <size_t kFromBytes, size_t kToBytes, class Act>
-DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
+// Chunks begin where whole packs do, except for the first: how far that one begins into a pack. `bytes` are
+// of one element.
+DSC_HD inline unsigned into_pack(const char* from, size_t bytes, unsigned pack) {
+  return static_cast<unsigned>(number(from) / bytes % pack);
+}
+
+DSC_HD inline uint64_t count_chunks(uint64_t count, unsigned into_pack, unsigned chunk_elements) {
+  return (count + into_pack + chunk_elements - 1) / chunk_elements;
+}
+
+// The chunk-th piece of a segment.
+template <size_t kFromBytes, size_t kToBytes, unsigned kPack>
+DSC_HD Piece piece_of(const Segment& segment, uint32_t chunk) {
   constexpr unsigned kElements = chunk_elements(kFromBytes, kToBytes);
+  const unsigned into = into_pack(segment.from, kFromBytes, kPack);
+  const uint64_t end = (uint64_t{chunk} + 1) * kElements - into;
+  const uint64_t start = chunk == 0 ? 0 : end - kElements;
+  return {segment.from + start * kFromBytes, segment.to + start * kToBytes,
+          static_cast<unsigned>((end < segment.count ? end : segment.count) - start)};
+}
+
+// Calls act(piece) for each chunk of a block.
+template <size_t kFromBytes, size_t kToBytes, unsigned kPack, class Act>
+DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
   unsigned at = 0;
   DSC_NOT_UNROLLED
   for (uint32_t chunk = block.index; chunk < args.chunks; chunk += block.count) {
     at = find_segment(args, chunk, at);
-    const Segment& segment = args.segment[at];
-    const uint64_t start = uint64_t{chunk - args.first_chunk[at]} * kElements;
-    const uint64_t left = segment.count - start;
-    act(Piece{segment.from + start * kFromBytes, segment.to + start * kToBytes,
-              left < kElements ? static_cast<unsigned>(left) : kElements});
+    act(piece_of<kFromBytes, kToBytes, kPack>(args.segment[at], chunk - args.first_chunk[at]));
   }
 }
 
@@ -85,7 +101,7 @@ struct Convert {
   }
 };
 
-// One block's or one thread's share of a move with conversion.
+// One thread's share of a move with conversion.
 template <class From, class To, class Watch>
 struct Mover {
   using In = typename From::Stored;
@@ -98,9 +114,8 @@ struct Mover {
   // Whole packs between the edges, if both sides reach alignment at the same element.
   DSC_HD void operator()(const Piece& piece) {
     if (number(piece.from) % sizeof(In) != 0 || number(piece.to) % sizeof(Out) != 0) return by_bytes(piece);
-    const auto past = static_cast<unsigned>(number(piece.from) / sizeof(In) % kPack),
-               ahead = (kPack - past) % kPack;
-    const bool alike = past == number(piece.to) / sizeof(Out) % kPack;
+    const unsigned into = into_pack(piece.from, sizeof(In), kPack), ahead = (kPack - into) % kPack;
+    const bool alike = into == into_pack(piece.to, sizeof(Out), kPack);
     const unsigned head = alike && ahead < piece.count ? ahead : piece.count;
     const unsigned packs = (piece.count - head) / kPack, tail = head + packs * kPack;
     units<kPack>(piece, head, packs);
@@ -128,7 +143,7 @@ template <class From, class To, class Watch>
 DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
   using Wide = typename From::Wide;
   Mover<From, To, Watch> mover{thread, {static_cast<Wide>(args.scale), {}}};
-  each_chunk<sizeof(typename From::Stored), sizeof(typename To::Stored)>(args, block, mover);
+  each_chunk<sizeof(typename From::Stored), sizeof(typename To::Stored), mover.kPack>(args, block, mover);
   return mover.convert.watch;
 }
 
@@ -171,7 +186,7 @@ struct Copier {
 // The same for bytes as they are: the elements of `args` are bytes, its scale is not looked at.
 DSC_HD inline void copy(const MoveArgs& args, Place block, Place thread) {
   Copier copier{thread};
-  each_chunk<1, 1>(args, block, copier);
+  each_chunk<1, 1, kVectorBytes>(args, block, copier);
 }
 
 }  // namespace dsc::kernels

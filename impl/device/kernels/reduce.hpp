@@ -50,7 +50,7 @@ struct PartsReducer {
   DSC_HD void operator()(const Piece& piece) const {
     const uint64_t apart = (number(piece.from) ^ number(piece.to)) | args.part_bytes;
     if ((number(piece.from) | apart) % sizeof(Stored) != 0) return by_bytes(piece);
-    const unsigned ahead = (kPack - number(piece.from) / sizeof(Stored) % kPack) % kPack;
+    const unsigned ahead = (kPack - into_pack(piece.from, sizeof(Stored), kPack)) % kPack;
     const bool alike = apart % kVectorBytes == 0;
     const unsigned head = alike && ahead < piece.count ? ahead : piece.count;
     const unsigned packs = (piece.count - head) / kPack, tail = head + packs * kPack;
@@ -101,14 +101,11 @@ struct PartsReducer {
 template <class T>
 DSC_HD void reduce(const ReduceArgs& args, Place block, Place thread) {
   constexpr size_t kBytes = sizeof(typename T::Stored);
-  constexpr unsigned kElements = chunk_elements(kBytes, kBytes);
   const PartsReducer<T> reducer{args, thread};
+  const Segment whole{args.from, args.to, args.count};
   DSC_NOT_UNROLLED
-  for (uint32_t chunk = block.index; chunk < args.chunks; chunk += block.count) {
-    const uint64_t start = uint64_t{chunk} * kElements, left = args.count - start;
-    reducer(Piece{args.from + start * kBytes, args.to + start * kBytes,
-                  left < kElements ? static_cast<unsigned>(left) : kElements});
-  }
+  for (uint32_t chunk = block.index; chunk < args.chunks; chunk += block.count)
+    reducer(piece_of<kBytes, kBytes, reducer.kPack>(whole, chunk));
 }
 
 }  // namespace dsc::kernels
