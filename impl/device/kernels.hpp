@@ -38,7 +38,7 @@ struct BucketCopy {
 };
 
 struct ScaledCopy {
-  CudaAddress from, to;  // equal ones, with equal types, scale in place
+  CudaAddress from, to;  // equal ones, with equal types: scales in place; without a scale the norm alone
   uint64_t count;
   int32_t from_dtype, to_dtype;
   double scale = 1;

@@ -323,6 +323,22 @@ void nonfinite_elements_are_counted(void**) {
   }
 }
 
+void a_norm_alone_changes_nothing(void**) {
+  const Kernels kernels;
+  Memory memory(5001 * sizeof(float), 4), norm = new_norm();
+  const long double want = make_ordinary<float>(memory, 4);
+  const std::vector<uint8_t> before(memory.data(), memory.data() + memory.size());
+  for (const double scale : {1.0, 2.0}) {
+    const uint64_t at = memory.at();
+    kernels.copy({at, at, 5001, DSC_DTYPE_F32, DSC_DTYPE_F32, scale, norm.at()});
+    assert_true(scale != 1 || std::memcmp(memory.data(), before.data(), before.size()) == 0);
+  }
+  assert_true(std::fabs(result_of(norm).squared - 2 * static_cast<double>(want)) <=
+              1e-12 * static_cast<double>(want));
+  const auto doubled = converted(DSC_DTYPE_F32, DSC_DTYPE_F32, before.data(), 5001, 2);
+  assert_memory_equal(memory.data(), doubled.data(), doubled.size());
+}
+
 void a_large_norm_does_not_overflow(void**) {
   const Kernels kernels;
   Memory source(8 * sizeof(float)), target(source.size()), norm = new_norm();
@@ -559,6 +575,7 @@ int main() {
       cmocka_unit_test(conversions_are_the_hosts),
       cmocka_unit_test(the_norm_is_exact_and_repeats),
       cmocka_unit_test(nonfinite_elements_are_counted),
+      cmocka_unit_test(a_norm_alone_changes_nothing),
       cmocka_unit_test(a_large_norm_does_not_overflow),
       cmocka_unit_test(slices_are_joined_and_split),
       cmocka_unit_test(one_slice_is_taken),

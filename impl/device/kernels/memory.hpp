@@ -70,9 +70,10 @@ DSC_HD void store_bytes(char* to, Unit unit) {
 }
 
 // Units [0, n), each as change() makes it of the one that it reads; of these the thread takes every
-// thread.count-th. Loads past the end are those of the last unit once more.
+// thread.count-th. Loads past the end are those of the last unit once more. Unless it stores, it only looks.
 template <class In, class Out, class Change>
-DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Change& change) {
+DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Change& change,
+                       bool stores = true) {
   DSC_NOT_UNROLLED
   for (unsigned first = thread.index; first < n; first += kInFlight * thread.count) {
     In in[kInFlight];
@@ -82,7 +83,9 @@ DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Cha
     }
     for (unsigned i = 0; i < kInFlight; ++i) {
       const unsigned at = first + i * thread.count;
-      if (at < n) store<Out>(to + uint64_t{at} * sizeof(Out), change(in[i]));
+      if (at >= n) continue;
+      const Out out = change(in[i]);
+      if (stores) store<Out>(to + uint64_t{at} * sizeof(Out), out);
     }
   }
 }

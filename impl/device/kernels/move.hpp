@@ -127,8 +127,11 @@ struct Mover {
  private:
   template <unsigned kElements>
   DSC_HD void units(const Piece& piece, unsigned begin, unsigned n) {
-    move_units<Pack<In, kElements>, Pack<Out, kElements>>(piece.from + begin * sizeof(In),
-                                                          piece.to + begin * sizeof(Out), n, thread, convert);
+    bool stores = true;
+    if constexpr (std::is_same_v<From, To> && !std::is_same_v<Watch, NoWatch>)
+      stores = piece.from != piece.to || convert.scale != 1;
+    move_units<Pack<In, kElements>, Pack<Out, kElements>>(
+        piece.from + begin * sizeof(In), piece.to + begin * sizeof(Out), n, thread, convert, stores);
   }
 
   DSC_HD void by_bytes(const Piece& piece) {
