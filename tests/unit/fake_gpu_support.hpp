@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <map>
 #include <string>
 #include <thread>
@@ -101,6 +103,19 @@ class Device {
 
  private:
   int device_;
+};
+
+// A stream stands still before it until it is opened.
+class Gate {
+ public:
+  explicit Gate(CudaStream* stream) {
+    const auto wait = [](void* gate) { static_cast<Gate*>(gate)->opened_.get_future().wait(); };
+    CHECK_CUDA(cuLaunchHostFunc(stream, wait, this));
+  }
+  void open() { opened_.set_value(); }
+
+ private:
+  std::promise<void> opened_;
 };
 
 // Elements in device memory.
@@ -202,6 +217,17 @@ inline void as_processes(int ranks, const Variables& variables, const Body& body
       be_rank(id, rank, ranks, 0, body);
     }));
   for (const pid_t child : children) assert_int_equal(status_of(child), 0);
+}
+
+// What a body writes to stderr.
+inline std::string complaints_of(const std::function<void()>& body) {
+  const int file = static_cast<int>(::memfd_create("stderr", MFD_CLOEXEC)), own = ::dup(STDERR_FILENO);
+  CHECK(::dup2(file, STDERR_FILENO) >= 0);
+  body();
+  CHECK(::dup2(own, STDERR_FILENO) >= 0);
+  char text[2000] = {};
+  CHECK(::pread(file, text, sizeof text - 1, 0) >= 0);
+  return text;
 }
 
 inline const Variables kShared = {{"FAKE_NCCL_ALLOW_SHARED_DEVICE", "1"}};

@@ -1,9 +1,4 @@
 // The fake CUDA driver does as the real one does.
-#include <sys/mman.h>
-
-#include <atomic>
-#include <future>
-
 #include "fake_gpu_support.hpp"
 
 using namespace fake_test;
@@ -14,19 +9,6 @@ namespace {
 constexpr CudaResult kOk{}, kNoImage{200}, kNoContext{201}, kIllegalState{401}, kNotFound{500},
     kNotReady{600}, kBadAddress{700}, kUnsupported{900}, kInvalidated{901}, kUnjoined{904}, kImplicit{906},
     kCapturedEvent{907};
-
-// A stream stands still before it until it is opened.
-class Gate {
- public:
-  explicit Gate(CudaStream* stream) {
-    const auto wait = [](void* gate) { static_cast<Gate*>(gate)->opened_.get_future().wait(); };
-    CHECK_CUDA(cuLaunchHostFunc(stream, wait, this));
-  }
-  void open() { opened_.set_value(); }
-
- private:
-  std::promise<void> opened_;
-};
 
 CudaEvent* make_event() {
   CudaEvent* event = nullptr;
@@ -339,17 +321,6 @@ void a_capture_comes_together_at_its_end(void**) {
     CHECK(cuStreamEndCapture(device.stream, &graph) == kUnjoined);
     CHECK(done(side));
   });
-}
-
-// What a body writes to stderr.
-std::string complaints_of(const std::function<void()>& body) {
-  const int file = static_cast<int>(::memfd_create("stderr", MFD_CLOEXEC)), own = ::dup(STDERR_FILENO);
-  CHECK(::dup2(file, STDERR_FILENO) >= 0);
-  body();
-  CHECK(::dup2(own, STDERR_FILENO) >= 0);
-  char text[2000] = {};
-  CHECK(::pread(file, text, sizeof text - 1, 0) >= 0);
-  return text;
 }
 
 void expect_misuse(const std::function<CudaResult(CudaStream*)>& call, const char* words) {

@@ -1,0 +1,338 @@
+// The fake NCCL fails as the real one does, as it is told to, and says when it is used wrongly.
+#include <atomic>
+
+#include "fake_gpu_support.hpp"
+
+using namespace fake_test;
+
+namespace {
+
+constexpr auto kSuccess = NcclResult::success, kInProgress = NcclResult::in_progress;
+
+// So long is looked that something does not happen.
+void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
+NcclResult sum(const Rank& self, const Array<int>& memory) {
+  return ncclAllReduce(memory.data(), memory.data(), 1, NcclType::int32, NcclOp::sum, self.comm, self.stream);
+}
+
+void abort(const Rank& self) { CHECK_NCCL(ncclCommAbort(self.comm)); }
+
+// Ranks 0 and 1 as processes, with these faults.
+void with_faults(const char* faults, const Body& body) {
+  as_processes(2, {{"FAKE_NCCL_FAULT", faults}}, body);
+}
+
+// ---- what ends what hangs
+
+void a_dead_peer_is_not_noticed(void**) {
+  as_processes(2, {}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    if (self.rank == 1) ::_exit(0);
+    const Array<int> memory(1, 1);
+    CHECK_NCCL(sum(self, memory));
+    wait_a_little();
+    CHECK(!done(self.stream) && state_of(self.comm) == kSuccess);
+    std::thread(abort, self).join();
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(fake_gpu_misuses() == 0);
+  });
+}
+
+void a_start_without_all_ends_by_abort(void**) {
+  in_child({}, [] {
+    const NcclUniqueId id = fresh_id();
+    be_rank(id, 1, 2, 0, [](const Rank& self) {
+      wait_a_little();
+      CHECK(state_of(self.comm) == kInProgress);
+      abort(self);
+      CHECK(fake_gpu_misuses() == 0);
+    });
+  });
+}
+
+void a_revoked_one_can_be_split_but_not_used(void**) {
+  const Body body = [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const Array<int> memory(1, 1);
+    if (self.rank == 0) CHECK_NCCL(sum(self, memory));
+    const NcclResult begun = ncclCommRevoke(self.comm, dsc::kNcclRevokeDefault);
+    CHECK(begun == kInProgress);
+    CHECK_NCCL(settled(self.comm));
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(sum(self, memory) == NcclResult::invalid_usage);
+    NcclComm* part = nullptr;
+    CHECK(ncclCommSplit(self.comm, 0, 0, &part, nullptr) == kInProgress);
+    CHECK_NCCL(settled(self.comm));
+    const Rank inner{self.rank, 2, self.stream, part};
+    CHECK_NCCL(sum(inner, memory));
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(memory.holds(2));
+    CHECK_NCCL(ncclCommDestroy(part));
+    CHECK_NCCL(ncclCommDestroy(self.comm));
+    CHECK(fake_gpu_misuses() == 0);
+  };
+  in_child(kShared, [&] { as_threads(2, body); });
+  as_processes(2, {}, body);
+}
+
+void memory_is_free_after_an_abort(void**) {
+  as_processes(2, {}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    for (int i = 0; self.rank == 0 && i < 50; ++i) {
+      const Array<int> memory(1, 1);
+      if (i == 0) CHECK_NCCL(sum(self, memory));
+      if (i == 0) abort(self);
+    }
+    if (self.rank == 1) abort(self);
+    CHECK(fake_gpu_misuses() == 0);
+  });
+}
+
+void a_call_may_take_its_time(void**) {
+  as_processes(2, {{"FAKE_NCCL_SLOW_MS", "20"}}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const Array<int> memory(1, 1);
+    CHECK(sum(self, memory) == kInProgress);
+    CHECK(state_of(self.comm) == kInProgress && done(self.stream));
+    CHECK_NCCL(settled(self.comm));
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(memory.holds(2));
+    abort(self);
+  });
+}
+
+// ---- faults by script
+
+void beginnings_fail_as_told(void**) {
+  with_faults("init_hang@1", [](const Rank& self) {
+    wait_a_little();
+    CHECK(state_of(self.comm) == kInProgress);
+    abort(self);
+  });
+  with_faults("init_fail@0#1", [](const Rank& self) {
+    if (self.rank == 0) {
+      CHECK(settled(self.comm) == NcclResult::system_error);
+      CHECK(std::strstr(ncclGetLastError(self.comm), "scripted failure of init"));
+    }
+    abort(self);
+  });
+  with_faults("init_slow", [](const Rank& self) {
+    CHECK(state_of(self.comm) == kInProgress);
+    CHECK_NCCL(settled(self.comm));
+    abort(self);
+  });
+}
+
+void operations_fail_as_told(void**) {
+  with_faults("remote_error@1#2;op_hang@0#2", [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const auto* const memory = new Array<int>(1, 1);
+    CHECK_NCCL(sum(self, *memory));
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK_NCCL(sum(self, *memory));
+    if (self.rank == 1) {
+      CHECK(soon([&] { return state_of(self.comm) == NcclResult::remote_error; }));
+      CHECK(sum(self, *memory) == NcclResult::remote_error);
+    }
+    wait_a_little();
+    CHECK(!done(self.stream) && (self.rank == 1 || state_of(self.comm) == kSuccess));
+    abort(self);
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(memory->holds(2));
+  });
+  with_faults("in_progress@0#1;invalid_usage@1#1", [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const Array<int> memory(1, 1);
+    const NcclResult result = sum(self, memory);
+    CHECK(result == (self.rank == 0 ? kInProgress : NcclResult::invalid_usage));
+    wait_a_little();
+    CHECK(state_of(self.comm) == (self.rank == 0 ? kInProgress : kSuccess) && done(self.stream));
+    abort(self);
+  });
+}
+
+void splits_and_ends_fail_as_told(void**) {
+  with_faults("split_fail#1", [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    NcclComm* part = nullptr;
+    CHECK(ncclCommSplit(self.comm, 0, 0, &part, nullptr) == kInProgress);
+    CHECK(settled(self.comm) == NcclResult::system_error && !part);
+    abort(self);
+  });
+  with_faults("finalize_hang@0", [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    CHECK(ncclCommFinalize(self.comm) == kInProgress);
+    wait_a_little();
+    CHECK(state_of(self.comm) == kInProgress);
+    abort(self);
+  });
+  with_faults("abort_slow@0;abort_hang@1", [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    static std::atomic<bool> aborted{false};
+    std::thread([self] {
+      abort(self);
+      aborted = true;
+    }).detach();
+    wait_a_little();
+    CHECK(!aborted);
+    CHECK(self.rank == 1 || soon([] { return aborted.load(); }));
+    if (self.rank == 1) ::_exit(0);
+  });
+}
+
+void a_dead_context_ends_operations(void**) {
+  as_processes(2, {{"FAKE_CUDA_STICKY_AT", "2"}}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const Array<int> memory(1, 1);
+    Gate gate(self.stream);
+    CudaStream* other = nullptr;
+    CHECK_CUDA(cuStreamCreateWithPriority(&other, 1, 0));
+    CHECK_CUDA(cuMemcpyAsync(memory.address(), memory.address(), 4, other));
+    gate.open();
+    CHECK(soon([&] { return cuStreamQuery(self.stream) == CudaResult{700}; }));
+    CHECK(state_of(self.comm) == NcclResult::unhandled_cuda_error);
+    CHECK(sum(self, memory) == NcclResult::unhandled_cuda_error);
+    abort(self);
+  });
+}
+
+// ---- misuse
+
+void expect_misuse(NcclResult expected, const char* words,
+                   const std::function<NcclResult(const Rank&)>& call) {
+  in_child({}, [&] {
+    be_rank(fresh_id(), 0, 1, 0, [&](const Rank& self) {
+      CHECK_NCCL(settled(self.comm));
+      NcclResult result{};
+      const std::string text = complaints_of([&] { result = call(self); });
+      if (text.find(words) == std::string::npos) std::fprintf(stderr, "got: %s\n", text.c_str());
+      CHECK(text.starts_with("fake NCCL misuse: ") && text.find(words) != std::string::npos);
+      CHECK(result == expected && fake_gpu_misuses() == 1);
+    });
+  });
+}
+
+void misuse_of_memory_is_seen(void**) {
+  expect_misuse(NcclResult::invalid_argument, "not in one allocation of device 0", [](const Rank& self) {
+    static int host = 0;
+    return ncclAllReduce(&host, &host, 1, NcclType::int32, NcclOp::sum, self.comm, self.stream);
+  });
+  expect_misuse(NcclResult::invalid_argument, "not in one allocation of device 0", [](const Rank& self) {
+    const Array<int> memory(1);
+    return ncclAllReduce(memory.data(), memory.data(), 2, NcclType::int32, NcclOp::sum, self.comm,
+                         self.stream);
+  });
+  expect_misuse(NcclResult::invalid_argument, "not in one allocation of device 0", [](const Rank& self) {
+    const Device other(1);
+    return sum(self, Array<int>(1));
+  });
+  expect_misuse(NcclResult::invalid_argument, "in place", [](const Rank& self) {
+    const Array<int> memory(1);
+    return ncclAlltoAll(memory.data(), memory.data(), 1, NcclType::int32, self.comm, self.stream);
+  });
+  expect_misuse(NcclResult::invalid_argument, "ncclMemFree of what is not of ncclMemAlloc", [](const Rank&) {
+    static int host = 0;
+    return ncclMemFree(&host);
+  });
+}
+
+void misuse_of_handles_is_seen(void**) {
+  expect_misuse(NcclResult::invalid_argument, "no communicator (any more)", [](const Rank& self) {
+    abort(self);
+    return ncclCommAbort(self.comm);
+  });
+  expect_misuse(NcclResult::invalid_argument, "with a bad operation", [](const Rank& self) {
+    const Array<int> memory(1);
+    return ncclAllReduce(memory.data(), memory.data(), 1, NcclType::int32, static_cast<NcclOp>(5), self.comm,
+                         self.stream);
+  });
+  expect_misuse(NcclResult::invalid_usage, "after ncclCommFinalize", [](const Rank& self) {
+    CHECK(ncclCommFinalize(self.comm) == kInProgress);
+    CHECK_NCCL(settled(self.comm));
+    return sum(self, Array<int>(1));
+  });
+  expect_misuse(NcclResult::invalid_usage, "without ncclGroupStart",
+                [](const Rank&) { return ncclGroupEnd(); });
+  expect_misuse(NcclResult::invalid_usage, "outside of a group", [](const Rank& self) {
+    return ncclSend(Array<int>(1).data(), 1, NcclType::int32, 0, self.comm, self.stream);
+  });
+  expect_misuse(NcclResult::invalid_usage, "no other end", [](const Rank& self) {
+    const Array<int> memory(1);
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclSend(memory.data(), 1, NcclType::int32, 0, self.comm, self.stream));
+    return ncclGroupEnd();
+  });
+}
+
+void misuse_of_time_is_seen(void**) {
+  expect_misuse(NcclResult::invalid_argument, "while the communicator is in progress", [](const Rank& self) {
+    const NcclUniqueId id = fresh_id();
+    NcclConfig config = nonblocking();
+    NcclComm* lonely = nullptr;
+    CHECK(ncclCommInitRankConfig(&lonely, 2, id, 0, &config) == kInProgress);
+    const Array<int> memory(1);
+    const NcclResult result = sum({0, 2, self.stream, lonely}, memory);
+    CHECK_NCCL(ncclCommAbort(lonely));
+    return result;
+  });
+  expect_misuse(NcclResult::invalid_usage, "while operations are outstanding", [](const Rank& self) {
+    const Array<int> memory(1);
+    Gate gate(self.stream);
+    CHECK_NCCL(sum(self, memory));
+    NcclComm* part = nullptr;
+    const NcclResult result = ncclCommSplit(self.comm, 0, 0, &part, nullptr);
+    gate.open();
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    return result;
+  });
+  expect_misuse(NcclResult::invalid_usage, "while there are graphs with its operations",
+                [](const Rank& self) {
+                  const Array<int> memory(1);
+                  fake_gpu::CudaGraph* graph = nullptr;
+                  CHECK_CUDA(cuStreamBeginCapture_v2(self.stream, dsc::CudaCaptureMode::relaxed));
+                  CHECK_NCCL(sum(self, memory));
+                  CHECK_CUDA(cuStreamEndCapture(self.stream, &graph));
+                  const NcclResult result = ncclCommDestroy(self.comm);
+                  CHECK_CUDA(cuGraphDestroy(graph));
+                  CHECK_NCCL(ncclCommDestroy(self.comm));
+                  return result;
+                });
+}
+
+void two_threads_at_once_are_seen(void**) {
+  in_child({{"FAKE_NCCL_FAULT", "split_hang"}}, [] {
+    const Device device(0);
+    NcclComm *comm = nullptr, *part = nullptr;
+    NcclConfig config;  // it blocks
+    CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, fresh_id(), 0, &config));
+    std::thread hanging([&] { ncclCommSplit(comm, 0, 0, &part, nullptr); });
+    CHECK(soon([&] { return state_of(comm) == kInProgress; }));
+    const Array<int> memory(1);
+    CHECK(sum({0, 1, device.stream, comm}, memory) == NcclResult::invalid_usage);
+    CHECK(fake_gpu_misuses() == 1);
+    CHECK_NCCL(ncclCommAbort(comm));
+    hanging.join();
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_dead_peer_is_not_noticed),
+      cmocka_unit_test(a_start_without_all_ends_by_abort),
+      cmocka_unit_test(a_revoked_one_can_be_split_but_not_used),
+      cmocka_unit_test(memory_is_free_after_an_abort),
+      cmocka_unit_test(a_call_may_take_its_time),
+      cmocka_unit_test(beginnings_fail_as_told),
+      cmocka_unit_test(operations_fail_as_told),
+      cmocka_unit_test(splits_and_ends_fail_as_told),
+      cmocka_unit_test(a_dead_context_ends_operations),
+      cmocka_unit_test(misuse_of_memory_is_seen),
+      cmocka_unit_test(misuse_of_handles_is_seen),
+      cmocka_unit_test(misuse_of_time_is_seen),
+      cmocka_unit_test(two_threads_at_once_are_seen),
+  };
+  return cmocka_run_group_tests_name("fake_nccl_faults", tests, nullptr, nullptr);
+}
