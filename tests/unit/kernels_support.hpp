@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -34,10 +33,9 @@ struct Gpu {
   dsc::CudaStream* stream = nullptr;
 
   Gpu() {
-    const auto environment = [](const char* name) -> std::optional<std::string> {
-      const char* const value = std::getenv(name);
-      if (std::strcmp(name, "DSC_CUDA_LIBRARY") != 0 || value != nullptr) return value ? value : "";
-      return FAKE_CUDA;
+    const auto environment = [](const char* name) {
+      const auto value = dsc::process_environment()(name);
+      return value || std::strcmp(name, "DSC_CUDA_LIBRARY") != 0 ? value : FAKE_CUDA;
     };
     library = dsc::load_cuda("", environment, dsc::process_loader());
     dsc::CudaDevice device = 0;
