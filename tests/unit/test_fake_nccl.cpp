@@ -103,6 +103,22 @@ void reductions_are_those_of_double(void**) {
   });
 }
 
+void large_reductions_are_as_good(void**) {
+  on_ranks(3, [](const Rank& self) {
+    const size_t count = 100'003;
+    std::vector<float> values(count), wanted(count);
+    for (size_t i = 0; i < count; ++i) values[i] = static_cast<float>(number(self.rank, i));
+    for (size_t i = 0; i < count; ++i) wanted[i] = static_cast<float>(expected(NcclOp::sum, self.ranks, i));
+    const Array<float> in(values), out(count);
+    CHECK_NCCL(
+        ncclAllReduce(in.data(), out.data(), count, NcclType::float32, NcclOp::sum, self.comm, self.stream));
+    CHECK_NCCL(
+        ncclAllReduce(in.data(), in.data(), count, NcclType::float32, NcclOp::sum, self.comm, self.stream));
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+    CHECK(in.read() == wanted && out.read() == wanted);
+  });
+}
+
 void ranks_scale_their_inputs(void**) {
   on_ranks(3, [](const Rank& self) {
     const Array<float> in(10, 8.0F), out(10), scalar(1, 0.25F);
@@ -396,6 +412,7 @@ void two_ranks_have_two_devices(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(reductions_are_those_of_double),
+      cmocka_unit_test(large_reductions_are_as_good),
       cmocka_unit_test(ranks_scale_their_inputs),
       cmocka_unit_test(data_is_moved),
       cmocka_unit_test(in_place_is_as_good),

@@ -70,7 +70,10 @@ int count(const std::string& what, int world_rank) {
 NcclResult fault_before(Comm& comm, const std::string& what) {
   const int number = count(what, comm.world_rank);
   if (strikes(what + "_slow", comm.world_rank, number)) std::this_thread::sleep_for(kSlow);
-  if (strikes(what + "_hang", comm.world_rank, number)) hang(comm, [&] { return ended(comm); });
+  if (strikes(what + "_hang", comm.world_rank, number)) {
+    hang(comm, [&] { return ended(comm); });
+    return NcclResult::internal_error;
+  }
   if (strikes(what + "_fail", comm.world_rank, number))
     return failed(comm, NcclResult::system_error, "fake NCCL: scripted failure of " + what);
   return NcclResult::success;

@@ -6,6 +6,8 @@
 namespace fake_gpu {
 namespace {
 
+constexpr size_t kSmallBytes = 4096;
+
 // Bytes on their way to or from a peer. A sender is done when they were taken.
 struct Transfer {
   int peer = 0;
@@ -121,7 +123,15 @@ class Collective {
  private:
   bool is_root() const { return comm_.rank == operation_.root; }
   size_t part(int rank) const { return static_cast<size_t>(rank) * bytes_; }
-  void reduce_to(bool everyone, bool parts);
+  struct Part {
+    size_t begin, bytes;
+  };
+  double own_scale() const;
+  std::vector<char> reduce_parts(const std::function<Part(int)>& part_of);
+  void store(const std::vector<char>& result, size_t at);
+  void all_reduce();
+  void reduce_to_root();
+  void reduce_scatter();
   void broadcast();
   void gather(bool everyone);
   void scatter();
@@ -135,32 +145,59 @@ class Collective {
   Exchange exchange_;
 };
 
-// To everyone or the root: the sum of whole inputs, or of the part that is the receiver's.
-void Collective::reduce_to(bool everyone, bool parts) {
-  const auto ranks = static_cast<size_t>(comm_.ranks);
-  const bool takes = everyone || is_root();
-  std::vector<double> scales(ranks, 1.0);
-  double& own_scale = scales[static_cast<size_t>(comm_.rank)];
-  own_scale = operation_.scale.device_memory
-                  ? number_in(operation_.scale.device_memory, operation_.scale.type)
-                  : operation_.scale.number;
-  std::vector<char> others(takes ? ranks * bytes_ : 0);
-  std::vector<const char*> inputs(ranks);
+double Collective::own_scale() const {
+  const Scale& scale = operation_.scale;
+  return scale.device_memory ? number_in(scale.device_memory, scale.type) : scale.number;
+}
+
+// Every receiver gets its part of all inputs, with the scale of each; empty on those who receive nothing.
+std::vector<char> Collective::reduce_parts(const std::function<Part(int)>& part_of) {
+  const Part own = part_of(comm_.rank);
+  const double scale = own_scale();
+  std::vector<double> scales(static_cast<size_t>(comm_.ranks), scale);
+  std::vector<char> others(scales.size() * own.bytes), result(own.bytes);
+  std::vector<const char*> inputs(scales.size(), send_ + own.begin);
   for (int rank = 0; rank < comm_.ranks; ++rank) {
-    if (everyone || rank == operation_.root) {
-      exchange_.send(rank, &own_scale, sizeof own_scale);
-      exchange_.send(rank, send_ + (parts ? part(rank) : 0), bytes_);
-    }
-    if (!takes) continue;
-    exchange_.recv(rank, &scales[static_cast<size_t>(rank)], sizeof own_scale);
-    exchange_.recv(rank, &others[part(rank)], bytes_);
-    inputs[static_cast<size_t>(rank)] =
-        rank == comm_.rank ? send_ + (parts ? part(rank) : 0) : &others[part(rank)];
+    const Part part = part_of(rank);
+    const auto at = static_cast<size_t>(rank);
+    exchange_.send(rank, &scale, part.bytes ? sizeof scale : 0);
+    exchange_.send(rank, send_ + part.begin, part.bytes);
+    exchange_.recv(rank, &scales[at], own.bytes ? sizeof scale : 0);
+    exchange_.recv(rank, others.data() + at * own.bytes, own.bytes);
+    if (rank != comm_.rank) inputs[at] = others.data() + at * own.bytes;
   }
-  if (!exchange_.run() || !takes) return;
-  std::vector<char> result(bytes_);  // the output may be the input
-  reduce(operation_, inputs, scales, result.data(), operation_.count);
-  std::memcpy(recv_, result.data(), bytes_);
+  if (!exchange_.run() || own.bytes == 0) return {};
+  reduce(operation_, inputs, scales, result.data(), own.bytes / bytes_of(operation_.type));
+  return result;
+}
+
+void Collective::store(const std::vector<char>& result, size_t at) {
+  if (!result.empty()) std::memcpy(recv_ + at, result.data(), result.size());
+}
+
+// Large ones in as many parts as there are ranks, each reduced by one.
+void Collective::all_reduce() {
+  if (bytes_ <= kSmallBytes) return store(reduce_parts([&](int) { return Part{0, bytes_}; }), 0);
+  const auto begin = [&](int rank) {
+    return operation_.count * static_cast<size_t>(rank) / static_cast<size_t>(comm_.ranks) *
+           bytes_of(operation_.type);
+  };
+  const auto part_of = [&](int rank) { return Part{begin(rank), begin(rank + 1) - begin(rank)}; };
+  const std::vector<char> result = reduce_parts(part_of);
+  Exchange results(comm_);
+  for (int rank = 0; rank < comm_.ranks; ++rank) {
+    results.send(rank, result.data(), result.size());
+    results.recv(rank, recv_ + part_of(rank).begin, part_of(rank).bytes);
+  }
+  if (!stopped(comm_) && results.run()) store(result, begin(comm_.rank));
+}
+
+void Collective::reduce_to_root() {
+  store(reduce_parts([&](int rank) { return Part{0, rank == operation_.root ? bytes_ : 0}; }), 0);
+}
+
+void Collective::reduce_scatter() {
+  store(reduce_parts([&](int rank) { return Part{part(rank), bytes_}; }), 0);
 }
 
 void Collective::broadcast() {
@@ -198,11 +235,11 @@ void Collective::all_to_all() {
 void Collective::run() {
   switch (operation_.kind) {
     case Kind::all_reduce:
-      return reduce_to(true, false);
+      return all_reduce();
     case Kind::reduce:
-      return reduce_to(false, false);
+      return reduce_to_root();
     case Kind::reduce_scatter:
-      return reduce_to(true, true);
+      return reduce_scatter();
     case Kind::broadcast:
       return broadcast();
     case Kind::all_gather:

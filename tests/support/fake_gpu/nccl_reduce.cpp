@@ -45,19 +45,27 @@ A scaled(A value, double scale) {
     return value * static_cast<A>(scale);
 }
 
+constexpr size_t kBlock = 512;
+
 template <typename T>
 void reduce_as(NcclOp op, const std::vector<const char*>& inputs, const std::vector<double>& scales,
                char* output, size_t count) {
   using A = decltype(reference::to_accumulator(T()));
-  for (size_t i = 0; i < count; ++i) {
-    A result = scaled<A>(reference::to_accumulator(reference::read<T>(inputs[0], i)), scales[0]);
-    for (size_t rank = 1; rank < inputs.size(); ++rank)
-      result =
-          combine<A>(op, result,
-                     scaled<A>(reference::to_accumulator(reference::read<T>(inputs[rank], i)), scales[rank]));
-    if (op == NcclOp::avg) result = static_cast<A>(result / static_cast<A>(inputs.size()));
-    const T element = rounded<T, A>(result);
-    std::memcpy(output + i * sizeof(T), &element, sizeof(T));
+  A results[kBlock];
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t end = std::min(count - first, kBlock);
+    for (size_t rank = 0; rank < inputs.size(); ++rank)
+      for (size_t i = 0; i < end; ++i) {
+        const A next =
+            scaled<A>(reference::to_accumulator(reference::read<T>(inputs[rank], first + i)), scales[rank]);
+        results[i] = rank == 0 ? next : combine<A>(op, results[i], next);
+      }
+    for (size_t i = 0; i < end; ++i) {
+      const A result =
+          op == NcclOp::avg ? static_cast<A>(results[i] / static_cast<A>(inputs.size())) : results[i];
+      const T element = rounded<T, A>(result);
+      std::memcpy(output + (first + i) * sizeof(T), &element, sizeof(T));
+    }
   }
 }
 

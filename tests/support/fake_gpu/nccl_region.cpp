@@ -174,6 +174,7 @@ void Region::sleep_unless_rung(uint32_t heard) const {
 }
 
 bool Region::barrier(const std::function<bool()>& stopped) const {
+  if (stopped()) return false;
   const uint32_t step = seat(rank_).steps.fetch_add(1) + 1;
   for (int rank = 0; rank < ranks_; ++rank) ring_bell(rank);
   for (int rank = 0; rank < ranks_;) {
@@ -191,6 +192,7 @@ bool Region::barrier(const std::function<bool()>& stopped) const {
 std::shared_ptr<Region> meet(const std::string& name, int ranks, int rank, bool with_rings,
                              const Arrival& arrival, const std::function<bool()>& stopped) {
   Table table;
+  if (stopped()) return nullptr;
   while (!try_to_host(name, Region::bytes(ranks, with_rings), table) && !try_to_join(name, stopped, table)) {
     if (stopped()) return nullptr;
     nap();
