@@ -22,6 +22,96 @@ CudaStream* make_stream(unsigned flags) {
   return stream;
 }
 
+// They have the prototypes that the library calls them by, or this would not compile.
+dsc::CudaFunctions cuda_functions() {
+  dsc::CudaFunctions cuda;
+  cuda.init = cuInit;
+  cuda.driver_get_version = cuDriverGetVersion;
+  cuda.get_error_name = cuGetErrorName;
+  cuda.get_error_string = cuGetErrorString;
+  cuda.device_get_count = cuDeviceGetCount;
+  cuda.device_get = cuDeviceGet;
+  cuda.device_get_name = cuDeviceGetName;
+  cuda.device_get_attribute = cuDeviceGetAttribute;
+  cuda.device_primary_ctx_retain = cuDevicePrimaryCtxRetain;
+  cuda.device_primary_ctx_release = cuDevicePrimaryCtxRelease_v2;
+  cuda.ctx_get_current = cuCtxGetCurrent;
+  cuda.ctx_push_current = cuCtxPushCurrent_v2;
+  cuda.ctx_pop_current = cuCtxPopCurrent_v2;
+  cuda.ctx_get_device = cuCtxGetDevice;
+  cuda.pointer_get_attributes = cuPointerGetAttributes;
+  cuda.mem_alloc = cuMemAlloc_v2;
+  cuda.mem_free = cuMemFree_v2;
+  cuda.memcpy_async = cuMemcpyAsync;
+  cuda.memset_d8_async = cuMemsetD8Async;
+  cuda.stream_create_with_priority = cuStreamCreateWithPriority;
+  cuda.stream_destroy = cuStreamDestroy_v2;
+  cuda.stream_wait_event = cuStreamWaitEvent;
+  cuda.stream_synchronize = cuStreamSynchronize;
+  cuda.stream_is_capturing = cuStreamIsCapturing;
+  cuda.thread_exchange_stream_capture_mode = cuThreadExchangeStreamCaptureMode;
+  cuda.event_create = cuEventCreate;
+  cuda.event_destroy = cuEventDestroy_v2;
+  cuda.event_record = cuEventRecord;
+  cuda.event_query = cuEventQuery;
+  cuda.module_load_data = cuModuleLoadData;
+  cuda.module_unload = cuModuleUnload;
+  cuda.module_get_function = cuModuleGetFunction;
+  cuda.launch_kernel = cuLaunchKernel;
+  return cuda;
+}
+
+dsc::NcclFunctions nccl_functions() {
+  dsc::NcclFunctions nccl;
+  nccl.get_error_string = ncclGetErrorString;
+  nccl.get_last_error = ncclGetLastError;
+  nccl.get_unique_id = ncclGetUniqueId;
+  nccl.comm_init_rank_config = ncclCommInitRankConfig;
+  nccl.comm_finalize = ncclCommFinalize;
+  nccl.comm_destroy = ncclCommDestroy;
+  nccl.comm_abort = ncclCommAbort;
+  nccl.comm_get_async_error = ncclCommGetAsyncError;
+  nccl.comm_count = ncclCommCount;
+  nccl.comm_cu_device = ncclCommCuDevice;
+  nccl.comm_user_rank = ncclCommUserRank;
+  nccl.group_start = ncclGroupStart;
+  nccl.group_end = ncclGroupEnd;
+  nccl.all_reduce = ncclAllReduce;
+  nccl.reduce = ncclReduce;
+  nccl.broadcast = ncclBroadcast;
+  nccl.all_gather = ncclAllGather;
+  nccl.reduce_scatter = ncclReduceScatter;
+  nccl.send = ncclSend;
+  nccl.recv = ncclRecv;
+  nccl.red_op_create_pre_mul_sum = ncclRedOpCreatePreMulSum;
+  nccl.red_op_destroy = ncclRedOpDestroy;
+  nccl.comm_split = ncclCommSplit;
+  nccl.comm_init_rank_scalable = ncclCommInitRankScalable;
+  nccl.mem_alloc = ncclMemAlloc;
+  nccl.mem_free = ncclMemFree;
+  nccl.comm_window_register = ncclCommWindowRegister;
+  nccl.comm_window_deregister = ncclCommWindowDeregister;
+  nccl.comm_revoke = ncclCommRevoke;
+  nccl.comm_shrink = ncclCommShrink;
+  nccl.all_to_all = ncclAlltoAll;
+  nccl.gather = ncclGather;
+  nccl.scatter = ncclScatter;
+  nccl.get_version = ncclGetVersion;
+  return nccl;
+}
+
+template <typename Table>
+void expect_full(const Table& table) {
+  void* places[sizeof table / sizeof(void*)];
+  std::memcpy(places, &table, sizeof table);
+  for (const void* const place : places) assert_non_null(place);
+}
+
+void nothing_is_missing(void**) {
+  expect_full(cuda_functions());
+  expect_full(nccl_functions());
+}
+
 void nothing_works_before_init(void**) {
   in_child({}, [] {
     int count = 0;
@@ -445,6 +535,7 @@ void small_work_is_quick(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(nothing_is_missing),
       cmocka_unit_test(nothing_works_before_init),
       cmocka_unit_test(contexts_are_a_stack_of_each_thread),
       cmocka_unit_test(pointers_say_what_they_are),
