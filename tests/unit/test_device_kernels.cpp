@@ -448,7 +448,7 @@ void sums_are_the_hosts(void**) {
         for (const double prescale : {1.0, 1.0 / 3})
           check_sum(kernels, dtype, parts, count, 0, prescale, static_cast<int32_t>(parts));
     for (size_t skew = 0; skew < 16; ++skew)
-      for (const uint64_t count : {640, 333}) check_sum(kernels, dtype, 4, count, skew, 1, 1);
+      for (const uint64_t count : {640, 333, 16384}) check_sum(kernels, dtype, 4, count, skew, 1, 1);
   }
 }
 

@@ -47,10 +47,11 @@ void run_move_norm(void** params, const unsigned grid[3], const unsigned block[3
     if (t.index + 1 < t.count) return;
     fold(sums);
     args.norm->of_block[b.index] = sums[0];
+    if (++args.norm->blocks_done != b.count) return;
+    for (unsigned i = 0; i < t.count; ++i) sums[i] = sum_blocks(*args.norm, b.count, Place{i, t.count});
+    fold(sums);
+    finish(*args.norm, sums[0]);
   });
-  for (unsigned t = 0; t < block[0]; ++t) sums[t] = sum_blocks(*args.norm, grid[0], Place{t, block[0]});
-  fold(sums);
-  finish(*args.norm, sums[0]);
 }
 
 template <class T>
