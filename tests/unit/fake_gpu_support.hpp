@@ -154,6 +154,9 @@ inline bool soon(const std::function<bool()>& condition) {
   return false;
 }
 
+// So long is looked that something does not happen.
+inline void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
 inline bool done(CudaStream* stream) { return cuStreamQuery(stream) == CudaResult::success; }
 
 inline NcclResult state_of(NcclComm* comm) {

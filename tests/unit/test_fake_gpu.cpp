@@ -137,6 +137,27 @@ void nothing_works_before_init(void**) {
   });
 }
 
+void its_start_can_take_long(void**) {
+  in_child({{"FAKE_CUDA_INIT_HANG_MS", "30"}}, [] {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK_CUDA(cuInit(0));
+    CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(30));
+  });
+}
+
+void memory_can_be_short(void**) {
+  in_child({{"FAKE_CUDA_MEMORY_MIB", "2"}}, [] {
+    const Device device(0);
+    const Array<char> one(1 << 20);
+    CudaAddress address = 0;
+    CHECK(cuMemAlloc_v2(&address, (1 << 20) + 1) == CudaResult::out_of_memory);
+    CHECK_CUDA(cuMemAlloc_v2(&address, 1 << 20));
+    CHECK_CUDA(cuMemFree_v2(address));
+    const Device other(1);
+    const Array<char> there(2 << 20);
+  });
+}
+
 void contexts_are_a_stack_of_each_thread(void**) {
   in_child({}, [] {
     const Device outer(0);
@@ -229,12 +250,14 @@ void the_legacy_stream_orders_blocking_ones(void**) {
     Gate first(blocking);
     CudaEvent* const event = make_event();
     CHECK_CUDA(cuEventRecord(event, nullptr));
+    wait_a_little();
     CHECK(cuEventQuery(event) == kNotReady && done(device.stream));
     first.open();
     CHECK_CUDA(cuStreamSynchronize(nullptr));
     CHECK_CUDA(cuEventQuery(event));
     Gate second(nullptr);
     CHECK_CUDA(cuEventRecord(event, blocking));
+    wait_a_little();
     CHECK(cuEventQuery(event) == kNotReady);
     second.open();
     CHECK_CUDA(cuCtxSynchronize());
@@ -537,6 +560,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_missing),
       cmocka_unit_test(nothing_works_before_init),
+      cmocka_unit_test(its_start_can_take_long),
+      cmocka_unit_test(memory_can_be_short),
       cmocka_unit_test(contexts_are_a_stack_of_each_thread),
       cmocka_unit_test(pointers_say_what_they_are),
       cmocka_unit_test(streams_keep_their_order),

@@ -229,6 +229,7 @@ void a_single_send_waits_for_its_receiver(void**) {
       const Array<int> memory(4, self.rank);
       if (self.rank == 0) {
         CHECK_NCCL(ncclSend(memory.data(), 4, NcclType::int32, 1, self.comm, self.stream));
+        wait_a_little();
         CHECK(!done(self.stream));
         seen = true;
       } else {
@@ -297,6 +298,9 @@ void splits_are_by_color_and_key(void**) {
     CHECK(ncclCommSplit(part, 0, 0, &again, nullptr) == kInProgress);
     CHECK_NCCL(settled(part));
     CHECK(sum_over(self, again, 1) == ranks);
+    int rank_again = -1;  // keys are the same
+    CHECK_NCCL(ncclCommUserRank(again, &rank_again));
+    CHECK(rank_again == rank);
     CHECK_NCCL(ncclCommDestroy(again));
     CHECK_NCCL(ncclCommDestroy(part));
   });

@@ -9,9 +9,6 @@ namespace {
 
 constexpr auto kSuccess = NcclResult::success, kInProgress = NcclResult::in_progress;
 
-// So long is looked that something does not happen.
-void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
-
 NcclResult sum(const Rank& self, const Array<int>& memory) {
   return ncclAllReduce(memory.data(), memory.data(), 1, NcclType::int32, NcclOp::sum, self.comm, self.stream);
 }
@@ -36,6 +33,29 @@ void a_dead_peer_is_not_noticed(void**) {
     std::thread(abort, self).join();
     CHECK_CUDA(cuStreamSynchronize(self.stream));
     CHECK(fake_gpu_misuses() == 0);
+  });
+}
+
+void different_counts_hang(void**) {
+  as_processes(2, {}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const Array<int> memory(8, 1);
+    const size_t count = self.rank == 0 ? 4 : 8;
+    CHECK_NCCL(ncclReduce(memory.data(), memory.data(), count, NcclType::int32, NcclOp::sum, 0, self.comm,
+                          self.stream));
+    wait_a_little();
+    CHECK(state_of(self.comm) == kSuccess && (self.rank == 0 || !done(self.stream)));
+    abort(self);
+    CHECK_CUDA(cuStreamSynchronize(self.stream));
+  });
+}
+
+void leaving_while_an_operation_runs_does_not_hang(void**) {
+  as_processes(2, {{"FAKE_NCCL_FAULT", "op_hang"}}, [](const Rank& self) {
+    CHECK_NCCL(settled(self.comm));
+    const auto* const memory = new Array<int>(1, 1);
+    CHECK_NCCL(sum(self, *memory));
+    std::exit(done(self.stream) ? 1 : 0);
   });
 }
 
@@ -321,6 +341,8 @@ void two_threads_at_once_are_seen(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_dead_peer_is_not_noticed),
+      cmocka_unit_test(different_counts_hang),
+      cmocka_unit_test(leaving_while_an_operation_runs_does_not_hang),
       cmocka_unit_test(a_start_without_all_ends_by_abort),
       cmocka_unit_test(a_revoked_one_can_be_split_but_not_used),
       cmocka_unit_test(memory_is_free_after_an_abort),
