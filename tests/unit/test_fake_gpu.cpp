@@ -519,8 +519,8 @@ void an_asynchronous_failure_is_for_ever(void**) {
 
 void leaving_with_work_pending_does_not_hang(void**) {
   in_child({}, [] {
-    auto* const device = new Device(0);
-    auto* const gate = new Gate(device->stream);
+    static auto* const device = new Device(0);
+    static auto* const gate = new Gate(device->stream);
     CHECK(cuStreamQuery(device->stream) == kNotReady && gate);
     std::exit(0);
   });

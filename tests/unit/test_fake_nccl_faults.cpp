@@ -53,7 +53,7 @@ void different_counts_hang(void**) {
 void leaving_while_an_operation_runs_does_not_hang(void**) {
   as_processes(2, {{"FAKE_NCCL_FAULT", "op_hang"}}, [](const Rank& self) {
     CHECK_NCCL(settled(self.comm));
-    const auto* const memory = new Array<int>(1, 1);
+    static const auto* const memory = new Array<int>(1, 1);
     CHECK_NCCL(sum(self, *memory));
     std::exit(done(self.stream) ? 1 : 0);
   });
