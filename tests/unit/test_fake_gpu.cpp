@@ -483,6 +483,19 @@ void misuse_is_seen(void**) {
       "past the end");
   expect_misuse(
       [](CudaStream* stream) {
+        Recorded recorded;
+        CudaAddress address = 0;
+        CHECK_CUDA(cuMemAlloc_v2(&address, 8));
+        CHECK_CUDA(cuStreamBeginCapture_v2(stream, CudaCaptureMode::relaxed));
+        CHECK_CUDA(cuMemsetD8Async(address, 0, 8, stream));
+        CHECK_CUDA(cuStreamEndCapture(stream, &recorded.graph));
+        CHECK_CUDA(cuGraphInstantiateWithFlags(&recorded.exec, recorded.graph, 0));
+        CHECK_CUDA(cuMemFree_v2(address));
+        return cuGraphLaunch(recorded.exec, stream);
+      },
+      "was freed");
+  expect_misuse(
+      [](CudaStream* stream) {
         const Device other(1);
         return cuEventRecord(make_event(), stream);
       },

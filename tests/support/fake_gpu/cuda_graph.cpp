@@ -54,6 +54,15 @@ Action whole(const GraphExec& exec) {
   return action;
 }
 
+// What a graph uses may have been freed since.
+CudaResult check_memory(const Call& call, const GraphExec& exec) {
+  for (const Action& action : exec.actions)
+    for (const Range& range : action.uses)
+      if (range.begin && range.bytes > 0)
+        if (const CudaResult bad = check_range(call, range.begin, range.bytes); bad != kOk) return bad;
+  return kOk;
+}
+
 }  // namespace
 
 void invalidate(Capture& capture) { capture.invalidated = true; }
@@ -176,6 +185,7 @@ CudaResult cuGraphLaunch(CudaGraphExec* handle, CudaStream* stream_handle) {
     const auto stream = stream_of(call, stream_handle, call.context);
     if (!exec) return misused(kInvalidValue, "cuGraphLaunch of what is no graph (any more)");
     if (!stream) return kInvalidHandle;
+    if (const CudaResult bad = check_memory(call, *exec); bad != kOk) return bad;
     std::vector<Moment> after;
     for (const Action& action : exec->actions)
       if (action.order) after.push_back(*action.order);

@@ -41,7 +41,6 @@ bool good_config(const NcclConfig* config) {
   if (!config) return true;
   const int blocking = blocking_of(config);
   return config->magic == NcclConfig{}.magic && config->size >= offsetof(NcclConfig, net_name) &&
-         config->size <= sizeof(NcclConfig) &&
          (blocking == dsc::kNcclUnset || blocking == 0 || blocking == 1);
 }
 
@@ -92,6 +91,12 @@ NcclResult init(NcclComm** out, int ranks, const NcclUniqueId& id, int rank, con
   forget_comm(*out);
   *out = nullptr;
   return result;
+}
+
+// By an earlier failure, which a shrink with the flag to abort leaves behind.
+bool is_broken(NcclResult state) {
+  return state == NcclResult::remote_error || state == NcclResult::system_error ||
+         state == NcclResult::internal_error;
 }
 
 bool has_outstanding(const Comm& comm) { return !comm.revoked && !cuda().passed(*comm.order); }
@@ -189,8 +194,7 @@ NcclResult ncclCommShrink(NcclComm* handle, int* excluded, int n_excluded, NcclC
                           NcclConfig* config, int flags) {
   const Use use(handle, "ncclCommShrink");
   if (const NcclResult refused = use.refused(false);
-      refused != NcclResult::success &&
-      !(flags == dsc::kNcclShrinkAbort && refused == NcclResult::remote_error))
+      refused != NcclResult::success && !(flags == dsc::kNcclShrinkAbort && is_broken(refused)))
     return noted(refused);
   const CommPtr& parent = use.comm();
   const std::set<int> out(excluded, excluded + n_excluded);
