@@ -39,10 +39,6 @@ inline void check_rank(const char* name, int32_t rank, int32_t size) {
   if (rank < 0 || rank >= size) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d", name, rank, size - 1);
 }
 
-inline void check_stream(const void* stream) {
-  if (stream) fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version moves host memory only");
-}
-
 // Bytes of `count` elements times `parts`.
 inline size_t checked_bytes(size_t count, int32_t dtype, size_t parts) {
   size_t bytes = 0;

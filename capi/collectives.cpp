@@ -28,7 +28,8 @@ dsc_work_t* give_out(dsc::Comm& comm, const std::shared_ptr<dsc::Work>& started)
   return work;
 }
 
-void execute(dsc::Comm& comm, const Call& call, dsc_work_t** work) {
+void execute(dsc::Comm& comm, Call call, void* stream, dsc_work_t** work) {
+  call.stream = stream;
   if (comm.coalesced) {
     if (work)
       dsc::fail(
@@ -121,9 +122,9 @@ dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* recv, size
     dsc::check_buffer("send", send, bytes);
     dsc::check_buffer("recv", recv, bytes);
     if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     set_buffers(call, send, recv, count);
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -140,10 +141,10 @@ dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* recv, size_
       if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
     }
     dsc::check_buffer("recv", recv, bytes);
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kBroadcast, inside->rank() == root ? send : nullptr, recv, count, dtype);
     call.root = root;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -159,8 +160,8 @@ dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* recv, size
     dsc::check_buffer("recv", recv, all);
     check_in_place(send, part, recv, all, static_cast<size_t>(inside->rank()) * part,
                    "send == recv + rank x count");
-    dsc::check_stream(stream);
-    execute(*inside, make_call(OpKind::kAllGather, send, recv, count, dtype), work);
+    dsc::check_stream(*inside, stream);
+    execute(*inside, make_call(OpKind::kAllGather, send, recv, count, dtype), stream, work);
   });
 }
 
@@ -176,9 +177,9 @@ dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void* recv, 
     dsc::check_buffer("recv", recv, part);
     check_in_place(recv, part, send, all, static_cast<size_t>(inside->rank()) * part,
                    "recv == send + rank x count");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     set_buffers(call, send, recv, count);
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -196,10 +197,10 @@ dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t c
       dsc::check_buffer("recv", recv, bytes);
       if (send != recv) dsc::check_overlap(send, bytes, recv, bytes, "recv == send");
     }
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     set_buffers(call, send, is_root ? recv : nullptr, count);
     call.root = root;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -210,10 +211,10 @@ dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, size_t c
     OperationCall inside(comm);
     const bool is_root = check_rooted(*inside, {"send", send}, {"recv", recv}, count, dtype, root,
                                       "send == recv + root x count");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kGather, send, is_root ? recv : nullptr, count, dtype);
     call.root = root;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -224,10 +225,10 @@ dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv, size_t 
     OperationCall inside(comm);
     const bool is_root = check_rooted(*inside, {"recv", recv}, {"send", send}, count, dtype, root,
                                       "recv == send + root x count");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kScatter, is_root ? send : nullptr, recv, count, dtype);
     call.root = root;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -241,8 +242,8 @@ dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* recv, size
     dsc::check_buffer("send", send, all);
     dsc::check_buffer("recv", recv, all);
     if (send != recv) dsc::check_overlap(send, all, recv, all, "recv == send");
-    dsc::check_stream(stream);
-    execute(*inside, make_call(OpKind::kAllToAll, send, recv, count, dtype), work);
+    dsc::check_stream(*inside, stream);
+    execute(*inside, make_call(OpKind::kAllToAll, send, recv, count, dtype), stream, work);
   });
 }
 
@@ -261,11 +262,11 @@ dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* recv, co
     dsc::check_buffer("recv", recv, all);
     check_in_place(send, part, recv, all, blocks->starts[rank] * bytes,
                    "send == recv + the counts of the ranks before");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kAllGatherV, send, recv, 0, dtype);
     agree_on_counts(call, *blocks);
     call.recv_blocks = blocks;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -284,11 +285,11 @@ dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, void* recv
     dsc::check_buffer("recv", recv, part);
     check_in_place(recv, part, send, all, blocks->starts[rank] * bytes,
                    "recv == send + the counts of the ranks before");
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     set_buffers(call, send, recv, 0);
     agree_on_counts(call, *blocks);
     call.send_blocks = blocks;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -310,11 +311,11 @@ dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* 
     dsc::check_buffer("send", send, sent->total() * bytes);
     dsc::check_buffer("recv", recv, received->total() * bytes);
     dsc::check_overlap(send, sent->total() * bytes, recv, received->total() * bytes, nullptr);
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     Call call = make_call(OpKind::kAllToAllV, send, recv, 0, dtype);
     call.send_blocks = sent;
     call.recv_blocks = received;
-    execute(*inside, call, work);
+    execute(*inside, call, stream, work);
   });
 }
 
@@ -332,8 +333,8 @@ dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
     OperationCall inside(comm);
-    dsc::check_stream(stream);
-    execute(*inside, make_call(OpKind::kBarrier, nullptr, nullptr, 0, 0), work);
+    dsc::check_stream(*inside, stream);
+    execute(*inside, make_call(OpKind::kBarrier, nullptr, nullptr, 0, 0), stream, work);
   });
 }
 
@@ -349,10 +350,10 @@ void message(OpKind kind, dsc_comm_t* comm, const void* send, void* recv, size_t
   const size_t bytes = dsc::checked_bytes(count, dtype, 1);
   if (kind == OpKind::kSend) dsc::check_buffer("send", send, bytes);
   if (kind == OpKind::kRecv) dsc::check_buffer("recv", recv, bytes);
-  dsc::check_stream(stream);
+  dsc::check_stream(*inside, stream);
   Call call = make_call(kind, send, recv, count, dtype);
   call.root = peer;
-  execute(*inside, call, work);
+  execute(*inside, call, stream, work);
 }
 
 }  // namespace
@@ -380,11 +381,16 @@ dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
     OperationCall inside(comm);
-    dsc::check_stream(stream);
+    dsc::check_stream(*inside, stream);
     if (!inside->coalesced)
       dsc::fail(DSC_ERR_STATE, "no group of operations is open: expected dsc_group_begin()");
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
-    if (!work) return dsc::run_all(*inside, *calls);
-    *work = give_out(*inside, dsc::start_all(*inside, *calls));
+    for (Call& call : *calls) {
+      if (call.stream && call.stream != stream)
+        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the group has another stream than dsc_group_end()");
+      call.stream = stream;
+    }
+    if (!work) return inside->run_group(*calls);
+    *work = give_out(*inside, inside->start_group(*calls));
   });
 }

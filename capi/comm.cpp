@@ -81,6 +81,13 @@ dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend) {
   });
 }
 
+dsc_result_t dsc_comm_device(dsc_comm_t* comm, int32_t* device) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(device, "device") = pinned->device();
+  });
+}
+
 dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_bytes) {
   return dsc::guard(__func__, [&] { copy_out(dsc::pin_comm(comm)->name(), name, name_bytes, "name"); });
 }

@@ -13,6 +13,12 @@ inline dsc_comm_t* open_comm(std::shared_ptr<Comm> comm) {
   return comm ? open_handle<dsc_comm_t>(HandleKind::kComm, std::move(comm)) : nullptr;
 }
 
+inline void check_stream(const Comm& comm, const void* stream) {
+  if (stream && comm.device() < 0)
+    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this communicator is bound to no device: see device of "
+         "dsc_init_options_t");
+}
+
 // Of calls that may stand between dsc_group_begin() and dsc_group_end().
 using OperationCall = ExclusiveCall<Comm, HandleKind::kComm>;
 

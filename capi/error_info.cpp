@@ -27,6 +27,7 @@ void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_err
   filled.n_ranks = place.n_ranks;
   std::memcpy(filled.ranks, place.ranks, sizeof filled.ranks);
   filled.system_error = place.system_error;
+  filled.native_code = place.native_code;
   std::memcpy(filled.operation, place.operation, sizeof filled.operation);
   std::snprintf(filled.text, sizeof filled.text, "%s", text);
   filled.index = place.index;

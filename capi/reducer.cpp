@@ -16,6 +16,10 @@
 
 namespace {
 
+void check_stream(const void* stream) {
+  if (stream) dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version reduces gradients in host memory");
+}
+
 constexpr size_t kFirstReducerOptionsSize = 64;
 static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstReducerOptionsSize,
               "no padding, and nothing but appended fields");
@@ -96,7 +100,7 @@ dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* par
 dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    dsc::check_stream(stream);
+    check_stream(stream);
     pinned->begin();
   });
 }
@@ -105,7 +109,7 @@ dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t
                                            void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    dsc::check_stream(stream);
+    check_stream(stream);
     pinned->accumulate(index, gradient);
   });
 }
@@ -114,7 +118,7 @@ dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t
                                            void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    dsc::check_stream(stream);
+    check_stream(stream);
     pinned->mark_ready(index, gradient);
   });
 }
@@ -134,7 +138,7 @@ dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t 
 dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    dsc::check_stream(stream);
+    check_stream(stream);
     pinned->finish();
   });
 }

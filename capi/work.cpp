@@ -35,8 +35,8 @@ dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed) {
 
 dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
-    dsc::check_stream(stream);
-    return wait(work, timeout_ms);
+    const PinnedWork pinned = pin_work(work);
+    return pinned->wait_on(stream, deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
   });
 }
 

@@ -22,6 +22,7 @@ struct ErrorPlace {
   int32_t n_ranks = 0;
   int32_t ranks[64] = {};
   int32_t system_error = 0;  // errno
+  int32_t native_code = 0;   // of a backend
   bool revoked = false;
   char operation[32] = {};
 };

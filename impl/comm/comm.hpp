@@ -14,9 +14,22 @@
 
 namespace dsc {
 
+class Group;
+
 struct GroupOptions {
   std::string name;        // empty: made from the parent's
   int32_t timeout_ms = 0;  // 0: the parent's
+  // On devices; 0 and empty leave the choice to NCCL and CUDA.
+  int32_t min_ctas = 0;
+  int32_t max_ctas = 0;
+  int32_t stream_priority = 0;  // lower is more urgent
+  std::string net_name = {};
+};
+
+// The members of a communicator that are on this host.
+struct LocalMembers {
+  std::shared_ptr<Group> group;
+  std::vector<int32_t> ranks;  // in the communicator, by member
 };
 
 // What start-up found out, for questions that come later.
@@ -52,6 +65,8 @@ class Comm {
   virtual int size() const noexcept = 0;
   virtual uint64_t id() const noexcept = 0;
   virtual int32_t backend() const noexcept { return DSC_BACKEND_HOST; }
+  virtual int32_t device() const noexcept { return -1; }  // that it is bound to; -1: none
+  virtual LocalMembers local_members() const { return {}; }
   virtual const std::string& name() const noexcept = 0;
   virtual int global_rank(int group_rank) const = 0;
   virtual int group_rank(int global_rank) const noexcept = 0;
@@ -61,6 +76,9 @@ class Comm {
   // Queues an operation; the progress thread drives it, or progress() does. Any thread, when the caller keeps
   // the order.
   virtual std::shared_ptr<Work> start(const Call& call) = 0;
+  // The calls between dsc_group_begin() and dsc_group_end().
+  virtual void run_group(const std::vector<Call>& calls);
+  virtual std::shared_ptr<Work> start_group(const std::vector<Call>& calls);
 
   // Collective. Null for color -1, and for a rank that is not listed.
   virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
@@ -94,6 +112,8 @@ class Comm {
   virtual void finalize() = 0;                               // collective
   virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world
   virtual Failure failure() const = 0;             // any thread
+  virtual bool revoked() const noexcept = 0;       // any thread
+  virtual bool is_over() const noexcept = 0;       // any thread: finalized, left, or its world has ended
   virtual std::vector<OpStats> stats() const = 0;  // any thread
   virtual std::string trace(
       const char* reason) const = 0;           // any thread: of all groups of its world on this rank

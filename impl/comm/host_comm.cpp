@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -73,6 +74,12 @@ int HostComm::group_rank(int global_rank) const noexcept {
     return group_->world().job_rank(rank) == global_rank;
   });
   return found == ranks.end() ? kNoRank : static_cast<int>(found - ranks.begin());
+}
+
+LocalMembers HostComm::local_members() const {
+  std::vector<int32_t> ranks(static_cast<size_t>(size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {group_, std::move(ranks)};
 }
 
 Lane& HostComm::lane_for(const Call& call) {

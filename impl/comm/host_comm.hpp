@@ -54,6 +54,9 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   void finalize() override;
   void end_world() noexcept override { world().end(); }
   Failure failure() const override;
+  bool revoked() const noexcept override { return group_->revoked(); }
+  bool is_over() const noexcept override;
+  LocalMembers local_members() const override;
   std::vector<OpStats> stats() const override { return stats_.read(); }
   std::string trace(const char* reason) const override;
   std::string trace_path() const override;
@@ -93,7 +96,6 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::string describe_failure(OpKind kind, uint64_t sequence, const std::string& text) const;
   std::optional<Failure> run_locally(const Call& call);
   void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
-  bool is_over() const noexcept;
   Failure described_refusal(const Operation& operation) const;
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,

@@ -60,6 +60,11 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   void finalize() override;
   void end_world() noexcept override;
   Failure failure() const override;
+  bool revoked() const noexcept override { return revoked_.load(); }
+  bool is_over() const noexcept override { return left_.load() || finalized_.load() || local_->is_over(); }
+  LocalMembers local_members() const override {
+    return {local_->local_members().group, layout_.own_members()};
+  }
   std::vector<OpStats> stats() const override { return stats_.read(); }
   std::string trace(const char* reason) const override { return local_->trace(reason); }
   std::string trace_path() const override { return local_->trace_path(); }

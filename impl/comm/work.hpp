@@ -22,6 +22,9 @@ class Work {
   // True when the operation succeeded, false when the deadline passed first; throws the operation's failure.
   virtual bool wait(Deadline deadline) = 0;
 
+  // Makes a stream of the device wait for it; of work on host memory, the host waits.
+  virtual bool wait_on(void*, Deadline deadline) { return wait(deadline); }
+
   // How it ended; code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
   virtual Failure failure() const = 0;
 

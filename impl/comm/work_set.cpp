@@ -51,6 +51,12 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
+bool WorkSet::wait_on(void* stream, Deadline deadline) {
+  bool all = true;
+  for (const auto& work : works_) all = work->wait_on(stream, deadline) && all;
+  return all;
+}
+
 Failure WorkSet::failure() const {
   Failure running;
   for (const auto& work : works_) {
@@ -77,6 +83,10 @@ void WorkSet::close_event_fd() noexcept {
 void WorkSet::notify(std::shared_ptr<Countdown>) {
   fail(DSC_ERR_INTERNAL, "a set of works is not part of another one");
 }
+
+void Comm::run_group(const std::vector<Call>& calls) { run_all(*this, calls); }
+
+std::shared_ptr<Work> Comm::start_group(const std::vector<Call>& calls) { return start_all(*this, calls); }
 
 std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
   const auto set = std::make_shared<WorkSet>(calls.size());

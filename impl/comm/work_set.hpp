@@ -35,6 +35,7 @@ class WorkSet final : public Work {
   bool done() const noexcept override;
   bool test() override;
   bool wait(Deadline deadline) override;
+  bool wait_on(void* stream, Deadline deadline) override;
   // The first one's that failed, in the order of the calls.
   Failure failure() const override;
   int event_fd() override;

@@ -66,6 +66,7 @@ struct Call {
   double prescale = 1;     // every input is multiplied by it as it is read
   uint64_t tag = 0;        // further value that must agree; 0 where there is none
   int32_t timeout_ms = 0;  // 0: the communicator's
+  void* stream = nullptr;  // of a device; null: its default stream, or none
   NonFiniteCheck nonfinite = NonFiniteCheck::kOff;
   std::shared_ptr<const UserOp> user;            // with op kUserOp
   uint64_t op_id = 0;                            // the caller's number of it

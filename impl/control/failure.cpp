@@ -13,6 +13,7 @@ ErrorPlace place_of(const Failure& failure) noexcept {
   place.elapsed_ns = failure.elapsed_ns;
   place.index = failure.index;
   place.rank = failure.rank;
+  place.native_code = failure.native_code;
   place.revoked = failure.revoked;
   const size_t ranks = std::min(failure.ranks.size(), std::size(place.ranks));
   place.n_ranks = static_cast<int32_t>(ranks);

@@ -19,6 +19,7 @@ struct Failure {
   int64_t elapsed_ns = 0;
   uint64_t index = 0;  // element that is not finite, with NONFINITE
   bool revoked = false;
+  int32_t native_code = 0;  // of a backend
   std::string operation;
   std::string text;
 };

@@ -1,5 +1,14 @@
 #include "device/cuda_library.hpp"
 
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/mutex.hpp"
+#include "base/thread.hpp"
 #include "device/symbols.hpp"
 
 namespace dsc {
@@ -48,34 +57,49 @@ CudaFunctions find_cuda_functions(const Symbols& symbols) {
   return found;
 }
 
-// "CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected"; the number where the driver has no words.
-std::string cuda_words(const CudaFunctions& cuda, CudaResult result) {
-  const char *name = nullptr, *text = nullptr;
-  cuda.get_error_name(result, &name);
-  cuda.get_error_string(result, &text);
-  std::string words = name ? name : "error " + std::to_string(static_cast<uint32_t>(result));
-  return text ? words + ", " + text : words;
-}
-
-void check_cuda(const CudaLibrary& library, const char* function, CudaResult result) {
+void need(const CudaLibrary& library, const char* function, CudaResult result) {
   if (result == CudaResult::success) return;
   fail(DSC_ERR_NO_BACKEND, "%s of %.200s failed: %.200s", function, library.path.c_str(),
-       cuda_words(library.functions, result).c_str());
+       library.words(result).c_str());
+}
+
+// A driver that is broken or busy may not come back from it.
+CudaResult init_in_time(const CudaLibrary& library, int patience_ms) {
+  struct Attempt {
+    Mutex mutex;
+    Condition ended;
+    std::optional<CudaResult> result DSC_GUARDED_BY(mutex);
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  start_thread("dsc-cuda-init", [attempt, init = library.functions.init] {
+    const CudaResult result = init(0);
+    const MutexLock lock(attempt->mutex);
+    attempt->result = result;
+    attempt->ended.notify_all();
+  }).detach();
+  const Deadline deadline = Deadline::after_ms(patience_ms);
+  MutexLock lock(attempt->mutex);
+  while (!attempt->result && !deadline.passed())
+    attempt->ended.wait_for(attempt->mutex, std::chrono::nanoseconds(deadline.remaining_ns()));
+  if (!attempt->result)
+    fail(DSC_ERR_NO_BACKEND, "cuInit of %.200s did not come back within %d ms", library.path.c_str(),
+         patience_ms);
+  return *attempt->result;
 }
 
 std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-void ask_driver(CudaLibrary& library) {
+void ask_driver(CudaLibrary& library, int patience_ms) {
   int version = 0;
-  check_cuda(library, "cuInit", library.functions.init(0));
-  check_cuda(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
+  need(library, "cuInit", init_in_time(library, patience_ms));
+  need(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
   library.version = cuda_version(version);
   if (version < kLeastCuda)
     fail(DSC_ERR_NO_BACKEND, "the driver of %.200s is too old: CUDA %s < %s", library.path.c_str(),
          library.version.c_str(), cuda_version(kLeastCuda).c_str());
-  check_cuda(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
+  need(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
   if (library.devices < 1)
     fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
          library.path.c_str());
@@ -83,12 +107,36 @@ void ask_driver(CudaLibrary& library) {
 
 }  // namespace
 
-CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader) {
+std::string CudaLibrary::words(CudaResult result) const {
+  const char *name = nullptr, *text = nullptr;
+  functions.get_error_name(result, &name);
+  functions.get_error_string(result, &text);
+  std::string words = name ? name : "error " + std::to_string(static_cast<uint32_t>(result));
+  return text ? words + ", " + text : words;
+}
+
+void CudaLibrary::fail_with(CudaResult result, const char* function) const {
+  ErrorPlace place;
+  place.native_code = static_cast<int32_t>(result);
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s failed: %.300s%s", function, words(result).c_str(),
+                ends_cuda(result) ? "; this process can no longer use the GPU: restart it" : "");
+  throw Error(DSC_ERR_BACKEND, text, place);
+}
+
+// Those that CUDA documents to leave the process in an inconsistent state.
+bool ends_cuda(CudaResult result) noexcept {
+  const auto number = static_cast<uint32_t>(result);
+  return number == 214 || number == 220 || number == 700 || number == 702 || (number >= 714 && number <= 719);
+}
+
+CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,
+                      int patience_ms) {
   const FoundLibrary file = find_library(kCuda, path, environment, loader);
   CudaLibrary library;
   library.path = file.path;
   library.functions = find_cuda_functions(Symbols(loader, file, "a driver of CUDA 12.0 or newer"));
-  ask_driver(library);
+  ask_driver(library, patience_ms);
   return library;
 }
 

@@ -108,6 +108,7 @@ NcclLibrary load_nccl(const std::string& path, const Environment& environment, c
   library.path = file.path;
   symbols.need("ncclGetVersion", library.functions.get_version);
   const int number = ask_version(library);
+  library.number = number;
   library.version = nccl_version(number);
   library.warning = nccl_warning(number);
   find_needed(symbols, library.functions);

@@ -11,6 +11,7 @@ namespace dsc {
 
 struct NcclLibrary {
   std::string path;                   // of the file
+  int number = 0;                     // 22809
   std::string version;                // "2.28.9"
   std::string warning;                // what is known to be wrong with this version; empty: nothing
   std::vector<const char*> features;  // those of declarations.hpp that it has

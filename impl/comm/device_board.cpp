@@ -1,0 +1,122 @@
+#include "comm/device_board.hpp"
+
+#include <algorithm>
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kOnHost = 1;  // fingerprint of all calls on host memory
+
+std::string words(const CallFields& fields, const char* note, bool on_device) {
+  return describe(fields, note) + (on_device ? " on its device" : " in host memory");
+}
+
+}  // namespace
+
+size_t DeviceBoard::message_place(int members, bool sends, int peer, uint64_t number) noexcept {
+  const auto n = static_cast<size_t>(members);
+  const size_t ring = (sends ? n : 0) + static_cast<size_t>(peer);
+  return kHeadBytes + (kEntries + ring * kMessages + number % kMessages) * SharedRecord::bytes(kWords);
+}
+
+size_t DeviceBoard::bytes(int members) noexcept { return message_place(members, true, members, 0); }
+
+DeviceBoard::DeviceBoard(std::shared_ptr<Allocation> memory, LocalMembers members)
+    : memory_(std::move(memory)),
+      members_(std::move(members)),
+      sent_(static_cast<size_t>(size())),
+      received_(static_cast<size_t>(size())) {}
+
+std::byte* DeviceBoard::base(int member) const noexcept {
+  return memory_->base(members_.group->world_rank(member));
+}
+
+std::atomic<uint64_t>& DeviceBoard::head(int member) const noexcept {
+  return *reinterpret_cast<std::atomic<uint64_t>*>(base(member));
+}
+
+std::atomic<uint64_t>& DeviceBoard::trouble(int member) const noexcept { return (&head(member))[1]; }
+
+void DeviceBoard::tell_trouble(uint64_t step) noexcept { trouble(self()).store(step); }
+
+bool DeviceBoard::in_trouble(uint64_t step) const noexcept {
+  for (int member = 0; member < size(); ++member)
+    if (trouble(member).load() >= step) return true;
+  return false;
+}
+
+SharedRecord DeviceBoard::entry(int member, uint64_t number) const noexcept {
+  return {base(member) + kHeadBytes + number % kEntries * SharedRecord::bytes(kWords), kWords};
+}
+
+SharedRecord DeviceBoard::message(int member, bool sends, int peer, uint64_t number) const noexcept {
+  return {base(member) + message_place(size(), sends, peer, number), kWords};
+}
+
+int DeviceBoard::member_of(int32_t rank) const noexcept {
+  const auto found = std::ranges::find(members_.ranks, rank);
+  return found == members_.ranks.end() ? -1 : static_cast<int>(found - members_.ranks.begin());
+}
+
+std::string DeviceBoard::difference_text(const Entry& mine, const Entry& other, int32_t rank) const {
+  return "this rank: " + words(mine.shown.fields, mine.shown.note, mine.on_device) + "; rank " +
+         std::to_string(rank) + ": " + words(other.shown.fields, other.shown.note, other.on_device);
+}
+
+std::optional<BoardDifference> DeviceBoard::show(const Call& call, bool on_device) {
+  const uint64_t number = latest_.load(std::memory_order_relaxed) + 1;
+  Entry mine{dsc::show(call, members_.group->id(), number), on_device};
+  if (!on_device) mine.shown.fingerprint = kOnHost;
+  entry(self(), number).write(number, &mine);
+  head(self()).store(number, std::memory_order_seq_cst);
+  latest_.store(number, std::memory_order_relaxed);
+  for (int member = 0; member < size(); ++member) {
+    Entry other{};
+    if (member == self() || !entry(member, number).read(number, &other)) continue;
+    const int32_t rank = members_.ranks[static_cast<size_t>(member)];
+    if (other.shown.fingerprint != mine.shown.fingerprint)
+      return BoardDifference{rank, difference_text(mine, other, rank)};
+  }
+  return std::nullopt;
+}
+
+// Both ends show the same count and type, each in its own words.
+std::optional<BoardDifference> DeviceBoard::show_message(const Call& call) {
+  const int peer = member_of(call.root);
+  if (peer < 0) return std::nullopt;
+  const bool sends = call.kind == OpKind::kSend;
+  const uint64_t number = ++(sends ? sent_ : received_)[static_cast<size_t>(peer)];
+  const Entry mine{dsc::show(call, members_.group->id(), number), 1};
+  message(self(), sends, peer, number).write(number, &mine);
+  Entry other{};
+  if (!message(peer, !sends, self(), number).read(number, &other)) return std::nullopt;
+  if (other.shown.fields.count == mine.shown.fields.count &&
+      other.shown.fields.dtype == mine.shown.fields.dtype)
+    return std::nullopt;
+  return BoardDifference{call.root, difference_text(mine, other, call.root)};
+}
+
+OpKind DeviceBoard::kind_of(uint64_t number) const {
+  Entry mine{};
+  return entry(self(), number).read(number, &mine) ? static_cast<OpKind>(mine.shown.fields.kind) : OpKind::kNone;
+}
+
+std::vector<int32_t> DeviceBoard::behind(uint64_t number) const {
+  std::vector<int32_t> ranks;
+  for (int member = 0; member < size(); ++member)
+    if (head(member).load(std::memory_order_seq_cst) < number)
+      ranks.push_back(members_.ranks[static_cast<size_t>(member)]);
+  return ranks;
+}
+
+std::string DeviceBoard::describe_latest(int32_t rank) const {
+  const int member = member_of(rank);
+  if (member < 0) return "not known here";
+  const uint64_t number = head(member).load(std::memory_order_seq_cst);
+  Entry latest{};
+  if (number == 0 || !entry(member, number).read(number, &latest)) return "nothing on this communicator";
+  return words(latest.shown.fields, latest.shown.note, latest.on_device) + ", number " +
+         std::to_string(number);
+}
+
+}  // namespace dsc

@@ -1,0 +1,75 @@
+// What the ranks of one host have called, for comparing without waiting: every rank shows its latest calls
+// and looks at what the others show under the same number. Whoever comes second sees a difference.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "comm/shown.hpp"
+#include "control/group.hpp"
+#include "control/memory.hpp"
+
+namespace dsc {
+
+struct BoardDifference {
+  int32_t rank;  // that shows something else
+  std::string text;
+};
+
+class DeviceBoard {
+ public:
+  // Room that every rank needs.
+  static size_t bytes(int members) noexcept;
+
+  // Over zeroed memory of that size that the members have allocated together.
+  DeviceBoard(std::shared_ptr<Allocation> memory, LocalMembers members);
+
+  // This rank's next collective; calls on host memory are compared elsewhere, but they count. One thread at a
+  // time, like the calls.
+  std::optional<BoardDifference> show(const Call& call, bool on_device);
+  // Its next message to or from a rank of the communicator. One thread at a time.
+  std::optional<BoardDifference> show_message(const Call& call);
+
+  // A step that all take together has failed here, or elsewhere on this host. Steps are counted from 1; any
+  // thread.
+  void tell_trouble(uint64_t step) noexcept;
+  bool in_trouble(uint64_t step) const noexcept;
+
+  uint64_t latest() const noexcept { return latest_.load(); }  // any thread
+  OpKind kind_of(uint64_t number) const;                       // of this rank's own
+  // Ranks that have not come so far, and what they did last. Any thread.
+  std::vector<int32_t> behind(uint64_t number) const;
+  std::string describe_latest(int32_t rank) const;
+
+ private:
+  struct Entry {
+    Shown shown;
+    uint64_t on_device;
+  };
+  static constexpr size_t kWords = sizeof(Entry) / sizeof(uint64_t);
+  static constexpr size_t kEntries = 256;
+  static constexpr size_t kMessages = 16;
+  static constexpr size_t kHeadBytes = 64;
+
+  static size_t message_place(int members, bool sends, int peer, uint64_t number) noexcept;
+  SharedRecord entry(int member, uint64_t number) const noexcept;
+  SharedRecord message(int member, bool sends, int peer, uint64_t number) const noexcept;
+  std::atomic<uint64_t>& head(int member) const noexcept;
+  std::atomic<uint64_t>& trouble(int member) const noexcept;
+  std::byte* base(int member) const noexcept;
+  int size() const noexcept { return members_.group->size(); }
+  int self() const noexcept { return members_.group->rank(); }
+  int member_of(int32_t rank) const noexcept;  // -1: on another host
+  std::string difference_text(const Entry& mine, const Entry& other, int32_t rank) const;
+
+  const std::shared_ptr<Allocation> memory_;
+  const LocalMembers members_;
+  std::atomic<uint64_t> latest_{0};
+  std::vector<uint64_t> sent_, received_;  // messages so far, by member
+};
+
+}  // namespace dsc

@@ -1,0 +1,127 @@
+#include "comm/device_comm.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/device_watch.hpp"
+#include "comm/work_set.hpp"
+
+namespace dsc {
+namespace {
+
+bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
+
+// What the ranks of a host meet in; the others run on devices where their buffers are.
+bool is_of_host(const Call& call) {
+  return call.kind == OpKind::kMonitoredBarrier || call.kind >= OpKind::kFinalize;
+}
+
+}  // namespace
+
+DeviceComm::DeviceComm(std::shared_ptr<Comm> host, std::shared_ptr<DeviceEngine> engine)
+    : host_(std::move(host)), engine_(std::move(engine)) {
+  nonfinite = host_->nonfinite;
+  DeviceWatch::get().add(engine_);
+}
+
+DeviceComm::~DeviceComm() { leave(); }
+
+void DeviceComm::run(const Call& call) {
+  if (!is_of_host(call) && engine_->takes(call)) return engine_->run(call);
+  engine_->note_host_call(call);
+  host_->run(call);
+}
+
+std::shared_ptr<Work> DeviceComm::start(const Call& call) {
+  if (!is_of_host(call) && engine_->takes(call)) return engine_->start(call);
+  engine_->note_host_call(call);
+  return host_->start(call);
+}
+
+// Calls of one group, by where they run.
+struct DeviceComm::Sorted {
+  std::vector<Call> host, collectives, messages;
+};
+
+DeviceComm::Sorted DeviceComm::sort(const std::vector<Call>& calls) const {
+  Sorted sorted;
+  for (const Call& call : calls) {
+    if (is_of_host(call) || !engine_->takes(call))
+      sorted.host.push_back(call);
+    else
+      (is_message(call) ? sorted.messages : sorted.collectives).push_back(call);
+  }
+  if (!sorted.host.empty() && sorted.host.size() != calls.size())
+    fail(DSC_ERR_INVALID_ARG, "the group has %zu operations on host memory and %zu on a device; expected one kind",
+         sorted.host.size(), calls.size() - sorted.host.size());
+  return sorted;
+}
+
+void DeviceComm::run_group(const std::vector<Call>& calls) {
+  const Sorted sorted = sort(calls);
+  if (!sorted.host.empty()) {
+    for (const Call& call : calls) engine_->note_host_call(call);
+    return host_->run_group(calls);
+  }
+  if (calls.empty()) return;
+  void* const stream = calls.front().stream;
+  std::vector<std::shared_ptr<DeviceWork>> messages;
+  for (const Call& call : sorted.messages) messages.push_back(engine_->start(call));
+  if (!sorted.collectives.empty()) engine_->run_collectives(sorted.collectives, stream);
+  const Deadline deadline = Deadline::after_ms(timeout_ms());
+  for (const auto& work : messages)
+    if (!work->wait_on(stream, deadline))
+      fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction", work->call().root);
+}
+
+std::shared_ptr<Work> DeviceComm::start_group(const std::vector<Call>& calls) {
+  const Sorted sorted = sort(calls);
+  if (!sorted.host.empty() || calls.empty()) {
+    for (const Call& call : calls) engine_->note_host_call(call);
+    return host_->start_group(calls);
+  }
+  const auto set = std::make_shared<WorkSet>(sorted.messages.size() + 1);
+  for (const Call& call : sorted.messages) set->add(engine_->start(call));
+  if (!sorted.collectives.empty())
+    set->add(engine_->start_collectives(sorted.collectives, calls.front().stream));
+  return set;
+}
+
+void DeviceComm::revoke(const Failure& cause) noexcept {
+  host_->revoke(cause);
+  engine_->give_up();
+}
+
+void DeviceComm::abort() noexcept {
+  host_->abort();
+  engine_->give_up();
+}
+
+void DeviceComm::leave() noexcept {
+  if (engine_->has_running()) host_->revoke(engine_->destroyed());
+  host_->leave();
+  engine_->give_up();
+}
+
+void DeviceComm::finalize() {
+  if (host_->finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
+  engine_->finalize();
+  host_->finalize();
+}
+
+void DeviceComm::end_world() noexcept {
+  host_->end_world();
+  engine_->give_up();
+}
+
+std::vector<OpStats> DeviceComm::stats() const {
+  std::vector<OpStats> all = host_->stats();
+  for (OpStats& of : engine_->stats()) {
+    of.operation += " (device)";
+    all.push_back(std::move(of));
+  }
+  return all;
+}
+
+}  // namespace dsc

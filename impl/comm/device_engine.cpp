@@ -1,0 +1,284 @@
+#include "comm/device_engine.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/device_watch.hpp"
+#include "dtype/dtype.hpp"
+#include "host/transfer.hpp"
+
+namespace dsc {
+namespace {
+
+bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
+
+CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
+
+std::unique_ptr<NcclOperations> operations_of(const std::shared_ptr<NcclCommunicator>& communicator,
+                                              const Comm& host) {
+  if (!communicator) return nullptr;
+  return std::make_unique<NcclOperations>(communicator, host.rank(), host.size());
+}
+
+}  // namespace
+
+DeviceEngine::DeviceEngine(DeviceParts parts)
+    : world_(std::move(parts.world)),
+      host_(std::move(parts.host)),
+      settings_(std::move(parts.settings)),
+      stream_priority_(parts.stream_priority),
+      collectives_(operations_of(parts.communicator, *host_)),
+      board_(std::move(parts.board)),
+      stream_(world_.nccl.device, parts.stream_priority) {
+  const DeviceScope scope(device());
+  device().check(device().cuda().mem_alloc(&barrier_word_, sizeof(uint64_t)), "cuMemAlloc");
+}
+
+DeviceEngine::~DeviceEngine() {
+  call_out([&] {
+    const DeviceScope scope(device());
+    device().cuda().mem_free(barrier_word_);
+  });
+}
+
+bool DeviceEngine::takes(const Call& call) const {
+  const void* const buffers[] = {call.send, call.recv};
+  int known = 0, on_device = 0;
+  for (const void* buffer : buffers) {
+    if (!buffer) continue;
+    ++known;
+    const int number = device_of_memory(device(), buffer);
+    if (number == kHostMemory) continue;
+    ++on_device;
+    if (number != device().number())
+      fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d",
+           buffer == call.send ? "send" : "recv", number, device().number());
+  }
+  if (known == 0) return call.stream != nullptr;
+  if (on_device != 0 && on_device != known)
+    fail(DSC_ERR_INVALID_ARG, "send is %s and recv is %s; expected both to be of one kind",
+         device_of_memory(device(), call.send) == kHostMemory ? "host memory" : "memory of a device",
+         device_of_memory(device(), call.recv) == kHostMemory ? "host memory" : "memory of a device");
+  return on_device != 0;
+}
+
+std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::string& text) const {
+  char where[160];
+  std::snprintf(where, sizeof where, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ",
+                op_kind_name(kind), number, host_->name().c_str(), host_->rank(), host_->size());
+  return where + text;
+}
+
+// What is wrong with a call by itself is said before anybody else hears of it.
+void DeviceEngine::check_usable(const Call& call) const {
+  if (finalized_.load() || host_->is_over())
+    fail(DSC_ERR_STATE, "%s", describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
+  if (host_->revoked() || ending_.load() != Ending::kNot) {
+    const Failure cause = host_->failure();
+    Failure refusal = cause;
+    refusal.code = ending_.load() == Ending::kStuck ? DSC_ERR_BACKEND_STUCK : DSC_ERR_REVOKED;
+    refusal.operation = op_kind_name(call.kind);
+    refusal.text = describe(call.kind, 0, "the communicator failed before: " + cause.text);
+    fail_with(refusal);
+  }
+  if (const auto reason = unsupported_reason(world_.nccl, call))
+    fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
+         reason->c_str());
+  if (call.kind == OpKind::kAllToAll && call.send == call.recv && host_->size() > 1)
+    fail(DSC_ERR_UNSUPPORTED, "all_to_all in place on a device: NCCL cannot; expected two buffers");
+}
+
+void DeviceEngine::note_host_call(const Call& call) {
+  if (!board_ || is_message(call)) return;
+  if (const auto difference = board_->show(call, false))
+    refuse_difference(call, board_->latest(), *difference);
+}
+
+// Who sees a difference starts nothing and tells everybody.
+void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference) {
+  Failure cause;
+  cause.code = DSC_ERR_MISMATCH;
+  cause.rank = difference.rank;
+  cause.ranks = {difference.rank};
+  cause.sequence = number;
+  cause.operation = op_kind_name(call.kind);
+  cause.group = host_->id();
+  cause.revoked = true;
+  cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
+  revoke(cause);
+  fail_with(cause);
+}
+
+uint64_t DeviceEngine::show_all(std::span<const Call> calls) {
+  if (!board_) return ++alone_calls_;
+  for (const Call& call : calls) {
+    const auto difference = is_message(call) ? board_->show_message(call) : board_->show(call, true);
+    if (difference) refuse_difference(call, board_->latest(), *difference);
+  }
+  return board_->latest();
+}
+
+NcclPatience DeviceEngine::patience(int timeout_ms) const {
+  return {Deadline::after_ms(timeout_ms > 0 ? timeout_ms : host_->timeout_ms()), [this] {
+            if (!host_->revoked() && ending_.load() == Ending::kNot) return;
+            Failure cause = host_->failure();
+            if (cause.code == DSC_OK) cause.code = DSC_ERR_REVOKED;
+            fail_with(cause);
+          }};
+}
+
+void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
+  if (call.send == call.recv || !call.send || !call.recv) return;
+  if (call.prescale != 1) fail(DSC_ERR_UNSUPPORTED, "scaling on a device in a group of one rank");
+  const size_t count = call.send_blocks ? call.send_blocks->total() : call.count;
+  device().check(device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(call.recv),
+                                              reinterpret_cast<CudaAddress>(call.send),
+                                              count * dtype_bytes(call.dtype), stream),
+                 "cuMemcpyAsync");
+}
+
+// A barrier is the least sum there is.
+void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
+  if (!collectives_) {
+    const DeviceScope scope(device());
+    for (const Call& call : calls) copy_locally(call, stream);
+    return;
+  }
+  if (calls.size() == 1 && calls[0].kind != OpKind::kBarrier)
+    return collectives_->enqueue(calls, stream, patience(calls[0].timeout_ms));
+  std::vector<Call> plain(calls.begin(), calls.end());
+  for (Call& call : plain) {
+    if (call.kind != OpKind::kBarrier) continue;
+    call.kind = OpKind::kAllReduce;
+    call.send = call.recv = reinterpret_cast<void*>(barrier_word_);
+    call.count = 1;
+    call.dtype = DSC_DTYPE_U8;
+    call.op = DSC_OP_MAX;
+  }
+  collectives_->enqueue(plain, stream, patience(calls[0].timeout_ms));
+}
+
+// How long it took is known to the device alone.
+void DeviceEngine::count(const Call& call) noexcept {
+  const Transfer transfer(call, host_->rank(), host_->size());
+  stats_.add(call.kind, std::max(transfer.send_bytes, transfer.recv_bytes), 0, 0);
+}
+
+void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
+  for (const Call& call : calls) check_usable(call);
+  const uint64_t number = show_all(calls);
+  capture([&] { put(calls, stream_of(stream)); },
+          [&](const Error& error) { fail_operation(calls[0], number, error); });
+  for (const Call& call : calls) count(call);
+  if (!is_capturing(device(), stream_of(stream))) latest_call_.store(number);
+}
+
+std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
+  for (const Call& call : calls) check_usable(call);
+  const auto work = begin_work(calls[0], stream);
+  const uint64_t number = show_all(calls);
+  work->set_number(number);
+  capture(
+      [&] {
+        const DeviceScope scope(device());
+        device().check(device().cuda().stream_wait_event(stream_.get(), work->begin.get(), 0),
+                       "cuStreamWaitEvent");
+        put(calls, stream_.get());
+        device().check(device().cuda().event_record(work->end.get(), stream_.get()), "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(calls[0], number, error); });
+  work->set_launched();
+  for (const Call& call : calls) count(call);
+  if (!work->captured) latest_call_.store(number);
+  watch(work);
+  return work;
+}
+
+// Events for a work that waits for what is on the caller's stream now.
+std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* stream) {
+  const DeviceScope scope(device());
+  auto work = std::make_shared<DeviceWork>(shared_from_this(), call);
+  work->begin = world_.events->take();
+  work->end = world_.events->take();
+  work->captured = is_capturing(device(), stream_of(stream));
+  device().check(device().cuda().event_record(work->begin.get(), stream_of(stream)), "cuEventRecord");
+  return work;
+}
+
+DeviceLink& DeviceEngine::link_for(const Call& call) {
+  DeviceLink* made = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    auto& link = links_[{call.kind, call.root}];
+    if (link) return *link;
+    link = std::make_unique<DeviceLink>(*this, call);
+    made = link.get();
+  }
+  made->connect(shared_from_this());
+  return *made;
+}
+
+void DeviceEngine::run(const Call& call) {
+  if (!is_message(call)) return run_collectives({&call, 1}, call.stream);
+  check_usable(call);
+  const uint64_t number = show_all({&call, 1});
+  capture([&] { link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms)); },
+          [&](const Error& error) { fail_operation(call, number, error); });
+  count(call);
+}
+
+std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
+  if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
+  check_usable(call);
+  const auto work = begin_work(call, call.stream);
+  DeviceLink& link = link_for(call);
+  if (work->captured && !link.ready())
+    fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
+  const uint64_t number = show_all({&call, 1});
+  work->set_number(number);
+  watch(work);
+  capture([&] { link.start(work); }, [&](const Error& error) { fail_operation(call, number, error); });
+  count(call);
+  return work;
+}
+
+void DeviceEngine::watch(std::shared_ptr<DeviceWork> work) {
+  if (work->captured) return work->complete({});
+  const MutexLock lock(mutex_);
+  pending_.push_back(std::move(work));
+}
+
+void DeviceEngine::let_wait(void* stream, const PooledEvent& event) const {
+  const DeviceScope scope(device());
+  device().check(device().cuda().stream_wait_event(stream_of(stream), event.get(), 0), "cuStreamWaitEvent");
+}
+
+std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const NcclSettings& settings) {
+  return collectives_->communicator().split(color, key, settings, patience(0));
+}
+
+void DeviceEngine::finalize() {
+  const Deadline deadline = Deadline::after_ms(host_->timeout_ms());
+  std::vector<std::shared_ptr<DeviceWork>> running;
+  {
+    const MutexLock lock(mutex_);
+    running = pending_;
+  }
+  for (const auto& work : running) work->wait(deadline);
+  finalized_.store(true);
+  for (const auto& communicator : communicators()) communicator->finalize(patience(0));
+}
+
+std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
+  std::vector<std::shared_ptr<NcclCommunicator>> all;
+  if (collectives_) all.push_back(collectives_->shared_communicator());
+  const MutexLock lock(mutex_);
+  for (const auto& [key, link] : links_)
+    if (auto communicator = link->communicator()) all.push_back(std::move(communicator));
+  return all;
+}
+
+}  // namespace dsc

@@ -1,0 +1,138 @@
+// What one communicator does on its device: NCCL's communicators, their streams, and the watch over what runs
+// there. The host's side decides when all ranks give up.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "comm/comm.hpp"
+#include "comm/device_board.hpp"
+#include "comm/device_link.hpp"
+#include "comm/device_work.hpp"
+#include "comm/stats.hpp"
+#include "nccl/operations.hpp"
+
+namespace dsc {
+
+// What all communicators of a world share.
+struct DeviceWorld {
+  NcclContext nccl;
+  std::shared_ptr<EventPool> events;
+};
+
+struct DeviceParts {
+  DeviceWorld world;
+  std::shared_ptr<Comm> host;                      // of the same ranks
+  std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
+  std::unique_ptr<DeviceBoard> board;
+  NcclSettings settings;
+  int stream_priority = 0;
+};
+
+class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
+ public:
+  explicit DeviceEngine(DeviceParts parts);
+  ~DeviceEngine();
+  DeviceEngine(const DeviceEngine&) = delete;
+  DeviceEngine& operator=(const DeviceEngine&) = delete;
+
+  // True for buffers of the device, false for those of the host. Throws INVALID_ARG for both in one call, or
+  // for those of another device.
+  bool takes(const Call& call) const;
+  // A collective on host memory, which the ranks must call in the same place among those on devices.
+  void note_host_call(const Call& call);
+
+  // On call.stream, without waiting for the device.
+  void run(const Call& call);
+  // Behind call.stream, on a stream of its own.
+  std::shared_ptr<DeviceWork> start(const Call& call);
+  // As one operation. Messages among them are started by themselves: see start().
+  void run_collectives(std::span<const Call> calls, void* stream);
+  std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
+
+  // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
+  std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
+
+  // --- Any thread.
+  // One look at everything that may have happened; for how long nobody needs to look again.
+  int64_t look() noexcept;
+  void look_at(DeviceWork& work) noexcept;
+  // The device makes a stream wait for an event.
+  void let_wait(void* stream, const PooledEvent& event) const;
+  // Ends what runs here, since the communicator has failed or this rank leaves. Does not wait.
+  void give_up() noexcept;
+  // Works that nobody has seen end; and what the others hear when this rank goes all the same.
+  bool has_running() noexcept;
+  Failure destroyed() const;
+  // Waits for what runs, and ends NCCL's communicators in an orderly way. Collective.
+  void finalize();
+
+  // A failure of this rank's own, which ends the communicator on all ranks.
+  void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
+  // The communicator's time-out, or another one.
+  NcclPatience patience(int timeout_ms) const;
+
+  const DeviceWorld& world() const noexcept { return world_; }
+  const NcclSettings& settings() const noexcept { return settings_; }
+  int stream_priority() const noexcept { return stream_priority_; }
+  const Device& device() const noexcept { return *world_.nccl.device; }
+  Comm& host() const noexcept { return *host_; }
+  std::vector<OpStats> stats() const { return stats_.read(); }
+  std::string describe(OpKind kind, uint64_t number, const std::string& text) const;
+
+ private:
+  enum class Ending { kNot, kAborting, kStuck, kAborted };
+
+  void check_usable(const Call& call) const;
+  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference);
+  uint64_t show_all(std::span<const Call> calls);
+  void put(std::span<const Call> calls, CudaStream* stream);
+  void copy_locally(const Call& call, CudaStream* stream) const;
+  void count(const Call& call) noexcept;
+  std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);
+  DeviceLink& link_for(const Call& call);
+  void watch(std::shared_ptr<DeviceWork> work);
+  std::vector<std::shared_ptr<NcclCommunicator>> communicators();
+
+  // device_engine_watch.cpp
+  Failure failure_of(const DeviceWork& work) const;
+  Failure take_failure(const Call& call, uint64_t number, const Error& error) noexcept;
+  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error);
+  void revoke(const Failure& cause) noexcept;
+  void look_for_errors();
+  void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
+  void look_at_calls(int64_t now);
+  void look_at_abort(int64_t now) noexcept;
+  void time_out(OpKind kind, uint64_t number, int64_t elapsed_ns);
+  std::string lateness_text(const std::vector<int32_t>& late) const;
+
+  const DeviceWorld world_;
+  const std::shared_ptr<Comm> host_;
+  const NcclSettings settings_;
+  const int stream_priority_;
+  const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
+  const std::unique_ptr<DeviceBoard> board_;           // null there, too
+  Stream stream_;
+  CudaAddress barrier_word_ = 0;
+  uint64_t alone_calls_ = 0;  // of a group of one
+  StatsTable stats_;
+  std::atomic<Ending> ending_{Ending::kNot};
+  std::atomic<int64_t> ending_since_ns_{0};
+  std::atomic<bool> finalized_{false};
+
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<DeviceWork>> pending_ DSC_GUARDED_BY(mutex_);  // in the order of their calls
+  std::map<std::pair<OpKind, int32_t>, std::unique_ptr<DeviceLink>> links_ DSC_GUARDED_BY(mutex_);
+  int64_t next_error_look_ns_ = 0;        // of the watch
+  std::atomic<uint64_t> latest_call_{0};  // on the device, not captured
+  uint64_t awaited_call_ = 0;             // of the watch: one that others may be late for, and since when
+  int64_t awaited_since_ns_ = 0;
+};
+
+}  // namespace dsc

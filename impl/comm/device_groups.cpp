@@ -1,0 +1,206 @@
+// Making communicators of NCCL's: all ranks together, and again once if it fails.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "comm/agreement.hpp"
+#include "comm/device_comm.hpp"
+#include "control/memory.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kRanksPerRoot = 128;
+constexpr int kAttempts = 2;
+constexpr uint64_t kMembersTag = 1, kIdTag = 2, kOutcomeTag = 3;
+
+template <typename T>
+std::vector<T> gather_all(Comm& host, uint64_t tag, const T& mine) {
+  std::vector<T> all(static_cast<size_t>(host.size()));
+  gather_bytes(host, OpKind::kCreateGroup, tag, &mine, all.data(), sizeof mine);
+  return all;
+}
+
+struct Outcome {
+  int32_t code = DSC_OK;
+  int32_t native_code = 0;
+  char text[440] = {};
+};
+
+Outcome outcome_of(const Error& error) {
+  Outcome outcome;
+  outcome.code = error.code();
+  outcome.native_code = error.place().native_code;
+  std::snprintf(outcome.text, sizeof outcome.text, "%.430s", error.what());
+  return outcome;
+}
+
+// The first that failed by itself, rather than since another one did.
+std::optional<Error> first_failure(const std::vector<Outcome>& all) {
+  const auto failed = [](const Outcome& outcome) { return outcome.code != DSC_OK; };
+  auto found = std::ranges::find_if(
+      all, [&](const Outcome& outcome) { return failed(outcome) && outcome.code != DSC_ERR_REVOKED; });
+  if (found == all.end()) found = std::ranges::find_if(all, failed);
+  if (found == all.end()) return std::nullopt;
+  const auto rank = static_cast<int32_t>(found - all.begin());
+  ErrorPlace place;
+  place.native_code = found->native_code;
+  place.rank = rank;
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "rank %d: %.440s", rank, found->text);
+  return Error(found->code, text, place);
+}
+
+// Room for what the ranks of this host show each other. Equal on all hosts.
+std::unique_ptr<DeviceBoard> make_board(Comm& host) {
+  const LocalMembers members = host.local_members();
+  int32_t most = members.group->size();
+  if (most != host.size()) most = std::ranges::max(gather_all(host, kMembersTag, most));
+  void* const memory = host.allocate_memory(DeviceBoard::bytes(most));
+  auto allocation = members.group->world().memory().holder(memory);
+  release_memory(memory);  // the board keeps it
+  return std::make_unique<DeviceBoard>(std::move(allocation), members);
+}
+
+struct RootId {
+  NcclUniqueId id;
+  int32_t is_root;
+  int32_t scales;  // this rank's library takes several
+};
+
+// One id for every kRanksPerRoot ranks where all libraries can use several.
+std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
+  RootId mine{};
+  mine.scales = library.functions.comm_init_rank_scalable != nullptr;
+  mine.is_root = host.rank() % kRanksPerRoot == 0;
+  if (mine.is_root) mine.id = make_unique_id(library);
+  const std::vector<RootId> all = gather_all(host, kIdTag, mine);
+  const bool several = std::ranges::all_of(all, [](const RootId& root) { return root.scales != 0; });
+  std::vector<NcclUniqueId> ids;
+  for (const RootId& root : all)
+    if (root.is_root && (several || ids.empty())) ids.push_back(root.id);
+  return ids;
+}
+
+NcclSettings settings_of(const Comm& host, const GroupOptions& options) {
+  return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
+}
+
+// A rank that fails is known on its host at once; elsewhere when its time is over.
+std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& host, DeviceBoard& board,
+                                              const NcclSettings& settings, uint64_t attempt,
+                                              Deadline deadline) {
+  const std::vector<NcclUniqueId> ids = agree_on_ids(host, *world.nccl.library);
+  const auto check = [&] {
+    if (host.revoked()) fail_with(host.failure());
+    if (board.in_trouble(attempt)) fail(DSC_ERR_REVOKED, "another rank failed to make NCCL's communicator");
+  };
+  std::shared_ptr<NcclCommunicator> made;
+  Outcome mine;
+  capture(
+      [&] {
+        made = NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings,
+                                        {deadline, check});
+      },
+      [&](const Error& error) {
+        mine = outcome_of(error);
+        board.tell_trouble(attempt);
+      });
+  const auto failure = first_failure(gather_all(host, kOutcomeTag + attempt, mine));
+  if (!failure) return made;
+  throw Error(*failure);
+}
+
+std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Comm& host, DeviceBoard& board,
+                                                    const NcclSettings& settings) {
+  if (host.size() == 1) return nullptr;
+  const Deadline end = Deadline::after_ms(host.timeout_ms());
+  for (uint64_t attempt = 1;; ++attempt) {
+    const Deadline deadline =
+        attempt == kAttempts ? end : Deadline::after_ms(std::max<int64_t>(end.remaining_ms() / 2, 1));
+    std::shared_ptr<NcclCommunicator> made;
+    const bool done = capture(
+        [&] { made = try_to_make(world, host, board, settings, attempt, deadline); },
+        [&](const Error& error) {
+          if (attempt == kAttempts || host.revoked()) throw Error(error);
+          log(DSC_LOG_WARN, "group \"%s\": NCCL's start-up failed, once more with a fresh id: %s",
+              host.name().c_str(), error.what());
+        });
+    if (done) return made;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Comm> DeviceComm::create(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                         const GroupOptions& options) {
+  return finish(world, std::move(host), nullptr, options);
+}
+
+// With a communicator of NCCL's, or all ranks of the group make one.
+std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                         std::shared_ptr<NcclCommunicator> communicator,
+                                         const GroupOptions& options) {
+  DeviceParts parts;
+  parts.world = world;
+  parts.settings = settings_of(*host, options);
+  parts.stream_priority = options.stream_priority;
+  if (host->size() > 1) {
+    parts.board = make_board(*host);
+    parts.communicator = communicator
+                             ? std::move(communicator)
+                             : make_communicator(world, *host, *parts.board, parts.settings);
+  }
+  parts.host = host;
+  auto engine = std::make_shared<DeviceEngine>(std::move(parts));
+  return std::shared_ptr<Comm>(new DeviceComm(std::move(host), std::move(engine)));
+}
+
+// All ranks of this communicator call it; null for those without a part in a larger group.
+std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
+                                                           const GroupOptions& options) {
+  if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
+  const bool takes_part = child && child->size() > 1;
+  std::shared_ptr<NcclCommunicator> part;
+  Outcome mine;
+  capture(
+      [&] {
+        part = engine_->split(takes_part ? color : kNcclNoColor, takes_part ? child->rank() : 0,
+                              takes_part ? settings_of(*child, options) : NcclSettings{});
+      },
+      [&](const Error& error) { mine = outcome_of(error); });
+  const auto failure = first_failure(gather_all(*host_, kOutcomeTag, mine));
+  if (!failure) return part;
+  if (part) part->abort();
+  log(DSC_LOG_WARN, "group \"%s\": ncclCommSplit failed, its groups start up by themselves: %s",
+      name().c_str(), failure->what());
+  return nullptr;
+}
+
+std::shared_ptr<Comm> DeviceComm::split(int32_t color, int32_t key, const GroupOptions& options) {
+  const std::shared_ptr<Comm> child = host_->split(color, key, options);
+  auto part = split_device(child.get(), color, options);
+  return child ? finish(engine_->world(), child, std::move(part), options) : nullptr;
+}
+
+std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
+  const std::shared_ptr<Comm> child = host_->create_group(ranks, options);
+  auto part = split_device(child.get(), 0, options);
+  return child ? finish(engine_->world(), child, std::move(part), options) : nullptr;
+}
+
+std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
+  const std::shared_ptr<Comm> channel = host_->make_channel(name);
+  auto part = split_device(channel.get(), 0, {});
+  return finish(engine_->world(), channel, std::move(part), {});
+}
+
+std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
+  return finish(engine_->world(), host_->shrink(options), nullptr, options);
+}
+
+}  // namespace dsc

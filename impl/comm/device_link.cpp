@@ -1,0 +1,105 @@
+#include "comm/device_link.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/thread.hpp"
+#include "comm/device_engine.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from messages of the caller's
+constexpr std::chrono::milliseconds kLookPeriod{1};
+
+}  // namespace
+
+// The sender says where both meet. It takes the place of the first message among those on host memory.
+DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
+    : engine_(engine),
+      sends_(call.kind == OpKind::kSend),
+      stream_(engine.world().nccl.device, engine.stream_priority()) {
+  if (sends_) id_ = make_unique_id(*engine.world().nccl.library);
+  Call exchange;
+  exchange.kind = call.kind;
+  exchange.dtype = DSC_DTYPE_U8;
+  exchange.send = exchange.recv = &id_;
+  exchange.count = sizeof id_;
+  exchange.root = call.root;
+  exchange.tag = kLinkTag;
+  std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
+  exchange_ = engine.host().start(exchange);
+}
+
+void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
+  start_thread("dsc-link", [this, engine = std::move(engine)] {
+    const NcclPatience patience = engine->patience(0);
+    capture([&] { make(patience); },
+            [&](const Error& error) {
+              Call message;
+              message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
+              engine->fail_quietly(message, 1, error);
+            });
+    const MutexLock lock(mutex_);
+    connected_.notify_all();
+  }).detach();
+}
+
+void DeviceLink::make(const NcclPatience& patience) {
+  while (!exchange_->wait(Deadline::after_ms(50))) patience.check();
+  auto communicator = NcclCommunicator::create(engine_.world().nccl, {&id_, 1}, 2, sends_ ? 0 : 1,
+                                               engine_.settings(), patience);
+  const MutexLock lock(mutex_);
+  communicator_ = communicator;
+  operations_ = std::make_unique<NcclOperations>(std::move(communicator), sends_ ? 0 : 1, 2);
+  for (; !queue_.empty(); queue_.pop_front()) put_between_events(*queue_.front());
+}
+
+bool DeviceLink::ready() const {
+  const MutexLock lock(mutex_);
+  return operations_ != nullptr;
+}
+
+std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
+  const MutexLock lock(mutex_);
+  return communicator_;
+}
+
+void DeviceLink::put(const Call& call, CudaStream* stream, const NcclPatience& patience) {
+  Call message = call;
+  message.root = sends_ ? 1 : 0;
+  operations_->enqueue({&message, 1}, stream, patience);
+}
+
+void DeviceLink::run(const Call& call, CudaStream* stream, const NcclPatience& patience) {
+  MutexLock lock(mutex_);
+  while (!operations_) {
+    connected_.wait_for(mutex_, kLookPeriod);
+    patience.check();
+    if (!operations_ && patience.deadline.passed())
+      fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction", call.root);
+  }
+  put(call, stream, patience);
+}
+
+void DeviceLink::put_between_events(DeviceWork& work) {
+  const Device& device = engine_.device();
+  const DeviceScope scope(device);
+  device.check(device.cuda().stream_wait_event(stream_.get(), work.begin.get(), 0), "cuStreamWaitEvent");
+  put(work.call(), stream_.get(), engine_.patience(0));
+  device.check(device.cuda().event_record(work.end.get(), stream_.get()), "cuEventRecord");
+  work.set_launched();
+}
+
+void DeviceLink::start(std::shared_ptr<DeviceWork> work) {
+  const MutexLock lock(mutex_);
+  if (operations_)
+    put_between_events(*work);
+  else
+    queue_.push_back(std::move(work));
+}
+
+}  // namespace dsc

@@ -1,0 +1,99 @@
+#include "comm/device_start.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "comm/agreement.hpp"
+#include "comm/device_comm.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kReadyEvents = 32;
+constexpr uint64_t kBindTag = 0x62696e64;
+
+enum class Bound : int32_t { kNotWanted, kYes, kFailed };
+
+struct Outcome {
+  Bound bound = Bound::kNotWanted;
+  int32_t code = DSC_OK;
+  int32_t asked = 0;  // rather than found
+  char text[468] = {};
+};
+
+// A program that has not touched CUDA shall not pay for it.
+bool works_on_device(const Loader& loader, const Environment& environment) {
+  if (loader.loaded("cuInit").empty()) return false;
+  return Device::current(load_cuda({}, environment, loader)) >= 0;
+}
+
+struct Choice {
+  int number;
+  const char* why;
+};
+
+Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
+  if (wanted >= 0) return {wanted, "as asked for"};
+  if (const int current = Device::current(cuda); current >= 0) return {current, "that of the current context"};
+  return {local_rank % cuda.devices, "by the local rank"};
+}
+
+DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
+                 const Environment& environment) {
+  const auto cuda = std::make_shared<const CudaLibrary>(load_cuda({}, environment, loader));
+  const Choice choice = choose(*cuda, wish.number, local_rank);
+  DeviceWorld world;
+  world.nccl.device = Device::bind(cuda, choice.number);
+  world.nccl.library = std::make_shared<const NcclLibrary>(load_nccl({}, environment, loader));
+  world.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
+  log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
+      world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
+      world.nccl.library->path.c_str());
+  if (!world.nccl.library->warning.empty())
+    log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
+  return world;
+}
+
+std::string first_text(const std::vector<Outcome>& all, Bound bound) {
+  const auto found = std::ranges::find(all, bound, &Outcome::bound);
+  const std::string who = "rank " + std::to_string(found - all.begin());
+  return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
+}
+
+}  // namespace
+
+std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& wish,
+                                  const Environment& environment) {
+  const Loader loader = process_loader();
+  DeviceWorld world;
+  Outcome mine;
+  mine.asked = wish.required || wish.number >= 0;
+  capture(
+      [&] {
+        if (!mine.asked && !works_on_device(loader, environment)) return;
+        world = bind(wish, host->world_info().local_rank, loader, environment);
+        mine.bound = Bound::kYes;
+      },
+      [&](dsc_result_t code, const char* text) {
+        mine.bound = Bound::kFailed;
+        mine.code = code;
+        std::snprintf(mine.text, sizeof mine.text, "%.460s", text);
+      });
+  std::vector<Outcome> all(static_cast<size_t>(host->size()));
+  gather_bytes(*host, OpKind::kVerify, kBindTag, &mine, all.data(), sizeof mine);
+  const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
+  if (std::ranges::all_of(all, is(Bound::kYes))) return DeviceComm::create(world, std::move(host), {});
+  if (std::ranges::all_of(all, is(Bound::kNotWanted))) return host;
+  const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
+  const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
+  const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
+  if (failed && asked) fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
+  if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
+  log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
+  return host;
+}
+
+}  // namespace dsc

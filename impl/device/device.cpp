@@ -1,0 +1,72 @@
+#include "device/device.hpp"
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+std::shared_ptr<const Device> Device::bind(std::shared_ptr<const CudaLibrary> cuda, int number) {
+  if (number >= cuda->devices)
+    fail(DSC_ERR_INVALID_ARG, "device is %d, but CUDA shows %d: expected 0 to %d", number, cuda->devices,
+         cuda->devices - 1);
+  const std::shared_ptr<Device> device(new Device(std::move(cuda), number));
+  device->check(device->cuda().device_get(&device->handle_, number), "cuDeviceGet");
+  char name[128] = {};
+  device->check(device->cuda().device_get_name(name, sizeof name - 1, device->handle_), "cuDeviceGetName");
+  device->name_ = name;
+  device->compute_capability_ = device->ask(CudaDeviceAttribute::compute_capability_major) * 10 +
+                                device->ask(CudaDeviceAttribute::compute_capability_minor);
+  device->multiprocessors_ = device->ask(CudaDeviceAttribute::multiprocessors);
+  device->check(device->cuda().device_primary_ctx_retain(&device->context_, device->handle_),
+                "cuDevicePrimaryCtxRetain");
+  return device;
+}
+
+int Device::current(const CudaLibrary& cuda) {
+  CudaContext* context = nullptr;
+  CudaDevice handle = -1;
+  if (cuda.functions.ctx_get_current(&context) != CudaResult::success || !context) return -1;
+  return cuda.functions.ctx_get_device(&handle) == CudaResult::success ? handle : -1;
+}
+
+Device::~Device() {
+  if (context_) cuda().device_primary_ctx_release(handle_);
+}
+
+int Device::ask(CudaDeviceAttribute attribute) const {
+  int value = 0;
+  check(cuda().device_get_attribute(&value, attribute, handle_), "cuDeviceGetAttribute");
+  return value;
+}
+
+DeviceScope::DeviceScope(const Device& device) : device_(device) {
+  device.check(device.cuda().ctx_push_current(device.context_), "cuCtxPushCurrent");
+  device.cuda().thread_exchange_stream_capture_mode(&mode_);
+}
+
+DeviceScope::~DeviceScope() {
+  device_.cuda().thread_exchange_stream_capture_mode(&mode_);
+  CudaContext* popped = nullptr;
+  device_.cuda().ctx_pop_current(&popped);
+}
+
+int device_of_memory(const Device& device, const void* memory) {
+  CudaMemoryType type = CudaMemoryType::unknown;
+  unsigned managed = 0;
+  int number = kHostMemory;
+  CudaPointerAttribute which[] = {CudaPointerAttribute::memory_type, CudaPointerAttribute::is_managed,
+                                  CudaPointerAttribute::device_ordinal};
+  void* values[] = {&type, &managed, &number};
+  // Memory that CUDA does not know is the host's.
+  if (device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory)) !=
+      CudaResult::success)
+    return kHostMemory;
+  return type == CudaMemoryType::device || managed ? number : kHostMemory;
+}
+
+bool is_capturing(const Device& device, CudaStream* stream) {
+  CudaCaptureStatus status = CudaCaptureStatus::none;
+  device.check(device.cuda().stream_is_capturing(stream, &status), "cuStreamIsCapturing");
+  return status == CudaCaptureStatus::active;
+}
+
+}  // namespace dsc

@@ -1,0 +1,186 @@
+#include "nccl/communicator.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kEagerLooks = 200;  // before it sleeps between looks
+constexpr timespec kPause{0, 100'000};
+constexpr std::chrono::seconds kPatienceForOthers{1};  // for a thread that is inside NCCL, before it is aborted from outside
+
+NcclConfig config_of(const NcclSettings& settings) {
+  NcclConfig config;
+  config.blocking = 0;
+  if (!settings.name.empty()) config.comm_name = settings.name.c_str();
+  if (!settings.net_name.empty()) config.net_name = settings.net_name.c_str();
+  if (settings.min_ctas > 0) config.min_ctas = settings.min_ctas;
+  if (settings.max_ctas > 0) config.max_ctas = settings.max_ctas;
+  return config;
+}
+
+[[noreturn]] void fail_nccl(NcclResult result, const char* function, const std::string& words) {
+  ErrorPlace place;
+  place.native_code = static_cast<int32_t>(result);
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s failed: %.400s", function, words.c_str());
+  throw Error(DSC_ERR_BACKEND, text, place);
+}
+
+}  // namespace
+
+NcclUniqueId make_unique_id(const NcclLibrary& library) {
+  NcclUniqueId id{};
+  const NcclResult result = library.functions.get_unique_id(&id);
+  if (result != NcclResult::success)
+    fail_nccl(result, "ncclGetUniqueId", library.functions.get_last_error(nullptr));
+  return id;
+}
+
+// An error that leaves a communicator behind leaves one that must be aborted.
+std::shared_ptr<NcclCommunicator> NcclCommunicator::made(
+    const NcclContext& context, const NcclSettings& settings,
+    const std::function<NcclResult(NcclComm**, NcclConfig*)>& make, const char* function) {
+  const std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(context));
+  NcclConfig config = config_of(settings);
+  NcclComm* comm = nullptr;
+  const NcclResult result = make(&comm, &config);
+  made->comm_.store(comm);
+  made->check(result, function);
+  return comm ? made : nullptr;
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& context,
+                                                           std::span<const NcclUniqueId> ids, int ranks,
+                                                           int rank, const NcclSettings& settings,
+                                                           const NcclPatience& patience) {
+  const DeviceScope scope(*context.device);
+  const NcclFunctions& nccl = context.library->functions;
+  const char* const function = ids.size() > 1 ? "ncclCommInitRankScalable" : "ncclCommInitRankConfig";
+  const auto comm = made(
+      context, settings,
+      [&](NcclComm** out, NcclConfig* config) {
+        if (ids.size() == 1) return nccl.comm_init_rank_config(out, ranks, ids[0], rank, config);
+        return nccl.comm_init_rank_scalable(out, ranks, rank, static_cast<int>(ids.size()),
+                                            const_cast<NcclUniqueId*>(ids.data()), config);
+      },
+      function);
+  if (!comm) fail(DSC_ERR_BACKEND, "%s gave no communicator", function);
+  comm->settle(function, patience);
+  return comm;
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& context, NcclComm* comm) {
+  const std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context));
+  adopted->owned_ = false;
+  adopted->comm_.store(comm);
+  return adopted;
+}
+
+// The child is ready when its parent is.
+std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
+                                                          const NcclPatience& patience) {
+  const DeviceScope scope(*context_.device);
+  std::shared_ptr<NcclCommunicator> child;
+  {
+    const std::lock_guard lock(mutex_);
+    NcclComm* const parent = usable();
+    child = made(
+        context_, settings,
+        [&](NcclComm** out, NcclConfig* config) {
+          return nccl().comm_split(parent, color, key, out, config);
+        },
+        "ncclCommSplit");
+    settle("ncclCommSplit", patience);
+  }
+  if (child) child->settle("ncclCommSplit", patience);
+  return child;
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (!owned_ || ended_.load() || aborting_.load() || !comm_.load()) return;
+  abort();
+}
+
+NcclComm* NcclCommunicator::usable() const {
+  if (aborting_.load() || ended_.load())
+    fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  return comm_.load();
+}
+
+std::string NcclCommunicator::words(NcclResult result) const {
+  std::string text = nccl().get_error_string(result);
+  const char* const last = nccl().get_last_error(comm_.load());
+  return last && *last ? text + ": " + last : text;
+}
+
+void NcclCommunicator::check(NcclResult result, const char* function) const {
+  if (result == NcclResult::success || result == NcclResult::in_progress) return;
+  fail_nccl(result, function, words(result));
+}
+
+// Nothing may follow a call that is still in progress.
+void NcclCommunicator::settle(const char* function, const NcclPatience& patience) {
+  for (int looks = 0;; ++looks) {
+    NcclResult state = NcclResult::success;
+    check(nccl().comm_get_async_error(usable(), &state), "ncclCommGetAsyncError");
+    if (state == NcclResult::success) return;
+    check(state, function);
+    if (looks < kEagerLooks) {
+      sched_yield();
+      continue;
+    }
+    patience.check();
+    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    nanosleep(&kPause, nullptr);
+  }
+}
+
+void NcclCommunicator::enqueue(const Calls& calls, const NcclPatience& patience) {
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
+  calls(usable());
+  settle("NCCL", patience);
+}
+
+NcclResult NcclCommunicator::async_error() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return NcclResult::success;
+  NcclResult state = NcclResult::success;
+  if (!aborting_.load() && !ended_.load()) nccl().comm_get_async_error(comm_.load(), &state);
+  return state == NcclResult::in_progress ? NcclResult::success : state;
+}
+
+void NcclCommunicator::finalize(const NcclPatience& patience) {
+  if (!owned_) return;
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
+  check(nccl().comm_finalize(usable()), "ncclCommFinalize");
+  settle("ncclCommFinalize", patience);
+  ended_.store(true);
+  check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
+}
+
+// A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be freed
+// from outside.
+void NcclCommunicator::abort() noexcept {
+  if (!owned_ || aborting_.exchange(true) || ended_.load() || !comm_.load()) {
+    ended_.store(true);
+    return;
+  }
+  const std::unique_lock lock(mutex_, kPatienceForOthers);  // or without it
+  call_out([&] {
+    const DeviceScope scope(*context_.device);
+    if (!ended_.load()) nccl().comm_abort(comm_.load());
+  });
+  ended_.store(true);
+}
+
+}  // namespace dsc

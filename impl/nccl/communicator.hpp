@@ -1,0 +1,90 @@
+// A communicator of NCCL: made without blocking and within a deadline, used by one thread at a time, ended in
+// any case.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "base/clock.hpp"
+#include "device/device.hpp"
+#include "nccl/nccl_library.hpp"
+
+namespace dsc {
+
+struct NcclSettings {
+  std::string name;      // for NCCL's own messages
+  std::string net_name;  // empty: NCCL chooses
+  int min_ctas = 0;      // 0: NCCL chooses
+  int max_ctas = 0;
+};
+
+// What it is made with, and how long one waits.
+struct NcclContext {
+  std::shared_ptr<const NcclLibrary> library;
+  std::shared_ptr<const Device> device;
+};
+struct NcclPatience {
+  Deadline deadline;
+  std::function<void()> check;  // called now and then; throws when there is nothing left to wait for
+};
+
+class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
+ public:
+  // Collective. With more ids than one, ranks find each other through several roots.
+  static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
+                                                  std::span<const NcclUniqueId> ids, int ranks, int rank,
+                                                  const NcclSettings& settings, const NcclPatience& patience);
+  // One that the host program owns: never ended here.
+  static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
+  // Given up, if it was not ended.
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  const NcclFunctions& nccl() const noexcept { return context_.library->functions; }
+  const NcclContext& context() const noexcept { return context_; }
+
+  // Collective among the ranks of this one; null for color kNcclNoColor.
+  std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings,
+                                          const NcclPatience& patience);
+
+  // Runs calls of NCCL on this communicator, and waits until all of them are on their streams.
+  using Calls = std::function<void(NcclComm* comm)>;
+  void enqueue(const Calls& calls, const NcclPatience& patience);
+  // Throws BACKEND unless it is a success or goes on by itself.
+  void check(NcclResult result, const char* function) const;
+
+  // What went wrong behind the calls' back; success while nothing did, or while another thread is inside.
+  NcclResult async_error() noexcept;
+  std::string words(NcclResult result) const;
+
+  // Collective: all that was enqueued has run; then it is gone.
+  void finalize(const NcclPatience& patience);
+  // Ends what runs and releases it. May hang: see `ended`. Any thread, also while another one is inside.
+  void abort() noexcept;
+  bool ended() const noexcept { return ended_.load(); }
+
+ private:
+  explicit NcclCommunicator(const NcclContext& context) : context_(context) {}
+  static std::shared_ptr<NcclCommunicator> made(const NcclContext& context, const NcclSettings& settings,
+                                                const std::function<NcclResult(NcclComm**, NcclConfig*)>& make,
+                                                const char* function);
+  void settle(const char* function, const NcclPatience& patience);
+  NcclComm* usable() const;
+
+  const NcclContext context_;
+  bool owned_ = true;
+  std::atomic<NcclComm*> comm_{nullptr};
+  std::atomic<bool> aborting_{false};
+  std::atomic<bool> ended_{false};
+  std::timed_mutex mutex_;  // held inside NCCL
+};
+
+// A fresh one; needs no driver.
+NcclUniqueId make_unique_id(const NcclLibrary& library);
+
+}  // namespace dsc
