@@ -63,9 +63,12 @@ std::string DeviceBoard::difference_text(const Entry& mine, const Entry& other, 
          std::to_string(rank) + ": " + words(other.shown.fields, other.shown.note, other.on_device);
 }
 
+// Blocks of an all-to-all differ between ranks.
 std::optional<BoardDifference> DeviceBoard::show(const Call& call, bool on_device) {
   const uint64_t number = latest_.load(std::memory_order_relaxed) + 1;
-  Entry mine{dsc::show(call, members_.group->id(), number), on_device};
+  Call equal = call;
+  if (call.kind == OpKind::kAllToAllV) equal.send_blocks = equal.recv_blocks = nullptr;
+  Entry mine{dsc::show(equal, members_.group->id(), number), on_device};
   if (!on_device) mine.shown.fingerprint = kOnHost;
   entry(self(), number).write(number, &mine);
   head(self()).store(number, std::memory_order_seq_cst);

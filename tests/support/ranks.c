@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpu.h"
+
 enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, TIMEOUT_MS = 20000 };
 
 typedef struct job {
@@ -80,6 +82,20 @@ int rank_expect_result(rank_t* self, const char* file, int line, const char* cal
                    dsc_result_name(came), dsc_result_name(expected), dsc_last_error_message());
 }
 
+/* NCCL takes ranks of one host for one device each; those of different host ids may share one. */
+static void wish_for_device(rank_t* self) {
+  const char* why = NULL;
+  const int devices = gpu_count(&why);
+  self->options.backend = DSC_BACKEND_NCCL;
+  self->options.device = devices > 0 ? self->rank % devices : 0;
+  if (devices < self->size && ranks_are_processes()) {
+    char id[32];
+    snprintf(id, sizeof id, "rank-%d", self->rank);
+    setenv("NCCL_HOSTID", id, 1);
+  }
+  gpu_bind(self->options.device);
+}
+
 static void default_options(rank_t* self, const job_t* job) {
   dsc_init_options_init(&self->options, sizeof self->options);
   self->options.rank = self->rank;
@@ -88,6 +104,7 @@ static void default_options(rank_t* self, const job_t* job) {
   self->options.rank_per_thread = ranks_are_processes() ? 0 : 1;
   self->options.init_timeout_ms = TIMEOUT_MS;
   self->options.timeout_ms = TIMEOUT_MS;
+  if (gpu_wanted()) wish_for_device(self);
   if (job->options != NULL) job->options(self);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu.h"
 #include "reference.h"
 
 enum { GUARD = 64, SLACK = 64 * RANKS_MAX + 4 * GUARD, GUARD_BYTE = 0xa5, UNWRITTEN_BYTE = 0x5a };
@@ -67,6 +68,10 @@ int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes) {
   arena->half = (bytes + SLACK + 4095) / 4096 * 4096;
   arena->plain = aligned_alloc(4096, 2 * arena->half);
   CHECK(self, arena->plain != NULL);
+  if (gpu_wanted()) {
+    arena->device = gpu_alloc(2 * arena->half);
+    if (arena->device == NULL) FAIL(self, "%s", gpu_trouble());
+  }
   for (int i = 0; i < 2; ++i) {
     void* memory = NULL;
     CHECK_OK(self, dsc_mem_alloc(comm, 2 * arena->half, DSC_MEMORY_HOST, &memory));
@@ -77,6 +82,7 @@ int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes) {
 
 int arena_close(arena_t* arena) {
   free(arena->plain);
+  gpu_free(arena->device);
   for (int i = 0; i < 2; ++i) CHECK_OK(arena->self, dsc_mem_free(arena->shared[i]));
   return 0;
 }
@@ -86,6 +92,7 @@ arena_t arena_part(const arena_t* arena, size_t index, size_t parts) {
   part.half = arena->half / parts / 4096 * 4096;
   const size_t offset = index * 2 * part.half;
   part.plain += offset;
+  if (part.device != NULL) part.device += offset;
   for (int i = 0; i < 2; ++i) part.shared[i] += offset;
   return part;
 }
@@ -145,7 +152,7 @@ static size_t recv_count(const arena_t* arena, const operation_t* operation) {
                                    : block_count(operation, arena->rank, arena->rank);
 }
 
-buffers_t prepare(const arena_t* arena, const operation_t* operation) {
+static buffers_t prepare_on_host(const arena_t* arena, const operation_t* operation) {
   const size_t bytes = element_bytes(operation->dtype);
   buffers_t buffers = {NULL, NULL, 0, 0};
   char *send, *recv;
@@ -170,6 +177,45 @@ buffers_t prepare(const arena_t* arena, const operation_t* operation) {
   return buffers;
 }
 
+static bool on_device(const arena_t* arena, const operation_t* operation) {
+  return arena->device != NULL && operation->layout < SHARED;
+}
+
+static char* moved(char* buffer, const char* from, char* to) {
+  return buffer == NULL ? NULL : to + (buffer - from);
+}
+
+/* The same buffers in the mirror, and back. */
+static buffers_t mirrored(const arena_t* arena, const buffers_t* buffers, bool to_device) {
+  buffers_t other = *buffers;
+  char* const from = to_device ? arena->plain : arena->device;
+  char* const to = to_device ? arena->device : arena->plain;
+  other.send = moved(buffers->send, from, to);
+  other.recv = moved(buffers->recv, from, to);
+  return other;
+}
+
+/* Buffers of the mirror with the guards around them. */
+static bool synchronize(const arena_t* arena, const buffers_t* here, bool to_device) {
+  char* const starts[] = {here->send, here->recv};
+  const size_t bytes[] = {here->send_bytes, here->recv_bytes};
+  for (int i = 0; i < 2; ++i) {
+    if (starts[i] == NULL) continue;
+    char* const host = starts[i] - GUARD;
+    char* const device = arena->device + (host - arena->plain);
+    const size_t all = bytes[i] + 2 * GUARD;
+    if (to_device ? !gpu_upload(device, host, all) : !gpu_download(host, device, all)) return false;
+  }
+  return true;
+}
+
+buffers_t prepare(const arena_t* arena, const operation_t* operation) {
+  const buffers_t buffers = prepare_on_host(arena, operation);
+  if (!on_device(arena, operation)) return buffers;
+  if (!synchronize(arena, &buffers, true)) abort();
+  return mirrored(arena, &buffers, true);
+}
+
 static dsc_result_t call_v(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
                            dsc_work_t** work) {
   int32_t rank = 0, size = 0;
@@ -188,8 +234,8 @@ static dsc_result_t call_v(dsc_comm_t* comm, const operation_t* operation, const
   return dsc_all_to_all_v(comm, buffers->send, sent, buffers->recv, received, operation->dtype, NULL, work);
 }
 
-dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
-                  dsc_work_t** work) {
+static dsc_result_t call_once(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
+                              dsc_work_t** work) {
   const size_t count = operation->count;
   const dsc_dtype_t dtype = operation->dtype;
   switch (operation->kind) {
@@ -221,6 +267,14 @@ dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_
     default:
       return dsc_barrier(comm, NULL, work);
   }
+}
+
+/* On a device a call without work returns before it is done: the default stream is waited for. */
+dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
+                  dsc_work_t** work) {
+  const dsc_result_t result = call_once(comm, operation, buffers, work);
+  if (gpu_wanted() && result == DSC_OK && work == NULL && !gpu_synchronize(NULL)) abort();
+  return result;
 }
 
 static void expect_output(const arena_t* arena, const operation_t* operation, char* expected) {
@@ -302,7 +356,7 @@ static char* allocate_scratch(const buffers_t* buffers) {
   return scratch;
 }
 
-int verify(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+static int verify_on_host(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
   char* scratch = allocate_scratch(buffers);
   if (buffers->recv != NULL) expect_output(arena, operation, scratch);
   int failed = compare(arena, operation, "the output", buffers->recv, scratch, buffers->recv_bytes);
@@ -311,7 +365,8 @@ int verify(const arena_t* arena, const operation_t* operation, const buffers_t* 
   return failed;
 }
 
-int verify_untouched(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+static int verify_untouched_on_host(const arena_t* arena, const operation_t* operation,
+                                    const buffers_t* buffers) {
   char* scratch = allocate_scratch(buffers);
   int failed = check_buffers(arena, operation, buffers, scratch, false);
   if (failed == 0 && buffers->recv != NULL && !(in_place(operation) && buffers->send != NULL)) {
@@ -321,6 +376,24 @@ int verify_untouched(const arena_t* arena, const operation_t* operation, const b
   }
   free(scratch);
   return failed;
+}
+
+typedef int (*verify_t)(const arena_t* arena, const operation_t* operation, const buffers_t* buffers);
+
+static int verify_anywhere(const arena_t* arena, const operation_t* operation, const buffers_t* buffers,
+                           verify_t on_host) {
+  if (!on_device(arena, operation)) return on_host(arena, operation, buffers);
+  const buffers_t here = mirrored(arena, buffers, false);
+  if (!synchronize(arena, &here, false)) FAIL(arena->self, "%s", gpu_trouble());
+  return on_host(arena, operation, &here);
+}
+
+int verify(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+  return verify_anywhere(arena, operation, buffers, verify_on_host);
+}
+
+int verify_untouched(const arena_t* arena, const operation_t* operation, const buffers_t* buffers) {
+  return verify_anywhere(arena, operation, buffers, verify_untouched_on_host);
 }
 
 int check_operation(const arena_t* arena, const operation_t* operation) {

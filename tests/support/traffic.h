@@ -57,6 +57,7 @@ typedef struct arena {
   int32_t size;
   size_t half; /* bytes of room for either buffer */
   char* plain;
+  char* device; /* with DSC_TEST_DEVICE: plain buffers lie here, and plain is their mirror */
   char* shared[2];
 } arena_t;
 

@@ -21,6 +21,7 @@ QUERY(size, 2)
 QUERY(local_rank, 0)
 QUERY(local_size, 2)
 QUERY(backend, DSC_BACKEND_HOST)
+QUERY(device, -1)
 
 static void name(void) {
   char text[32] = "before";
@@ -196,6 +197,7 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_local_rank", query_local_rank},
     {"dsc_comm_local_size", query_local_size},
     {"dsc_comm_backend", query_backend},
+    {"dsc_comm_device", query_device},
     {"dsc_comm_name", name},
     {"dsc_comm_env", env},
     {"dsc_comm_global_rank", global_rank},

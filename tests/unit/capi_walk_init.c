@@ -27,13 +27,11 @@ static void init_distributed(void) {
   } wrong[] = {
       {offsetof(dsc_init_options_t, backend), -1, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, backend), 4, DSC_ERR_INVALID_ARG},
-      {offsetof(dsc_init_options_t, backend), DSC_BACKEND_NCCL, DSC_ERR_UNSUPPORTED},
       {offsetof(dsc_init_options_t, rank), -2, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, world_size), 0, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, world_size), -2, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, local_rank), -2, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, device), -2, DSC_ERR_INVALID_ARG},
-      {offsetof(dsc_init_options_t, device), 0, DSC_ERR_UNSUPPORTED},
       {offsetof(dsc_init_options_t, port), -1, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, port), 65536, DSC_ERR_INVALID_ARG},
       {offsetof(dsc_init_options_t, sources), 32, DSC_ERR_INVALID_ARG},

@@ -102,8 +102,14 @@ class Communicator(Collectives):
 
     @property
     def backend(self) -> str:
-        """What moves host memory, such as "host"."""
+        """"nccl" if the communicator is bound to a GPU, else what moves host memory, such as "host"."""
         return _raw.Backend(self._query(lib.dsc_comm_backend)).name.lower()
+
+    @property
+    def device(self) -> int | None:
+        """The number of the GPU that it is bound to, as CUDA counts in this process, or None."""
+        number = self._query(lib.dsc_comm_device)
+        return None if number < 0 else number
 
     def env(self, variable: str) -> str:
         """Returns a setting as this world has it.

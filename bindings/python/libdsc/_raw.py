@@ -182,12 +182,22 @@ class GroupOptions(ctypes.Structure):
     name: Bytes | None  # shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER"
     timeout_ms: int  # deadline of every operation; 0 (default): the parent's
     reserved: int  # 0
+    nccl_net_name: Bytes | None  # network plugin that NCCL uses for this group; NULL: it chooses
+    nccl_min_ctas: int  # least number of thread blocks of its operations; 0 (default): NCCL chooses
+    nccl_max_ctas: int  # largest number; 0 (default): NCCL chooses
+    stream_priority: int  # of the streams of asynchronous operations: lower is more urgent, 0 (default) is the least; out of range it is the nearest
+    reserved2: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
         ("timeout_ms", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("nccl_net_name", ctypes.c_char_p),
+        ("nccl_min_ctas", ctypes.c_int32),
+        ("nccl_max_ctas", ctypes.c_int32),
+        ("stream_priority", ctypes.c_int32),
+        ("reserved2", ctypes.c_int32),
     ]
 
 
@@ -325,7 +335,7 @@ class InitOptions(ctypes.Structure):
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
     world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
-    device: int  # number of the GPU to bind; -1 (default): none is bound
+    device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     sources: int  # bits of ::dsc_source that may be used; 0 (default): all
     require_existing: int  # 1: return the world that exists, never make one; default 0
@@ -693,6 +703,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "dsc_comm_backend": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_comm_device": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)

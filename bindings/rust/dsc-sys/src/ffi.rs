@@ -324,6 +324,17 @@ pub struct dsc_group_options_t {
     pub timeout_ms: i32,
     /// 0
     pub reserved: i32,
+    /// network plugin that NCCL uses for this group; NULL: it chooses
+    pub nccl_net_name: *const c_char,
+    /// least number of thread blocks of its operations; 0 (default): NCCL chooses
+    pub nccl_min_ctas: i32,
+    /// largest number; 0 (default): NCCL chooses
+    pub nccl_max_ctas: i32,
+    /// of the streams of asynchronous operations: lower is more urgent, 0 (default) is the least;
+    /// out of range it is the nearest
+    pub stream_priority: i32,
+    /// 0
+    pub reserved2: i32,
 }
 
 /// What is known about a failure. Lists are cut to what fits.
@@ -466,7 +477,9 @@ pub struct dsc_init_options_t {
     pub world_size: i32,
     /// rank on this host; -1 (default): from the environment, or derived
     pub local_rank: i32,
-    /// number of the GPU to bind; -1 (default): none is bound
+    /// number of the GPU to bind, as CUDA counts in this process; -1 (default): with
+    /// DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
+    /// that of the current context, or none
     pub device: i32,
     /// 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     pub port: i32,
@@ -726,7 +739,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -753,7 +766,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -779,7 +792,7 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: send == recv + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -805,7 +818,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
@@ -835,7 +848,7 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `root` (in): rank that gets the result
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -864,7 +877,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -891,7 +904,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are given away
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -917,7 +930,7 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: recv == send
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -945,7 +958,7 @@ extern "C" {
     /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
     ///   before the call returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -973,7 +986,7 @@ extern "C" {
     ///   before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -1003,7 +1016,7 @@ extern "C" {
     ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
     ///   returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -1025,7 +1038,7 @@ extern "C" {
     /// Waits until all ranks have called it.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): NULL for the host
+    /// - `stream` (in): NULL: the host waits; else what follows on this stream of the device does
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
@@ -1061,7 +1074,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -1086,7 +1099,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocking
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -1109,7 +1122,8 @@ extern "C" {
     /// - `comm` (in): communicator
     ///
     /// Collective: no; ranks may group as they like, as long as the order of collectives is the
-    /// same. Blocking: no. Threads: one at a time per communicator.
+    /// same; collectives on devices must be grouped alike. Blocking: no. Threads: one at a time per
+    /// communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
@@ -1118,7 +1132,7 @@ extern "C" {
     /// Starts the operations of a group, in the order of their calls, without waiting in between.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocks until all are complete. Otherwise stands for all of them; its
     ///   failure is that of the first operation that failed
     ///
@@ -1182,7 +1196,8 @@ extern "C" {
         local_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the backend that moves host memory in a communicator.
+    /// Gives the best backend of a communicator: DSC_BACKEND_NCCL if it is bound to a GPU, else
+    /// what moves host memory.
     ///
     /// - `comm` (in): communicator
     /// - `backend` (out): one of dsc_backend
@@ -1193,6 +1208,20 @@ extern "C" {
     pub fn dsc_comm_backend(
         comm: *mut dsc_comm_t,
         backend: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the GPU that a communicator is bound to.
+    ///
+    /// - `comm` (in): communicator
+    /// - `device` (out): its number as CUDA counts in this process; -1: none, the communicator
+    ///   moves host memory only
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_device(
+        comm: *mut dsc_comm_t,
+        device: *mut i32,
     ) -> dsc_result_t;
 
     /// Copies the name of a communicator; the world's is "world".
@@ -2508,7 +2537,9 @@ extern "C" {
     /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
     ///
     /// - `work` (in): operation
-    /// - `stream` (in): NULL for the host
+    /// - `stream` (in): of the device, which waits: the call returns as soon as the operation is on
+    ///   its own stream. NULL: the device's default stream. Not looked at for an operation on host
+    ///   memory
     /// - `timeout_ms` (in): how long to wait; 0: not at all; -1: until the operation ends, which
     ///   its own deadline ensures
     ///
@@ -2529,7 +2560,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
-    /// Returns as dsc_work_wait(). Since 0.1.
+    /// Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that became part of a graph.
+    /// Since 0.1.
     pub fn dsc_work_synchronize(
         work: *mut dsc_work_t,
         timeout_ms: i32,

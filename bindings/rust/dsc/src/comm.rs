@@ -124,7 +124,12 @@ impl Comm {
         Ok(self.shared.handle.query(sys::dsc_comm_local_size)? as usize)
     }
 
-    /// What moves host memory.
+    /// The number of the GPU that it is bound to, as CUDA counts in this process.
+    pub fn device(&self) -> Result<Option<u32>> {
+        Ok(u32::try_from(self.shared.handle.query(sys::dsc_comm_device)?).ok())
+    }
+
+    /// NCCL if the communicator is bound to a GPU, else what moves host memory.
     pub fn backend(&self) -> Result<Backend> {
         Ok(Backend::from_number(self.shared.handle.query(sys::dsc_comm_backend)?))
     }

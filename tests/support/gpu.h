@@ -1,0 +1,31 @@
+/* The device of a test's rank, by CUDA's driver, or the fake one, found as the library finds it. With
+ * DSC_TEST_DEVICE=1 ranks of ranks.h are bound to devices, and plain buffers of traffic.h lie there. */
+#ifndef TESTS_SUPPORT_GPU_H
+#define TESTS_SUPPORT_GPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+bool gpu_wanted(void);
+
+/* Number of devices; 0 with a reason in `why` when there is no driver. */
+int gpu_count(const char** why);
+
+/* The calling thread works on a device from now on. False: a call failed; gpu_trouble() says which. */
+bool gpu_bind(int device);
+const char* gpu_trouble(void);
+
+void* gpu_alloc(size_t bytes); /* zeroed; NULL: see gpu_trouble() */
+void gpu_free(void* memory);
+bool gpu_upload(void* to, const void* from, size_t bytes);
+bool gpu_download(void* to, const void* from, size_t bytes);
+
+/* What was put on the default stream, or on another one, is over. */
+bool gpu_synchronize(void* stream);
+
+/* A stream of its own; NULL: see gpu_trouble(). */
+void* gpu_stream(void);
+void gpu_stream_free(void* stream);
+
+#endif /* TESTS_SUPPORT_GPU_H */
