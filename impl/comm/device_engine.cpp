@@ -87,8 +87,6 @@ void DeviceEngine::check_usable(const Call& call) const {
   if (const auto reason = unsupported_reason(world_.nccl, call))
     fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
          reason->c_str());
-  if (call.kind == OpKind::kAllToAll && call.send == call.recv && host_->size() > 1)
-    fail(DSC_ERR_UNSUPPORTED, "all_to_all in place on a device: NCCL cannot; expected two buffers");
 }
 
 void DeviceEngine::note_host_call(const Call& call) {
@@ -140,11 +138,51 @@ void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
                  "cuMemcpyAsync");
 }
 
+// A copy of the input for the time of one operation, in memory that comes and goes with the stream's work.
+class InputCopy {
+ public:
+  InputCopy(const Device& device, const Call& call, size_t bytes, CudaStream* stream)
+      : device_(device), stream_(stream) {
+    device.check(device.cuda().mem_alloc_async(&address_, bytes, stream), "cuMemAllocAsync");
+    device.check(
+        device.cuda().memcpy_async(address_, reinterpret_cast<CudaAddress>(call.send), bytes, stream),
+        "cuMemcpyAsync");
+  }
+  ~InputCopy() { device_.cuda().mem_free_async(address_, stream_); }
+  InputCopy(const InputCopy&) = delete;
+  InputCopy& operator=(const InputCopy&) = delete;
+
+  const void* data() const noexcept { return reinterpret_cast<const void*>(address_); }
+
+ private:
+  const Device& device_;
+  CudaStream* const stream_;
+  CudaAddress address_ = 0;
+};
+
+// Which NCCL does not offer: every rank would overwrite what it has not sent yet.
+void DeviceEngine::put_in_place(const Call& call, CudaStream* stream) {
+  const DeviceScope scope(device());
+  const Transfer transfer(call, host_->rank(), host_->size());
+  if (transfer.send_bytes == 0) return collectives_->enqueue({&call, 1}, stream, patience(call.timeout_ms));
+  const InputCopy input(device(), call, transfer.send_bytes, stream);
+  Call apart = call;
+  apart.send = input.data();
+  collectives_->enqueue({&apart, 1}, stream, patience(call.timeout_ms));
+}
+
 // A barrier is the least sum there is.
 void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
   if (!collectives_) {
     const DeviceScope scope(device());
     for (const Call& call : calls) copy_locally(call, stream);
+    return;
+  }
+  const auto in_place = [](const Call& call) {
+    return call.kind == OpKind::kAllToAll && call.send == call.recv;
+  };
+  if (std::ranges::any_of(calls, in_place)) {  // one by one: NCCL's group would outlive the copies
+    for (const Call& call : calls) in_place(call) ? put_in_place(call, stream) : put({&call, 1}, stream);
     return;
   }
   if (calls.size() == 1 && calls[0].kind != OpKind::kBarrier)

@@ -93,6 +93,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference);
   uint64_t show_all(std::span<const Call> calls);
   void put(std::span<const Call> calls, CudaStream* stream);
+  void put_in_place(const Call& call, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
   std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);

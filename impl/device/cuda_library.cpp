@@ -38,6 +38,8 @@ CudaFunctions find_cuda_functions(const Symbols& symbols) {
   symbols.need("cuPointerGetAttributes", found.pointer_get_attributes);
   symbols.need("cuMemAlloc_v2", found.mem_alloc);
   symbols.need("cuMemFree_v2", found.mem_free);
+  symbols.need("cuMemAllocAsync", found.mem_alloc_async);
+  symbols.need("cuMemFreeAsync", found.mem_free_async);
   symbols.need("cuMemcpyAsync", found.memcpy_async);
   symbols.need("cuMemsetD8Async", found.memset_d8_async);
   symbols.need("cuStreamCreateWithPriority", found.stream_create_with_priority);

@@ -115,7 +115,7 @@ static int pairs_body(rank_t* self) {
         operation.count = counts[i];
         operation.layout = operation.op % 2 == 0 ? PLAIN : SHARED;
         ++operation.seed;
-        if (op_is_offered(operation.op, operation.dtype))
+        if (is_offered(&arena, &operation))
           PASS_ON(check_operation(&arena, &operation));
         else
           PASS_ON(check_refused(&arena, &operation));

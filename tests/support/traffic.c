@@ -181,6 +181,12 @@ static bool on_device(const arena_t* arena, const operation_t* operation) {
   return arena->device != NULL && operation->layout < SHARED;
 }
 
+bool is_offered(const arena_t* arena, const operation_t* operation) {
+  if (!op_is_offered(operation->op, operation->dtype)) return false;
+  if (!on_device(arena, operation) || operation->op < DSC_OP_BAND) return true;
+  return operation->dtype == DSC_DTYPE_BOOL && operation->op != DSC_OP_BXOR;
+}
+
 static char* moved(char* buffer, const char* from, char* to) {
   return buffer == NULL ? NULL : to + (buffer - from);
 }

@@ -69,6 +69,10 @@ typedef struct buffers {
   size_t recv_bytes;
 } buffers_t;
 
+/* Whether there is such an operation where its buffers lie: NCCL knows no bitwise ones, but those of bool that
+ * are a maximum or a minimum. */
+bool is_offered(const arena_t* arena, const operation_t* operation);
+
 /* Collective. `bytes` is the largest buffer. */
 int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes);
 int arena_close(arena_t* arena);

@@ -114,6 +114,8 @@ SAME(CudaFunctions, cuCtxGetDevice, ctx_get_device);
 SAME(CudaFunctions, cuPointerGetAttributes, pointer_get_attributes);
 SAME(CudaFunctions, cuMemAlloc_v2, mem_alloc);
 SAME(CudaFunctions, cuMemFree_v2, mem_free);
+SAME(CudaFunctions, cuMemAllocAsync, mem_alloc_async);
+SAME(CudaFunctions, cuMemFreeAsync, mem_free_async);
 SAME(CudaFunctions, cuMemcpyAsync, memcpy_async);
 SAME(CudaFunctions, cuMemsetD8Async, memset_d8_async);
 SAME(CudaFunctions, cuStreamCreateWithPriority, stream_create_with_priority);

@@ -23,8 +23,8 @@
  * A call on device memory is compared with those of the other ranks of this host as it is made: whoever sees a
  * difference starts nothing, and the communicator is revoked. Messages connect each pair of ranks and
  * direction at its first message, so that they wait for nothing else. Not offered for device memory
- * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, all_to_all in
- * place, and 8-bit floats where NCCL or the device cannot sum them.
+ * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, and 8-bit floats
+ * where NCCL or the device cannot sum them.
  *
  * **Buffers** belong to the caller, have any alignment, and must stay valid and untouched until completion.
  * Counts are elements; a count of 0 takes part in the order and touches no memory (pointers may be NULL).
