@@ -80,6 +80,9 @@ class Comm {
   virtual void run_group(const std::vector<Call>& calls);
   virtual std::shared_ptr<Work> start_group(const std::vector<Call>& calls);
 
+  // What was called so far does not count in the numbers of operations. All ranks call it at one point.
+  virtual void restart_numbers() noexcept {}
+
   // Collective. Null for color -1, and for a rank that is not listed.
   virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
   virtual std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) = 0;

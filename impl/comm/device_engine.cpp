@@ -307,7 +307,9 @@ void DeviceEngine::finalize() {
   }
   for (const auto& work : running) work->wait(deadline);
   finalized_.store(true);
-  for (const auto& communicator : communicators()) communicator->finalize(patience(0));
+  const auto all = communicators();
+  for (const auto& communicator : all) communicator->begin_finalize();
+  for (const auto& communicator : all) communicator->end_finalize(patience(0));
 }
 
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {

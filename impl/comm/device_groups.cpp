@@ -155,6 +155,7 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
                              ? std::move(communicator)
                              : make_communicator(world, *host, *parts.board, parts.settings);
   }
+  host->restart_numbers();
   parts.host = host;
   auto engine = std::make_shared<DeviceEngine>(std::move(parts));
   return std::shared_ptr<Comm>(new DeviceComm(std::move(host), std::move(engine)));

@@ -59,6 +59,7 @@ class WideLane {
   Failure run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
+  void restart_numbers() noexcept { number_.store(0); }
   bool busy() const noexcept { return pending_.load() > 0; }
 
  private:
@@ -68,7 +69,7 @@ class WideLane {
   const Execute execute_;
   Pulse& pulse_;
   std::atomic<int> pending_{0};  // queued or running
-  uint64_t number_ = 0;          // of the driver
+  std::atomic<uint64_t> number_{0};  // of the driver
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<WideWork>> queue_ DSC_GUARDED_BY(mutex_);

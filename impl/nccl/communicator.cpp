@@ -158,11 +158,17 @@ NcclResult NcclCommunicator::async_error() noexcept {
   return state == NcclResult::in_progress ? NcclResult::success : state;
 }
 
-void NcclCommunicator::finalize(const NcclPatience& patience) {
+void NcclCommunicator::begin_finalize() {
   if (!owned_) return;
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   check(nccl().comm_finalize(usable()), "ncclCommFinalize");
+}
+
+void NcclCommunicator::end_finalize(const NcclPatience& patience) {
+  if (!owned_) return;
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
   settle("ncclCommFinalize", patience);
   ended_.store(true);
   check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");

@@ -62,8 +62,10 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclResult async_error() noexcept;
   std::string words(NcclResult result) const;
 
-  // Collective: all that was enqueued has run; then it is gone.
-  void finalize(const NcclPatience& patience);
+  // Collective: waits for all that was enqueued; then it is gone. Several are all begun before one is ended,
+  // since other ranks may take them in another order.
+  void begin_finalize();
+  void end_finalize(const NcclPatience& patience);
   // Ends what runs and releases it. May hang: see `ended`. Any thread, also while another one is inside.
   void abort() noexcept;
   bool ended() const noexcept { return ended_.load(); }

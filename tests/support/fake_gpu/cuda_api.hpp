@@ -32,6 +32,8 @@ dsc::CudaResult cuPointerGetAttributes(unsigned attributes, dsc::CudaPointerAttr
                                        dsc::CudaAddress address);
 dsc::CudaResult cuMemAlloc_v2(dsc::CudaAddress* address, size_t bytes);
 dsc::CudaResult cuMemFree_v2(dsc::CudaAddress address);
+dsc::CudaResult cuMemAllocAsync(dsc::CudaAddress* address, size_t bytes, dsc::CudaStream* stream);
+dsc::CudaResult cuMemFreeAsync(dsc::CudaAddress address, dsc::CudaStream* stream);
 dsc::CudaResult cuMemAllocManaged(dsc::CudaAddress* address, size_t bytes, unsigned flags);
 dsc::CudaResult cuMemHostAlloc(void** address, size_t bytes, unsigned flags);
 dsc::CudaResult cuMemFreeHost(void* address);

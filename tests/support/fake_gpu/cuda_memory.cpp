@@ -200,6 +200,12 @@ void release_all(Driver& state, int device) {
   });
 }
 
+void free_from_stream(CudaAddress address) {
+  enter("cuMemFreeAsync", kNothing, [&](Call& call) {
+    return release(call, reinterpret_cast<void*>(address), dsc::CudaMemoryType::device);
+  });
+}
+
 }  // namespace fake_gpu
 
 using namespace fake_gpu;

@@ -256,6 +256,8 @@ std::shared_ptr<Stream> stream_of(Call& call, CudaStream* handle, Context* conte
 CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action action,
                    std::vector<Moment> after = {});
 // The same for launches and copies, one of which FAKE_CUDA_STICKY_AT names.
+// Frees memory of a device on a stream's worker.
+void free_from_stream(CudaAddress address);
 CudaResult enqueue_counted(Call& call, const std::shared_ptr<Stream>& stream, Action action);
 bool in_host_function();
 bool in_forked_child();

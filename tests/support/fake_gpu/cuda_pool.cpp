@@ -1,0 +1,24 @@
+// Memory that comes and goes with a stream's work. It comes at once; what a graph uses stays.
+#include "cuda_api.hpp"
+#include "cuda_state.hpp"
+
+using namespace fake_gpu;
+
+extern "C" {
+
+CudaResult cuMemAllocAsync(dsc::CudaAddress* address, size_t bytes, dsc::CudaStream* stream) {
+  dsc::CudaCaptureStatus status{};
+  const CudaResult known = cuStreamIsCapturing(stream, &status);
+  return known == kOk ? cuMemAlloc_v2(address, bytes) : known;
+}
+
+CudaResult cuMemFreeAsync(dsc::CudaAddress address, dsc::CudaStream* handle) {
+  return enter("cuMemFreeAsync", kCurrent, [&](Call& call) {
+    const auto stream = stream_of(call, handle, call.context);
+    if (!stream) return kInvalidHandle;
+    if (stream->capture) return kOk;
+    return enqueue(call, stream, Action{.run = [address] { free_from_stream(address); }, .uses = {}, .order = nullptr});
+  });
+}
+
+}  // extern "C"
