@@ -17,7 +17,9 @@ CudaResult cuMemFreeAsync(dsc::CudaAddress address, dsc::CudaStream* handle) {
     const auto stream = stream_of(call, handle, call.context);
     if (!stream) return kInvalidHandle;
     if (stream->capture) return kOk;
-    return enqueue(call, stream, Action{.run = [address] { free_from_stream(address); }, .uses = {}, .order = nullptr});
+    Action action;
+    action.run = [address] { free_from_stream(address); };
+    return enqueue(call, stream, std::move(action));
   });
 }
 
