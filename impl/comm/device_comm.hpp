@@ -39,7 +39,7 @@ class DeviceComm final : public Comm {
   int32_t agree_on(int32_t flags) override { return host_->agree_on(flags); }
   std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
   std::vector<int32_t> missing() const override { return host_->missing(); }
-  std::shared_ptr<Comm> successor() const noexcept override { return host_->successor(); }
+  std::shared_ptr<Comm> successor() const noexcept override;
   void* allocate_memory(size_t bytes) override { return host_->allocate_memory(bytes); }
 
   bool progress(Deadline deadline) override { return host_->progress(deadline); }
@@ -74,6 +74,8 @@ class DeviceComm final : public Comm {
 
   const std::shared_ptr<Comm> host_;
   const std::shared_ptr<DeviceEngine> engine_;
+  mutable Mutex mutex_;
+  std::weak_ptr<Comm> successor_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

@@ -201,7 +201,15 @@ std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
 }
 
 std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
-  return finish(engine_->world(), host_->shrink(options), nullptr, options);
+  auto rest = finish(engine_->world(), host_->shrink(options), nullptr, options);
+  const MutexLock lock(mutex_);
+  successor_ = rest;
+  return rest;
+}
+
+std::shared_ptr<Comm> DeviceComm::successor() const noexcept {
+  const MutexLock lock(mutex_);
+  return successor_.lock();
 }
 
 }  // namespace dsc

@@ -3,6 +3,7 @@
 
 #include "cmocka_c.h"
 #include "reference.h"
+#include "gpu.h"
 #include "traffic.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };
@@ -30,6 +31,7 @@ typedef struct exchange {
 static exchange_t prepare_exchange(const arena_t* arena, size_t bytes, layout_t layout, uint64_t seed,
                                    int32_t to, int32_t from) {
   exchange_t it;
+  if (gpu_wanted()) layout = PLAIN; /* the same kind of memory at both ends */
   it.send = (operation_t){
       .kind = SEND, .dtype = DSC_DTYPE_U8, .root = to, .count = bytes, .layout = layout, .seed = seed};
   it.recv = it.send;

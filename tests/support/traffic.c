@@ -97,6 +97,12 @@ arena_t arena_part(const arena_t* arena, size_t index, size_t parts) {
   return part;
 }
 
+/* On a device all buffers of an operation are of one kind, on all ranks. */
+static layout_t usual(const arena_t* arena, layout_t layout) {
+  const bool mixed = layout == SEND_SHARED || layout == RECV_SHARED || layout == SOME_RANKS_SHARED;
+  return arena->device != NULL && mixed ? PLAIN : layout;
+}
+
 static void place(const arena_t* arena, layout_t layout, char** send, char** recv) {
   const bool odd = arena->rank % 2 != 0;
   char* send_memory = arena->plain;
@@ -156,7 +162,7 @@ static buffers_t prepare_on_host(const arena_t* arena, const operation_t* operat
   const size_t bytes = element_bytes(operation->dtype);
   buffers_t buffers = {NULL, NULL, 0, 0};
   char *send, *recv;
-  place(arena, operation->layout, &send, &recv);
+  place(arena, usual(arena, operation->layout), &send, &recv);
   if (has_recv(arena, operation)) {
     buffers.recv_bytes = recv_count(arena, operation) * bytes;
     buffers.recv = recv;
@@ -178,7 +184,7 @@ static buffers_t prepare_on_host(const arena_t* arena, const operation_t* operat
 }
 
 static bool on_device(const arena_t* arena, const operation_t* operation) {
-  return arena->device != NULL && operation->layout < SHARED;
+  return arena->device != NULL && usual(arena, operation->layout) < SHARED;
 }
 
 bool is_offered(const arena_t* arena, const operation_t* operation) {

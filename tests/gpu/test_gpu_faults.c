@@ -1,0 +1,187 @@
+/* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real cards. Ranks
+ * are processes. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmocka_c.h"
+#include "gpu.h"
+#include "ranks.h"
+
+enum { COUNT = 1000, QUICKLY_MS = 2000 };
+
+typedef struct memory {
+  float* data; /* of the device */
+  dsc_comm_t* comm;
+} memory_t;
+
+static int open_memory(rank_t* self, memory_t* memory, dsc_comm_t* comm) {
+  float ones[COUNT];
+  for (int i = 0; i < COUNT; ++i) ones[i] = 1;
+  memory->comm = comm;
+  memory->data = gpu_alloc(sizeof ones);
+  if (memory->data == NULL || !gpu_upload(memory->data, ones, sizeof ones)) FAIL(self, "%s", gpu_trouble());
+  return 0;
+}
+
+static dsc_result_t sum(const memory_t* memory, dsc_work_t** work) {
+  return dsc_all_reduce(memory->comm, memory->data, memory->data, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, work);
+}
+
+/* A sum among all ranks of comm comes out right. */
+static int check_sum(rank_t* self, dsc_comm_t* comm) {
+  memory_t memory;
+  float came[COUNT];
+  int32_t size = 0;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, comm));
+  CHECK_OK(self, dsc_comm_size(comm, &size));
+  CHECK_OK(self, sum(&memory, &work));
+  CHECK_OK(self, dsc_work_synchronize(work, -1));
+  CHECK_OK(self, dsc_work_destroy(work));
+  CHECK(self, gpu_download(came, memory.data, sizeof came));
+  for (int i = 0; i < COUNT; ++i) CHECK(self, came[i] == (float)size);
+  gpu_free(memory.data);
+  return 0;
+}
+
+/* The operation fails with `code` on this rank, soon, naming `culprit` and itself. */
+static int check_failure(rank_t* self, dsc_work_t* work, dsc_result_t code, int32_t culprit, int limit_ms) {
+  const int64_t begin = now_ms();
+  CHECK_RESULT(self, code, dsc_work_synchronize(work, -1));
+  CHECK(self, now_ms() - begin < limit_ms);
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  if (culprit >= 0 && info.rank != culprit) FAIL(self, "rank %d is blamed: %s", info.rank, info.text);
+  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK(self, info.revoked == 1);
+  CHECK(self, strstr(info.text, "all_reduce number") != NULL);
+  CHECK_OK(self, dsc_work_destroy(work));
+  return 0;
+}
+
+/* The stream that waited for what failed is free again, and so is the process. */
+static int check_free(rank_t* self) {
+  CHECK(self, gpu_synchronize(NULL));
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_RESULT(self, DSC_ERR_REVOKED, sum(&memory, NULL));
+  gpu_free(memory.data);
+  return 0;
+}
+
+static int next_world(rank_t* self) {
+  CHECK_OK(self, dsc_comm_destroy(self->world));
+  dsc_init_options_t options = self->options;
+  options.job_id = "after-the-failure";
+  CHECK_OK(self, dsc_init_distributed(&options, &self->world));
+  return check_sum(self, self->world);
+}
+
+static void run_with_fault(const char* fault, int32_t size, rank_options_t options, rank_body_t body, int failed) {
+  setenv("FAKE_NCCL_FAULT", fault, 1);
+  const int came = run_ranks_with(size, options, body, NULL);
+  unsetenv("FAKE_NCCL_FAULT");
+  assert_int_equal(came, failed);
+}
+
+/* --- without a script ------------------------------------------------------------------------------------------- */
+
+static int killed_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  if (self->rank == 1) kill(getpid(), SIGKILL);
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, sum(&memory, &work));
+  PASS_ON(check_failure(self, work, DSC_ERR_PEER_DEAD, 1, QUICKLY_MS));
+  PASS_ON(check_free(self));
+  dsc_comm_t* rest = NULL;
+  CHECK_OK(self, dsc_comm_shrink(self->world, NULL, &rest));
+  PASS_ON(check_sum(self, rest));
+  return 0;
+}
+
+static void survivors_name_a_killed_rank_and_go_on(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, killed_body, NULL), 1);
+}
+
+static void short_stalls(rank_t* self) { self->options.stall_timeout_ms = 1000; }
+
+static int stopped_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  if (self->rank == 1) {
+    if (fork() == 0) { /* wakes it later, so that the test ends */
+      usleep(6000000);
+      kill(getppid(), SIGKILL);
+      _exit(0);
+    }
+    raise(SIGSTOP);
+  }
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, sum(&memory, &work));
+  return check_failure(self, work, DSC_ERR_PEER_STALLED, 1, 1000 + QUICKLY_MS);
+}
+
+static void survivors_name_a_stopped_rank(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks_with(2, short_stalls, stopped_body, NULL), 1);
+}
+
+static int late_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
+  if (self->rank == 1) {
+    usleep(1500000);
+    return 0;
+  }
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, sum(&memory, &work));
+  PASS_ON(check_failure(self, work, DSC_ERR_TIMEOUT, 1, QUICKLY_MS));
+  return check_free(self);
+}
+
+/* As late_body, but nothing tells when it is done: who has not called it is known all the same. */
+static int late_on_stream_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
+  if (self->rank == 1) {
+    usleep(1500000);
+    return 0;
+  }
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, sum(&memory, NULL));
+  CHECK(self, gpu_synchronize(NULL));
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK(self, info.code == DSC_ERR_TIMEOUT && info.rank == 1);
+  CHECK(self, strstr(info.text, "rank 1 has not called it") != NULL);
+  return check_free(self);
+}
+
+static int run_late(rank_body_t body) {
+  int failed = run_ranks(2, body, NULL);
+  return failed;
+}
+
+static void a_rank_that_does_not_come_is_named(void** state) {
+  (void)state;
+  /* The late rank's own end of the world fails, too. */
+  assert_int_equal(run_late(late_body), 2);
+  assert_int_equal(run_late(late_on_stream_body), 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(survivors_name_a_killed_rank_and_go_on),
+      cmocka_unit_test(survivors_name_a_stopped_rank),
+      cmocka_unit_test(a_rank_that_does_not_come_is_named),
+  };
+  return cmocka_run_group_tests_name("gpu_faults", tests, NULL, NULL);
+}
