@@ -44,13 +44,21 @@ DeviceEngine::~DeviceEngine() {
   });
 }
 
-bool DeviceEngine::takes(const Call& call) const {
+// A driver that no longer answers ends the communicator, or others would wait for this rank.
+int DeviceEngine::place_of(const Call& call, const void* buffer) {
+  int number = kHostMemory;
+  capture([&] { number = device_of_memory(device(), buffer); },
+          [&](const Error& error) { fail_operation(call, board_ ? board_->latest() + 1 : 0, error); });
+  return number;
+}
+
+bool DeviceEngine::takes(const Call& call) {
   const void* const buffers[] = {call.send, call.recv};
   int known = 0, on_device = 0;
   for (const void* buffer : buffers) {
     if (!buffer) continue;
     ++known;
-    const int number = device_of_memory(device(), buffer);
+    const int number = place_of(call, buffer);
     if (number == kHostMemory) continue;
     ++on_device;
     if (number != device().number())
@@ -60,8 +68,8 @@ bool DeviceEngine::takes(const Call& call) const {
   if (known == 0) return call.stream != nullptr;
   if (on_device != 0 && on_device != known)
     fail(DSC_ERR_INVALID_ARG, "send is %s and recv is %s; expected both to be of one kind",
-         device_of_memory(device(), call.send) == kHostMemory ? "host memory" : "memory of a device",
-         device_of_memory(device(), call.recv) == kHostMemory ? "host memory" : "memory of a device");
+         place_of(call, call.send) == kHostMemory ? "host memory" : "memory of a device",
+         place_of(call, call.recv) == kHostMemory ? "host memory" : "memory of a device");
   return on_device != 0;
 }
 

@@ -44,7 +44,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   // True for buffers of the device, false for those of the host. Throws INVALID_ARG for both in one call, or
   // for those of another device.
-  bool takes(const Call& call) const;
+  bool takes(const Call& call);
   // A collective on host memory, which the ranks must call in the same place among those on devices.
   void note_host_call(const Call& call);
 
@@ -87,6 +87,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   std::string describe(OpKind kind, uint64_t number, const std::string& text) const;
 
  private:
+  int place_of(const Call& call, const void* buffer);
   enum class Ending { kNot, kAborting, kStuck, kAborted };
 
   void check_usable(const Call& call) const;

@@ -56,10 +56,10 @@ int device_of_memory(const Device& device, const void* memory) {
   CudaPointerAttribute which[] = {CudaPointerAttribute::memory_type, CudaPointerAttribute::is_managed,
                                   CudaPointerAttribute::device_ordinal};
   void* values[] = {&type, &managed, &number};
-  // Memory that CUDA does not know is the host's.
-  if (device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory)) !=
-      CudaResult::success)
-    return kHostMemory;
+  const CudaResult result =
+      device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory));
+  if (result == CudaResult::invalid_value) return kHostMemory;  // CUDA does not know it
+  device.check(result, "cuPointerGetAttributes");
   return type == CudaMemoryType::device || managed ? number : kHostMemory;
 }
 

@@ -1,6 +1,7 @@
 /* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real cards. Ranks
  * are processes. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,16 +166,138 @@ static int late_on_stream_body(rank_t* self) {
   return check_free(self);
 }
 
-static int run_late(rank_body_t body) {
-  int failed = run_ranks(2, body, NULL);
-  return failed;
-}
-
 static void a_rank_that_does_not_come_is_named(void** state) {
   (void)state;
-  /* The late rank's own end of the world fails, too. */
-  assert_int_equal(run_late(late_body), 2);
-  assert_int_equal(run_late(late_on_stream_body), 2);
+  assert_int_equal(run_ranks(2, late_body, NULL), 0);
+  assert_int_equal(run_ranks(2, late_on_stream_body, NULL), 0);
+}
+
+/* Rank 1 sums other things. Whoever comes second starts nothing; the first hears of it. */
+static int mismatch_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  const dsc_result_t result = dsc_all_reduce(self->world, memory.data, memory.data, COUNT - (size_t)self->rank,
+                                             DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work);
+  if (result == DSC_OK) return check_failure(self, work, DSC_ERR_MISMATCH, -1, QUICKLY_MS);
+  CHECK(self, result == DSC_ERR_MISMATCH);
+  CHECK(self, strstr(dsc_last_error_message(), "all_reduce(sum, f32, 999)") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), "all_reduce(sum, f32, 1000)") != NULL);
+  return check_free(self);
+}
+
+/* Rank 1 sums host memory. */
+static int other_memory_body(rank_t* self) {
+  memory_t memory;
+  float here[COUNT] = {0};
+  PASS_ON(check_sum(self, self->world));
+  PASS_ON(open_memory(self, &memory, self->world));
+  float* const data = self->rank == 1 ? here : memory.data;
+  dsc_work_t* work = NULL;
+  dsc_result_t result =
+      dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work);
+  if (result == DSC_OK) result = dsc_work_synchronize(work, -1);
+  CHECK(self, result == DSC_ERR_MISMATCH);
+  CHECK(self, strstr(dsc_last_error_message(), "in host memory") != NULL);
+  return dsc_work_destroy(work);
+}
+
+static void a_mismatch_is_not_started(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, mismatch_body, NULL), 0);
+  assert_int_equal(run_ranks(2, other_memory_body, NULL), 0);
+}
+
+/* --- told to a fake ---------------------------------------------------------------------------------------------- */
+
+static int async_error_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, sum(&memory, &work));
+  PASS_ON(check_failure(self, work, self->rank == 1 ? DSC_ERR_BACKEND : DSC_ERR_REVOKED, 1, QUICKLY_MS));
+  PASS_ON(check_free(self));
+  return next_world(self);
+}
+
+/* E1 of the faults that reliability.md lists: NCCL tells of an error when it likes. */
+static void an_error_that_nccl_reports_late_ends_all(void** state) {
+  (void)state;
+  run_with_fault("remote_error@1#2", 2, NULL, async_error_body, 0);
+}
+
+static int plain_body(rank_t* self) { return check_sum(self, self->world); }
+
+static int failing_start_body(rank_t* self) {
+  const int64_t begin = now_ms();
+  CHECK_RESULT(self, DSC_ERR_BACKEND, dsc_init_distributed(&self->options, &self->world));
+  CHECK(self, strstr(dsc_last_error_message(), "ncclCommInitRankConfig") != NULL);
+  CHECK(self, now_ms() - begin < QUICKLY_MS);
+  return 0;
+}
+
+static void hasty(rank_t* self) { self->options.timeout_ms = 1500; }
+
+/* E3: once more with a fresh id, within the deadline. */
+static void a_start_up_that_fails_is_tried_twice(void** state) {
+  (void)state;
+  run_with_fault("init_fail@1#1", 2, NULL, plain_body, 0);
+  run_with_fault("init_hang@0#1", 2, hasty, plain_body, 0);
+  setenv("FAKE_NCCL_FAULT", "init_fail@1", 1);
+  assert_int_equal(run_without_world(2, failing_start_body, NULL), 0);
+  unsetenv("FAKE_NCCL_FAULT");
+}
+
+static int stuck_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  memory_t memory;
+  dsc_work_t* work = NULL;
+  PASS_ON(open_memory(self, &memory, self->world));
+  if (self->rank == 1) {
+    usleep(300000);
+    CHECK_OK(self, dsc_comm_abort(self->world));
+    usleep(100000);
+    _exit(0);
+  }
+  CHECK_OK(self, sum(&memory, &work));
+  CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, dsc_work_synchronize(work, -1));
+  CHECK(self, strstr(dsc_last_error_message(), "can no longer use the GPU") != NULL);
+  CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, sum(&memory, NULL));
+  _exit(0); /* as the message says */
+}
+
+/* E4. */
+static void an_abort_that_hangs_is_given_up(void** state) {
+  (void)state;
+  run_with_fault("abort_hang", 2, NULL, stuck_body, 0);
+}
+
+static int sticky_body(rank_t* self) {
+  PASS_ON(check_sum(self, self->world));
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  for (int i = 0; i < 100; ++i) {
+    dsc_work_t* work = NULL;
+    gpu_upload(memory.data, &i, sizeof i); /* one of these breaks it */
+    dsc_result_t result = sum(&memory, &work);
+    if (result == DSC_OK) result = dsc_work_synchronize(work, -1);
+    dsc_work_destroy(work);
+    if (result == DSC_OK) continue;
+    CHECK(self, result == DSC_ERR_BACKEND || result == DSC_ERR_REVOKED);
+    CHECK(self, strstr(dsc_last_error_message(), "can no longer use the GPU: restart it") != NULL);
+    return 0;
+  }
+  FAIL(self, "nothing failed");
+}
+
+/* E5. */
+static void a_broken_context_is_told(void** state) {
+  (void)state;
+  setenv("FAKE_CUDA_STICKY_AT", "20", 1);
+  assert_int_equal(run_ranks(2, sticky_body, NULL), 0);
+  unsetenv("FAKE_CUDA_STICKY_AT");
 }
 
 int main(void) {
@@ -182,6 +305,11 @@ int main(void) {
       cmocka_unit_test(survivors_name_a_killed_rank_and_go_on),
       cmocka_unit_test(survivors_name_a_stopped_rank),
       cmocka_unit_test(a_rank_that_does_not_come_is_named),
+      cmocka_unit_test(a_mismatch_is_not_started),
+      cmocka_unit_test(an_error_that_nccl_reports_late_ends_all),
+      cmocka_unit_test(a_start_up_that_fails_is_tried_twice),
+      cmocka_unit_test(an_abort_that_hangs_is_given_up),
+      cmocka_unit_test(a_broken_context_is_told),
   };
   return cmocka_run_group_tests_name("gpu_faults", tests, NULL, NULL);
 }
