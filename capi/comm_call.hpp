@@ -15,7 +15,8 @@ inline dsc_comm_t* open_comm(std::shared_ptr<Comm> comm) {
 
 inline void check_stream(const Comm& comm, const void* stream) {
   if (stream && comm.device() < 0)
-    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this communicator is bound to no device: see device of "
+    fail(DSC_ERR_UNSUPPORTED,
+         "stream is not NULL, but this communicator is bound to no device: see device of "
          "dsc_init_options_t");
 }
 

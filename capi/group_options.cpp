@@ -31,10 +31,11 @@ GroupOptions read_group_options(const dsc_group_options_t* given) {
     fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
   if (options.nccl_min_ctas < 0 || options.nccl_max_ctas < 0 ||
       (options.nccl_max_ctas > 0 && options.nccl_min_ctas > options.nccl_max_ctas))
-    fail(DSC_ERR_INVALID_ARG,
-         "options->nccl_min_ctas is %d and nccl_max_ctas %d, expected 0, or 1 or more and the first not above "
-         "the second",
-         options.nccl_min_ctas, options.nccl_max_ctas);
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "options->nccl_min_ctas is %d and nccl_max_ctas %d, expected 0, or 1 or more and the first not above "
+        "the second",
+        options.nccl_min_ctas, options.nccl_max_ctas);
   if (options.reserved2 != 0)
     fail(DSC_ERR_INVALID_ARG, "options->reserved2 is %d, expected 0", options.reserved2);
   GroupOptions read;

@@ -17,7 +17,8 @@
 namespace {
 
 void check_stream(const void* stream) {
-  if (stream) dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version reduces gradients in host memory");
+  if (stream)
+    dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version reduces gradients in host memory");
 }
 
 constexpr size_t kFirstReducerOptionsSize = 64;

@@ -101,7 +101,8 @@ std::optional<BoardDifference> DeviceBoard::show_message(const Call& call) {
 
 OpKind DeviceBoard::kind_of(uint64_t number) const {
   Entry mine{};
-  return entry(self(), number).read(number, &mine) ? static_cast<OpKind>(mine.shown.fields.kind) : OpKind::kNone;
+  return entry(self(), number).read(number, &mine) ? static_cast<OpKind>(mine.shown.fields.kind)
+                                                   : OpKind::kNone;
 }
 
 std::vector<int32_t> DeviceBoard::behind(uint64_t number) const {

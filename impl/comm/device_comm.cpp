@@ -53,7 +53,8 @@ DeviceComm::Sorted DeviceComm::sort(const std::vector<Call>& calls) const {
       (is_message(call) ? sorted.messages : sorted.collectives).push_back(call);
   }
   if (!sorted.host.empty() && sorted.host.size() != calls.size())
-    fail(DSC_ERR_INVALID_ARG, "the group has %zu operations on host memory and %zu on a device; expected one kind",
+    fail(DSC_ERR_INVALID_ARG,
+         "the group has %zu operations on host memory and %zu on a device; expected one kind",
          sorted.host.size(), calls.size() - sorted.host.size());
   return sorted;
 }

@@ -75,8 +75,9 @@ bool DeviceEngine::takes(const Call& call) {
 
 std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::string& text) const {
   char where[160];
-  std::snprintf(where, sizeof where, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ",
-                op_kind_name(kind), number, host_->name().c_str(), host_->rank(), host_->size());
+  std::snprintf(where, sizeof where,
+                "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", op_kind_name(kind), number,
+                host_->name().c_str(), host_->rank(), host_->size());
   return where + text;
 }
 

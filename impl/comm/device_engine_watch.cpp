@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kErrorLookPeriodNs = 100 * kNsPerMs;
 constexpr int64_t kAbortPatienceNs = 30 * kNsPerSecond;
-constexpr int64_t kSoonNs = kNsPerMs / 4;    // when somebody waits for a descriptor
-constexpr int64_t kBusyNs = 5 * kNsPerMs;    // while something runs
-constexpr int64_t kIdleNs = 20 * kNsPerMs;   // for failures of others
+constexpr int64_t kSoonNs = kNsPerMs / 4;   // when somebody waits for a descriptor
+constexpr int64_t kBusyNs = 5 * kNsPerMs;   // while something runs
+constexpr int64_t kIdleNs = 20 * kNsPerMs;  // for failures of others
 
 using Lane = std::pair<OpKind, int32_t>;
 Lane lane_of(const Call& call) {
@@ -57,7 +57,8 @@ Failure DeviceEngine::failure_of(const DeviceWork& work) const {
   }
   if (ending_.load() == Ending::kStuck) {
     failure.code = DSC_ERR_BACKEND_STUCK;
-    failure.text += "; ncclCommAbort did not come back within 30 s: this process can no longer use the GPU, exit";
+    failure.text +=
+        "; ncclCommAbort did not come back within 30 s: this process can no longer use the GPU, exit";
   }
   failure.operation = op_kind_name(work.call().kind);
   failure.sequence = work.number();
@@ -256,7 +257,8 @@ void DeviceEngine::look_at_abort(int64_t now) noexcept {
   Ending expected = Ending::kAborting;
   if (ending_.load() != expected || now - ending_since_ns_.load() < kAbortPatienceNs) return;
   if (ending_.compare_exchange_strong(expected, Ending::kStuck))
-    log(DSC_LOG_ERROR, "group \"%s\": ncclCommAbort did not come back within 30 s; this process can no longer use the GPU",
+    log(DSC_LOG_ERROR,
+        "group \"%s\": ncclCommAbort did not come back within 30 s; this process can no longer use the GPU",
         host_->name().c_str());
 }
 

@@ -103,8 +103,8 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
   Outcome mine;
   capture(
       [&] {
-        made = NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings,
-                                        {deadline, check});
+        made =
+            NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings, {deadline, check});
       },
       [&](const Error& error) {
         mine = outcome_of(error);
@@ -123,13 +123,13 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Co
     const Deadline deadline =
         attempt == kAttempts ? end : Deadline::after_ms(std::max<int64_t>(end.remaining_ms() / 2, 1));
     std::shared_ptr<NcclCommunicator> made;
-    const bool done = capture(
-        [&] { made = try_to_make(world, host, board, settings, attempt, deadline); },
-        [&](const Error& error) {
-          if (attempt == kAttempts || host.revoked()) throw Error(error);
-          log(DSC_LOG_WARN, "group \"%s\": NCCL's start-up failed, once more with a fresh id: %s",
-              host.name().c_str(), error.what());
-        });
+    const bool done =
+        capture([&] { made = try_to_make(world, host, board, settings, attempt, deadline); },
+                [&](const Error& error) {
+                  if (attempt == kAttempts || host.revoked()) throw Error(error);
+                  log(DSC_LOG_WARN, "group \"%s\": NCCL's start-up failed, once more with a fresh id: %s",
+                      host.name().c_str(), error.what());
+                });
     if (done) return made;
   }
 }
@@ -151,9 +151,8 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
   parts.stream_priority = options.stream_priority;
   if (host->size() > 1) {
     parts.board = make_board(*host);
-    parts.communicator = communicator
-                             ? std::move(communicator)
-                             : make_communicator(world, *host, *parts.board, parts.settings);
+    parts.communicator = communicator ? std::move(communicator)
+                                      : make_communicator(world, *host, *parts.board, parts.settings);
   }
   host->restart_numbers();
   parts.host = host;

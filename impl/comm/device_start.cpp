@@ -37,7 +37,8 @@ struct Choice {
 
 Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
   if (wanted >= 0) return {wanted, "as asked for"};
-  if (const int current = Device::current(cuda); current >= 0) return {current, "that of the current context"};
+  if (const int current = Device::current(cuda); current >= 0)
+    return {current, "that of the current context"};
   return {local_rank % cuda.devices, "by the local rank"};
 }
 
@@ -52,8 +53,7 @@ DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
   log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
       world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
       world.nccl.library->path.c_str());
-  if (!world.nccl.library->warning.empty())
-    log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
+  if (!world.nccl.library->warning.empty()) log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
   return world;
 }
 
@@ -90,7 +90,8 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
   const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
-  if (failed && asked) fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
+  if (failed && asked)
+    fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
   if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
   log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
   return host;

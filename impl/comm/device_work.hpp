@@ -40,8 +40,8 @@ class DeviceWork final : public Work {
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
   // Written before anybody else has it.
-  PooledEvent begin, end;  // what it waits for, and what waits for it
-  bool captured = false;   // part of a graph: it runs whenever that does
+  PooledEvent begin, end;     // what it waits for, and what waits for it
+  bool captured = false;      // part of a graph: it runs whenever that does
   int64_t head_since_ns = 0;  // the engine's: from when its time counts; 0: not yet
 
  private:

@@ -68,7 +68,7 @@ class WideLane {
 
   const Execute execute_;
   Pulse& pulse_;
-  std::atomic<int> pending_{0};  // queued or running
+  std::atomic<int> pending_{0};      // queued or running
   std::atomic<uint64_t> number_{0};  // of the driver
   Mutex mutex_;
   Condition changed_;

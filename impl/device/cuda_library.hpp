@@ -29,8 +29,8 @@ struct CudaLibrary {
 bool ends_cuda(CudaResult result) noexcept;
 
 // Looks at `path` unless it is empty, the path DSC_CUDA_LIBRARY, or in the system; initialises the driver,
-// after which forked children cannot use it. Throws NO_BACKEND: no library, no driver behind it, one that does
-// not answer in time, too old a one, or no device.
+// after which forked children cannot use it. Throws NO_BACKEND: no library, no driver behind it, one that
+// does not answer in time, too old a one, or no device.
 CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,
                       int patience_ms = 60'000);
 

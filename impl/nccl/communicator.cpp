@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kEagerLooks = 200;  // before it sleeps between looks
 constexpr timespec kPause{0, 100'000};
-constexpr std::chrono::seconds kPatienceForOthers{1};  // for a thread that is inside NCCL, before it is aborted from outside
+constexpr std::chrono::seconds kPatienceForOthers{
+    1};  // for a thread that is inside NCCL, before it is aborted from outside
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
@@ -110,8 +111,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 NcclComm* NcclCommunicator::usable() const {
-  if (aborting_.load() || ended_.load())
-    fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  if (aborting_.load() || ended_.load()) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
   return comm_.load();
 }
 
@@ -174,8 +174,8 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
   check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
 }
 
-// A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be freed
-// from outside.
+// A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
+// freed from outside.
 void NcclCommunicator::abort() noexcept {
   if (!owned_ || aborting_.exchange(true) || ended_.load() || !comm_.load()) {
     ended_.store(true);

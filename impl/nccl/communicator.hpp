@@ -72,9 +72,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
  private:
   explicit NcclCommunicator(const NcclContext& context) : context_(context) {}
-  static std::shared_ptr<NcclCommunicator> made(const NcclContext& context, const NcclSettings& settings,
-                                                const std::function<NcclResult(NcclComm**, NcclConfig*)>& make,
-                                                const char* function);
+  static std::shared_ptr<NcclCommunicator> made(
+      const NcclContext& context, const NcclSettings& settings,
+      const std::function<NcclResult(NcclComm**, NcclConfig*)>& make, const char* function);
   void settle(const char* function, const NcclPatience& patience);
   NcclComm* usable() const;
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "nccl/declarations.hpp"
 #include "device/search.hpp"
+#include "nccl/declarations.hpp"
 
 namespace dsc {
 

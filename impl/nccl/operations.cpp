@@ -164,10 +164,9 @@ NcclOp NcclOperations::op_of(NcclComm* comm, const Call& call) {
   if (known != scales_.end()) return known->second;
   Scalar scalar = scalar_of(call.prescale, call.dtype);
   NcclOp op{};
-  communicator_->check(
-      communicator_->nccl().red_op_create_pre_mul_sum(&op, scalar.bytes, reduced_as(call.dtype),
-                                                      NcclScalarPlace::host_immediate, comm),
-      "ncclRedOpCreatePreMulSum");
+  communicator_->check(communicator_->nccl().red_op_create_pre_mul_sum(
+                           &op, scalar.bytes, reduced_as(call.dtype), NcclScalarPlace::host_immediate, comm),
+                       "ncclRedOpCreatePreMulSum");
   scales_.emplace(std::pair(call.prescale, call.dtype), op);
   return op;
 }
@@ -180,8 +179,8 @@ void NcclOperations::put_reduction(NcclComm* comm, const Call& call, CudaStream*
     return communicator_->check(nccl.all_reduce(call.send, call.recv, call.count, type, op, comm, stream),
                                 "ncclAllReduce");
   if (call.kind == OpKind::kReduceScatter)
-    return communicator_->check(
-        nccl.reduce_scatter(call.send, call.recv, call.count, type, op, comm, stream), "ncclReduceScatter");
+    return communicator_->check(nccl.reduce_scatter(call.send, call.recv, call.count, type, op, comm, stream),
+                                "ncclReduceScatter");
   communicator_->check(nccl.reduce(call.send, call.recv, call.count, type, op, call.root, comm, stream),
                        "ncclReduce");
 }
@@ -201,11 +200,11 @@ void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* st
   const auto& nccl = communicator_->nccl();
   const NcclType type = moved_as(call.dtype);
   if (call.kind == OpKind::kGather && nccl.gather)
-    return communicator_->check(
-        nccl.gather(call.send, call.recv, call.count, type, call.root, comm, stream), "ncclGather");
+    return communicator_->check(nccl.gather(call.send, call.recv, call.count, type, call.root, comm, stream),
+                                "ncclGather");
   if (call.kind == OpKind::kScatter && nccl.scatter)
-    return communicator_->check(
-        nccl.scatter(call.send, call.recv, call.count, type, call.root, comm, stream), "ncclScatter");
+    return communicator_->check(nccl.scatter(call.send, call.recv, call.count, type, call.root, comm, stream),
+                                "ncclScatter");
   if (call.kind == OpKind::kAllToAll && nccl.all_to_all)
     return communicator_->check(nccl.all_to_all(call.send, call.recv, call.count, type, comm, stream),
                                 "ncclAlltoAll");

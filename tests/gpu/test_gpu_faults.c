@@ -1,5 +1,5 @@
-/* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real cards. Ranks
- * are processes. */
+/* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real
+ * cards. Ranks are processes. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,8 @@ static int open_memory(rank_t* self, memory_t* memory, dsc_comm_t* comm) {
 }
 
 static dsc_result_t sum(const memory_t* memory, dsc_work_t** work) {
-  return dsc_all_reduce(memory->comm, memory->data, memory->data, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, work);
+  return dsc_all_reduce(memory->comm, memory->data, memory->data, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL,
+                        work);
 }
 
 /* A sum among all ranks of comm comes out right. */
@@ -79,14 +80,16 @@ static int next_world(rank_t* self) {
   return check_sum(self, self->world);
 }
 
-static void run_with_fault(const char* fault, int32_t size, rank_options_t options, rank_body_t body, int failed) {
+static void run_with_fault(const char* fault, int32_t size, rank_options_t options, rank_body_t body,
+                           int failed) {
   setenv("FAKE_NCCL_FAULT", fault, 1);
   const int came = run_ranks_with(size, options, body, NULL);
   unsetenv("FAKE_NCCL_FAULT");
   assert_int_equal(came, failed);
 }
 
-/* --- without a script ------------------------------------------------------------------------------------------- */
+/* --- without a script
+ * ------------------------------------------------------------------------------------------- */
 
 static int killed_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
@@ -178,8 +181,9 @@ static int mismatch_body(rank_t* self) {
   memory_t memory;
   dsc_work_t* work = NULL;
   PASS_ON(open_memory(self, &memory, self->world));
-  const dsc_result_t result = dsc_all_reduce(self->world, memory.data, memory.data, COUNT - (size_t)self->rank,
-                                             DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work);
+  const dsc_result_t result =
+      dsc_all_reduce(self->world, memory.data, memory.data, COUNT - (size_t)self->rank, DSC_DTYPE_F32,
+                     DSC_OP_SUM, NULL, &work);
   if (result == DSC_OK) return check_failure(self, work, DSC_ERR_MISMATCH, -1, QUICKLY_MS);
   CHECK(self, result == DSC_ERR_MISMATCH);
   CHECK(self, strstr(dsc_last_error_message(), "all_reduce(sum, f32, 999)") != NULL);
@@ -209,7 +213,8 @@ static void a_mismatch_is_not_started(void** state) {
   assert_int_equal(run_ranks(2, other_memory_body, NULL), 0);
 }
 
-/* --- told to a fake ---------------------------------------------------------------------------------------------- */
+/* --- told to a fake
+ * ---------------------------------------------------------------------------------------------- */
 
 static int async_error_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));

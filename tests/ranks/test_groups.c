@@ -241,8 +241,8 @@ static int row_body(rank_t* self) {
   for (int i = 0; i < 100; ++i) {
     PASS_ON(census_between_barriers(self, &after));
     if (gpu_wanted()) after.maps = before.maps; /* the driver's own come and go as it likes */
-    int32_t more = after.descriptors > before.descriptors || after.threads > before.threads ||
-                   after.maps > before.maps;
+    int32_t more =
+        after.descriptors > before.descriptors || after.threads > before.threads || after.maps > before.maps;
     CHECK_OK(self, dsc_all_reduce(self->world, &more, &more, 1, DSC_DTYPE_I32, DSC_OP_MAX, NULL, NULL));
     if (more == 0) break;
     const struct timespec moment = {0, 10000000}; /* they need a processor to let go; a leak stays */

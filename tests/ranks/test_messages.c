@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "cmocka_c.h"
-#include "reference.h"
 #include "gpu.h"
+#include "reference.h"
 #include "traffic.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };

@@ -82,7 +82,8 @@ bool gpu_bind(int device) {
 void* gpu_alloc(size_t bytes) {
   unsigned long long address = 0;
   if (!went_well(driver.alloc(&address, bytes), "cuMemAlloc")) return NULL;
-  const bool zeroed = went_well(driver.set(address, 0, bytes, NULL), "cuMemsetD8Async") && gpu_synchronize(NULL);
+  const bool zeroed =
+      went_well(driver.set(address, 0, bytes, NULL), "cuMemsetD8Async") && gpu_synchronize(NULL);
   return zeroed ? (void*)(uintptr_t)address : NULL;
 }
 
@@ -100,9 +101,7 @@ bool gpu_upload(void* to, const void* from, size_t bytes) { return copy(to, from
 
 bool gpu_download(void* to, const void* from, size_t bytes) { return copy(to, from, bytes); }
 
-bool gpu_synchronize(void* stream) {
-  return went_well(driver.synchronize(stream), "cuStreamSynchronize");
-}
+bool gpu_synchronize(void* stream) { return went_well(driver.synchronize(stream), "cuStreamSynchronize"); }
 
 void* gpu_stream(void) {
   void* stream = NULL;

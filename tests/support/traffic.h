@@ -69,8 +69,8 @@ typedef struct buffers {
   size_t recv_bytes;
 } buffers_t;
 
-/* Whether there is such an operation where its buffers lie: NCCL knows no bitwise ones, but those of bool that
- * are a maximum or a minimum. */
+/* Whether there is such an operation where its buffers lie: NCCL knows no bitwise ones, but those of bool
+ * that are a maximum or a minimum. */
 bool is_offered(const arena_t* arena, const operation_t* operation);
 
 /* Collective. `bytes` is the largest buffer. */

@@ -12,19 +12,19 @@
  * **Devices.** In a communicator that is bound to a GPU (dsc_comm_device()) the memory of a call's buffers
  * says what moves them: NCCL for memory of that device or managed memory, else the engine of the host, pinned
  * memory included. Two kinds in one call, and another device's, are DSC_ERR_INVALID_ARG; other ranks' are
- * DSC_ERR_MISMATCH. Without any buffer (a barrier, empty blocks) a stream that is not NULL chooses the device.
- * The stream (cudaStream_t or CUstream; NULL: the default one) counts for memory of the device: with work NULL
- * the operation is put on it and the call returns without waiting for the device; otherwise it runs on a stream
- * of the library's behind what is on the given one, see dsc_work_wait(). The first operations may wait for the
- * other ranks, until NCCL has connected them; then all calls are safe inside the capture of a graph. For host
- * memory the stream is not looked at; in a communicator without a device one that is not NULL is
- * DSC_ERR_UNSUPPORTED.
+ * DSC_ERR_MISMATCH. Without any buffer (a barrier, empty blocks) a stream that is not NULL chooses the
+ * device. The stream (cudaStream_t or CUstream; NULL: the default one) counts for memory of the device: with
+ * work NULL the operation is put on it and the call returns without waiting for the device; otherwise it runs
+ * on a stream of the library's behind what is on the given one, see dsc_work_wait(). The first operations may
+ * wait for the other ranks, until NCCL has connected them; then all calls are safe inside the capture of a
+ * graph. For host memory the stream is not looked at; in a communicator without a device one that is not NULL
+ * is DSC_ERR_UNSUPPORTED.
  *
- * A call on device memory is compared with those of the other ranks of this host as it is made: whoever sees a
- * difference starts nothing, and the communicator is revoked. Messages connect each pair of ranks and
+ * A call on device memory is compared with those of the other ranks of this host as it is made: whoever sees
+ * a difference starts nothing, and the communicator is revoked. Messages connect each pair of ranks and
  * direction at its first message, so that they wait for nothing else. Not offered for device memory
- * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, and 8-bit floats
- * where NCCL or the device cannot sum them.
+ * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, and 8-bit
+ * floats where NCCL or the device cannot sum them.
  *
  * **Buffers** belong to the caller, have any alignment, and must stay valid and untouched until completion.
  * Counts are elements; a count of 0 takes part in the order and touches no memory (pointers may be NULL).
@@ -335,7 +335,8 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
  * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group); the calls of
  * recovery.h drop the group. The arguments of operations are checked at once; one that is refused is not in
  * the group. The state is the communicator's, not the thread's. Collective: no; ranks may group as they like,
- * as long as the order of collectives is the same; collectives on devices must be grouped alike. Blocking: no. Threads: one at a time per communicator.
+ * as long as the order of collectives is the same; collectives on devices must be grouped alike. Blocking:
+ * no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1

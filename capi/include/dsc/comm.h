@@ -13,16 +13,16 @@ extern "C" {
 
 /** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
 typedef struct dsc_group_options {
-  size_t struct_size; /**< size of this struct as the caller compiled it */
-  const char* name;   /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
-  int32_t timeout_ms; /**< deadline of every operation; 0 (default): the parent's */
-  int32_t reserved;   /**< 0 */
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  const char* name;          /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
+  int32_t timeout_ms;        /**< deadline of every operation; 0 (default): the parent's */
+  int32_t reserved;          /**< 0 */
   const char* nccl_net_name; /**< network plugin that NCCL uses for this group; NULL: it chooses */
-  int32_t nccl_min_ctas;     /**< least number of thread blocks of its operations; 0 (default): NCCL chooses */
-  int32_t nccl_max_ctas;     /**< largest number; 0 (default): NCCL chooses */
-  int32_t stream_priority;   /**< of the streams of asynchronous operations: lower is more urgent, 0 (default)
-                                is the least; out of range it is the nearest */
-  int32_t reserved2;         /**< 0 */
+  int32_t nccl_min_ctas;   /**< least number of thread blocks of its operations; 0 (default): NCCL chooses */
+  int32_t nccl_max_ctas;   /**< largest number; 0 (default): NCCL chooses */
+  int32_t stream_priority; /**< of the streams of asynchronous operations: lower is more urgent, 0 (default)
+                              is the least; out of range it is the nearest */
+  int32_t reserved2;       /**< 0 */
 } dsc_group_options_t;
 
 /**

@@ -67,9 +67,9 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * several hosts meet at a store that rank 0 serves at MASTER_ADDR and MASTER_PORT, or wherever it says
  * through PMIx, torchrun's agent, a file or the store of the options.
  *
- * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_NCCL or a device in the options it is bound
- * or the call fails on all ranks; with DSC_BACKEND_AUTO it is bound if every rank works in a CUDA context
- * already and NCCL can be had, and the log says why not.
+ * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_NCCL or a device in the options it is
+ * bound or the call fails on all ranks; with DSC_BACKEND_AUTO it is bound if every rank works in a CUDA
+ * context already and NCCL can be had, and the log says why not.
  *
  * A second call with NULL or equal options returns the world that exists; other options are DSC_ERR_STATE
  * naming the first option that differs. A call after dsc_finalize() makes a new world. With rank_per_thread

@@ -27,8 +27,8 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
 /**
  * @brief Waits for an operation on host memory; makes a stream wait for one on a GPU.
  * @param[in] work operation
- * @param[in] stream of the device, which waits: the call returns as soon as the operation is on its own stream.
- * NULL: the device's default stream. Not looked at for an operation on host memory
+ * @param[in] stream of the device, which waits: the call returns as soon as the operation is on its own
+ * stream. NULL: the device's default stream. Not looked at for an operation on host memory
  * @param[in] timeout_ms how long to wait; 0: not at all; -1: until the operation ends, which its own deadline
  * ensures
  *
