@@ -61,19 +61,21 @@ DeviceComm::Sorted DeviceComm::sort(const std::vector<Call>& calls) const {
 
 void DeviceComm::run_group(const std::vector<Call>& calls) {
   const Sorted sorted = sort(calls);
-  if (!sorted.host.empty()) {
+  if (!sorted.host.empty() || calls.empty()) {
     for (const Call& call : calls) engine_->note_host_call(call);
     return host_->run_group(calls);
   }
-  if (calls.empty()) return;
   void* const stream = calls.front().stream;
-  std::vector<std::shared_ptr<DeviceWork>> messages;
-  for (const Call& call : sorted.messages) messages.push_back(engine_->start(call));
-  if (!sorted.collectives.empty()) engine_->run_collectives(sorted.collectives, stream);
-  const Deadline deadline = Deadline::after_ms(timeout_ms());
-  for (const auto& work : messages)
-    if (!work->wait_on(stream, deadline))
-      fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction", work->call().root);
+  start_whole(calls, [&] {
+    std::vector<std::shared_ptr<DeviceWork>> messages;
+    for (const Call& call : sorted.messages) messages.push_back(engine_->start(call));
+    if (!sorted.collectives.empty()) engine_->run_collectives(sorted.collectives, stream);
+    const Deadline deadline = Deadline::after_ms(timeout_ms());
+    for (const auto& work : messages)
+      if (!work->wait_on(stream, deadline))
+        fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction",
+             work->call().root);
+  });
 }
 
 std::shared_ptr<Work> DeviceComm::start_group(const std::vector<Call>& calls) {
@@ -83,10 +85,21 @@ std::shared_ptr<Work> DeviceComm::start_group(const std::vector<Call>& calls) {
     return host_->start_group(calls);
   }
   const auto set = std::make_shared<WorkSet>(sorted.messages.size() + 1);
-  for (const Call& call : sorted.messages) set->add(engine_->start(call));
-  if (!sorted.collectives.empty())
-    set->add(engine_->start_collectives(sorted.collectives, calls.front().stream));
+  start_whole(calls, [&] {
+    for (const Call& call : sorted.messages) set->add(engine_->start(call));
+    if (!sorted.collectives.empty())
+      set->add(engine_->start_collectives(sorted.collectives, calls.front().stream));
+  });
   return set;
+}
+
+// All calls are checked before the first begins; if one then fails all the same, other ranks wait for it.
+void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function<void()>& start) {
+  for (const Call& call : calls) engine_->check(call);
+  capture(start, [&](const Error& error) {
+    if (!revoked()) engine_->fail_quietly(calls.front(), 0, error);
+    throw Error(error);
+  });
 }
 
 void DeviceComm::revoke(const Failure& cause) noexcept {

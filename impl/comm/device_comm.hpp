@@ -2,6 +2,7 @@
 // the rest to NCCL. The memory of a call's buffers chooses.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ class DeviceComm final : public Comm {
  public:
   // Collective among the ranks of `host`.
   static std::shared_ptr<Comm> create(const DeviceWorld& world, std::shared_ptr<Comm> host,
-                                      const GroupOptions& options);
+                                      Deadline deadline);
   ~DeviceComm() override;
 
   int rank() const noexcept override { return host_->rank(); }
@@ -65,12 +66,14 @@ class DeviceComm final : public Comm {
   DeviceComm(std::shared_ptr<Comm> host, std::shared_ptr<DeviceEngine> engine);
   static std::shared_ptr<Comm> finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
                                       std::shared_ptr<NcclCommunicator> communicator,
-                                      const GroupOptions& options);
-  std::shared_ptr<Comm> with_device(std::shared_ptr<Comm> host, const GroupOptions& options);
+                                      const GroupOptions& options, Deadline deadline);
+  std::shared_ptr<Comm> with_device(const std::function<std::shared_ptr<Comm>()>& make, int32_t color,
+                                    const GroupOptions& options);
   std::shared_ptr<NcclCommunicator> split_device(const Comm* child, int32_t color,
                                                  const GroupOptions& options);
   struct Sorted;
   Sorted sort(const std::vector<Call>& calls) const;
+  void start_whole(const std::vector<Call>& calls, const std::function<void()>& start);
 
   const std::shared_ptr<Comm> host_;
   const std::shared_ptr<DeviceEngine> engine_;

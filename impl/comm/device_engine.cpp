@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <deque>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -12,6 +13,8 @@
 
 namespace dsc {
 namespace {
+
+constexpr uint64_t kFirstSplit = 16;  // of the steps that the board knows, after those of its start-up
 
 bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
 
@@ -38,6 +41,7 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
 }
 
 DeviceEngine::~DeviceEngine() {
+  if (ending_.load() == Ending::kStuck) return;  // freeing would wait for what never ends
   call_out([&] {
     const DeviceScope scope(device());
     device().cuda().mem_free(barrier_word_);
@@ -53,7 +57,7 @@ int DeviceEngine::place_of(const Call& call, const void* buffer) {
 }
 
 bool DeviceEngine::takes(const Call& call) {
-  const void* const buffers[] = {call.send, call.recv};
+  const void* const buffers[] = {call.send, call.recv == call.send ? nullptr : call.recv};
   int known = 0, on_device = 0;
   for (const void* buffer : buffers) {
     if (!buffer) continue;
@@ -81,18 +85,29 @@ std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::stri
   return where + text;
 }
 
+// The first call after a failure hears the cause, as one that was under way does; later ones that it failed.
+void DeviceEngine::refuse(const Call& call) const {
+  Failure refusal = host_->failure();
+  const bool is_first = !told_.exchange(true);
+  if (ending_.load() == Ending::kStuck)
+    refusal.code = DSC_ERR_BACKEND_STUCK;
+  else if (!is_first || !strikes_all(refusal.code))
+    refusal.code = DSC_ERR_REVOKED;
+  refusal.operation = op_kind_name(call.kind);
+  refusal.revoked = true;
+  refusal.text = describe(call.kind, board_ ? board_->latest() + 1 : 0,
+                          "the communicator failed before: " + refusal.text);
+  fail_with(refusal);
+}
+
 // What is wrong with a call by itself is said before anybody else hears of it.
 void DeviceEngine::check_usable(const Call& call) const {
   if (finalized_.load() || host_->is_over())
     fail(DSC_ERR_STATE, "%s", describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
-  if (host_->revoked() || ending_.load() != Ending::kNot) {
-    const Failure cause = host_->failure();
-    Failure refusal = cause;
-    refusal.code = ending_.load() == Ending::kStuck ? DSC_ERR_BACKEND_STUCK : DSC_ERR_REVOKED;
-    refusal.operation = op_kind_name(call.kind);
-    refusal.text = describe(call.kind, 0, "the communicator failed before: " + cause.text);
-    fail_with(refusal);
-  }
+  if (host_->revoked() || ending_.load() != Ending::kNot) refuse(call);
+  if (!collectives_ && call.prescale != 1)
+    fail(DSC_ERR_UNSUPPORTED, "%s on a device in a group of one rank: it cannot be scaled there",
+         op_kind_name(call.kind));
   if (const auto reason = unsupported_reason(world_.nccl, call))
     fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
          reason->c_str());
@@ -115,6 +130,7 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
   cause.group = host_->id();
   cause.revoked = true;
   cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
+  told_.store(true);
   revoke(cause);
   fail_with(cause);
 }
@@ -139,12 +155,11 @@ NcclPatience DeviceEngine::patience(int timeout_ms) const {
 
 void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
   if (call.send == call.recv || !call.send || !call.recv) return;
-  if (call.prescale != 1) fail(DSC_ERR_UNSUPPORTED, "scaling on a device in a group of one rank");
-  const size_t count = call.send_blocks ? call.send_blocks->total() : call.count;
-  device().check(device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(call.recv),
-                                              reinterpret_cast<CudaAddress>(call.send),
-                                              count * dtype_bytes(call.dtype), stream),
-                 "cuMemcpyAsync");
+  const Transfer transfer(call, 0, 1);
+  device().check(
+      device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(call.recv),
+                                   reinterpret_cast<CudaAddress>(call.send), transfer.send_bytes, stream),
+      "cuMemcpyAsync");
 }
 
 // A copy of the input for the time of one operation, in memory that comes and goes with the stream's work.
@@ -169,43 +184,35 @@ class InputCopy {
   CudaAddress address_ = 0;
 };
 
-// Which NCCL does not offer: every rank would overwrite what it has not sent yet.
-void DeviceEngine::put_in_place(const Call& call, CudaStream* stream) {
-  const DeviceScope scope(device());
-  const Transfer transfer(call, host_->rank(), host_->size());
-  if (transfer.send_bytes == 0) return collectives_->enqueue({&call, 1}, stream, patience(call.timeout_ms));
-  const InputCopy input(device(), call, transfer.send_bytes, stream);
-  Call apart = call;
-  apart.send = input.data();
-  collectives_->enqueue({&apart, 1}, stream, patience(call.timeout_ms));
-}
-
-// A barrier is the least sum there is.
+// In NCCL's terms: a barrier is the least sum there is, and an all-to-all in place would overwrite what was
+// not sent yet.
 void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
+  const DeviceScope scope(device());
   if (!collectives_) {
-    const DeviceScope scope(device());
     for (const Call& call : calls) copy_locally(call, stream);
     return;
   }
-  const auto in_place = [](const Call& call) {
-    return call.kind == OpKind::kAllToAll && call.send == call.recv;
+  const auto is_plain = [](const Call& call) {
+    return call.kind != OpKind::kBarrier && (call.kind != OpKind::kAllToAll || call.send != call.recv);
   };
-  if (std::ranges::any_of(calls, in_place)) {  // one by one: NCCL's group would outlive the copies
-    for (const Call& call : calls) in_place(call) ? put_in_place(call, stream) : put({&call, 1}, stream);
-    return;
-  }
-  if (calls.size() == 1 && calls[0].kind != OpKind::kBarrier)
-    return collectives_->enqueue(calls, stream, patience(calls[0].timeout_ms));
+  const NcclPatience waiting = patience(calls[0].timeout_ms);
+  if (std::ranges::all_of(calls, is_plain)) return collectives_->enqueue(calls, stream, waiting);
   std::vector<Call> plain(calls.begin(), calls.end());
+  std::deque<InputCopy> copies;
   for (Call& call : plain) {
-    if (call.kind != OpKind::kBarrier) continue;
-    call.kind = OpKind::kAllReduce;
-    call.send = call.recv = reinterpret_cast<void*>(barrier_word_);
-    call.count = 1;
-    call.dtype = DSC_DTYPE_U8;
-    call.op = DSC_OP_MAX;
+    if (call.kind == OpKind::kBarrier) {
+      call.kind = OpKind::kAllReduce;
+      call.send = call.recv = reinterpret_cast<void*>(barrier_word_);
+      call.count = 1;
+      call.dtype = DSC_DTYPE_U8;
+      call.op = DSC_OP_MAX;
+    } else if (!is_plain(call)) {
+      const Transfer transfer(call, host_->rank(), host_->size());
+      if (transfer.send_bytes == 0) continue;
+      call.send = copies.emplace_back(device(), call, transfer.send_bytes, stream).data();
+    }
   }
-  collectives_->enqueue(plain, stream, patience(calls[0].timeout_ms));
+  collectives_->enqueue(plain, stream, waiting);
 }
 
 // How long it took is known to the device alone.
@@ -216,11 +223,17 @@ void DeviceEngine::count(const Call& call) noexcept {
 
 void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
+  const bool captured = captures(stream);
   const uint64_t number = show_all(calls);
   capture([&] { put(calls, stream_of(stream)); },
           [&](const Error& error) { fail_operation(calls[0], number, error); });
   for (const Call& call : calls) count(call);
-  if (!is_capturing(device(), stream_of(stream))) latest_call_.store(number);
+  if (!captured) latest_call_.store(number);
+}
+
+bool DeviceEngine::captures(void* stream) const {
+  const DeviceScope scope(device());
+  return is_capturing(device(), stream_of(stream));
 }
 
 std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
@@ -256,16 +269,19 @@ std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* str
 }
 
 DeviceLink& DeviceEngine::link_for(const Call& call) {
-  DeviceLink* made = nullptr;
+  const std::pair key{call.kind, call.root};
   {
     const MutexLock lock(mutex_);
-    auto& link = links_[{call.kind, call.root}];
-    if (link) return *link;
-    link = std::make_unique<DeviceLink>(*this, call);
-    made = link.get();
+    if (const auto known = links_.find(key); known != links_.end()) return *known->second;
   }
-  made->connect(shared_from_this());
-  return *made;
+  auto made = std::make_unique<DeviceLink>(*this, call);
+  DeviceLink& link = *made;
+  {
+    const MutexLock lock(mutex_);
+    links_.emplace(key, std::move(made));
+  }
+  link.connect(shared_from_this());
+  return link;
 }
 
 void DeviceEngine::run(const Call& call) {
@@ -281,13 +297,17 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
   check_usable(call);
   const auto work = begin_work(call, call.stream);
-  DeviceLink& link = link_for(call);
-  if (work->captured && !link.ready())
-    fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
   const uint64_t number = show_all({&call, 1});
   work->set_number(number);
   watch(work);
-  capture([&] { link.start(work); }, [&](const Error& error) { fail_operation(call, number, error); });
+  capture(
+      [&] {
+        DeviceLink& link = link_for(call);
+        if (work->captured && !link.ready())
+          fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
+        link.start(work);
+      },
+      [&](const Error& error) { fail_operation(call, number, error); });
   count(call);
   return work;
 }
@@ -304,28 +324,67 @@ void DeviceEngine::let_wait(void* stream, const PooledEvent& event) const {
 }
 
 std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const NcclSettings& settings) {
-  return collectives_->communicator().split(color, key, settings, patience(0));
+  const uint64_t step = kFirstSplit + splits_++;
+  const NcclPatience usual = patience(0);
+  std::shared_ptr<NcclCommunicator> part;
+  capture(
+      [&] {
+        drain(usual.deadline);  // NCCL wants nothing to be under way
+        part = collectives_->communicator().split(
+            color, key, settings, {usual.deadline, [&] {
+                                     usual.check();
+                                     if (board_->in_trouble(step))
+                                       fail(DSC_ERR_REVOKED,
+                                            "another rank failed to split NCCL's communicator");
+                                   }});
+      },
+      [&](const Error& error) {
+        board_->tell_trouble(step);
+        throw Error(error);
+      });
+  return part;
 }
 
-void DeviceEngine::finalize() {
-  const Deadline deadline = Deadline::after_ms(host_->timeout_ms());
+// Until the works that were started are over.
+void DeviceEngine::drain(Deadline deadline) {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
     const MutexLock lock(mutex_);
     running = pending_;
   }
-  for (const auto& work : running) work->wait(deadline);
-  finalized_.store(true);
-  const auto all = communicators();
-  for (const auto& communicator : all) communicator->begin_finalize();
-  for (const auto& communicator : all) communicator->end_finalize(patience(0));
+  for (const auto& work : running)
+    if (!work->wait(deadline))
+      fail(DSC_ERR_TIMEOUT, "%s number %" PRIu64 " is still running", op_kind_name(work->call().kind),
+           work->number());
+}
+
+// A rank that fails here tells the others, which would wait for it.
+void DeviceEngine::finalize() {
+  Call call;
+  call.kind = OpKind::kFinalize;
+  capture(
+      [&] {
+        const NcclPatience waiting = patience(0);
+        drain(waiting.deadline);
+        const auto all = communicators();
+        for (const auto& communicator : all) communicator->begin_finalize();
+        for (const auto& communicator : all) communicator->end_finalize(waiting);
+        finalized_.store(true);
+      },
+      [&](const Error& error) { fail_operation(call, board_ ? board_->latest() : 0, error); });
+  const MutexLock lock(mutex_);
+  pending_.clear();
 }
 
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (collectives_) all.push_back(collectives_->shared_communicator());
-  const MutexLock lock(mutex_);
-  for (const auto& [key, link] : links_)
+  std::vector<const DeviceLink*> links;  // which stay for as long as this does
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [key, link] : links_) links.push_back(link.get());
+  }
+  for (const DeviceLink* link : links)
     if (auto communicator = link->communicator()) all.push_back(std::move(communicator));
   return all;
 }

@@ -42,6 +42,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   DeviceEngine(const DeviceEngine&) = delete;
   DeviceEngine& operator=(const DeviceEngine&) = delete;
 
+  // Throws what run() and start() would throw before anybody else hears of the call.
+  void check(const Call& call) const { check_usable(call); }
   // True for buffers of the device, false for those of the host. Throws INVALID_ARG for both in one call, or
   // for those of another device.
   bool takes(const Call& call);
@@ -91,18 +93,21 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   enum class Ending { kNot, kAborting, kStuck, kAborted };
 
   void check_usable(const Call& call) const;
+  [[noreturn]] void refuse(const Call& call) const;
   [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference);
   uint64_t show_all(std::span<const Call> calls);
   void put(std::span<const Call> calls, CudaStream* stream);
-  void put_in_place(const Call& call, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
+  bool captures(void* stream) const;
+  void drain(Deadline deadline);
   std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);
   DeviceLink& link_for(const Call& call);
   void watch(std::shared_ptr<DeviceWork> work);
   std::vector<std::shared_ptr<NcclCommunicator>> communicators();
 
   // device_engine_watch.cpp
+  bool has_passed(const PooledEvent& event) const;
   Failure failure_of(const DeviceWork& work) const;
   Failure take_failure(const Call& call, uint64_t number, const Error& error) noexcept;
   [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error);
@@ -123,10 +128,12 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   Stream stream_;
   CudaAddress barrier_word_ = 0;
   uint64_t alone_calls_ = 0;  // of a group of one
+  uint64_t splits_ = 0;
   StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<int64_t> ending_since_ns_{0};
   std::atomic<bool> finalized_{false};
+  mutable std::atomic<bool> told_{false};  // a call on this rank has reported the failure
 
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<DeviceWork>> pending_ DSC_GUARDED_BY(mutex_);  // in the order of their calls

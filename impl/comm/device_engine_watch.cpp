@@ -36,18 +36,27 @@ void DeviceEngine::look_at(DeviceWork& work) noexcept {
     return;
   }
   if (!work.launched()) return;
-  const CudaResult result = device().cuda().event_query(work.end.get());
-  if (result == CudaResult::not_ready || ending != Ending::kNot) return;
-  if (result == CudaResult::success) {
-    work.complete({});
-    return;
-  }
-  capture([&] { device().check(result, "cuEventQuery"); },
-          [&](const Error& error) { fail_quietly(work.call(), work.number(), error); });
+  capture(
+      [&] {
+        if (has_passed(work.end)) work.complete({});
+      },
+      [&](const Error& error) { fail_quietly(work.call(), work.number(), error); });
+}
+
+// Asked beside a capture of the program's, which must not notice. Nothing that was given up is said to be
+// done.
+bool DeviceEngine::has_passed(const PooledEvent& event) const {
+  const DeviceScope scope(device());
+  const CudaResult result = device().cuda().event_query(event.get());
+  if (result == CudaResult::not_ready || is_of_capture(result) || ending_.load() != Ending::kNot)
+    return false;
+  device().check(result, "cuEventQuery");
+  return true;
 }
 
 // The cause is that of the whole group, in this rank's words.
 Failure DeviceEngine::failure_of(const DeviceWork& work) const {
+  told_.store(true);
   Failure failure = host_->failure();
   if (failure.code == DSC_OK || host_->is_over()) {
     failure.code = DSC_ERR_REVOKED;
@@ -73,7 +82,7 @@ int64_t DeviceEngine::look() noexcept {
   const int64_t now = now_ns();
   bool soon = false, busy = false;
   call_out([&] {
-    if (host_->revoked() && ending_.load() == Ending::kNot) give_up();
+    if ((host_->revoked() || host_->is_over()) && ending_.load() == Ending::kNot) give_up();
     std::vector<std::shared_ptr<DeviceWork>> pending;
     {
       const MutexLock lock(mutex_);
@@ -120,7 +129,7 @@ void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& 
   for (const auto& work : pending) {
     if (work->done() || !seen.insert(lane_of(work->call())).second) continue;
     if (work->head_since_ns == 0) {
-      if (device().cuda().event_query(work->begin.get()) == CudaResult::success) work->head_since_ns = now;
+      if (has_passed(work->begin)) work->head_since_ns = now;
       continue;
     }
     const int64_t elapsed_ns = now - work->head_since_ns;
@@ -177,6 +186,7 @@ void DeviceEngine::revoke(const Failure& cause) noexcept {
 
 // A failure of this rank's own call: all others end, too.
 Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Error& error) noexcept {
+  told_.store(true);
   Failure failure;
   failure.code = error.code();
   call_out([&] {
@@ -187,10 +197,11 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
     failure.revoked = true;
     failure.text = describe(call.kind, number, error.what());
     if (host_->revoked()) {  // that is why
-      failure.rank = error.place().rank;
-      failure.ranks.assign(error.place().ranks, error.place().ranks + error.place().n_ranks);
-      if (!strikes_all(failure.code)) failure.code = DSC_ERR_REVOKED;
-      failure.text = describe(call.kind, number, host_->failure().text);
+      const Failure cause = host_->failure();
+      failure.rank = cause.rank;
+      failure.ranks = cause.ranks;
+      failure.code = strikes_all(cause.code) ? cause.code : DSC_ERR_REVOKED;
+      failure.text = describe(call.kind, number, cause.text);
       return;
     }
     if (failure.code == DSC_ERR_TIMEOUT && board_) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
-constexpr uint64_t kMembersTag = 1, kIdTag = 2, kOutcomeTag = 3;
+constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kOutcomeTag = 4;
 
 template <typename T>
 std::vector<T> gather_all(Comm& host, uint64_t tag, const T& mine) {
@@ -67,18 +67,26 @@ std::unique_ptr<DeviceBoard> make_board(Comm& host) {
 }
 
 struct RootId {
-  NcclUniqueId id;
-  int32_t is_root;
-  int32_t scales;  // this rank's library takes several
+  NcclUniqueId id{};
+  int32_t is_root = 0;
+  int32_t scales = 0;  // this rank's library takes several
+  Outcome outcome;
 };
 
 // One id for every kRanksPerRoot ranks where all libraries can use several.
 std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
-  RootId mine{};
+  RootId mine;
   mine.scales = library.functions.comm_init_rank_scalable != nullptr;
   mine.is_root = host.rank() % kRanksPerRoot == 0;
-  if (mine.is_root) mine.id = make_unique_id(library);
+  capture(
+      [&] {
+        if (mine.is_root) mine.id = make_unique_id(library);
+      },
+      [&](const Error& error) { mine.outcome = outcome_of(error); });
   const std::vector<RootId> all = gather_all(host, kIdTag, mine);
+  std::vector<Outcome> outcomes;
+  for (const RootId& root : all) outcomes.push_back(root.outcome);
+  if (const auto failure = first_failure(outcomes)) throw Error(*failure);
   const bool several = std::ranges::all_of(all, [](const RootId& root) { return root.scales != 0; });
   std::vector<NcclUniqueId> ids;
   for (const RootId& root : all)
@@ -116,9 +124,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
 }
 
 std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Comm& host, DeviceBoard& board,
-                                                    const NcclSettings& settings) {
-  if (host.size() == 1) return nullptr;
-  const Deadline end = Deadline::after_ms(host.timeout_ms());
+                                                    const NcclSettings& settings, Deadline end) {
   for (uint64_t attempt = 1;; ++attempt) {
     const Deadline deadline =
         attempt == kAttempts ? end : Deadline::after_ms(std::max<int64_t>(end.remaining_ms() / 2, 1));
@@ -137,27 +143,36 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Co
 }  // namespace
 
 std::shared_ptr<Comm> DeviceComm::create(const DeviceWorld& world, std::shared_ptr<Comm> host,
-                                         const GroupOptions& options) {
-  return finish(world, std::move(host), nullptr, options);
+                                         Deadline deadline) {
+  return finish(world, std::move(host), nullptr, {}, deadline);
 }
 
-// With a communicator of NCCL's, or all ranks of the group make one.
+// With a communicator of NCCL's, or all ranks of the group make one. All have it in the end, or none.
 std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
                                          std::shared_ptr<NcclCommunicator> communicator,
-                                         const GroupOptions& options) {
+                                         const GroupOptions& options, Deadline deadline) {
   DeviceParts parts;
   parts.world = world;
+  parts.host = host;
   parts.settings = settings_of(*host, options);
   parts.stream_priority = options.stream_priority;
   if (host->size() > 1) {
     parts.board = make_board(*host);
-    parts.communicator = communicator ? std::move(communicator)
-                                      : make_communicator(world, *host, *parts.board, parts.settings);
+    parts.communicator = communicator
+                             ? std::move(communicator)
+                             : make_communicator(world, *host, *parts.board, parts.settings, deadline);
   }
+  std::shared_ptr<Comm> made;
+  Outcome mine;
+  capture(
+      [&] {
+        auto engine = std::make_shared<DeviceEngine>(std::move(parts));
+        made.reset(new DeviceComm(host, std::move(engine)));
+      },
+      [&](const Error& error) { mine = outcome_of(error); });
+  if (const auto failure = first_failure(gather_all(*host, kMadeTag, mine))) throw Error(*failure);
   host->restart_numbers();
-  parts.host = host;
-  auto engine = std::make_shared<DeviceEngine>(std::move(parts));
-  return std::shared_ptr<Comm>(new DeviceComm(std::move(host), std::move(engine)));
+  return made;
 }
 
 // All ranks of this communicator call it; null for those without a part in a larger group.
@@ -175,32 +190,44 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
       [&](const Error& error) { mine = outcome_of(error); });
   const auto failure = first_failure(gather_all(*host_, kOutcomeTag, mine));
   if (!failure) return part;
-  if (part) part->abort();
   log(DSC_LOG_WARN, "group \"%s\": ncclCommSplit failed, its groups start up by themselves: %s",
       name().c_str(), failure->what());
   return nullptr;
 }
 
+// The device's side of a group, also on a rank where the host's side failed: the others count on it.
+std::shared_ptr<Comm> DeviceComm::with_device(const std::function<std::shared_ptr<Comm>()>& make,
+                                              int32_t color, const GroupOptions& options) {
+  std::shared_ptr<Comm> child;
+  std::shared_ptr<NcclCommunicator> part;
+  std::optional<Error> error;
+  capture([&] { child = make(); }, [&](const Error& thrown) { error.emplace(thrown); });
+  capture([&] { part = split_device(child.get(), color, options); },
+          [&](const Error& thrown) {
+            if (!error) error.emplace(thrown);
+          });
+  if (error) throw Error(*error);
+  if (!child) return nullptr;
+  const Deadline deadline = Deadline::after_ms(child->timeout_ms());
+  return finish(engine_->world(), std::move(child), std::move(part), options, deadline);
+}
+
 std::shared_ptr<Comm> DeviceComm::split(int32_t color, int32_t key, const GroupOptions& options) {
-  const std::shared_ptr<Comm> child = host_->split(color, key, options);
-  auto part = split_device(child.get(), color, options);
-  return child ? finish(engine_->world(), child, std::move(part), options) : nullptr;
+  return with_device([&] { return host_->split(color, key, options); }, color, options);
 }
 
 std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
-  const std::shared_ptr<Comm> child = host_->create_group(ranks, options);
-  auto part = split_device(child.get(), 0, options);
-  return child ? finish(engine_->world(), child, std::move(part), options) : nullptr;
+  return with_device([&] { return host_->create_group(ranks, options); }, 0, options);
 }
 
 std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
-  const std::shared_ptr<Comm> channel = host_->make_channel(name);
-  auto part = split_device(channel.get(), 0, {});
-  return finish(engine_->world(), channel, std::move(part), {});
+  return with_device([&] { return host_->make_channel(name); }, 0, {});
 }
 
 std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
-  auto rest = finish(engine_->world(), host_->shrink(options), nullptr, options);
+  auto host = host_->shrink(options);
+  const Deadline deadline = Deadline::after_ms(host->timeout_ms());
+  auto rest = finish(engine_->world(), std::move(host), nullptr, options, deadline);
   const MutexLock lock(mutex_);
   successor_ = rest;
   return rest;

@@ -37,23 +37,33 @@ DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
 void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
   start_thread("dsc-link", [this, engine = std::move(engine)] {
     const NcclPatience patience = engine->patience(0);
-    capture([&] { make(patience); },
-            [&](const Error& error) {
-              Call message;
-              message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
-              engine->fail_quietly(message, 1, error);
-            });
+    capture([&] { make(patience); }, [&](const Error& error) { give_up(error); });
     const MutexLock lock(mutex_);
     connected_.notify_all();
   }).detach();
 }
 
+// The host lets go of the id before anything else does.
+void DeviceLink::give_up(const Error& error) {
+  Call message;
+  message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
+  engine_.fail_quietly(message, 1, error);
+  capture([&] { exchange_->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
+  const MutexLock lock(mutex_);
+  queue_.clear();
+}
+
+// Whoever gives up after this sees the communicator; what was given up before is seen here.
 void DeviceLink::make(const NcclPatience& patience) {
   while (!exchange_->wait(Deadline::after_ms(50))) patience.check();
   auto communicator = NcclCommunicator::create(engine_.world().nccl, {&id_, 1}, 2, sends_ ? 0 : 1,
                                                engine_.settings(), patience);
+  {
+    const MutexLock lock(communicator_mutex_);
+    communicator_ = communicator;
+  }
+  patience.check();
   const MutexLock lock(mutex_);
-  communicator_ = communicator;
   operations_ = std::make_unique<NcclOperations>(std::move(communicator), sends_ ? 0 : 1, 2);
   for (; !queue_.empty(); queue_.pop_front()) put_between_events(*queue_.front());
 }
@@ -64,7 +74,7 @@ bool DeviceLink::ready() const {
 }
 
 std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(communicator_mutex_);
   return communicator_;
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "comm/device_work.hpp"
 #include "nccl/operations.hpp"
@@ -30,6 +31,7 @@ class DeviceLink {
 
  private:
   void make(const NcclPatience& patience);
+  void give_up(const Error& error);
   void put(const Call& call, CudaStream* stream, const NcclPatience& patience);
   void put_between_events(DeviceWork& work) DSC_REQUIRES(mutex_);
 
@@ -38,11 +40,12 @@ class DeviceLink {
   NcclUniqueId id_{};
   std::shared_ptr<Work> exchange_;  // of the id, by the host
   Stream stream_;
-  mutable Mutex mutex_;
+  mutable Mutex mutex_;  // held while messages are put on streams
   Condition connected_;
-  std::shared_ptr<NcclCommunicator> communicator_ DSC_GUARDED_BY(mutex_);  // also while it is being made
   std::unique_ptr<NcclOperations> operations_ DSC_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<DeviceWork>> queue_ DSC_GUARDED_BY(mutex_);  // until it is connected
+  mutable Mutex communicator_mutex_;
+  std::shared_ptr<NcclCommunicator> communicator_ DSC_GUARDED_BY(communicator_mutex_);
 };
 
 }  // namespace dsc

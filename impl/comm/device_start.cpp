@@ -63,10 +63,23 @@ std::string first_text(const std::vector<Outcome>& all, Bound bound) {
   return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
 }
 
+// What nobody has asked for may fail, as it does for all ranks alike.
+std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host, bool asked,
+                                 Deadline deadline) {
+  std::shared_ptr<Comm> bound;
+  capture([&] { bound = DeviceComm::create(world, host, deadline); },
+          [&](const Error& error) {
+            if (asked || host->revoked()) throw Error(error);
+            log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
+            host->restart_numbers();
+          });
+  return bound ? bound : host;
+}
+
 }  // namespace
 
 std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& wish,
-                                  const Environment& environment) {
+                                  const Environment& environment, Deadline deadline) {
   const Loader loader = process_loader();
   DeviceWorld world;
   Outcome mine;
@@ -85,11 +98,12 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   std::vector<Outcome> all(static_cast<size_t>(host->size()));
   gather_bytes(*host, OpKind::kVerify, kBindTag, &mine, all.data(), sizeof mine);
   const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
-  if (std::ranges::all_of(all, is(Bound::kYes))) return DeviceComm::create(world, std::move(host), {});
+  const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
+  if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, std::move(host), asked, deadline);
+  host->restart_numbers();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) return host;
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
-  const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
   if (failed && asked)
     fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
   if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());

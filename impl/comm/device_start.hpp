@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/clock.hpp"
 #include "base/environment.hpp"
 #include "comm/comm.hpp"
 
@@ -16,6 +17,6 @@ struct DeviceWish {
 // Collective: all ranks are bound, each to one device, or none is. Gives back `host` if it is not bound.
 // Throws NO_BACKEND on all ranks if it is required and cannot be had on one.
 std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& wish,
-                                  const Environment& environment);
+                                  const Environment& environment, Deadline deadline);
 
 }  // namespace dsc

@@ -34,7 +34,10 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
 
   void run(const Call& call) override;
   std::shared_ptr<Work> start(const Call& call) override;
-  void restart_numbers() noexcept override { collectives_.restart_numbers(); }
+  void restart_numbers() noexcept override {
+    collectives_.restart_numbers();
+    local_operations_ = 0;
+  }
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
   std::shared_ptr<Comm> make_channel(const std::string& name) override;

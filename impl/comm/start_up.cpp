@@ -206,7 +206,8 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   local->set_world_info(describe_world(options, launch, *world));
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
   if (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)
-    comm = bind_device(std::move(comm), {options.backend == DSC_BACKEND_NCCL, options.device}, environment);
+    comm = bind_device(std::move(comm), {options.backend == DSC_BACKEND_NCCL, options.device}, environment,
+                       deadline);
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   return comm;

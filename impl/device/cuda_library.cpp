@@ -129,7 +129,8 @@ void CudaLibrary::fail_with(CudaResult result, const char* function) const {
 // Those that CUDA documents to leave the process in an inconsistent state.
 bool ends_cuda(CudaResult result) noexcept {
   const auto number = static_cast<uint32_t>(result);
-  return number == 214 || number == 220 || number == 700 || number == 702 || (number >= 714 && number <= 719);
+  return number == 214 || number == 220 || number == 700 || number == 702 || number == 710 ||
+         (number >= 714 && number <= 719);
 }
 
 CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,

@@ -63,6 +63,11 @@ int device_of_memory(const Device& device, const void* memory) {
   return type == CudaMemoryType::device || managed ? number : kHostMemory;
 }
 
+bool is_of_capture(CudaResult result) noexcept {
+  const auto number = static_cast<uint32_t>(result);
+  return number >= 900 && number <= 908;
+}
+
 bool is_capturing(const Device& device, CudaStream* stream) {
   CudaCaptureStatus status = CudaCaptureStatus::none;
   device.check(device.cuda().stream_is_capturing(stream, &status), "cuStreamIsCapturing");

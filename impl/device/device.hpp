@@ -60,6 +60,9 @@ class DeviceScope {
 inline constexpr int kHostMemory = -1;
 int device_of_memory(const Device& device, const void* memory);
 
+// Why an event cannot be asked now: some stream is being captured in another way than this thread's.
+bool is_of_capture(CudaResult result) noexcept;
+
 // Whether what is put on a stream is kept for later runs instead of being run.
 bool is_capturing(const Device& device, CudaStream* stream);
 

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/thread.hpp"
 
 namespace dsc {
 namespace {
@@ -46,16 +47,21 @@ NcclUniqueId make_unique_id(const NcclLibrary& library) {
 }
 
 // An error that leaves a communicator behind leaves one that must be aborted.
-std::shared_ptr<NcclCommunicator> NcclCommunicator::made(
-    const NcclContext& context, const NcclSettings& settings,
-    const std::function<NcclResult(NcclComm**, NcclConfig*)>& make, const char* function) {
-  const std::shared_ptr<NcclCommunicator> made(new NcclCommunicator(context));
+void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
   NcclConfig config = config_of(settings);
-  NcclComm* comm = nullptr;
-  const NcclResult result = make(&comm, &config);
-  made->comm_.store(comm);
-  made->check(result, function);
-  return comm ? made : nullptr;
+  const NcclResult result = make(&made_, &config);
+  if (result != NcclResult::in_progress) comm_.store(made_);
+  check(result, function);
+}
+
+// NCCL's own thread may still have to put it there.
+void NcclCommunicator::await_made(const char* function, const NcclPatience& patience) {
+  while (!std::atomic_ref(made_).load()) {
+    patience.check();
+    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    nanosleep(&kPause, nullptr);
+  }
+  comm_.store(made_);
 }
 
 std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& context,
@@ -65,15 +71,16 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
   const DeviceScope scope(*context.device);
   const NcclFunctions& nccl = context.library->functions;
   const char* const function = ids.size() > 1 ? "ncclCommInitRankScalable" : "ncclCommInitRankConfig";
-  const auto comm = made(
-      context, settings,
+  const std::shared_ptr<NcclCommunicator> comm(new NcclCommunicator(context));
+  comm->begin_to_make(
+      settings,
       [&](NcclComm** out, NcclConfig* config) {
         if (ids.size() == 1) return nccl.comm_init_rank_config(out, ranks, ids[0], rank, config);
         return nccl.comm_init_rank_scalable(out, ranks, rank, static_cast<int>(ids.size()),
                                             const_cast<NcclUniqueId*>(ids.data()), config);
       },
       function);
-  if (!comm) fail(DSC_ERR_BACKEND, "%s gave no communicator", function);
+  comm->await_made(function, patience);
   comm->settle(function, patience);
   return comm;
 }
@@ -88,26 +95,41 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& con
 // The child is ready when its parent is.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
                                                           const NcclPatience& patience) {
+  constexpr const char* kFunction = "ncclCommSplit";
   const DeviceScope scope(*context_.device);
-  std::shared_ptr<NcclCommunicator> child;
+  const std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(context_));
   {
     const std::lock_guard lock(mutex_);
     NcclComm* const parent = usable();
-    child = made(
-        context_, settings,
+    splitting_ = child;
+    child->begin_to_make(
+        settings,
         [&](NcclComm** out, NcclConfig* config) {
           return nccl().comm_split(parent, color, key, out, config);
         },
-        "ncclCommSplit");
-    settle("ncclCommSplit", patience);
+        kFunction);
+    settle(kFunction, patience);
+    splitting_ = nullptr;
   }
-  if (child) child->settle("ncclCommSplit", patience);
+  if (color == kNcclNoColor) return nullptr;
+  child->await_made(kFunction, patience);
+  child->settle(kFunction, patience);
   return child;
 }
 
+// An abort may hang, and nobody waits for it here.
 NcclCommunicator::~NcclCommunicator() {
-  if (!owned_ || ended_.load() || aborting_.load() || !comm_.load()) return;
-  abort();
+  if (!owned_ || ended_.load() || aborting_.load()) return;
+  NcclComm* const comm = comm_.load() ? comm_.load() : made_;
+  if (!comm) return;
+  call_out([&] {
+    start_thread("dsc-nccl-abort", [context = context_, comm] {
+      call_out([&] {
+        const DeviceScope scope(*context.device);
+        context.library->functions.comm_abort(comm);
+      });
+    }).detach();
+  });
 }
 
 NcclComm* NcclCommunicator::usable() const {

@@ -40,7 +40,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
                                                   const NcclSettings& settings, const NcclPatience& patience);
   // One that the host program owns: never ended here.
   static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
-  // Given up, if it was not ended.
+  // If it was not ended, a thread of its own aborts it.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -72,15 +72,17 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
  private:
   explicit NcclCommunicator(const NcclContext& context) : context_(context) {}
-  static std::shared_ptr<NcclCommunicator> made(
-      const NcclContext& context, const NcclSettings& settings,
-      const std::function<NcclResult(NcclComm**, NcclConfig*)>& make, const char* function);
+  using Make = std::function<NcclResult(NcclComm** comm, NcclConfig* config)>;
+  void begin_to_make(const NcclSettings& settings, const Make& make, const char* function);
+  void await_made(const char* function, const NcclPatience& patience);
   void settle(const char* function, const NcclPatience& patience);
   NcclComm* usable() const;
 
   const NcclContext context_;
   bool owned_ = true;
+  NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
   std::atomic<NcclComm*> comm_{nullptr};
+  std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
   std::atomic<bool> aborting_{false};
   std::atomic<bool> ended_{false};
   std::timed_mutex mutex_;  // held inside NCCL

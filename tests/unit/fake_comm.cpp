@@ -189,6 +189,8 @@ class FakeComm final : public dsc::Comm {
     shared_->leave(rank_);
   }
   void finalize() override {}
+  bool revoked() const noexcept override { return failure().revoked; }
+  bool is_over() const noexcept override { return false; }
   dsc::Failure failure() const override {
     const std::lock_guard lock(shared_->mutex);
     return shared_->failure;
