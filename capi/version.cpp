@@ -11,6 +11,7 @@
 #include "bootstrap/pmix.hpp"
 #include "checks.hpp"
 #include "device/cuda_library.hpp"
+#include "device/kernels.hpp"
 #include "nccl/nccl_library.hpp"
 #include "wire/library.hpp"
 
@@ -21,9 +22,12 @@ struct Feature {
   int32_t available;
 };
 
-const Feature kFeatures[] = {
-    {"host", 1},    {"nccl", 0}, {"cuda", 0}, {"pmix", dsc::has_pmix() ? 1 : 0}, {"gloo", DSC_HAS_GLOO},
-    {"pipeline", 1}};
+const Feature kFeatures[] = {{"host", 1},
+                             {"nccl", DSC_HAS_NCCL},
+                             {"cuda", dsc::has_kernels() ? 1 : 0},
+                             {"pmix", dsc::has_pmix() ? 1 : 0},
+                             {"gloo", DSC_HAS_GLOO},
+                             {"pipeline", 1}};
 
 struct Engine {
   const char* name;

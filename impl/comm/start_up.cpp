@@ -153,6 +153,9 @@ void check_options(const InitOptions& options) {
   check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
   check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
   check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
+  if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_NCCL || options.device >= 0))
+    fail(DSC_ERR_UNSUPPORTED,
+         "this library was built without NCCL: leave backend at auto or host, and device at -1");
   if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_NCCL)
     fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (nccl) with a device",
          options.device, options.backend);
@@ -205,7 +208,7 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   auto local = HostComm::create_world(group, options.timeout_ms, deadline);
   local->set_world_info(describe_world(options, launch, *world));
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
-  if (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)
+  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL))
     comm = bind_device(std::move(comm), {options.backend == DSC_BACKEND_NCCL, options.device}, environment,
                        deadline);
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
