@@ -175,7 +175,8 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
   return made;
 }
 
-// All ranks of this communicator call it; null for those without a part in a larger group.
+// All ranks of this communicator call it; null for those without a part in a larger group. An error leaves
+// NCCL's communicator undefined, so it is this one's end.
 std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
                                                            const GroupOptions& options) {
   if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
@@ -190,9 +191,10 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
       [&](const Error& error) { mine = outcome_of(error); });
   const auto failure = first_failure(gather_all(*host_, kOutcomeTag, mine));
   if (!failure) return part;
-  log(DSC_LOG_WARN, "group \"%s\": ncclCommSplit failed, its groups start up by themselves: %s",
-      name().c_str(), failure->what());
-  return nullptr;
+  Call call;
+  call.kind = OpKind::kSplit;
+  engine_->fail_quietly(call, 0, *failure);
+  throw Error(*failure);
 }
 
 // The device's side of a group, also on a rank where the host's side failed: the others count on it.

@@ -79,38 +79,45 @@ static void group_options_init(void) {
   dsc_group_options_t options;
   memset(&options, 0x77, sizeof options);
   WALK_INVALID(dsc_group_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_group_options_init(&options, sizeof options - 1));
+  WALK_INVALID(dsc_group_options_init(&options, 23));
   EXPECT(options.timeout_ms == 0x77777777);
   WALK(DSC_OK, dsc_group_options_init(&options, sizeof options));
   EXPECT(options.name == NULL && options.timeout_ms == 0 && options.reserved == 0);
 }
 
+enum { WRONG_OPTIONS = 7 };
+
 /* Each pair of a wrong option and a maker. */
-static void wrong_group_options(dsc_group_options_t options[4]) {
-  for (int i = 0; i < 4; ++i) WALK(DSC_OK, dsc_group_options_init(&options[i], sizeof *options));
+static void wrong_group_options(dsc_group_options_t options[WRONG_OPTIONS]) {
+  for (int i = 0; i < WRONG_OPTIONS; ++i) WALK(DSC_OK, dsc_group_options_init(&options[i], sizeof *options));
   options[0].struct_size = 0;
   options[1].timeout_ms = -1;
   options[2].reserved = 1;
-  options[3].struct_size = sizeof *options - 1;
+  options[3].struct_size = 23;
+  options[4].nccl_min_ctas = -1;
+  options[5].nccl_min_ctas = 3;
+  options[5].nccl_max_ctas = 2;
+  options[6].reserved2 = 1;
 }
 
 static void split(void) {
   dsc_comm_t* group = walk_world.world;
-  dsc_group_options_t options[4];
+  dsc_group_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_split(bad, 0, 0, NULL, &group));
   EXPECT(group == NULL);
   WALK_INVALID(dsc_comm_split(walk_world.world, 0, 0, NULL, NULL));
   WALK_INVALID(dsc_comm_split(walk_world.world, -2, 0, NULL, &group));
   WALK_INVALID(dsc_comm_split(walk_world.world, INT32_MIN, 0, NULL, &group));
-  for (int i = 0; i < 4; ++i) WALK_INVALID(dsc_comm_split(walk_world.world, 0, 0, &options[i], &group));
+  for (int i = 0; i < WRONG_OPTIONS; ++i)
+    WALK_INVALID(dsc_comm_split(walk_world.world, 0, 0, &options[i], &group));
   EXPECT(group == NULL);
 }
 
 static void create_group(void) {
   static const int32_t all[] = {0, 1}, twice[] = {1, 1}, outside[] = {0, 2}, negative[] = {-1, 0};
   dsc_comm_t* group = walk_world.world;
-  dsc_group_options_t options[4];
+  dsc_group_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_create_group(bad, all, 2, NULL, &group));
   EXPECT(group == NULL);
@@ -122,7 +129,7 @@ static void create_group(void) {
   WALK_INVALID(dsc_comm_create_group(walk_world.world, twice, 2, NULL, &group));
   WALK_INVALID(dsc_comm_create_group(walk_world.world, outside, 2, NULL, &group));
   WALK_INVALID(dsc_comm_create_group(walk_world.world, negative, 2, NULL, &group));
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < WRONG_OPTIONS; ++i)
     WALK_INVALID(dsc_comm_create_group(walk_world.world, all, 2, &options[i], &group));
   EXPECT(group == NULL);
 }

@@ -42,6 +42,8 @@ dsc::CudaFunctions cuda_functions() {
   cuda.pointer_get_attributes = cuPointerGetAttributes;
   cuda.mem_alloc = cuMemAlloc_v2;
   cuda.mem_free = cuMemFree_v2;
+  cuda.mem_alloc_async = cuMemAllocAsync;
+  cuda.mem_free_async = cuMemFreeAsync;
   cuda.memcpy_async = cuMemcpyAsync;
   cuda.memset_d8_async = cuMemsetD8Async;
   cuda.stream_create_with_priority = cuStreamCreateWithPriority;

@@ -9,7 +9,22 @@
  * will touch them. Otherwise it returns at once and *work stands for the operation (see work.h). The
  * arguments are checked before anything happens; an argument error has no effect on other ranks.
  *
- * **Stream.** NULL for memory of the host.
+ * **Devices.** In a communicator that is bound to a GPU (dsc_comm_device()) the memory of a call's buffers
+ * says what moves them: NCCL for memory of that device or managed memory, else the engine of the host, pinned
+ * memory included. Two kinds in one call, and another device's, are DSC_ERR_INVALID_ARG; other ranks' are
+ * DSC_ERR_MISMATCH. Without any buffer (a barrier, empty blocks) a stream that is not NULL chooses the
+ * device. The stream (cudaStream_t or CUstream; NULL: the default one) counts for memory of the device: with
+ * work NULL the operation is put on it and the call returns without waiting for the device; otherwise it runs
+ * on a stream of the library's behind what is on the given one, see dsc_work_wait(). The first operations may
+ * wait for the other ranks, until NCCL has connected them; then all calls are safe inside the capture of a
+ * graph. For host memory the stream is not looked at; in a communicator without a device one that is not NULL
+ * is DSC_ERR_UNSUPPORTED.
+ *
+ * A call on device memory is compared with those of the other ranks of this host as it is made: whoever sees
+ * a difference starts nothing, and the communicator is revoked. Messages connect each pair of ranks and
+ * direction at its first message, so that they wait for nothing else. Not offered for device memory
+ * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, and 8-bit
+ * floats where NCCL or the device cannot sum them.
  *
  * **Buffers** belong to the caller, have any alignment, and must stay valid and untouched until completion.
  * Counts are elements; a count of 0 takes part in the order and touches no memory (pointers may be NULL).
@@ -30,7 +45,7 @@
  *
  * **Results** are the same bits on all ranks, in every run, whatever the size, the alignment or the
  * algorithm: inputs are combined in rank order; 8-bit and 16-bit floats accumulate in f32 and are rounded
- * once to nearest even.
+ * once to nearest even. This is for host memory; on devices NCCL chooses the order.
  */
 #ifndef DSC_COLLECTIVES_H
 #define DSC_COLLECTIVES_H
@@ -49,7 +64,7 @@ extern "C" {
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -67,7 +82,7 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -84,7 +99,7 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * @param[out] recv size x count elements; in place: send == recv + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -102,7 +117,7 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
@@ -122,7 +137,7 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] root rank that gets the result
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -142,7 +157,7 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -160,7 +175,7 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are given away
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -177,7 +192,7 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
  * @param[out] recv size x count elements; in place: recv == send
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -196,7 +211,7 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
  * returns
  * @param[in] dtype element type
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -216,7 +231,7 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
  * returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * In place, the other parts of send are left as they are.
@@ -238,7 +253,7 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * @param[in] recv_counts size numbers of elements: recv_counts[r] is what rank r gives as send_counts for
  * this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -252,7 +267,7 @@ DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const 
 /**
  * @brief Waits until all ranks have called it.
  * @param[in] comm communicator
- * @param[in] stream NULL for the host
+ * @param[in] stream NULL: the host waits; else what follows on this stream of the device does
  * @param[out] work NULL: blocking
  *
  * Collective: yes. Blocking, threads, failures: see the head of this file.
@@ -283,7 +298,7 @@ DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms)
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * The n-th send to a rank meets that rank's n-th receive from this one; another count or type is
@@ -302,7 +317,7 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocking
  *
  * See dsc_send(). Collective: no. Blocking, ownership, threads, failures: see the head of this file.
@@ -320,7 +335,8 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
  * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group); the calls of
  * recovery.h drop the group. The arguments of operations are checked at once; one that is refused is not in
  * the group. The state is the communicator's, not the thread's. Collective: no; ranks may group as they like,
- * as long as the order of collectives is the same. Blocking: no. Threads: one at a time per communicator.
+ * as long as the order of collectives is the same; collectives on devices must be grouped alike. Blocking:
+ * no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1
@@ -330,7 +346,7 @@ DSC_API dsc_result_t dsc_group_begin(dsc_comm_t* comm);
 /**
  * @brief Starts the operations of a group, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocks until all are complete. Otherwise stands for all of them; its failure is that
  * of the first operation that failed
  *

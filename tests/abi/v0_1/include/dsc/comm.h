@@ -13,10 +13,16 @@ extern "C" {
 
 /** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
 typedef struct dsc_group_options {
-  size_t struct_size; /**< size of this struct as the caller compiled it */
-  const char* name;   /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
-  int32_t timeout_ms; /**< deadline of every operation; 0 (default): the parent's */
-  int32_t reserved;   /**< 0 */
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  const char* name;          /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
+  int32_t timeout_ms;        /**< deadline of every operation; 0 (default): the parent's */
+  int32_t reserved;          /**< 0 */
+  const char* nccl_net_name; /**< network plugin that NCCL uses for this group; NULL: it chooses */
+  int32_t nccl_min_ctas;   /**< least number of thread blocks of its operations; 0 (default): NCCL chooses */
+  int32_t nccl_max_ctas;   /**< largest number; 0 (default): NCCL chooses */
+  int32_t stream_priority; /**< of the streams of asynchronous operations: lower is more urgent, 0 (default)
+                              is the least; out of range it is the nearest */
+  int32_t reserved2;       /**< 0 */
 } dsc_group_options_t;
 
 /**
@@ -108,7 +114,8 @@ DSC_API dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank);
 DSC_API dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size);
 
 /**
- * @brief Gives the backend that moves host memory in a communicator.
+ * @brief Gives the best backend of a communicator: DSC_BACKEND_NCCL if it is bound to a GPU, else what moves
+ * host memory.
  * @param[in] comm communicator
  * @param[out] backend one of ::dsc_backend
  *
@@ -117,6 +124,18 @@ DSC_API dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size);
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend);
+
+/**
+ * @brief Gives the GPU that a communicator is bound to.
+ * @param[in] comm communicator
+ * @param[out] device its number as CUDA counts in this process; -1: none, the communicator moves host memory
+ * only
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_device(dsc_comm_t* comm, int32_t* device);
 
 /**
  * @brief Copies the name of a communicator; the world's is "world".

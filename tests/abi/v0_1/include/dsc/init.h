@@ -26,7 +26,9 @@ typedef struct dsc_init_options {
   int32_t world_size; /**< 1 or more, given together with rank; -1 (default): from the environment or the
                          launcher */
   int32_t local_rank; /**< rank on this host; -1 (default): from the environment, or derived */
-  int32_t device;     /**< number of the GPU to bind; -1 (default): none is bound */
+  int32_t device;     /**< number of the GPU to bind, as CUDA counts in this process; -1 (default): with
+                         DSC_BACKEND_NCCL that of the current context, or else by local_rank; with
+                         DSC_BACKEND_AUTO that of the current context, or none */
   int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
   uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
   int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
@@ -64,6 +66,10 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * launcher; otherwise the process is a world of one rank. Ranks of one host meet without a network. Those of
  * several hosts meet at a store that rank 0 serves at MASTER_ADDR and MASTER_PORT, or wherever it says
  * through PMIx, torchrun's agent, a file or the store of the options.
+ *
+ * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_NCCL or a device in the options it is
+ * bound or the call fails on all ranks; with DSC_BACKEND_AUTO it is bound if every rank works in a CUDA
+ * context already and NCCL can be had, and the log says why not.
  *
  * A second call with NULL or equal options returns the world that exists; other options are DSC_ERR_STATE
  * naming the first option that differs. A call after dsc_finalize() makes a new world. With rank_per_thread

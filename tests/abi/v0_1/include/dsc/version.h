@@ -44,14 +44,20 @@ DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
  * @brief Says which engines and optional libraries there are, where, and why one cannot be used.
  *
  * The text is a JSON object with one member for each of "host", "nccl", "cuda", "pmix", "gloo": "available",
- * "path" and "version" of what would be loaded (null: nothing is), "reason" (null if available).
+ * "path" and "version" of what would be loaded (null: nothing is), "reason" (null if available), "warning"
+ * (what is known to be wrong with that version, or null). "cuda" has "devices" besides, their number; "nccl"
+ * has "features", those of its functions that not all versions have. "nccl" and "cuda" are the libraries;
+ * whether this release can use them says dsc_feature().
+ *
+ * Libraries that are found are loaded. A framework that is loaded later gets the same copy of NCCL, so load
+ * it first. CUDA's driver is initialised, and a child that is forked afterwards cannot use it.
  *
  * @param[out] text receives the JSON, ended by a zero, when it fits; otherwise it is left alone. May be NULL
  * when capacity is 0
  * @param[in] capacity size of text in bytes
  * @param[out] bytes what the text needs, with its zero
  *
- * Collective: no. Blocking: for loading libraries only; they stay loaded. Threads: any.
+ * Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */

@@ -27,7 +27,8 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
 /**
  * @brief Waits for an operation on host memory; makes a stream wait for one on a GPU.
  * @param[in] work operation
- * @param[in] stream NULL for the host
+ * @param[in] stream of the device, which waits: the call returns as soon as the operation is on its own
+ * stream. NULL: the device's default stream. Not looked at for an operation on host memory
  * @param[in] timeout_ms how long to wait; 0: not at all; -1: until the operation ends, which its own deadline
  * ensures
  *
@@ -45,7 +46,7 @@ DSC_API dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeo
  * @param[in] timeout_ms as in dsc_work_wait()
  *
  * Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
- * @return as dsc_work_wait()
+ * @return as dsc_work_wait(); DSC_ERR_STATE for an operation that became part of a graph
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms);
