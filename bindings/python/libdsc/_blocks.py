@@ -15,7 +15,7 @@ Arrays = Union[Any, Sequence[Any]]
 class Blocks:
     """Where the blocks are, one after another, and how many elements each has."""
 
-    __slots__ = ("address", "counts", "dtype", "_owner", "_parts")
+    __slots__ = ("address", "counts", "dtype", "owner", "_parts")
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Blocks:
             return
         if counts is None:
             raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array and no list")
-        self.address, found, self.dtype, self._owner = _buffers.locate(x, argument, dtype, writable)
+        self.address, found, self.dtype, self.owner = _buffers.locate(x, argument, dtype, writable)
         self.counts = counts
         if found != sum(counts):
             raise ValueError(f"{argument} has {found} elements; expected {sum(counts)} (this group has {size} ranks)")
@@ -47,14 +47,17 @@ class Blocks:
             raise ValueError(f"{argument} has {len(arrays)} arrays; expected one per rank, {size}")
         for index, array in enumerate(arrays):
             part = _buffers.locate(array, f"{argument}[{index}]", dtype, writable)
+            if isinstance(part[3], _buffers.DeviceMemory):
+                advice = "expected one array of all parts, with counts if they are not equal"
+                raise ValueError(f"{argument}[{index}] is on a GPU, where lists would be copied; {advice}")
             if counts is not None and part[1] != counts[index]:
                 raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}")
             expect_dtype(f"{argument}[{index}]", part[2], self._parts[0][2] if self._parts else part[2])
             self._parts.append(part)
         self.counts = [count for _, count, _, _ in self._parts]
         self.dtype = self._parts[0][2]
-        self._owner = ctypes.create_string_buffer(max(1, sum(self.counts) * self._element_bytes()))
-        self.address = ctypes.addressof(self._owner)
+        self.owner = ctypes.create_string_buffer(max(1, sum(self.counts) * self._element_bytes()))
+        self.address = ctypes.addressof(self.owner)
         if not writable:
             for packed, part_address, size_bytes in self._places():
                 ctypes.memmove(packed, part_address, size_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from libdsc import _dtypes
@@ -21,6 +21,25 @@ _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
 DLPACK_CPU = (1, 3)  # plain and pinned memory of the host
+DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
+# What __dlpack__ is told of streams: the producer need not synchronize, or has the default stream wait.
+DLPACK_NO_STREAM, DLPACK_DEFAULT_STREAM = -1, 1
+
+memory_met = False  # some array was on a GPU, so that operations have to look
+
+
+class DeviceMemory:
+    """An array on a GPU, as the owner of its memory."""
+
+    __slots__ = ("owner", "argument", "device", "stream")
+
+    def __init__(self, owner: Any, argument: str, device: Optional[int], stream: Optional[int]) -> None:
+        global memory_met
+        memory_met = True
+        self.owner = owner
+        self.argument = argument  # its name, for complaints
+        self.device = device  # None: it does not say which
+        self.stream = stream  # that its elements are ready on; None: it does not say
 
 
 @dataclass(frozen=True)
@@ -48,8 +67,10 @@ def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> t
 
 def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> Buffer:
     """Returns where and what the elements of an array are; TypeError and ValueError name the argument."""
-    if hasattr(x, "__cuda_array_interface__"):
-        return _from_interface(x, x.__cuda_array_interface__, argument, dtype, writable, 0)
+    interface = _cuda_interface(x, argument)
+    if interface is not None:
+        found = _from_interface(x, interface, argument, dtype, writable, 0)
+        return _on_device(found, argument, _device_number(x), interface.get("stream"))
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.generic):
         raise TypeError(f"{argument} is a number; expected an array (use numpy.array([value]))")
@@ -68,6 +89,40 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) ->
         return _from_dlpack(x, argument, dtype)
     accepted = "the buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__"
     raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}")
+
+
+def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
+    """What an array on a GPU offers. Some cannot spell all their types there, but by DLPack, which is tried then."""
+    try:
+        interface: dict[str, Any] = x.__cuda_array_interface__
+    except AttributeError:
+        return None
+    except Exception as error:
+        if hasattr(x, "__dlpack__"):
+            return None
+        raise ValueError(f"{argument} does not export its memory: {error}") from error
+    if interface.get("mask") is not None:
+        raise ValueError(f"{argument} has a mask; expected an array without one")
+    if _dlpack_instead(x, interface):
+        return None
+    return interface
+
+
+def _dlpack_instead(x: Any, interface: dict[str, Any]) -> bool:
+    """Whether the type is spelled as plain bytes, as torch does with bfloat16, and DLPack knows it."""
+    return str(interface["typestr"])[1:2] == "V" and hasattr(x, "__dlpack__")
+
+
+def _device_number(x: Any) -> Optional[int]:
+    """Which GPU an array is on, if it says so."""
+    if not hasattr(x, "__dlpack_device__"):
+        return None
+    kind, number = x.__dlpack_device__()
+    return int(number) if kind == DLPACK_CUDA else None
+
+
+def _on_device(found: Buffer, argument: str, device: Optional[int], stream: Optional[int]) -> Buffer:
+    return replace(found, owner=DeviceMemory(found.owner, argument, device, stream), device=device or 0)
 
 
 def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wanted: Any) -> Dtype:
@@ -210,10 +265,7 @@ def _capsule_pointer(capsule: Any) -> int:
 
 def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
     """The capsule is only read and given back, so x stays the owner."""
-    try:
-        capsule = x.__dlpack__()
-    except Exception as error:
-        raise ValueError(f"{argument} does not export its memory: {error}") from error
+    capsule = _capsule(x, argument)
     tensor = _DLTensor.from_address(_capsule_pointer(capsule))
     size = tensor.bits * tensor.lanes // 8
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -225,5 +277,20 @@ def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
     spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))
     code = _element(argument, found, spelled, size, dtype)
     address = (tensor.data or 0) + tensor.byte_offset
-    device = -1 if tensor.device_type in DLPACK_CPU else tensor.device_id
-    return Buffer(address, math.prod(shape), code, shape, x, device)
+    buffer = Buffer(address, math.prod(shape), code, shape, x, -1)
+    if tensor.device_type in DLPACK_CPU:
+        return buffer
+    if tensor.device_type not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
+        raise ValueError(f"{argument} is on a device of DLPack's type {tensor.device_type}; expected the host or CUDA")
+    return _on_device(buffer, argument, tensor.device_id if tensor.device_type == DLPACK_CUDA else None, None)
+
+
+def _capsule(x: Any, argument: str) -> Any:
+    """Asks for DLPack's description; elements on a GPU must be ready for the stream that the operation will be on."""
+    try:
+        if not hasattr(x, "__dlpack_device__") or x.__dlpack_device__()[0] not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
+            return x.__dlpack__()
+        knows_stream = any(kind.__module__.startswith(("torch", "cupy")) for kind in type(x).__mro__)
+        return x.__dlpack__(stream=DLPACK_NO_STREAM if knows_stream else DLPACK_DEFAULT_STREAM)
+    except Exception as error:
+        raise ValueError(f"{argument} does not export its memory: {error}") from error

@@ -11,6 +11,7 @@ from libdsc._blocks import expect_dtype
 from libdsc._library import check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 from libdsc._raw import Result
+from libdsc._streams import place_of
 from libdsc._work import AtEnd, Work, error_of, reap, start
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ REMEMBERED = {
 class Calls:
     """The base of Communicator that the operations are built on."""
 
-    __slots__ = ("_handle", "_rank", "_size", "_name", "_progress_thread", "_group")
+    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_group")
 
     _handle: int
     _rank: int
     _size: int
+    _device: int  # that it is bound to; -1: none
     _name: str
     _progress_thread: bool
     _group: Optional[OperationGroup]  # that is open
@@ -69,23 +71,34 @@ class Calls:
         return address, (owner, second)
 
     def _run(
-        self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, at_end: AtEnd = None
+        self,
+        function: Any,
+        arguments: tuple[Any, ...],
+        owner: Any,
+        async_op: bool,
+        stream: Any,
+        at_end: AtEnd = None,
     ) -> Optional[Work]:
         """Calls an operation: noted in an open group, at once with a Work, or blocking."""
+        place, handle = None, None
+        if stream is not None or _buffers.memory_met:
+            place = place_of(self, owner, stream)
+            handle = None if place is None else place.stream
         if self._group is not None:
-            self._group.note(function, arguments, owner, async_op, at_end)
+            self._group.note(function, arguments, owner, async_op, stream, at_end)
             return None
         if async_op:
-            started = start(self, function, arguments, owner, at_end, op_name(function))
+            started = start(self, function, (*arguments, handle), owner, at_end, op_name(function), place)
             if not isinstance(started, Work):
                 self._fail(started, last_message(), op_name(function), owner)
             return started
         if _ops.user_ops_made and any(user_ops_in(owner)):
-            code = _callbacks.call(self._stop, _interrupt.call, self._stop, function, self._handle, *arguments, None, None)
+            call = (_interrupt.call, self._stop, function, self._handle, *arguments, handle, None)
+            code = _callbacks.call(self._stop, *call)
         elif self._size > 1:
-            code = _interrupt.call(self._stop, function, self._handle, *arguments, None, None)
+            code = _interrupt.call(self._stop, function, self._handle, *arguments, handle, None)
         else:
-            code = function(self._handle, *arguments, None, None)
+            code = function(self._handle, *arguments, handle, None)
         if code < 0:
             self._fail(code, last_message(), op_name(function), owner)
         if at_end is not None:

@@ -20,6 +20,10 @@ class Collectives(Calls):
     """The operations of Communicator.
 
     An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
+
+    stream is for arrays on a GPU: a number, or a stream of torch, CuPy or anything with __cuda_stream__. Without it
+    an operation goes on the current stream of the library that its first array is of, or the one that the array says,
+    or CUDA's default stream. Host memory has no streams.
     """
 
     __slots__ = ()
@@ -27,7 +31,7 @@ class Collectives(Calls):
     # ---- all ranks get the same --------------------------------------------------------------------------------
 
     def all_reduce(
-        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None
+        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Combines the elements of all ranks' x; every rank gets the result in x, or in out if that is given.
 
@@ -43,13 +47,15 @@ class Collectives(Calls):
         if out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
         number = BUILT_IN.get(op) or number_of(op)
-        return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op)
+        return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
 
-    def broadcast(self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+    def broadcast(
+        self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+    ) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
         root = member("root", root, self._size)
         address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
-        return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op)
+        return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
 
     def all_gather(
         self,
@@ -59,6 +65,7 @@ class Collectives(Calls):
         dtype: Any = None,
         *,
         counts: Optional[Sequence[int]] = None,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Gathers the x of every rank, in rank order, into out on all ranks.
 
@@ -71,14 +78,15 @@ class Collectives(Calls):
         send, count, code, owner = _locate(x, "x", dtype, False)
         if counts is None and not isinstance(out, (list, tuple)):
             recv, owner = self._like(out, "out", dtype, count * self._size, code, owner)
-            return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op)
+            return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op, stream)
         blocks = self._blocks(out, "out", dtype, True, counts)
         expect_dtype("x", code, blocks.dtype)
         self._expect_own(blocks, "out", count, "x", counts)
         function, sizes = lib.dsc_all_gather_v, blocks.c_counts
         if blocks.are_equal and counts is None:  # other ranks may give one array
             function, sizes = lib.dsc_all_gather, count
-        return self._run(function, (send, blocks.address, sizes, code), (owner, blocks), async_op, blocks.unpack)
+        arguments = (send, blocks.address, sizes, code)
+        return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
     def reduce_scatter(
         self,
@@ -89,6 +97,7 @@ class Collectives(Calls):
         dtype: Any = None,
         *,
         counts: Optional[Sequence[int]] = None,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Combines the elements of all ranks' x; rank r gets part r in out.
 
@@ -103,14 +112,14 @@ class Collectives(Calls):
         number = BUILT_IN.get(op) or number_of(op)
         if counts is None and not isinstance(x, (list, tuple)):
             send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
-            return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op)
+            return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op, stream)
         blocks = self._blocks(x, "x", dtype, False, counts)
         expect_dtype("out", code, blocks.dtype)
         self._expect_own(blocks, "x", count, "out", counts)
         function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
         if blocks.are_equal and counts is None:  # other ranks may give one array
             function, sizes = lib.dsc_reduce_scatter, count
-        return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op)
+        return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
 
     def all_to_all(
         self,
@@ -121,6 +130,7 @@ class Collectives(Calls):
         *,
         send_counts: Optional[Sequence[int]] = None,
         recv_counts: Optional[Sequence[int]] = None,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Sends part r of every rank's x to rank r, which gets the parts in rank order in out.
 
@@ -135,14 +145,16 @@ class Collectives(Calls):
         """
         has_lists = isinstance(out, (list, tuple)) or isinstance(x, (list, tuple))
         if x is None or not has_lists and send_counts is None and recv_counts is None:
-            return self._all_to_all_equal(out, x, async_op, dtype, send_counts, recv_counts)
+            return self._all_to_all_equal(out, x, async_op, dtype, stream, send_counts, recv_counts)
         sent = self._blocks(x, "x", dtype, False, send_counts, "send_counts")
         came = self._blocks(out, "out", dtype, True, recv_counts, "recv_counts")
         expect_dtype("out", came.dtype, sent.dtype)
         arguments = (sent.address, sent.c_counts, came.address, came.c_counts, sent.dtype)
-        return self._run(lib.dsc_all_to_all_v, arguments, (sent, came), async_op, came.unpack)
+        return self._run(lib.dsc_all_to_all_v, arguments, (sent, came), async_op, stream, came.unpack)
 
-    def _all_to_all_equal(self, out: Any, x: Any, async_op: bool, dtype: Any, *counts: Any) -> Optional[Work]:
+    def _all_to_all_equal(
+        self, out: Any, x: Any, async_op: bool, dtype: Any, stream: Any, *counts: Any
+    ) -> Optional[Work]:
         if isinstance(out, (list, tuple)) or counts != (None, None):
             raise ValueError("x is None; expected it with lists or counts, for only equal parts are exchanged in place")
         recv, count, code, owner = _locate(out, "out", dtype)
@@ -151,11 +163,11 @@ class Collectives(Calls):
             send, owner = self._like(x, "x", dtype, count, code, owner, False)
         if count % self._size:
             raise ValueError(f"out has {count} elements; expected a multiple of {self._size}, the number of ranks")
-        return self._run(lib.dsc_all_to_all, (send, recv, count // self._size, code), owner, async_op)
+        return self._run(lib.dsc_all_to_all, (send, recv, count // self._size, code), owner, async_op, stream)
 
-    def barrier(self, async_op: bool = False) -> Optional[Work]:
-        """Waits until all ranks have called it."""
-        return self._run(lib.dsc_barrier, (), None, async_op)
+    def barrier(self, async_op: bool = False, *, stream: Any = None) -> Optional[Work]:
+        """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
+        return self._run(lib.dsc_barrier, (), None, async_op, stream)
 
     def monitored_barrier(self, timeout: float) -> None:
         """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not."""
@@ -164,7 +176,15 @@ class Collectives(Calls):
     # ---- one rank has or gets all ------------------------------------------------------------------------------
 
     def reduce(
-        self, x: Any, root: int = 0, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None
+        self,
+        x: Any,
+        root: int = 0,
+        op: Any = "sum",
+        out: Any = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Combines the elements of all ranks' x; the root gets the result in x, or in out if that is given.
 
@@ -181,10 +201,17 @@ class Collectives(Calls):
         if is_root and out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
         number = BUILT_IN.get(op) or number_of(op)
-        return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op)
+        return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
 
     def gather(
-        self, out: Optional[Arrays], x: Any, root: int = 0, async_op: bool = False, dtype: Any = None
+        self,
+        out: Optional[Arrays],
+        x: Any,
+        root: int = 0,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Gathers the x of every rank, in rank order, into out on the root.
 
@@ -196,14 +223,21 @@ class Collectives(Calls):
         root = member("root", root, self._size)
         send, count, code, owner = _locate(x, "x", dtype, False)
         if self._rank != root:
-            return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op)
+            return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op, stream)
         blocks = self._on_root(out, "out", dtype, True, count)
         expect_dtype("out", blocks.dtype, code)
         arguments = (send, blocks.address, count, code, root)
-        return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, blocks.unpack)
+        return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
     def scatter(
-        self, out: Any, x: Optional[Arrays] = None, root: int = 0, async_op: bool = False, dtype: Any = None
+        self,
+        out: Any,
+        x: Optional[Arrays] = None,
+        root: int = 0,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Gives part r of the root's x to rank r, in out.
 
@@ -215,40 +249,45 @@ class Collectives(Calls):
         root = member("root", root, self._size)
         recv, count, code, owner = _locate(out, "out", dtype)
         if self._rank != root:
-            return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op)
+            return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op, stream)
         blocks = self._on_root(x, "x", dtype, False, count)
         expect_dtype("x", blocks.dtype, code)
-        return self._run(lib.dsc_scatter, (blocks.address, recv, count, code, root), (owner, blocks), async_op)
+        arguments = (blocks.address, recv, count, code, root)
+        return self._run(lib.dsc_scatter, arguments, (owner, blocks), async_op, stream)
 
     # ---- point to point ----------------------------------------------------------------------------------------
 
-    def send(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+    def send(
+        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+    ) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has it, whatever the size."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype, False)
-        return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op)
+        return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
 
-    def recv(self, x: Any, peer: int, async_op: bool = False, dtype: Any = None) -> Optional[Work]:
+    def recv(
+        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+    ) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype)
-        return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op)
+        return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
 
-    def isend(self, x: Any, peer: int, dtype: Any = None) -> Work:
+    def isend(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As send() with async_op=True."""
-        work = self.send(x, peer, True, dtype)
+        work = self.send(x, peer, True, dtype, stream=stream)
         assert work is not None
         return work
 
-    def irecv(self, x: Any, peer: int, dtype: Any = None) -> Work:
+    def irecv(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As recv() with async_op=True."""
-        work = self.recv(x, peer, True, dtype)
+        work = self.recv(x, peer, True, dtype, stream=stream)
         assert work is not None
         return work
 
     # ---- several at once ---------------------------------------------------------------------------------------
 
-    def group(self, async_op: bool = False) -> OperationGroup:
+    def group(self, async_op: bool = False, stream: Any = None) -> OperationGroup:
         """Operations in the block of ``with comm.group():`` start together at its end, and none waits for another.
 
             with world.group():
@@ -259,7 +298,7 @@ class Collectives(Calls):
         them. Arguments are checked at once; after an exception in the block the operations before it still run, as
         other ranks wait for them.
         """
-        return OperationGroup(self, async_op)
+        return OperationGroup(self, async_op, stream)
 
     # ---- where the parts are -----------------------------------------------------------------------------------
 

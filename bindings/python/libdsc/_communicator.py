@@ -54,6 +54,9 @@ class Communicator(Collectives):
     touched until it has completed. Otherwise the call returns None when the result is there; Ctrl-C then aborts the
     communicator on all ranks.
 
+    In a communicator that is bound to a GPU, arrays there are moved by NCCL, and a call returns when the operation is
+    on the caller's stream; see stream= of Collectives.
+
     As a context manager it ends with finalize() and close(), or with abort() and close() after an exception.
     """
 
@@ -65,6 +68,7 @@ class Communicator(Collectives):
         self._is_world = is_world
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
+        self._device = self._query(lib.dsc_comm_device)
         self._name = self._read_name()
         self._progress_thread = self.env("DSC_PROGRESS_THREAD") == "1"
         _known[handle] = self

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 class OperationGroup:
     """What ``with comm.group() as g:`` gives. g.work: all operations, after a block with async_op=True; else None."""
 
-    __slots__ = ("work", "_comm", "_async_op", "_owners", "_at_ends")
+    __slots__ = ("work", "_comm", "_async_op", "_stream", "_owners", "_at_ends")
 
-    def __init__(self, comm: Calls, async_op: bool) -> None:
+    def __init__(self, comm: Calls, async_op: bool, stream: Any) -> None:
         self.work: Optional[Work] = None
         self._comm = comm
         self._async_op = async_op
+        self._stream = stream
         self._owners: list[Any] = []
         self._at_ends: list[AtEnd] = []
 
@@ -30,10 +31,14 @@ class OperationGroup:
         self._comm._group = self
         return self
 
-    def note(self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, at_end: AtEnd) -> None:
+    def note(
+        self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, stream: Any, at_end: AtEnd
+    ) -> None:
         """Gives an operation to the library, which starts it at the end of the group."""
         if async_op:
             raise ValueError("async_op is True inside group(); expected False, group(async_op=True) makes one work")
+        if stream is not None:
+            raise ValueError("stream is given inside group(); expected it at group(stream=), for all operations")
         code = function(self._comm._handle, *arguments, None, None)
         if code < 0:
             self._comm._fail(code, last_message(), str(function.__name__).removeprefix("dsc_"))
@@ -47,7 +52,7 @@ class OperationGroup:
             self._comm._stop()  # Ctrl-C ends operations, it does not start them
         owners, self._owners = tuple(self._owners), []
         try:
-            self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._finish)
+            self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._stream, self._finish)
         except Exception:
             if error is None:
                 raise

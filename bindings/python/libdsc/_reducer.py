@@ -28,6 +28,7 @@ class _Tensors:
             _buffers.describe(x, f"{argument}[{index}]", dtype, writable) for index, x in enumerate(arrays)
         ]
         self.length = len(arrays)
+        self.has_devices = any(buffer.device >= 0 for buffer in self.buffers)
         self.array = (_raw.Tensor * max(1, self.length))()
         self.keep: list[Any] = []
         for index, buffer in enumerate(self.buffers):
@@ -41,6 +42,11 @@ class _Tensors:
         tensor.shape, tensor.ndim = shape, len(buffer.shape)
         tensor.name = optional_string("names", name)
         tensor.device = buffer.device
+
+
+def _expect_host(argument: str, is_on_device: bool) -> None:
+    if is_on_device:
+        raise ValueError(f"{argument}: memory of a GPU; expected host memory, in which buckets are made")
 
 
 def verify_params(
@@ -69,6 +75,7 @@ def broadcast_coalesced(
     """
     root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
     tensors = _Tensors(arrays, "arrays", dtype, comm.rank != root)
+    _expect_host("arrays", tensors.has_devices)
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
 
 
@@ -135,6 +142,7 @@ class BucketReducer:
         dtype: Any = None,
     ) -> None:
         tensors = _Tensors(params, "params", dtype, sync and world.rank != 0, names)
+        _expect_host("params", tensors.has_devices)
         options = _raw.BucketReducerOptions()
         check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
         options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
@@ -242,6 +250,7 @@ class BucketReducer:
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
         """Locates a gradient, which must have the count and type of its parameter."""
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
+        _expect_host(argument, isinstance(owner, _buffers.DeviceMemory))
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"

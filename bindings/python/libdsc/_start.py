@@ -7,7 +7,7 @@ import json
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Optional
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _raw
+from libdsc import _dtypes, _interrupt, _nonfinite, _raw, _streams
 from libdsc._arguments import integer, milliseconds, optional_string
 from libdsc._store import Store
 from libdsc._library import check, last_message, lib
@@ -48,7 +48,8 @@ def init_distributed(
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
-        device: the number of the GPU to bind.
+        device: the number of the GPU to bind, as CUDA counts in this process. Without it "nccl" takes that of the
+            current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
         require_existing: return the world that exists and never make one.
@@ -89,7 +90,8 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
         code = lib.dsc_init_distributed(options, byref(handle))
         text = last_message()
     else:
-        code, text = _interrupt.call_on_other_thread(lib.dsc_init_distributed, options, byref(handle))
+        function = _streams.in_own_context(lib.dsc_init_distributed)
+        code, text = _interrupt.call_on_other_thread(function, options, byref(handle))
     if code < 0:
         raise from_code(code, text, op="init_distributed")
     assert handle.value is not None

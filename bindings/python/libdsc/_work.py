@@ -19,6 +19,7 @@ from libdsc._ops import raised_in, user_ops_in
 
 if TYPE_CHECKING:
     from libdsc._calls import Calls
+    from libdsc._streams import Place
 
 AtEnd = Optional[Callable[[], None]]
 
@@ -41,9 +42,11 @@ class Work:
     lets the operation finish by itself; results for a list of arrays are then copied there during a later call.
     """
 
-    __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "__weakref__")
+    __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "_place", "__weakref__")
 
-    def __init__(self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: AtEnd) -> None:
+    def __init__(
+        self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: AtEnd, place: Optional[Place]
+    ) -> None:
         _running[handle] = (owners, comm)  # before anything that may raise
         self._handle = handle
         self._comm = comm
@@ -51,6 +54,7 @@ class Work:
         self._completed = False
         self._failure: Optional[errors.DscError] = None
         self._at_end = at_end
+        self._place = place  # None: on host memory
         reap()
 
     def __repr__(self) -> str:
@@ -70,18 +74,25 @@ class Work:
                 check(code)
         return self._completed
 
-    def wait(self, timeout: Optional[float] = None) -> bool:
+    def wait(self, timeout: Optional[float] = None, *, stream: Any = None) -> bool:
         """Waits until the operation has completed; raises its failure.
 
         With a timeout in seconds it returns False when that has passed; the operation goes on then. Ctrl-C
         aborts the communicator.
+
+        For arrays on a GPU it does not wait for that: what is put on a stream from now on waits. A failure that comes
+        later is raised by synchronize(), and by later operations.
+
+        Args:
+            timeout: seconds.
+            stream: which stream waits, as in the operations; if not given, the caller's current one.
         """
         if not self._completed:
-            code = self._wait(lib.dsc_work_wait, (self._handle, None), timeout)
+            waiting = None if self._place is None else self._place.waiting(stream)
+            code = self._wait(lib.dsc_work_wait, (self._handle, waiting), timeout)
             if code == IN_PROGRESS:
                 return False
-            self._complete(succeeded=code == 0)
-            reap()
+            self._see(code)
         if self._failure is not None:
             raise self._failure
         return True
@@ -92,7 +103,20 @@ class Work:
             code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
             if code == IN_PROGRESS:
                 return False
-        return self.wait()
+            self._see(code)
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def _see(self, code: int) -> None:
+        """Takes the result of a wait. One of a stream may have come before the end, or have failed by itself."""
+        if self._place is None:
+            self._complete(succeeded=code == 0)
+        else:
+            text = last_message() if code < 0 else ""
+            if not self.test() and code < 0:
+                self._comm._fail(code, text, "work_wait")
+        reap()
 
     def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[float]) -> int:
         """Waits in slices on the main thread, where a signal handler may have to run."""
@@ -136,7 +160,7 @@ class Work:
                 await self._until_readable()
             else:
                 await self._until_driven()
-        self.wait()
+        self.synchronize()
 
     async def _until_readable(self) -> None:
         with _completing:  # another thread may complete it, and its descriptor be closed
@@ -205,7 +229,15 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
     )
 
 
-def start(comm: Calls, function: Any, arguments: tuple[Any, ...], owner: Any, at_end: AtEnd, op: str) -> Union[int, Work]:
+def start(
+    comm: Calls,
+    function: Any,
+    arguments: tuple[Any, ...],
+    owner: Any,
+    at_end: AtEnd,
+    op: str,
+    place: Optional[Place],
+) -> Union[int, Work]:
     """Starts an operation; returns its Work, or the code with which it was refused.
 
     The signal handlers of a program may raise anywhere. Between the library's start and the Work nobody would own the
@@ -217,10 +249,10 @@ def start(comm: Calls, function: Any, arguments: tuple[Any, ...], owner: Any, at
         del _running[token]
         _callbacks.require_interpreter()
     handle = c_void_p()
-    code = int(function(comm._handle, *arguments, None, byref(handle)))
+    code = int(function(comm._handle, *arguments, byref(handle)))
     started: Union[int, Work] = code
     if handle.value is not None:
-        started = Work(handle.value, comm, op, (owner,), at_end)
+        started = Work(handle.value, comm, op, (owner,), at_end, place)
     del _running[token]
     return started
 
@@ -252,7 +284,7 @@ def reap(misses: int = MISSES) -> None:
             _dropped.append((handle, at_end))
             misses -= 1
             continue
-        succeeded = code >= 0 and lib.dsc_work_wait(handle, None, 0) >= 0
+        succeeded = code >= 0 and lib.dsc_work_synchronize(handle, 0) >= 0
         _release(handle, at_end if succeeded else None)
 
 

@@ -1,0 +1,122 @@
+"""The streams of a GPU: which one an operation goes on, found without importing the library of the arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import reprlib
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+
+from libdsc import _buffers
+from libdsc._arguments import SIZE, integer
+from libdsc._blocks import Blocks
+from libdsc._buffers import DeviceMemory
+
+if TYPE_CHECKING:
+    from libdsc._calls import Calls
+
+# CUDA's default stream by a number of its own: NULL would leave it open whether a call without memory is a device's.
+LEGACY = 1
+
+
+class Place:
+    """The stream of an operation, and an array of it whose library may know a current stream."""
+
+    __slots__ = ("stream", "_memory")
+
+    def __init__(self, stream: int, memory: Optional[DeviceMemory]) -> None:
+        self.stream = stream
+        self._memory = memory
+
+    def waiting(self, stream: Any) -> int:
+        """The stream that waits: the given one, or what is current now, or else that of the operation."""
+        if stream is not None:
+            return handle_of(stream)
+        current = None if self._memory is None else _current(self._memory)
+        return self.stream if current is None else current
+
+
+def place_of(comm: Calls, owner: Any, stream: Any) -> Optional[Place]:
+    """Where an operation with these arrays goes; None: it has nothing to do with a GPU."""
+    memory = None
+    for found in _memory_in(owner):
+        _expect_device(comm, found)
+        memory = memory or found
+    if stream is not None:
+        return Place(handle_of(stream), memory)
+    if memory is None:
+        return None
+    current = _current(memory)
+    return Place(LEGACY if current is None else current, memory)
+
+
+def _memory_in(owner: Any) -> Iterator[DeviceMemory]:
+    """The arrays on a GPU among what an operation keeps alive."""
+    if isinstance(owner, DeviceMemory):
+        yield owner
+    elif isinstance(owner, Blocks):
+        yield from _memory_in(owner.owner)
+    elif isinstance(owner, (tuple, list)):
+        for part in owner:
+            yield from _memory_in(part)
+
+
+def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
+    if comm._device < 0:
+        advice = 'expected host memory, or init_distributed(backend="nccl") or device='
+        raise ValueError(f"{memory.argument} is on a GPU, and this communicator is bound to none; {advice}")
+    if memory.device not in (None, comm._device):
+        bound = f"expected device {comm._device}, which this communicator is bound to"
+        raise ValueError(f"{memory.argument} is on device {memory.device}; {bound}")
+
+
+def _current(memory: DeviceMemory) -> Optional[int]:
+    """The caller's current stream, as the library of an array knows it, or what the array says itself."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(memory.owner, torch.Tensor):
+        return int(torch.cuda.current_stream(memory.device).cuda_stream) or LEGACY
+    if cupy is not None and isinstance(memory.owner, cupy.ndarray):
+        with memory.owner.device:
+            return int(cupy.cuda.get_current_stream().ptr) or LEGACY
+    return memory.stream
+
+
+def handle_of(stream: Any) -> int:
+    """CUDA's handle of a stream: a number, or an object of torch, CuPy or with __cuda_stream__."""
+    value = stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        version, value = protocol() if callable(protocol) else protocol
+        if version != 0:
+            raise ValueError(f"stream offers version {version} of __cuda_stream__; expected 0")
+    else:
+        value = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+    try:
+        return integer("stream", value, *SIZE) or LEGACY
+    except TypeError:
+        accepted = "an integer, or an object with cuda_stream, ptr or __cuda_stream__"
+        raise TypeError(f"stream is {reprlib.repr(stream)}; expected {accepted}") from None
+
+
+def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
+    """Returns what calls function, on another thread, in this thread's current CUDA context."""
+    driver = _loaded_driver()
+    context = ctypes.c_void_p()
+    if driver is None or driver.cuCtxGetCurrent(ctypes.byref(context)) != 0 or context.value is None:
+        return function
+
+    def call(*arguments: Any) -> int:
+        driver.cuCtxSetCurrent(context)
+        return function(*arguments)
+
+    return call
+
+
+def _loaded_driver() -> Optional[ctypes.CDLL]:
+    """CUDA's driver, if this process has it already; without it nobody works in a context."""
+    name = os.environ.get("DSC_CUDA_LIBRARY") or "libcuda.so.1"
+    try:
+        return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None

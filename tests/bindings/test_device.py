@@ -1,0 +1,459 @@
+"""Arrays on a GPU: every operation, streams, works, and what is said about arrays that cannot be moved.
+
+By the fake driver and the fake NCCL; with DSC_CUDA_LIBRARY=libcuda.so.1 and without DSC_NCCL_LIBRARY on two GPUs.
+"""
+
+import asyncio
+import gc
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from device_arrays import BFLOAT, MANAGED, DLPack, Interface, Memory, Stream, check, driver, work_on
+from libdsc import _buffers, _work
+
+SECONDS = 120  # for everything that must not take so long
+
+
+def ranks(body, *args, n=2, **options):
+    """Runs body(world, *args) on n ranks with a GPU each and returns the results."""
+    return dsc.spawn(_in_world, n, (body, args, options), timeout=SECONDS)
+
+
+def _in_world(rank, body, args, options):
+    work_on(rank)
+    world = dsc.init_distributed(**{"backend": "nccl", "device": rank, "init_timeout": 60, "timeout": 60} | options)
+    result = body(world, *args)
+    dsc.finalize()
+    misuses = getattr(driver(), "fake_gpu_misuses", lambda: 0)
+    assert misuses() == 0
+    return result
+
+
+MAKERS = {
+    "interface 2": lambda values: Interface(values, 2),
+    "interface 3": lambda values: Interface(values, 3, strides=None, stream=1),
+    "strides": lambda values: Interface(values, 3, strides=np.ascontiguousarray(values).strides),
+    "dlpack": lambda values: DLPack(values, device=dsc.world().device),
+    "managed": lambda values: DLPack(values, device=0, kind=MANAGED),
+}
+
+
+def values(rank, n=6, kind=np.float32):
+    return np.arange(n, dtype=kind) + 10 * rank
+
+
+def all_operations(world, kind, async_op):
+    """Every operation once; what it should have come to stands beside it."""
+    make, rank, peer = MAKERS[kind], world.rank, 1 - world.rank
+    mine, theirs, empty = values(rank), values(peer), np.zeros(6, np.float32)
+    both = np.concatenate([values(0), values(1)])
+    expected, works = [], []
+
+    def runs(function, *arguments, result, wants, **options):
+        works.append(function(*arguments, async_op=async_op, **options))
+        expected.append((function.__name__, result, wants))
+
+    x, out = make(mine), make(empty)
+    runs(world.all_reduce, x, out=out, result=out, wants=mine + theirs)
+    x = make(mine)
+    runs(world.all_reduce, x, "avg", result=x, wants=(mine + theirs) / 2)
+    x = make(mine)
+    runs(world.broadcast, x, 1, result=x, wants=values(1))
+    x = make(mine)
+    runs(world.reduce, x, 1, "max", result=x, wants=values(1) if rank else mine)
+    x, out = make(mine), make(np.zeros(12, np.float32))
+    runs(world.all_gather, out, x, result=out, wants=both)
+    x, out = make(mine[: 2 + rank]), make(np.zeros(5, np.float32))
+    runs(world.all_gather, out, x, counts=[2, 3], result=out, wants=[*values(0)[:2], *values(1)[:3]])
+    x, out = make(both + rank), make(empty)
+    runs(world.reduce_scatter, out, x, result=out, wants=2 * mine + 1)
+    x, out = make(both + rank), make(np.zeros((4, 8)[rank], np.float32))
+    runs(world.reduce_scatter, out, x, counts=[4, 8], result=out, wants=2 * (both[4:] if rank else both[:4]) + 1)
+    x, out = make(mine), make(empty)
+    runs(world.all_to_all, out, x, result=out, wants=np.concatenate([values(r)[3 * rank : 3 * rank + 3] for r in (0, 1)]))
+    sent, came = ([1, 2], [3, 1])[rank], ([1, 3], [2, 1])[rank]
+    x, out = make(mine[: sum(sent)]), make(np.zeros(sum(came), np.float32))
+    wants = ([0, 10, 11, 12], [1, 2, 13])[rank]
+    runs(world.all_to_all, out, x, send_counts=sent, recv_counts=came, result=out, wants=wants)
+    x, out = make(mine), None if rank else make(np.zeros(12, np.float32))
+    runs(world.gather, out, x, result=x if rank else out, wants=mine if rank else both)
+    x, out = None if rank else make(both), make(empty)
+    runs(world.scatter, out, x, result=out, wants=mine)
+    x = make(mine if rank else empty)
+    runs(world.send if rank else world.recv, x, peer, result=x, wants=values(1))
+    runs(world.barrier, stream=1, result=x, wants=values(1))
+    for work, (name, result, wants) in zip(works, expected):
+        if async_op:
+            assert work.wait(30), name
+        assert result.read().tolist() == list(wants), name
+    return len(works)
+
+
+@pytest.mark.parametrize("async_op", [False, True], ids=["blocking", "async"])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_all_operations(kind, async_op):
+    assert ranks(all_operations, kind, async_op) == [14, 14]
+
+
+def other_types(world):
+    half = DLPack(np.array([0x3F80, 0x4000], np.uint16), world.device, element=BFLOAT)  # 1 and 2
+    world.all_reduce(half)
+    named = Interface(np.array([0x3F80, 0x4000], np.uint16))
+    world.all_reduce(named, dtype="bf16")
+    spelled = DLPack(np.array([0x3F80, 0x4000], np.uint16), world.device, element=BFLOAT)
+    spelled.__cuda_array_interface__ = {"shape": (2,), "typestr": "<V2", "data": (0, False), "version": 2}
+    world.all_reduce(spelled)
+    integers = Interface(values(world.rank, kind=np.int64))
+    world.all_reduce(integers)
+    assert integers.read().tolist() == (values(0) + values(1)).tolist()
+    nothing = Interface(np.zeros(0, np.float32), data=(0, False))
+    world.all_reduce(nothing)
+    return [[hex(bits) for bits in x.read()] for x in (half, named, spelled)]
+
+
+def test_types():
+    assert ranks(other_types) == [[["0x4000", "0x4080"]] * 3] * 2
+
+
+def host_memory_too(world):
+    x = values(world.rank)
+    world.all_reduce(x)
+    world.all_reduce(x, stream=Stream().number)  # of no effect
+    assert world.all_reduce(x, async_op=True).wait(30)
+    return x.tolist(), world.backend, world.device
+
+
+def test_host_memory_in_a_world_with_devices():
+    for rank, (x, backend, device) in enumerate(ranks(host_memory_too)):
+        assert (x, backend, device) == (((values(0) + values(1)) * 4).tolist(), "nccl", rank)
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+
+def connect(world):
+    """The first operation may wait for others."""
+    world.all_reduce(Interface(np.zeros(1)))
+    exchange(world, Interface(np.zeros(1)), Interface(np.zeros(1)))
+
+
+def exchange(world, x, out, **options):
+    with world.group(**options) as group:
+        world.send(x, 1 - world.rank)
+        world.recv(out, 1 - world.rank)
+    return group.work
+
+
+class Protocol:
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __cuda_stream__(self):
+        return 0, self.stream.number
+
+
+SPELLINGS = {
+    "number": lambda stream: stream.number,
+    "torch": lambda stream: types.SimpleNamespace(cuda_stream=stream.number),
+    "cupy": lambda stream: types.SimpleNamespace(ptr=stream.number),
+    "protocol": Protocol,
+}
+
+
+def follows_a_stream(world, spelling):
+    connect(world)
+    stream, gate = Stream(), threading.Event()
+    given, x = SPELLINGS[spelling](stream), Interface(values(world.rank))
+    stream.hold(gate)
+    world.all_reduce(x, stream=given)
+    world.barrier(stream=given)
+    work = exchange(world, x, x2 := Interface(np.zeros(6, np.float32)), stream=given, async_op=True)
+    was_held = not work.test() and x.read(Stream().number).tolist() == values(world.rank).tolist()
+    assert work.wait(30) and not work.test()  # the stream of the operation waits, the host does not
+    gate.set()
+    stream.synchronize()
+    total = (values(0) + values(1)).tolist()
+    assert x.read().tolist() == x2.read().tolist() == total
+    assert work.synchronize(30)
+    return was_held
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_operations_follow_a_stream(spelling):
+    assert ranks(follows_a_stream, spelling) == [True, True]
+
+
+def waits_on_streams(world):
+    connect(world)
+    held, waiting, free, gate = Stream(), Stream(), Stream(), threading.Event()
+    x = Interface(values(world.rank))
+    held.hold(gate)
+    work = world.all_reduce(x, stream=held.number, async_op=True)
+    assert work.wait(30, stream=waiting.number)
+    seen = []
+    waiting_reads = threading.Thread(target=lambda: (work_on(world.device), seen.append(x.read(waiting.number))))
+    waiting_reads.start()
+    early = x.read(free.number).tolist(), work.synchronize(0.05), len(seen)
+    gate.set()
+    waiting_reads.join(30)
+    assert work.synchronize(30) and work.test() and work.wait(stream=waiting.number)
+    return early, seen[0].tolist()
+
+
+def test_a_stream_waits_for_a_work():
+    total = (values(0) + values(1)).tolist()
+    for rank, found in enumerate(ranks(waits_on_streams)):
+        assert found == ((values(rank).tolist(), False, 0), total)
+
+
+class Tensor(DLPack):
+    """What torch's are: bfloat16 and all, with the module's current stream."""
+
+
+Tensor.__module__ = "torch"
+
+
+def library_of(name, stream):
+    """A module that stands for torch or CuPy, whose current stream is that one."""
+    module = types.ModuleType(name)
+    if name == "torch":
+        current = types.SimpleNamespace(cuda_stream=stream.number)
+        module.Tensor, module.cuda = Tensor, types.SimpleNamespace(current_stream=lambda device: current)
+    else:
+        module.ndarray = type("ndarray", (Interface,), {"device": threading.Lock()})
+        get = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=stream.number))
+        module.cuda = get
+    sys.modules[name] = module
+    return module
+
+
+def on_current_stream(world, name):
+    connect(world)
+    first, second, gate = Stream(), Stream(), threading.Event()
+    module = library_of(name, first)
+    make = {"torch": lambda v: Tensor(v, world.device), "cupy": getattr(module, "ndarray", None), "entry": None}[name]
+    x = make(values(world.rank))
+    first.hold(gate)
+    world.all_reduce(x)
+    work = world.all_reduce(x, async_op=True)
+    library_of(name, second)
+    if name == "cupy":
+        sys.modules[name].ndarray = type(x)
+    assert work.wait(30)  # of what is the current stream by now
+    was_held = not work.test()
+    gate.set()
+    asked = getattr(x, "asked", [-1])
+    second.synchronize()
+    return was_held, set(asked), x.read(second.number).tolist()
+
+
+@pytest.mark.parametrize("name", ["torch", "cupy"])
+def test_current_stream_of_the_library(name):
+    total = (2 * (values(0) + values(1))).tolist()
+    assert ranks(on_current_stream, name) == [(True, {-1}, total)] * 2
+
+
+def on_stream_of_the_array(world):
+    connect(world)
+    stream, gate = Stream(), threading.Event()
+    x = Interface(values(world.rank), stream=stream.number)
+    stream.hold(gate)
+    work = world.all_reduce(x, async_op=True)
+    assert work.wait(30)
+    was_held = not work.test()
+    gate.set()
+    result = x.read(stream.number).tolist()
+    packed = DLPack(values(0), world.device)
+    world.all_reduce(packed)
+    return was_held, result, packed.asked
+
+
+def test_stream_that_an_array_names():
+    total = (values(0) + values(1)).tolist()
+    assert ranks(on_stream_of_the_array) == [(True, total, [1])] * 2
+
+
+# ---- works ---------------------------------------------------------------------------------------------------------
+
+
+def drops_works(world):
+    freed = []
+
+    class Counted(Interface):
+        def __del__(self):
+            freed.append(self)
+            super().__del__()
+
+    connect(world)
+    stream, gate = Stream(), threading.Event()
+    stream.hold(gate)
+    for _ in range(10):
+        assert world.all_reduce(Counted(np.ones(100)), stream=stream.number, async_op=True).wait(30)
+    gc.collect()
+    while_running = len(freed)  # a wait of a stream gives no array free
+    gate.set()
+    stream.synchronize()
+    world.barrier()
+    for _ in range(2000):
+        _work.reap(100)
+        if not _work._dropped:
+            break
+        threading.Event().wait(0.005)
+    gc.collect()
+    return while_running, len(freed)
+
+
+def test_arrays_live_until_the_device_is_done():
+    assert ranks(drops_works) == [(0, 10)] * 2
+
+
+async def awaits(world):
+    stream, gate = Stream(), threading.Event()
+    arrays = [Interface(values(world.rank)) for _ in range(5)]
+    stream.hold(gate)
+    works = [world.all_reduce(x, stream=stream.number, async_op=True) for x in arrays]
+    everything = asyncio.gather(*works)
+    done, _ = await asyncio.wait([everything], timeout=0.1)
+    gate.set()
+    await everything
+    assert all(work.test() for work in works)
+    return len(done), [x.read(Stream().number).tolist() for x in arrays]
+
+
+def in_a_loop(world):
+    connect(world)
+    return asyncio.run(asyncio.wait_for(awaits(world), SECONDS))
+
+
+@pytest.mark.parametrize("progress_thread", [True, False], ids=["thread", "no_thread"])
+def test_await(progress_thread):
+    total = (values(0) + values(1)).tolist()
+    assert ranks(in_a_loop, progress_thread=progress_thread) == [(0, [total] * 5)] * 2
+
+
+def disagrees(world):
+    connect(world)
+    with pytest.raises(dsc.MismatchError):
+        work = world.all_reduce(Interface(np.ones(3 + world.rank)), async_op=True)
+        work.synchronize(30)
+        world.barrier()
+    world.close()
+    return "told"
+
+
+def in_world_that_ends(rank, body):
+    work_on(rank)
+    return body(dsc.init_distributed(backend="nccl", device=rank, init_timeout=60, timeout=30))
+
+
+def test_ranks_that_disagree():
+    assert dsc.spawn(in_world_that_ends, 2, (disagrees,), timeout=SECONDS) == ["told"] * 2
+
+
+# ---- what device ---------------------------------------------------------------------------------------------------
+
+
+def bound_by_context(rank, backend):
+    work_on(1 - rank)
+    world = dsc.init_distributed(backend=backend, init_timeout=60)
+    device = world.device
+    x = Interface(values(rank))
+    world.all_reduce(x)
+    group = world.split(0)
+    assert group.device == device
+    group.all_reduce(x)
+    dsc.finalize()
+    return device, x.read().tolist()
+
+
+@pytest.mark.parametrize("backend", ["auto", "nccl"])
+def test_device_of_the_current_context(backend):
+    total = (2 * (values(0) + values(1))).tolist()
+    found = dsc.spawn(bound_by_context, 2, (backend,), timeout=SECONDS)
+    assert found == [(1, total), (0, total)]
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+def refused(error, text, function, *arguments, **options):
+    with pytest.raises(error, match=text):
+        function(*arguments, **options)
+
+
+def refuses(world):
+    x, peer = Interface(values(0)), 1 - world.rank
+    wide = Interface(np.zeros((2, 3), np.float32), strides=(24, 8))
+    refused(ValueError, "^x is not contiguous", world.all_reduce, wide)
+    refused(ValueError, "^x is not contiguous", world.all_reduce, DLPack(np.zeros((2, 3)), strides=(6, 2)))
+    locked = Interface(np.zeros(12, np.float32))
+    locked.__cuda_array_interface__["data"] = (locked.address, True)
+    refused(ValueError, "^out is read-only", world.all_gather, locked, x)
+    refused(ValueError, "^x has a mask", world.all_reduce, Interface(values(0), mask=x))
+    refused(TypeError, "^x has element type", world.all_reduce, Interface(np.zeros(2, np.complex64)))
+    refused(TypeError, "^x has element type uint16; .* dtype= names", world.all_reduce, Interface(np.zeros(2, np.uint16)))
+    refused(ValueError, "^x is on a device of DLPack's type 10", world.all_reduce, DLPack(values(0), kind=10))
+    said = rf"^x is on device {peer}; expected device {world.rank}, which"
+    refused(ValueError, said, world.all_reduce, DLPack(values(0), device=peer))
+    work_on(peer)
+    elsewhere = Interface(values(0))
+    check(driver().cuCtxPopCurrent_v2(None))
+    refused(ValueError, rf"send is memory of device {peer}", world.all_reduce, elsewhere)
+    refused(ValueError, "recv is host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
+    refused(ValueError, r"^x\[0\] is on a GPU, where lists", world.reduce_scatter, x, [x, x])
+    refused(ValueError, r"^out\[0\] is on a GPU, where lists", world.all_gather, [x, x], x)
+    refused(TypeError, "^stream is 'left'; expected an integer, or", world.all_reduce, x, stream="left")
+    refused(ValueError, "^stream is -1", world.all_reduce, x, stream=-1)
+    other = types.SimpleNamespace(__cuda_stream__=lambda: (7, 1))
+    refused(ValueError, "^stream offers version 7", world.all_reduce, x, stream=other)
+    with world.group():
+        refused(ValueError, r"^stream is given inside group\(\)", world.all_reduce, x, stream=1)
+    refused(ValueError, "^params: memory of a GPU", dsc.BucketReducer, world, [x])
+    refused(ValueError, "^arrays: memory of a GPU", dsc.broadcast_coalesced, world, [x])
+    world.all_reduce(x)
+    return x.read().tolist()
+
+
+def test_refusals_name_the_argument_and_end_nothing():
+    assert ranks(refuses) == [(2 * values(0)).tolist()] * 2
+
+
+def has_none(world):
+    x = Interface(values(0))
+    advice = r'expected host memory, or init_distributed\(backend="nccl"\) or device='
+    said = rf"^x is on a GPU, and this communicator is bound to none; {advice}$"
+    refused(ValueError, said, world.all_reduce, x)
+    refused(ValueError, said, world.all_reduce, x, async_op=True)
+    refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))
+    refused(ValueError, "^x is on a GPU", world.all_to_all, values(0), x, send_counts=[3, 3], recv_counts=[3, 3])
+    refused(dsc.UnsupportedError, "stream is not NULL", world.all_reduce, values(0), stream=1)
+    with world.group():
+        refused(ValueError, said, world.all_reduce, x)
+    world.all_reduce(y := values(0))
+    return world.device, y.tolist()
+
+
+def test_a_communicator_without_a_device():
+    assert ranks(has_none, backend="host", device=None) == [(None, (2 * values(0)).tolist())] * 2
+
+
+def test_an_array_that_does_not_export():
+    class Guarded:
+        @property
+        def __cuda_array_interface__(self):
+            raise RuntimeError("requires grad, use detach()")
+
+    with pytest.raises(ValueError, match="^x does not export its memory: requires grad"):
+        _buffers.describe(Guarded(), "x")
+
+
+def test_memory_of_the_driver():
+    """Of these tests themselves."""
+    work_on(0)
+    memory = Memory(values(3))
+    assert memory.read().tolist() == values(3).tolist()
