@@ -78,6 +78,7 @@ class Memory:
             check(driver().cuStreamSynchronize(handle))
 
     def __del__(self):
+        driver().cuCtxSynchronize()  # a call that has returned may still run on its stream
         driver().cuMemFree_v2(ctypes.c_uint64(self.address))
 
 

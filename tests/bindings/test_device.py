@@ -75,7 +75,8 @@ def all_operations(world, kind, async_op):
     x, out = make(both + rank), make(np.zeros((4, 8)[rank], np.float32))
     runs(world.reduce_scatter, out, x, counts=[4, 8], result=out, wants=2 * (both[4:] if rank else both[:4]) + 1)
     x, out = make(mine), make(empty)
-    runs(world.all_to_all, out, x, result=out, wants=np.concatenate([values(r)[3 * rank : 3 * rank + 3] for r in (0, 1)]))
+    wants = np.concatenate([values(r)[3 * rank : 3 * rank + 3] for r in (0, 1)])
+    runs(world.all_to_all, out, x, result=out, wants=wants)
     sent, came = ([1, 2], [3, 1])[rank], ([1, 3], [2, 1])[rank]
     x, out = make(mine[: sum(sent)]), make(np.zeros(sum(came), np.float32))
     wants = ([0, 10, 11, 12], [1, 2, 13])[rank]

@@ -106,8 +106,10 @@ def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
     if driver is None or driver.cuCtxGetCurrent(ctypes.byref(context)) != 0 or context.value is None:
         return function
 
+    set_current = driver.cuCtxSetCurrent
+
     def call(*arguments: Any) -> int:
-        driver.cuCtxSetCurrent(context)
+        set_current(context)
         return function(*arguments)
 
     return call

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Trains on GPUs, with arrays of CuPy or torch where they lie; without a GPU for every rank the same on the host.
+
+    dscrun -n 2 -- python3 13_device.py
+"""
+
+import importlib
+
+import numpy as np
+
+import libdsc as dsc
+
+ROWS, WEIGHTS, STEPS, RATE = 256, 8, 60, 0.5
+
+
+def find_library():
+    """Returns CuPy or torch if one is there and sees a GPU for every rank of this host, or None and why not."""
+    start = dsc.launch_report()["start"] or {}
+    needed, seen = start.get("local_world_size", 1), []
+    for name, count in ("cupy", lambda m: m.cuda.runtime.getDeviceCount()), ("torch", lambda m: m.cuda.device_count()):
+        try:
+            module = importlib.import_module(name)
+            found = count(module)
+        except Exception as error:  # not installed, or no driver
+            seen.append(f"{name}: {error}")
+            continue
+        if found >= needed:
+            return module, ""
+        seen.append(f"{name}: {found} GPUs for {needed} ranks")
+    return None, "; ".join(seen)
+
+
+def start_world():
+    """Returns the world, and what makes arrays where it works."""
+    module, reason = find_library()
+    if module is not None:
+        try:
+            world = dsc.init_distributed(backend="nccl")
+        except dsc.DscError as error:  # on all ranks
+            reason = str(error)
+        else:
+            if module.__name__ == "cupy":
+                module.cuda.Device(world.device).use()
+                return world, module.asarray
+            return world, lambda values: module.as_tensor(values, device=f"cuda:{world.device}")
+    world = dsc.init_distributed(backend="host")
+    if world.rank == 0:
+        print(f"falls back to the host engine: {reason}")
+    return world, np.asarray
+
+
+world, array = start_world()
+
+# Every rank has its own rows of one linear problem, and all look for the same weights.
+wanted = np.arange(WEIGHTS) / WEIGHTS
+rows = np.random.default_rng(world.rank).standard_normal((ROWS, WEIGHTS))
+x, y, weights = array(rows), array(rows @ wanted), array(np.zeros(WEIGHTS))
+
+for step in range(STEPS):
+    error = x @ weights - y
+    gradient = x.T @ error / ROWS
+    # On a GPU this goes behind the product on the current stream, and nothing here waits for the device.
+    work = world.all_reduce(gradient, op="avg", async_op=True)
+    squares = (error * error).sum()  # meanwhile
+    work.wait()  # on a GPU: the current stream waits
+    weights = weights - RATE * gradient
+
+off = max(abs(float(weight) - right) for weight, right in zip(weights, wanted))  # float() waits for the device
+assert off < 1e-3, off
+where = "host memory" if world.device is None else f"device {world.device}"
+print(f"rank {world.rank}: weights found in {where}, by {world.backend}; sum of squares {float(squares):.1e}")
+dsc.finalize()
