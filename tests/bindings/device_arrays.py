@@ -38,7 +38,7 @@ class Stream:
     def __init__(self):
         handle = ctypes.c_void_p()
         check(driver().cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0))
-        self.number = handle.value
+        self.number = self.cuda_stream = handle.value
         self._keep = []
 
     def hold(self, event, seconds=30):

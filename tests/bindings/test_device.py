@@ -4,7 +4,10 @@ By the fake driver and the fake NCCL; with DSC_CUDA_LIBRARY=libcuda.so.1 and wit
 """
 
 import asyncio
+import ctypes
 import gc
+import os
+import subprocess
 import sys
 import threading
 import types
@@ -13,6 +16,7 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
+from conftest import ROOT
 from device_arrays import BFLOAT, MANAGED, DLPack, Interface, Memory, Stream, check, driver, work_on
 from libdsc import _buffers, _work
 
@@ -279,6 +283,31 @@ def test_stream_that_an_array_names():
     assert ranks(on_stream_of_the_array) == [(True, total, [1])] * 2
 
 
+def captures(world):
+    connect(world)
+    stream, x, y = Stream(), Interface(values(world.rank)), Interface(values(0))
+    handle, graph, runnable = ctypes.c_void_p(stream.number), ctypes.c_void_p(), ctypes.c_void_p()
+    check(driver().cuStreamBeginCapture_v2(handle, 1))  # of this thread
+    world.all_reduce(x, stream=stream)
+    work = world.all_reduce(y, stream=stream, async_op=True)
+    assert work.wait(30, stream=stream)
+    del work
+    check(driver().cuStreamEndCapture(handle, ctypes.byref(graph)))
+    unchanged = x.read().tolist() == values(world.rank).tolist()
+    check(driver().cuGraphInstantiateWithFlags(ctypes.byref(runnable), graph, ctypes.c_uint64(0)))
+    for _ in range(2):
+        check(driver().cuGraphLaunch(runnable, handle))
+    stream.synchronize()
+    check(driver().cuGraphExecDestroy(runnable))
+    check(driver().cuGraphDestroy(graph))
+    return unchanged, x.read().tolist(), y.read().tolist()
+
+
+def test_a_graph():
+    once = values(0) + values(1)
+    assert ranks(captures) == [(True, (2 * once).tolist(), (4 * values(0)).tolist())] * 2
+
+
 # ---- works ---------------------------------------------------------------------------------------------------------
 
 
@@ -397,7 +426,8 @@ def refuses(world):
     refused(ValueError, "^out is read-only", world.all_gather, locked, x)
     refused(ValueError, "^x has a mask", world.all_reduce, Interface(values(0), mask=x))
     refused(TypeError, "^x has element type", world.all_reduce, Interface(np.zeros(2, np.complex64)))
-    refused(TypeError, "^x has element type uint16; .* dtype= names", world.all_reduce, Interface(np.zeros(2, np.uint16)))
+    plain = Interface(np.zeros(2, np.uint16))
+    refused(TypeError, "^x has element type uint16; .* dtype= names", world.all_reduce, plain)
     refused(ValueError, "^x is on a device of DLPack's type 10", world.all_reduce, DLPack(values(0), kind=10))
     said = rf"^x is on device {peer}; expected device {world.rank}, which"
     refused(ValueError, said, world.all_reduce, DLPack(values(0), device=peer))
@@ -453,8 +483,56 @@ def test_an_array_that_does_not_export():
         _buffers.describe(Guarded(), "x")
 
 
+def test_eight_bits_by_dlpack():
+    work_on(0)
+    for element, code in ((10, 8), dsc.Dtype.F8E4M3), ((12, 8), dsc.Dtype.F8E5M2):
+        assert _buffers.describe(DLPack(np.zeros(3, np.uint8), element=element), "x").dtype == code
+
+
+def test_a_subclass_of_numpy_on_a_device():
+    class Managed(np.ndarray):
+        @property
+        def __cuda_array_interface__(self):
+            return {"shape": self.shape, "typestr": "<f4", "data": (self.ctypes.data, False), "version": 2}
+
+    for _ in range(2):
+        assert _buffers.locate(np.zeros(3, np.float32), "x")[1] == 3
+    assert isinstance(_buffers.locate(np.zeros(3, np.float32).view(Managed), "x")[3], _buffers.DeviceMemory)
+
+
 def test_memory_of_the_driver():
     """Of these tests themselves."""
     work_on(0)
     memory = Memory(values(3))
     assert memory.read().tolist() == values(3).tolist()
+
+
+# ---- the example ---------------------------------------------------------------------------------------------------
+
+
+def output_of_example(n, *folders):
+    """What 13_device.py prints with what stands in these folders of the tests."""
+    path = os.pathsep.join([*(str(ROOT / "tests/bindings" / folder) for folder in folders), os.environ["PYTHONPATH"]])
+    program = [sys.executable, str(ROOT / "examples/python/13_device.py")]
+    command = [os.environ["DSCRUN"], "-n", str(n), "--timeout", "60", "--", *program]
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "misuse" not in done.stderr
+    return done.stdout
+
+
+def test_example_on_devices():
+    printed = output_of_example(2, "stand_in", "")
+    for rank in (0, 1):
+        assert f"rank {rank}: weights found in device {rank}, by nccl" in printed
+    assert "falls back" not in printed
+
+
+def test_example_without_a_device_for_every_rank():
+    found = ctypes.c_int()
+    check(driver().cuDeviceGetCount(ctypes.byref(found)))
+    n = found.value + 1
+    printed = output_of_example(n, "stand_in", "")
+    assert printed.count(f"falls back to the host engine: cupy: {n - 1} GPUs for {n} ranks") == 1
+    assert printed.count("weights found in host memory, by host") == n

@@ -17,6 +17,7 @@ from libdsc._raw import Dtype
 
 # Hot: numpy's type objects that were met, so that their arrays need one look-up.
 _known: dict[Any, int] = {}
+_plain: Any = type(None)  # numpy.ndarray, once one was met; its subclasses may be on a GPU
 _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
 
@@ -56,7 +57,7 @@ class Buffer:
 
 def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> tuple[int, int, int, Any]:
     """Returns (address, count, dtype, owner) of an array; hot, so numpy arrays take a short cut."""
-    if dtype is None:
+    if dtype is None and type(x) is _plain:
         try:
             return _addressof(_from_buffer(x)), x.size, _known[x.dtype], x
         except (KeyError, AttributeError, TypeError, ValueError, BufferError):
@@ -67,17 +68,18 @@ def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> t
 
 def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> Buffer:
     """Returns where and what the elements of an array are; TypeError and ValueError name the argument."""
+    global _plain
     interface = _cuda_interface(x, argument)
     if interface is not None:
         found = _from_interface(x, interface, argument, dtype, writable, 0)
-        return _on_device(found, argument, _device_number(x), interface.get("stream"))
+        return _on_device(found, argument, _device_number(x), interface.get("stream") or None)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.generic):
         raise TypeError(f"{argument} is a number; expected an array (use numpy.array([value]))")
     if hasattr(x, "__array_interface__"):
         found = _from_interface(x, x.__array_interface__, argument, dtype, writable, -1)
         if dtype is None and numpy is not None and type(x) is numpy.ndarray:
-            _known[x.dtype] = found.dtype
+            _plain, _known[x.dtype] = numpy.ndarray, found.dtype
         return found
     try:
         view = memoryview(x)
@@ -254,7 +256,7 @@ class _DLTensor(ctypes.Structure):
 
 
 _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
-_DLPACK_BFLOAT = 4
+_DLPACK_FLOATS = {(4, 16): Dtype.BF16, (10, 8): Dtype.F8E4M3, (12, 8): Dtype.F8E5M2}  # by code and bits
 
 
 def _capsule_pointer(capsule: Any) -> int:
@@ -272,8 +274,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
     strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
     _contiguous(argument, shape, strides, size)
     found = _dtypes.KINDS.get((_DLPACK_KINDS.get(tensor.code, ""), size)) if tensor.lanes == 1 else None
-    if tensor.code == _DLPACK_BFLOAT and tensor.bits == 16:
-        found = Dtype.BF16
+    found = _DLPACK_FLOATS.get((tensor.code, tensor.bits), found)
     spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))
     code = _element(argument, found, spelled, size, dtype)
     address = (tensor.data or 0) + tensor.byte_offset
