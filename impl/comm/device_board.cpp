@@ -99,6 +99,16 @@ std::optional<BoardDifference> DeviceBoard::show_message(const Call& call) {
   return BoardDifference{call.root, difference_text(mine, other, call.root)};
 }
 
+uint64_t DeviceBoard::latest_message(const Call& call) const noexcept {
+  const int peer = member_of(call.root);
+  return peer < 0 ? 0 : (call.kind == OpKind::kSend ? sent_ : received_)[static_cast<size_t>(peer)];
+}
+
+bool DeviceBoard::has_left(int32_t rank) const noexcept {
+  const int member = member_of(rank);
+  return member >= 0 && members_.group->has_left(member);
+}
+
 OpKind DeviceBoard::kind_of(uint64_t number) const {
   Entry mine{};
   return entry(self(), number).read(number, &mine) ? static_cast<OpKind>(mine.shown.fields.kind)

@@ -31,8 +31,11 @@ class DeviceBoard {
   // This rank's next collective; calls on host memory are compared elsewhere, but they count. One thread at a
   // time, like the calls.
   std::optional<BoardDifference> show(const Call& call, bool on_device);
-  // Its next message to or from a rank of the communicator. One thread at a time.
+  // Its next message to or from a rank of the communicator. One thread at a time. Then the number of the
+  // latest.
   std::optional<BoardDifference> show_message(const Call& call);
+
+  uint64_t latest_message(const Call& call) const noexcept;
 
   // A step that all take together has failed here, or elsewhere on this host. Steps are counted from 1; any
   // thread.
@@ -44,6 +47,7 @@ class DeviceBoard {
   // Ranks that have not come so far, and what they did last. Any thread.
   std::vector<int32_t> behind(uint64_t number) const;
   std::string describe_latest(int32_t rank) const;
+  bool has_left(int32_t rank) const noexcept;
 
  private:
   struct Entry {

@@ -53,7 +53,7 @@ class DeviceComm final : public Comm {
   bool finalized() const noexcept override { return host_->finalized(); }
   void finalize() override;
   void end_world() noexcept override;
-  Failure failure() const override { return host_->failure(); }
+  Failure failure() const override { return engine_->failure(); }
   bool revoked() const noexcept override { return host_->revoked(); }
   bool is_over() const noexcept override { return host_->is_over(); }
   std::vector<OpStats> stats() const override;

@@ -137,11 +137,13 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
 
 uint64_t DeviceEngine::show_all(std::span<const Call> calls) {
   if (!board_) return ++alone_calls_;
+  uint64_t number = 0;  // of the last one
   for (const Call& call : calls) {
     const auto difference = is_message(call) ? board_->show_message(call) : board_->show(call, true);
-    if (difference) refuse_difference(call, board_->latest(), *difference);
+    number = is_message(call) ? board_->latest_message(call) : board_->latest();
+    if (difference) refuse_difference(call, number, *difference);
   }
-  return board_->latest();
+  return number;
 }
 
 NcclPatience DeviceEngine::patience(int timeout_ms) const {

@@ -80,6 +80,9 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // The communicator's time-out, or another one.
   NcclPatience patience(int timeout_ms) const;
 
+  // The communicator's failure, with what only this rank knows of it.
+  Failure failure() const;
+
   const DeviceWorld& world() const noexcept { return world_; }
   const NcclSettings& settings() const noexcept { return settings_; }
   int stream_priority() const noexcept { return stream_priority_; }
@@ -116,6 +119,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
   void look_at_calls(int64_t now);
   void look_at_abort(int64_t now) noexcept;
+  bool somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number);
   void time_out(OpKind kind, uint64_t number, int64_t elapsed_ns);
   std::string lateness_text(const std::vector<int32_t>& late) const;
 
@@ -133,6 +137,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<int64_t> ending_since_ns_{0};
   std::atomic<bool> finalized_{false};
+  std::atomic<int32_t> native_code_{0};    // of the failure that this rank had itself
   mutable std::atomic<bool> told_{false};  // a call on this rank has reported the failure
 
   mutable Mutex mutex_;

@@ -54,10 +54,17 @@ bool DeviceEngine::has_passed(const PooledEvent& event) const {
   return true;
 }
 
+Failure DeviceEngine::failure() const {
+  Failure failure = host_->failure();
+  if (failure.rank == host_->rank()) failure.native_code = native_code_.load();
+  if (ending_.load() == Ending::kStuck && failure.code != DSC_OK) failure.code = DSC_ERR_BACKEND_STUCK;
+  return failure;
+}
+
 // The cause is that of the whole group, in this rank's words.
 Failure DeviceEngine::failure_of(const DeviceWork& work) const {
   told_.store(true);
-  Failure failure = host_->failure();
+  Failure failure = this->failure();
   if (failure.code == DSC_OK || host_->is_over()) {
     failure.code = DSC_ERR_REVOKED;
     failure.text = "the communicator was destroyed";
@@ -113,6 +120,7 @@ void DeviceEngine::look_for_errors() {
     Failure cause;
     cause.code = DSC_ERR_BACKEND;
     cause.native_code = static_cast<int32_t>(state);
+    native_code_.store(cause.native_code);
     cause.rank = host_->rank();
     cause.ranks = {host_->rank()};
     cause.group = host_->id();
@@ -148,9 +156,28 @@ void DeviceEngine::look_at_calls(int64_t now) {
     awaited_since_ns_ = now;
     return;
   }
+  const OpKind kind = board_->kind_of(awaited_call_);
+  if (somebody_left(board_->behind(awaited_call_), kind, awaited_call_)) return;
   const int64_t elapsed_ns = now - awaited_since_ns_;
-  if (elapsed_ns <= host_->timeout_ms() * kNsPerMs) return;
-  time_out(board_->kind_of(awaited_call_), awaited_call_, elapsed_ns);
+  if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(kind, awaited_call_, elapsed_ns);
+}
+
+// Who has left without calling it will not come.
+bool DeviceEngine::somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number) {
+  const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
+  if (left == late.end()) return false;
+  Failure cause;
+  cause.code = DSC_ERR_PEER_LEFT;
+  cause.rank = *left;
+  cause.ranks = {*left};
+  cause.sequence = number;
+  cause.operation = op_kind_name(kind);
+  cause.group = host_->id();
+  cause.revoked = true;
+  cause.text = describe(kind, number,
+                        "rank " + std::to_string(*left) + " has left the group" + lateness_text(cause.ranks));
+  revoke(cause);
+  return true;
 }
 
 std::string DeviceEngine::lateness_text(const std::vector<int32_t>& late) const {
@@ -191,6 +218,7 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
   failure.code = error.code();
   call_out([&] {
     failure.native_code = error.place().native_code;
+    if (!host_->revoked()) native_code_.store(failure.native_code);
     failure.group = host_->id();
     failure.sequence = number;
     failure.operation = op_kind_name(call.kind);
