@@ -1389,7 +1389,9 @@ extern "C" {
     /// - `comm` (in): communicator; NULL does nothing
     ///
     /// Collective: no. Blocking: no; operations of other threads and work objects that still run
-    /// end with DSC_ERR_REVOKED. Threads: any.
+    /// end with DSC_ERR_REVOKED. What was put on a stream of a device with work NULL and has not
+    /// run yet is ended, too, and its output is undefined: dsc_comm_finalize() or synchronize the
+    /// stream first. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_destroy(comm: *mut dsc_comm_t) -> dsc_result_t;
