@@ -101,6 +101,8 @@ class Comm {
 
   // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
   virtual void* allocate_memory(size_t bytes) = 0;
+  // Collective: the same of the device that it is bound to.
+  virtual void* allocate_on_device(size_t bytes);
 
   // Drives the queued operations of this rank in all groups of its world, on the calling thread: until one of
   // them completes, none is left, or the deadline has passed. True when none is left. Any thread.

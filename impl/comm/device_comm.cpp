@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/device_memory.hpp"
 #include "comm/device_watch.hpp"
 #include "comm/work_set.hpp"
 
@@ -101,6 +102,8 @@ void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function
     throw Error(error);
   });
 }
+
+void* DeviceComm::allocate_on_device(size_t bytes) { return allocate_device_memory(engine_, bytes); }
 
 void DeviceComm::revoke(const Failure& cause) noexcept {
   host_->revoke(cause);

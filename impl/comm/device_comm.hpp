@@ -42,6 +42,7 @@ class DeviceComm final : public Comm {
   std::vector<int32_t> missing() const override { return host_->missing(); }
   std::shared_ptr<Comm> successor() const noexcept override;
   void* allocate_memory(size_t bytes) override { return host_->allocate_memory(bytes); }
+  void* allocate_on_device(size_t bytes) override;
 
   bool progress(Deadline deadline) override { return host_->progress(deadline); }
 

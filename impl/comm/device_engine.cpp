@@ -347,6 +347,37 @@ std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const 
   return part;
 }
 
+NcclWindow* DeviceEngine::register_window(void* memory, size_t bytes) {
+  const auto& nccl = world_.nccl.library->functions;
+  if (!collectives_ || !nccl.comm_window_register) return nullptr;
+  NcclWindow* window = nullptr;
+  collectives_->communicator().enqueue(
+      [&](NcclComm* comm) {
+        check_nccl(nccl.comm_window_register(comm, memory, bytes, &window, kNcclWindowSymmetric),
+                   "ncclCommWindowRegister");
+      },
+      patience(0));
+  return window;
+}
+
+// What has ended has let go of its windows.
+void DeviceEngine::deregister_window(NcclWindow* window) noexcept {
+  const auto& nccl = world_.nccl.library->functions;
+  if (ending_.load() != Ending::kNot || finalized_.load()) return;
+  capture(
+      [&] {
+        collectives_->communicator().enqueue(
+            [&](NcclComm* comm) { nccl.comm_window_deregister(comm, window); }, patience(0));
+      },
+      [](dsc_result_t, const char*) {});
+}
+
+void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
+  if (collectives_) return collectives_->communicator().check(result, function);
+  if (result != NcclResult::success)
+    fail(DSC_ERR_BACKEND, "%s failed: %s", function, world_.nccl.library->functions.get_error_string(result));
+}
+
 // Until the works that were started are over.
 void DeviceEngine::drain(Deadline deadline) {
   std::vector<std::shared_ptr<DeviceWork>> running;

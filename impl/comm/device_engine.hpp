@@ -61,6 +61,12 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
 
+  // Collective: NCCL knows this memory of the device; null where it has nothing of the kind.
+  NcclWindow* register_window(void* memory, size_t bytes);
+  void deregister_window(NcclWindow* window) noexcept;
+  // Throws BACKEND unless it is a success.
+  void check_nccl(NcclResult result, const char* function) const;
+
   // --- Any thread.
   // One look at everything that may have happened; for how long nobody needs to look again.
   int64_t look() noexcept;

@@ -1,14 +1,12 @@
 // Making communicators of NCCL's: all ranks together, and again once if it fails.
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <optional>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
-#include "comm/agreement.hpp"
 #include "comm/device_comm.hpp"
+#include "comm/outcome.hpp"
 #include "control/memory.hpp"
 
 namespace dsc {
@@ -18,48 +16,11 @@ constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
 constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kOutcomeTag = 4;
 
-template <typename T>
-std::vector<T> gather_all(Comm& host, uint64_t tag, const T& mine) {
-  std::vector<T> all(static_cast<size_t>(host.size()));
-  gather_bytes(host, OpKind::kCreateGroup, tag, &mine, all.data(), sizeof mine);
-  return all;
-}
-
-struct Outcome {
-  int32_t code = DSC_OK;
-  int32_t native_code = 0;
-  char text[440] = {};
-};
-
-Outcome outcome_of(const Error& error) {
-  Outcome outcome;
-  outcome.code = error.code();
-  outcome.native_code = error.place().native_code;
-  std::snprintf(outcome.text, sizeof outcome.text, "%.430s", error.what());
-  return outcome;
-}
-
-// The first that failed by itself, rather than since another one did.
-std::optional<Error> first_failure(const std::vector<Outcome>& all) {
-  const auto failed = [](const Outcome& outcome) { return outcome.code != DSC_OK; };
-  auto found = std::ranges::find_if(
-      all, [&](const Outcome& outcome) { return failed(outcome) && outcome.code != DSC_ERR_REVOKED; });
-  if (found == all.end()) found = std::ranges::find_if(all, failed);
-  if (found == all.end()) return std::nullopt;
-  const auto rank = static_cast<int32_t>(found - all.begin());
-  ErrorPlace place;
-  place.native_code = found->native_code;
-  place.rank = rank;
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "rank %d: %.440s", rank, found->text);
-  return Error(found->code, text, place);
-}
-
 // Room for what the ranks of this host show each other. Equal on all hosts.
 std::unique_ptr<DeviceBoard> make_board(Comm& host) {
   const LocalMembers members = host.local_members();
   int32_t most = members.group->size();
-  if (most != host.size()) most = std::ranges::max(gather_all(host, kMembersTag, most));
+  if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kCreateGroup, kMembersTag, most));
   void* const memory = host.allocate_memory(DeviceBoard::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
   release_memory(memory);  // the board keeps it
@@ -83,7 +44,7 @@ std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
         if (mine.is_root) mine.id = make_unique_id(library);
       },
       [&](const Error& error) { mine.outcome = outcome_of(error); });
-  const std::vector<RootId> all = gather_all(host, kIdTag, mine);
+  const std::vector<RootId> all = gather_all(host, OpKind::kCreateGroup, kIdTag, mine);
   std::vector<Outcome> outcomes;
   for (const RootId& root : all) outcomes.push_back(root.outcome);
   if (const auto failure = first_failure(outcomes)) throw Error(*failure);
@@ -118,7 +79,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
         mine = outcome_of(error);
         board.tell_trouble(attempt);
       });
-  const auto failure = first_failure(gather_all(host, kOutcomeTag + attempt, mine));
+  const auto failure = first_failure(gather_all(host, OpKind::kCreateGroup, kOutcomeTag + attempt, mine));
   if (!failure) return made;
   throw Error(*failure);
 }
@@ -170,7 +131,8 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
         made.reset(new DeviceComm(host, std::move(engine)));
       },
       [&](const Error& error) { mine = outcome_of(error); });
-  if (const auto failure = first_failure(gather_all(*host, kMadeTag, mine))) throw Error(*failure);
+  if (const auto failure = first_failure(gather_all(*host, OpKind::kCreateGroup, kMadeTag, mine)))
+    throw Error(*failure);
   host->restart_numbers();
   return made;
 }
@@ -189,7 +151,7 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
                               takes_part ? settings_of(*child, options) : NcclSettings{});
       },
       [&](const Error& error) { mine = outcome_of(error); });
-  const auto failure = first_failure(gather_all(*host_, kOutcomeTag, mine));
+  const auto failure = first_failure(gather_all(*host_, OpKind::kCreateGroup, kOutcomeTag, mine));
   if (!failure) return part;
   Call call;
   call.kind = OpKind::kSplit;

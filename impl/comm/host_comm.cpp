@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/process_guard.hpp"
+#include "comm/device_memory.hpp"
 #include "comm/progress.hpp"
 #include "control/trace.hpp"
 #include "dtype/reduce.hpp"
@@ -25,6 +26,10 @@ Failure refused(const Group& group, dsc_result_t code, std::string text) {
 }
 
 }  // namespace
+
+void* Comm::allocate_on_device(size_t) {
+  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
+}
 
 const WorldInfo& Comm::world_info() const noexcept {
   static const WorldInfo unknown;
@@ -366,7 +371,7 @@ std::string HostComm::trace_path() const {
 }
 
 void release_memory(void* memory) {
-  if (!MemoryRegistry::release(memory))
+  if (!MemoryRegistry::release(memory) && !release_device_memory(memory))
     fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
 }
 

@@ -1903,15 +1903,17 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `bytes` (in): 1 or more; equal on all ranks
-    /// - `kind` (in): DSC_MEMORY_HOST
+    /// - `kind` (in): DSC_MEMORY_HOST, or DSC_MEMORY_DEVICE: of the GPU that comm is bound to, from
+    ///   NCCL and registered with comm where NCCL can
     /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
     ///
     /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
     /// dsc_mem_free(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
-    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_DEVICE; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_BUSY; and the failures of an operation. Since 0.1.
+    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_mem_alloc(
         comm: *mut dsc_comm_t,
         bytes: usize,

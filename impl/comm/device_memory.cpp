@@ -1,0 +1,104 @@
+#include "comm/device_memory.hpp"
+
+#include <cstdio>
+#include <map>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/group_ids.hpp"
+#include "comm/outcome.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
+
+// One rank's part, given back when it goes.
+class DeviceMemory {
+ public:
+  DeviceMemory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes)
+      : world_(engine->world()), engine_(engine), bytes_(bytes) {
+    const DeviceScope scope(device());
+    if (nccl().mem_alloc) {
+      engine->check_nccl(nccl().mem_alloc(&data_, bytes), "ncclMemAlloc");
+    } else {
+      CudaAddress address = 0;
+      device().check(device().cuda().mem_alloc(&address, bytes), "cuMemAlloc");
+      data_ = reinterpret_cast<void*>(address);
+    }
+    const auto address = reinterpret_cast<CudaAddress>(data_);
+    device().check(device().cuda().memset_d8_async(address, 0, bytes, nullptr), "cuMemsetD8Async");
+    device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
+  }
+  ~DeviceMemory() {
+    call_out([&] {
+      const DeviceScope scope(device());
+      if (const auto engine = engine_.lock(); engine && window_) engine->deregister_window(window_);
+      if (!data_) return;
+      if (nccl().mem_alloc)
+        nccl().mem_free(data_);
+      else
+        device().cuda().mem_free(reinterpret_cast<CudaAddress>(data_));
+    });
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  void* data() const noexcept { return data_; }
+  // Collective.
+  void register_window(DeviceEngine& engine) { window_ = engine.register_window(data_, bytes_); }
+
+ private:
+  const Device& device() const noexcept { return *world_.nccl.device; }
+  const NcclFunctions& nccl() const noexcept { return world_.nccl.library->functions; }
+
+  const DeviceWorld world_;
+  const std::weak_ptr<DeviceEngine> engine_;
+  const size_t bytes_;
+  void* data_ = nullptr;
+  NcclWindow* window_ = nullptr;
+};
+
+struct Registry {
+  Mutex mutex;
+  std::map<void*, std::unique_ptr<DeviceMemory>> memory DSC_GUARDED_BY(mutex);
+};
+
+// Never destroyed: calls may come until the process is gone.
+Registry& registry() {
+  static Registry* const instance = new Registry;
+  return *instance;
+}
+
+template <typename Step>
+void agree(Comm& host, uint64_t tag, const Step& step) {
+  Outcome mine;
+  capture(step, [&](const Error& error) { mine = outcome_of(error); });
+  if (const auto failure = first_failure(gather_all(host, OpKind::kMemAlloc, tag, mine)))
+    throw Error(*failure);
+}
+
+}  // namespace
+
+void* allocate_device_memory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes) {
+  Comm& host = engine->host();
+  std::unique_ptr<DeviceMemory> made;
+  agree(host, mix_id(kAllocatedTag, bytes), [&] { made = std::make_unique<DeviceMemory>(engine, bytes); });
+  agree(host, mix_id(kRegisteredTag, bytes), [&] { made->register_window(*engine); });
+  void* const data = made->data();
+  const MutexLock lock(registry().mutex);
+  registry().memory.emplace(data, std::move(made));
+  return data;
+}
+
+bool release_device_memory(void* memory) {
+  std::unique_ptr<DeviceMemory> released;
+  const MutexLock lock(registry().mutex);
+  const auto found = registry().memory.find(memory);
+  if (found == registry().memory.end()) return false;
+  released = std::move(found->second);
+  registry().memory.erase(found);
+  return true;
+}
+
+}  // namespace dsc

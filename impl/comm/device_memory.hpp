@@ -1,0 +1,17 @@
+// Memory of dsc_mem_alloc() on a device: NCCL's own where it has some, and registered with the communicator
+// where it can be, so that NCCL moves it without copying.
+#pragma once
+
+#include <memory>
+
+#include "comm/device_engine.hpp"
+
+namespace dsc {
+
+// Collective among the ranks of the engine's communicator: all of them have it, zeroed, or none.
+void* allocate_device_memory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes);
+
+// False if it is not the start of such memory. Any thread.
+bool release_device_memory(void* memory);
+
+}  // namespace dsc

@@ -1,0 +1,129 @@
+/* What only devices have: their memory, streams, and arguments that do not go together. */
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "gpu.h"
+#include "ranks.h"
+
+enum { COUNT = 5000, BYTES = COUNT * sizeof(float) };
+
+static int check_equal(rank_t* self, const float* memory, float expected) {
+  float came[COUNT];
+  CHECK(self, gpu_download(came, memory, BYTES));
+  for (int i = 0; i < COUNT; ++i)
+    if (came[i] != expected)
+      FAIL(self, "element %d is %g, expected %g", i, (double)came[i], (double)expected);
+  return 0;
+}
+
+static int fill(rank_t* self, float* memory, float value) {
+  float values[COUNT];
+  for (int i = 0; i < COUNT; ++i) values[i] = value;
+  CHECK(self, gpu_upload(memory, values, BYTES));
+  return 0;
+}
+
+static dsc_result_t sum(dsc_comm_t* comm, const float* send, float* recv, void* stream, dsc_work_t** work) {
+  return dsc_all_reduce(comm, send, recv, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, stream, work);
+}
+
+static int memory_body(rank_t* self) {
+  void* memory = NULL;
+  CHECK_OK(self, dsc_mem_alloc(self->world, BYTES, DSC_MEMORY_DEVICE, &memory));
+  PASS_ON(check_equal(self, memory, 0));
+  PASS_ON(fill(self, memory, 1));
+  CHECK_OK(self, sum(self->world, memory, memory, NULL, NULL));
+  PASS_ON(check_equal(self, memory, (float)self->size));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_mem_free((char*)memory + 4));
+  CHECK_OK(self, dsc_mem_free(memory));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_mem_free(memory));
+  if (self->size == 1) return 0;
+  const size_t bytes = self->rank == 0 ? 64 : 128;
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_mem_alloc(self->world, bytes, DSC_MEMORY_DEVICE, &memory));
+  CHECK(self, memory == NULL);
+  return 0;
+}
+
+static void memory_of_devices(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, memory_body, NULL), 0);
+}
+
+/* Refused alone, before anybody else hears of it. */
+static int buffers_body(rank_t* self) {
+  float here[COUNT] = {0};
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL && gpu_bind((self->options.device + 1) % 8));
+  float* const elsewhere = gpu_alloc(BYTES);
+  CHECK(self, elsewhere != NULL && gpu_bind(self->options.device));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, here, data, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "send is host memory and recv is memory of a device") != NULL);
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));
+  CHECK(self, strstr(dsc_last_error_message(), "but this world is bound to device") != NULL);
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, sum(self->world, data, data, NULL, NULL));
+  CHECK_OK(self, sum(self->world, here, here, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_group_end(self->world, NULL, NULL));
+  PASS_ON(fill(self, data, 2));
+  CHECK_OK(self, sum(self->world, data, data, NULL, NULL)); /* nothing has happened so far */
+  PASS_ON(check_equal(self, data, 2 * (float)self->size));
+  int32_t device = -1, backend = -1;
+  CHECK_OK(self, dsc_comm_device(self->world, &device));
+  CHECK_OK(self, dsc_comm_backend(self->world, &backend));
+  CHECK(self, device == self->options.device && backend == DSC_BACKEND_NCCL);
+  gpu_free(data);
+  gpu_free(elsewhere);
+  return 0;
+}
+
+static void buffers_that_do_not_go_together(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, buffers_body, NULL), 0);
+}
+
+/* Two operations on streams of the library's and one on the caller's, each behind the other. */
+static int streams_body(rank_t* self) {
+  void* const stream = gpu_stream();
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, stream != NULL && data != NULL);
+  float expected = 1;
+  PASS_ON(fill(self, data, 1));
+  for (int i = 0; i < 20; ++i) {
+    dsc_work_t* work = NULL;
+    CHECK_OK(self, sum(self->world, data, data, stream, &work));
+    CHECK_OK(self, dsc_work_wait(work, stream, 0));
+    CHECK_OK(self, dsc_work_destroy(work));
+    CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, DSC_OP_AVG, stream, NULL));
+    expected *= (float)self->size;
+  }
+  CHECK(self, gpu_synchronize(stream));
+  PASS_ON(check_equal(self, data, expected));
+  dsc_group_options_t options;
+  dsc_comm_t* group = NULL;
+  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  options.nccl_max_ctas = 4;
+  options.stream_priority = -1;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, -self->rank, &options, &group));
+  CHECK_OK(self, dsc_broadcast(group, data, data, COUNT, DSC_DTYPE_F32, self->size - 1, stream, NULL));
+  CHECK_OK(self, dsc_barrier(group, stream, NULL));
+  CHECK(self, gpu_synchronize(stream));
+  CHECK_OK(self, dsc_comm_finalize(group));
+  CHECK_OK(self, dsc_comm_destroy(group));
+  gpu_free(data);
+  gpu_stream_free(stream);
+  return 0;
+}
+
+static void streams_keep_their_order(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, streams_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(memory_of_devices),
+      cmocka_unit_test(buffers_that_do_not_go_together),
+      cmocka_unit_test(streams_keep_their_order),
+  };
+  return cmocka_run_group_tests_name("gpu_calls", tests, NULL, NULL);
+}
