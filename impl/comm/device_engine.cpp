@@ -240,7 +240,7 @@ bool DeviceEngine::captures(void* stream) const {
 
 std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
-  const auto work = begin_work(calls[0], stream);
+  auto work = begin_work(calls[0], stream);
   const uint64_t number = show_all(calls);
   work->set_number(number);
   capture(
@@ -298,7 +298,7 @@ void DeviceEngine::run(const Call& call) {
 std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
   check_usable(call);
-  const auto work = begin_work(call, call.stream);
+  auto work = begin_work(call, call.stream);
   const uint64_t number = show_all({&call, 1});
   work->set_number(number);
   watch(work);

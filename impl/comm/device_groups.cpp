@@ -46,6 +46,7 @@ std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
       [&](const Error& error) { mine.outcome = outcome_of(error); });
   const std::vector<RootId> all = gather_all(host, OpKind::kCreateGroup, kIdTag, mine);
   std::vector<Outcome> outcomes;
+  outcomes.reserve(all.size());
   for (const RootId& root : all) outcomes.push_back(root.outcome);
   if (const auto failure = first_failure(outcomes)) throw Error(*failure);
   const bool several = std::ranges::all_of(all, [](const RootId& root) { return root.scales != 0; });

@@ -32,7 +32,7 @@ class DeviceLink {
  private:
   void make(const NcclPatience& patience);
   void give_up(const Error& error);
-  void put(const Call& call, CudaStream* stream, const NcclPatience& patience);
+  void put(const Call& call, CudaStream* stream, const NcclPatience& patience) DSC_REQUIRES(mutex_);
   void put_between_events(DeviceWork& work) DSC_REQUIRES(mutex_);
 
   DeviceEngine& engine_;

@@ -71,7 +71,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
   const DeviceScope scope(*context.device);
   const NcclFunctions& nccl = context.library->functions;
   const char* const function = ids.size() > 1 ? "ncclCommInitRankScalable" : "ncclCommInitRankConfig";
-  const std::shared_ptr<NcclCommunicator> comm(new NcclCommunicator(context));
+  std::shared_ptr<NcclCommunicator> comm(new NcclCommunicator(context));
   comm->begin_to_make(
       settings,
       [&](NcclComm** out, NcclConfig* config) {
@@ -86,7 +86,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
 }
 
 std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& context, NcclComm* comm) {
-  const std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context));
+  std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context));
   adopted->owned_ = false;
   adopted->comm_.store(comm);
   return adopted;
@@ -97,7 +97,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
                                                           const NcclPatience& patience) {
   constexpr const char* kFunction = "ncclCommSplit";
   const DeviceScope scope(*context_.device);
-  const std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(context_));
+  std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(context_));
   {
     const std::lock_guard lock(mutex_);
     NcclComm* const parent = usable();
