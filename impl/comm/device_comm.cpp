@@ -103,7 +103,22 @@ void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function
   });
 }
 
-void* DeviceComm::allocate_on_device(size_t bytes) { return allocate_device_memory(engine_, bytes); }
+// What all ranks do together counts among the operations, so that they do it at the same place.
+void DeviceComm::note(OpKind kind) {
+  Call call;
+  call.kind = kind;
+  engine_->note_host_call(call);
+}
+
+void* DeviceComm::allocate_memory(size_t bytes) {
+  note(OpKind::kMemAlloc);
+  return host_->allocate_memory(bytes);
+}
+
+void* DeviceComm::allocate_on_device(size_t bytes) {
+  note(OpKind::kMemAlloc);
+  return allocate_device_memory(engine_, bytes);
+}
 
 void DeviceComm::revoke(const Failure& cause) noexcept {
   host_->revoke(cause);
@@ -123,6 +138,7 @@ void DeviceComm::leave() noexcept {
 
 void DeviceComm::finalize() {
   if (host_->finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
+  note(OpKind::kFinalize);
   engine_->finalize();
   host_->finalize();
 }

@@ -41,7 +41,7 @@ class DeviceComm final : public Comm {
   std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
   std::vector<int32_t> missing() const override { return host_->missing(); }
   std::shared_ptr<Comm> successor() const noexcept override;
-  void* allocate_memory(size_t bytes) override { return host_->allocate_memory(bytes); }
+  void* allocate_memory(size_t bytes) override;
   void* allocate_on_device(size_t bytes) override;
 
   bool progress(Deadline deadline) override { return host_->progress(deadline); }
@@ -72,6 +72,7 @@ class DeviceComm final : public Comm {
                                     const GroupOptions& options);
   std::shared_ptr<NcclCommunicator> split_device(const Comm* child, int32_t color,
                                                  const GroupOptions& options);
+  void note(OpKind kind);
   struct Sorted;
   Sorted sort(const std::vector<Call>& calls) const;
   void start_whole(const std::vector<Call>& calls, const std::function<void()>& start);

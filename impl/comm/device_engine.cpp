@@ -114,7 +114,7 @@ void DeviceEngine::check_usable(const Call& call) const {
 }
 
 void DeviceEngine::note_host_call(const Call& call) {
-  if (!board_ || is_message(call)) return;
+  if (!board_ || is_message(call) || host_->revoked()) return;
   if (const auto difference = board_->show(call, false))
     refuse_difference(call, board_->latest(), *difference);
 }

@@ -232,7 +232,8 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
       failure.text = describe(call.kind, number, cause.text);
       return;
     }
-    if (failure.code == DSC_ERR_TIMEOUT && board_) {
+    const bool is_message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
+    if (failure.code == DSC_ERR_TIMEOUT && board_ && !is_message) {
       failure.ranks = board_->behind(number);
       failure.text += lateness_text(failure.ranks);
     } else {

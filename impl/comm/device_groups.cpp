@@ -20,7 +20,7 @@ constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kOutcomeTag = 4;
 std::unique_ptr<DeviceBoard> make_board(Comm& host) {
   const LocalMembers members = host.local_members();
   int32_t most = members.group->size();
-  if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kCreateGroup, kMembersTag, most));
+  if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
   void* const memory = host.allocate_memory(DeviceBoard::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
   release_memory(memory);  // the board keeps it
@@ -44,7 +44,7 @@ std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
         if (mine.is_root) mine.id = make_unique_id(library);
       },
       [&](const Error& error) { mine.outcome = outcome_of(error); });
-  const std::vector<RootId> all = gather_all(host, OpKind::kCreateGroup, kIdTag, mine);
+  const std::vector<RootId> all = gather_all(host, OpKind::kBind, kIdTag, mine);
   std::vector<Outcome> outcomes;
   outcomes.reserve(all.size());
   for (const RootId& root : all) outcomes.push_back(root.outcome);
@@ -80,7 +80,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
         mine = outcome_of(error);
         board.tell_trouble(attempt);
       });
-  const auto failure = first_failure(gather_all(host, OpKind::kCreateGroup, kOutcomeTag + attempt, mine));
+  const auto failure = first_failure(gather_all(host, OpKind::kBind, kOutcomeTag + attempt, mine));
   if (!failure) return made;
   throw Error(*failure);
 }
@@ -132,7 +132,7 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
         made.reset(new DeviceComm(host, std::move(engine)));
       },
       [&](const Error& error) { mine = outcome_of(error); });
-  if (const auto failure = first_failure(gather_all(*host, OpKind::kCreateGroup, kMadeTag, mine)))
+  if (const auto failure = first_failure(gather_all(*host, OpKind::kBind, kMadeTag, mine)))
     throw Error(*failure);
   host->restart_numbers();
   return made;
@@ -152,7 +152,7 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
                               takes_part ? settings_of(*child, options) : NcclSettings{});
       },
       [&](const Error& error) { mine = outcome_of(error); });
-  const auto failure = first_failure(gather_all(*host_, OpKind::kCreateGroup, kOutcomeTag, mine));
+  const auto failure = first_failure(gather_all(*host_, OpKind::kBind, kOutcomeTag, mine));
   if (!failure) return part;
   Call call;
   call.kind = OpKind::kSplit;
@@ -166,6 +166,7 @@ std::shared_ptr<Comm> DeviceComm::with_device(const std::function<std::shared_pt
   std::shared_ptr<Comm> child;
   std::shared_ptr<NcclCommunicator> part;
   std::optional<Error> error;
+  note(OpKind::kSplit);
   capture([&] { child = make(); }, [&](const Error& thrown) { error.emplace(thrown); });
   capture([&] { part = split_device(child.get(), color, options); },
           [&](const Error& thrown) {

@@ -21,7 +21,10 @@ struct Outcome {
   Bound bound = Bound::kNotWanted;
   int32_t code = DSC_OK;
   int32_t asked = 0;  // rather than found
-  char text[468] = {};
+  int32_t number = -1;
+  int32_t host = -1;       // the first rank on it
+  int32_t has_hostid = 0;  // NCCL's own name for a host, by which ranks can share a device
+  char text[456] = {};
 };
 
 // A program that has not touched CUDA shall not pay for it.
@@ -57,6 +60,17 @@ DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
   return world;
 }
 
+// NCCL wants a device for each rank of a host; it would say so much later, and on other ranks otherwise.
+void check_devices(const std::vector<Outcome>& all) {
+  for (size_t a = 0; a < all.size(); ++a)
+    for (size_t b = a + 1; b < all.size(); ++b)
+      if (all[a].host == all[b].host && all[a].number == all[b].number && !all[b].has_hostid)
+        fail(DSC_ERR_CONFIG,
+             "ranks %zu and %zu are bound to device %d of one host: expected one device for each rank, or "
+             "different values of NCCL_HOSTID",
+             a, b, all[a].number);
+}
+
 std::string first_text(const std::vector<Outcome>& all, Bound bound) {
   const auto found = std::ranges::find(all, bound, &Outcome::bound);
   const std::string who = "rank " + std::to_string(found - all.begin());
@@ -64,15 +78,19 @@ std::string first_text(const std::vector<Outcome>& all, Bound bound) {
 }
 
 // What nobody has asked for may fail, as it does for all ranks alike.
-std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host, bool asked,
-                                 Deadline deadline) {
+std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                 const std::vector<Outcome>& all, bool asked, Deadline deadline) {
   std::shared_ptr<Comm> bound;
-  capture([&] { bound = DeviceComm::create(world, host, deadline); },
-          [&](const Error& error) {
-            if (asked || host->revoked()) throw Error(error);
-            log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
-            host->restart_numbers();
-          });
+  capture(
+      [&] {
+        check_devices(all);
+        bound = DeviceComm::create(world, host, deadline);
+      },
+      [&](const Error& error) {
+        if (asked || host->revoked()) throw Error(error);
+        log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
+        host->restart_numbers();
+      });
   return bound ? bound : host;
 }
 
@@ -84,24 +102,31 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   DeviceWorld world;
   Outcome mine;
   mine.asked = wish.required || wish.number >= 0;
+  mine.host = host->local_members().ranks.front();
+  mine.has_hostid = environment("NCCL_HOSTID").has_value();
   capture(
       [&] {
         if (!mine.asked && !works_on_device(loader, environment)) return;
         world = bind(wish, host->world_info().local_rank, loader, environment);
         mine.bound = Bound::kYes;
+        mine.number = world.nccl.device->number();
       },
       [&](dsc_result_t code, const char* text) {
         mine.bound = Bound::kFailed;
         mine.code = code;
-        std::snprintf(mine.text, sizeof mine.text, "%.460s", text);
+        std::snprintf(mine.text, sizeof mine.text, "%.450s", text);
       });
   std::vector<Outcome> all(static_cast<size_t>(host->size()));
-  gather_bytes(*host, OpKind::kVerify, kBindTag, &mine, all.data(), sizeof mine);
+  gather_bytes(*host, OpKind::kBind, kBindTag, &mine, all.data(), sizeof mine);
   const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
   const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
-  if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, std::move(host), asked, deadline);
+  if (std::ranges::all_of(all, is(Bound::kYes)))
+    return make_bound(world, std::move(host), all, asked, deadline);
   host->restart_numbers();
-  if (std::ranges::all_of(all, is(Bound::kNotWanted))) return host;
+  if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
+    log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
+    return host;
+  }
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
   if (failed && asked)

@@ -167,7 +167,7 @@ Record HostComm::record_locally(const Call& call, const Transfer& transfer, int6
   recorded.dtype = call.dtype;
   recorded.op = call.op;
   recorded.root = call.root;
-  recorded.sequence = call.kind == OpKind::kReady ? 0 : ++local_operations_;
+  recorded.sequence = comes_before_numbers(call.kind) ? 0 : ++local_operations_;
   recorded.send_bytes = transfer.send_bytes;
   recorded.recv_bytes = transfer.recv_bytes;
   recorded.timeout_ms = timeout_ms(call);
@@ -220,7 +220,7 @@ std::optional<Failure> HostComm::run_locally(const Call& call) {
   }
   failure.rank = 0;
   failure.group = id();
-  failure.sequence = call.kind == OpKind::kReady ? 0 : local_operations_;
+  failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
   call_out([&] {
     failure.ranks = {0};

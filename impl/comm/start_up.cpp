@@ -144,7 +144,7 @@ void check_options(const InitOptions& options) {
   if (options.world_size != -1)
     check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
   check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 for the environment's");
-  check_range("device", options.device, -1, kMost, "0 or more, or -1 for none");
+  check_range("device", options.device, -1, kMost, "0 or more, or -1 for the one that backend chooses");
   check_range("port", options.port, 0, 65535, "1 to 65535, or 0 for MASTER_PORT");
   check_range("sources", options.sources, 0, 31, "bits of dsc_source, or 0 for all");
   check_range("require_existing", options.require_existing, 0, 1, "0 or 1");
@@ -208,9 +208,12 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   auto local = HostComm::create_world(group, options.timeout_ms, deadline);
   local->set_world_info(describe_world(options, launch, *world));
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
-  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL))
+  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)) {
+    world->set_tentative(true);  // without a device a program may start again at once, with other options
     comm = bind_device(std::move(comm), {options.backend == DSC_BACKEND_NCCL, options.device}, environment,
                        deadline);
+    world->set_tentative(false);
+  }
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   return comm;

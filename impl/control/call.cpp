@@ -59,6 +59,8 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "ready";
     case OpKind::kPipeRun:
       return "pipe_run";
+    case OpKind::kBind:
+      return "bind_device";
   }
   return "unknown operation";
 }

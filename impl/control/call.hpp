@@ -32,10 +32,16 @@ enum class OpKind : uint8_t {
   kVerify,         // all-gather of descriptions
   kReducerFinish,  // barrier of ranks whose iteration is incomplete: never matches a bucket's all-reduce
   kReady,          // barrier of the ranks of a world that have mapped it, before they use it
-  kPipeRun         // all-gather of what stages are about to run
+  kPipeRun,        // all-gather of what stages are about to run
+  kBind            // all-gather of what ranks make of their devices, before the group is the user's
 };
 
 const char* op_kind_name(OpKind kind) noexcept;
+
+// Of a group's start-up: the numbers that users see begin behind it.
+constexpr bool comes_before_numbers(OpKind kind) noexcept {
+  return kind == OpKind::kReady || kind == OpKind::kBind;
+}
 
 struct UserOp;
 

@@ -95,6 +95,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   // The world is about to end: who comes to its name is asked to wait instead of being sent away.
   void begin_closing() noexcept;
+  // The world may fail before it is anybody's: who comes to its name meanwhile is asked to wait, too.
+  void set_tentative(bool tentative) noexcept { held_closing_.store(tentative); }
   void close_name() noexcept;
   // What is closed together with the name.
   void hold_name(std::shared_ptr<JobStore> job) noexcept;

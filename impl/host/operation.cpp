@@ -67,7 +67,7 @@ void Operation::create(int64_t ticks, int32_t timeout_ms) noexcept {
   call.dtype = call_.dtype;
   call.op = call_.op;
   call.root = call_.root;
-  call.sequence = call_.kind == OpKind::kReady ? 0 : sequence_;  // it comes before the numbers that users see
+  call.sequence = comes_before_numbers(call_.kind) ? 0 : sequence_;
   call.send_bytes = send_bytes_;
   call.recv_bytes = recv_bytes_;
   call.timeout_ms = timeout_ms;

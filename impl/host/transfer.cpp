@@ -46,6 +46,7 @@ Pattern pattern_of(OpKind kind) noexcept {
     case OpKind::kMemAlloc:
     case OpKind::kVerify:
     case OpKind::kPipeRun:
+    case OpKind::kBind:
       return Pattern::kAllGather;
     case OpKind::kAllToAll:
     case OpKind::kAllToAllV:

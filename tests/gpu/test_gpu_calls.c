@@ -56,6 +56,8 @@ static int buffers_body(rank_t* self) {
   CHECK(self, data != NULL && gpu_bind((self->options.device + 1) % 8));
   float* const elsewhere = gpu_alloc(BYTES);
   CHECK(self, elsewhere != NULL && gpu_bind(self->options.device));
+  CHECK_OK(self,
+           dsc_barrier(self->world, NULL, NULL)); /* nobody waits for another's default stream any more */
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, here, data, NULL, NULL));
   CHECK(self, strstr(dsc_last_error_message(), "send is host memory and recv is memory of a device") != NULL);
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));

@@ -243,9 +243,9 @@ int internal_body(rank_t* self) {
   CHECK_OK(self, dsc_all_reduce(self->world, plain.data(), plain.data(), plain.size(), DSC_DTYPE_F32,
                                 DSC_OP_SUM, nullptr, nullptr));
   const std::vector<Json> entries = entries_of(trace_of(group), "world");
-  const std::vector<std::string> expected = {"dsc:ready",     "dsc:verify",     "dsc:split",
-                                             "dsc:split",     "dsc:split",      "dsc:mem_alloc",
-                                             "dsc:mem_alloc", "dsc:all_reduce", "dsc:all_reduce"};
+  const std::vector<std::string> expected = {"dsc:ready",     "dsc:bind_device", "dsc:split",
+                                             "dsc:split",     "dsc:split",       "dsc:mem_alloc",
+                                             "dsc:mem_alloc", "dsc:all_reduce",  "dsc:all_reduce"};
   CHECK(self, names(entries) == expected);
   CHECK(self, entries[0].at("collective_seq_id") == 0 && entries[0].at("op_id") == 1);
   CHECK(self, entries[2].at("collective_seq_id") == 1 && entries[8].at("collective_seq_id") == 7);
