@@ -27,10 +27,6 @@ Failure refused(const Group& group, dsc_result_t code, std::string text) {
 
 }  // namespace
 
-void* Comm::allocate_on_device(size_t) {
-  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
-}
-
 const WorldInfo& Comm::world_info() const noexcept {
   static const WorldInfo unknown;
   return unknown;

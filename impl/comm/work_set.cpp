@@ -84,10 +84,6 @@ void WorkSet::notify(std::shared_ptr<Countdown>) {
   fail(DSC_ERR_INTERNAL, "a set of works is not part of another one");
 }
 
-void Comm::run_group(const std::vector<Call>& calls) { run_all(*this, calls); }
-
-std::shared_ptr<Work> Comm::start_group(const std::vector<Call>& calls) { return start_all(*this, calls); }
-
 std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
   const auto set = std::make_shared<WorkSet>(calls.size());
   capture(

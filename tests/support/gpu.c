@@ -88,7 +88,7 @@ void* gpu_alloc(size_t bytes) {
 }
 
 void gpu_free(void* memory) {
-  if (memory != NULL && getenv("GPU_FREE")) driver.release((uintptr_t)memory);
+  if (memory != NULL) driver.release((uintptr_t)memory);
 }
 
 static bool copy(const void* to, const void* from, size_t bytes) {

@@ -1,0 +1,17 @@
+// What a communicator without a device does.
+#include "comm/comm.hpp"
+
+#include "base/error.hpp"
+#include "comm/work_set.hpp"
+
+namespace dsc {
+
+void Comm::run_group(const std::vector<Call>& calls) { run_all(*this, calls); }
+
+std::shared_ptr<Work> Comm::start_group(const std::vector<Call>& calls) { return start_all(*this, calls); }
+
+void* Comm::allocate_on_device(size_t) {
+  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
+}
+
+}  // namespace dsc
