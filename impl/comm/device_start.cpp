@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "comm/agreement.hpp"
 #include "comm/device_comm.hpp"
 
@@ -26,6 +27,12 @@ struct Outcome {
   int32_t has_hostid = 0;  // NCCL's own name for a host, by which ranks can share a device
   char text[456] = {};
 };
+
+// Ranks that are threads take turns: libraries' lists change while they are loaded.
+Mutex& loading() {
+  static Mutex* const instance = new Mutex;
+  return *instance;
+}
 
 // A program that has not touched CUDA shall not pay for it.
 bool works_on_device(const Loader& loader, const Environment& environment) {
@@ -106,6 +113,7 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   mine.has_hostid = environment("NCCL_HOSTID").has_value();
   capture(
       [&] {
+        const MutexLock lock(loading());
         if (!mine.asked && !works_on_device(loader, environment)) return;
         world = bind(wish, host->world_info().local_rank, loader, environment);
         mine.bound = Bound::kYes;
