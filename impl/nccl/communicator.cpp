@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <time.h>
 
-#include <chrono>
 #include <cstdio>
 
 #include "base/error.hpp"
@@ -203,7 +202,9 @@ void NcclCommunicator::abort() noexcept {
     ended_.store(true);
     return;
   }
-  const std::unique_lock lock(mutex_, kPatienceForOthers);  // or without it
+  std::unique_lock lock(mutex_, std::defer_lock);  // or without it
+  const Deadline deadline = Deadline::after_ms(kPatienceForOthersMs);
+  while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
   call_out([&] {
     const DeviceScope scope(*context_.device);
     if (!ended_.load()) nccl().comm_abort(comm_.load());

@@ -85,7 +85,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
   std::atomic<bool> aborting_{false};
   std::atomic<bool> ended_{false};
-  std::timed_mutex mutex_;  // held inside NCCL
+  std::mutex mutex_;  // held inside NCCL
 };
 
 // A fresh one; needs no driver.
