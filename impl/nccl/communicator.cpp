@@ -14,8 +14,8 @@ namespace {
 
 constexpr int kEagerLooks = 200;  // before it sleeps between looks
 constexpr timespec kPause{0, 100'000};
-constexpr std::chrono::seconds kPatienceForOthers{
-    1};  // for a thread that is inside NCCL, before it is aborted from outside
+constexpr int kPatienceForOthersMs =
+    1000;  // for a thread that is inside NCCL, before it is aborted from outside
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
