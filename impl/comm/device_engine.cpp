@@ -227,6 +227,7 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
   const bool captured = captures(stream);
   const uint64_t number = show_all(calls);
+  may_be_busy_ = true;
   capture([&] { put(calls, stream_of(stream)); },
           [&](const Error& error) { fail_operation(calls[0], number, error); });
   for (const Call& call : calls) count(call);

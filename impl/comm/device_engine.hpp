@@ -58,6 +58,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void run_collectives(std::span<const Call> calls, void* stream);
   std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
 
+  // Operations on streams of the program's, of which nobody knows the end, may be under way.
+  bool may_be_busy() const noexcept { return may_be_busy_; }
   // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
 
@@ -139,6 +141,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   CudaAddress barrier_word_ = 0;
   uint64_t alone_calls_ = 0;  // of a group of one
   uint64_t splits_ = 0;
+  bool may_be_busy_ = false;
   StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<int64_t> ending_since_ns_{0};

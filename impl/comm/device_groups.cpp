@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
-constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kOutcomeTag = 4;
+constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5;
 
 // Room for what the ranks of this host show each other. Equal on all hosts.
 std::unique_ptr<DeviceBoard> make_board(Comm& host) {
@@ -143,6 +143,9 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
 std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
                                                            const GroupOptions& options) {
   if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
+  // NCCL splits only what is at rest; else each group starts up by itself.
+  const int32_t busy = engine_->may_be_busy() ? 1 : 0;
+  if (std::ranges::max(gather_all(*host_, OpKind::kBind, kBusyTag, busy)) != 0) return nullptr;
   const bool takes_part = child && child->size() > 1;
   std::shared_ptr<NcclCommunicator> part;
   Outcome mine;
