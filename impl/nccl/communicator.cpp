@@ -84,13 +84,6 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
   return comm;
 }
 
-std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& context, NcclComm* comm) {
-  std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context));
-  adopted->owned_ = false;
-  adopted->comm_.store(comm);
-  return adopted;
-}
-
 // The child is ready when its parent is.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
                                                           const NcclPatience& patience) {
@@ -118,7 +111,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
 
 // An abort may hang, and nobody waits for it here.
 NcclCommunicator::~NcclCommunicator() {
-  if (!owned_ || ended_.load() || aborting_.load()) return;
+  if (ended_.load() || aborting_.load()) return;
   NcclComm* const comm = comm_.load() ? comm_.load() : made_;
   if (!comm) return;
   call_out([&] {
@@ -180,14 +173,12 @@ NcclResult NcclCommunicator::async_error() noexcept {
 }
 
 void NcclCommunicator::begin_finalize() {
-  if (!owned_) return;
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   check(nccl().comm_finalize(usable()), "ncclCommFinalize");
 }
 
 void NcclCommunicator::end_finalize(const NcclPatience& patience) {
-  if (!owned_) return;
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   settle("ncclCommFinalize", patience);
@@ -198,7 +189,7 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
 // A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
 // freed from outside.
 void NcclCommunicator::abort() noexcept {
-  if (!owned_ || aborting_.exchange(true) || ended_.load() || !comm_.load()) {
+  if (aborting_.exchange(true) || ended_.load() || !comm_.load()) {
     ended_.store(true);
     return;
   }

@@ -38,8 +38,6 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
                                                   std::span<const NcclUniqueId> ids, int ranks, int rank,
                                                   const NcclSettings& settings, const NcclPatience& patience);
-  // One that the host program owns: never ended here.
-  static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
   // If it was not ended, a thread of its own aborts it.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -79,7 +77,6 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclComm* usable() const;
 
   const NcclContext context_;
-  bool owned_ = true;
   NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
