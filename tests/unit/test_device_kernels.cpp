@@ -47,7 +47,7 @@ std::vector<uint8_t> converted(int32_t from, int32_t to, const uint8_t* src, uin
   std::vector<uint8_t> out(count * dsc::dtype_bytes(to));
   if (from == to) {
     if (scale == 1)
-      std::memcpy(out.data(), src, out.size());
+      out.assign(src, src + out.size());
     else
       dsc::multiply(from, out.data(), src, count, scale);
     return out;
