@@ -219,10 +219,10 @@ std::shared_ptr<HostWork> Lane::start(const Call& call) {
 }
 
 // The operation arrives at once; the last rank to come finishes a small one without waking its progress
-// thread.
+// thread. Another thread may have begun it since it was queued.
 void Lane::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_.try_lock()) return;
-  if (front() == work) {
+  if (front() == work && work->operation_->started_ticks() == 0) {
     Operation& operation = *work->operation_;
     operation.start(tick_now(), comm_.timeout_ms(operation.call()));
     const Progress entered = contain(operation, [&] {

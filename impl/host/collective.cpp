@@ -12,6 +12,7 @@ Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexce
 }
 
 void Collective::enter() {
+  if (phase_ != Phase::kQueued) return;  // a second arrival would pass for that of the next operation
   if (!group_.all_arrived() || group_.revoked()) return;
   show_up();
   phase_ = Phase::kArriving;

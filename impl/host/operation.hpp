@@ -41,7 +41,7 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // Shows this rank's part to the others, as far as that needs no waiting: they need not wait for this rank's
-  // progress thread. Called once, before the first step().
+  // progress thread. Does nothing once it has begun.
   virtual void enter() {}
 
   // Goes a bounded way further. After kDone or kFailed nobody touches the buffers any more.
