@@ -52,16 +52,20 @@ static void memory_of_devices(void** state) {
 /* Refused alone, before anybody else hears of it. */
 static int buffers_body(rank_t* self) {
   float here[COUNT] = {0};
+  const char* why = NULL;
+  const int devices = gpu_count(&why);
   float* const data = gpu_alloc(BYTES);
-  CHECK(self, data != NULL && gpu_bind((self->options.device + 1) % 8));
+  CHECK(self, data != NULL && gpu_bind((self->options.device + 1) % devices));
   float* const elsewhere = gpu_alloc(BYTES);
   CHECK(self, elsewhere != NULL && gpu_bind(self->options.device));
   CHECK_OK(self,
            dsc_barrier(self->world, NULL, NULL)); /* nobody waits for another's default stream any more */
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, here, data, NULL, NULL));
   CHECK(self, strstr(dsc_last_error_message(), "send is host memory and recv is memory of a device") != NULL);
-  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));
-  CHECK(self, strstr(dsc_last_error_message(), "but this world is bound to device") != NULL);
+  if (devices > 1) {
+    CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));
+    CHECK(self, strstr(dsc_last_error_message(), "but this world is bound to device") != NULL);
+  }
   CHECK_OK(self, dsc_group_begin(self->world));
   CHECK_OK(self, sum(self->world, data, data, NULL, NULL));
   CHECK_OK(self, sum(self->world, here, here, NULL, NULL));

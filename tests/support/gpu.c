@@ -4,9 +4,12 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct driver {
   const char* trouble;
+  bool is_fake;
   int (*init)(unsigned);
   int (*device_get_count)(int*);
   int (*device_get)(int*, int);
@@ -22,7 +25,10 @@ typedef struct driver {
 } driver_t;
 
 static driver_t driver;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t loaded = PTHREAD_ONCE_INIT;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static pthread_once_t counted = PTHREAD_ONCE_INIT;
+static int count_apart;
 static _Thread_local char trouble[160];
 
 static void* need(void* library, const char* symbol) {
@@ -38,6 +44,7 @@ static void load(void) {
     driver.trouble = "no CUDA driver";
     return;
   }
+  driver.is_fake = dlsym(library, "fake_gpu_misuses") != NULL;
   *(void**)&driver.init = need(library, "cuInit");
   *(void**)&driver.device_get_count = need(library, "cuDeviceGetCount");
   *(void**)&driver.device_get = need(library, "cuDeviceGet");
@@ -50,7 +57,22 @@ static void load(void) {
   *(void**)&driver.synchronize = need(library, "cuStreamSynchronize");
   *(void**)&driver.stream_create = need(library, "cuStreamCreateWithPriority");
   *(void**)&driver.stream_destroy = need(library, "cuStreamDestroy_v2");
+}
+
+static void start(void) {
+  pthread_once(&loaded, load);
   if (driver.trouble == NULL && driver.init(0) != 0) driver.trouble = "cuInit failed: no device?";
+}
+
+static void count_in_child(void) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const char* why = NULL;
+    _exit(gpu_count(&why));
+  }
+  int status = 0;
+  if (child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status))
+    count_apart = WEXITSTATUS(status);
 }
 
 static bool went_well(int result, const char* function) {
@@ -62,8 +84,18 @@ bool gpu_wanted(void) { return getenv("DSC_TEST_DEVICE") != NULL; }
 
 const char* gpu_trouble(void) { return driver.trouble != NULL ? driver.trouble : trouble; }
 
+bool gpu_is_real(void) {
+  pthread_once(&loaded, load);
+  return !driver.is_fake;
+}
+
+int gpu_count_apart(void) {
+  pthread_once(&counted, count_in_child);
+  return count_apart;
+}
+
 int gpu_count(const char** why) {
-  pthread_once(&once, load);
+  pthread_once(&started, start);
   int count = 0;
   *why = driver.trouble;
   if (driver.trouble == NULL && driver.device_get_count(&count) != 0) *why = "cuDeviceGetCount failed";

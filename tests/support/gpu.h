@@ -9,6 +9,13 @@
 
 bool gpu_wanted(void);
 
+/* Not the fake driver. What NCCL gives then is right within bounds, not to the bit, and wants aligned memory.
+ */
+bool gpu_is_real(void);
+
+/* Number of devices, asked for by a child: a process that has touched CUDA can have none that use it. */
+int gpu_count_apart(void);
+
 /* Number of devices; 0 with a reason in `why` when there is no driver. */
 int gpu_count(const char** why);
 

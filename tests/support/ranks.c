@@ -13,7 +13,7 @@
 
 #include "gpu.h"
 
-enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, TIMEOUT_MS = 20000 };
+enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, TIMEOUT_MS = 20000, SKIPPED = 77 };
 
 typedef struct job {
   rank_body_t body;
@@ -32,7 +32,8 @@ typedef struct rank_run {
 
 bool ranks_are_processes(void) {
   const char* value = getenv("DSC_TEST_RANKS");
-  return value != NULL && strcmp(value, "processes") == 0;
+  if (value != NULL) return strcmp(value, "processes") == 0;
+  return gpu_wanted() && gpu_is_real() && gpu_count_apart() < RANKS_MAX; /* they may have to share */
 }
 
 size_t test_scale(void) {
@@ -92,6 +93,8 @@ static void wish_for_device(rank_t* self) {
     char id[32];
     snprintf(id, sizeof id, "rank-%d", self->rank);
     setenv("NCCL_HOSTID", id, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_IB_DISABLE", "1", 0);
   }
   gpu_bind(self->options.device);
 }
@@ -182,8 +185,16 @@ static void run_processes(rank_run_t* runs, int32_t size) {
   for (int32_t i = 0; i < size; ++i) runs[i].failed = await_child(&runs[i], deadline_ms);
 }
 
+/* A driver that is named has to work. */
+static void need_devices(void) {
+  if (!gpu_wanted() || getenv("DSC_CUDA_LIBRARY") != NULL || gpu_count_apart() > 0) return;
+  fprintf(stderr, "skipped: DSC_TEST_DEVICE is set, and there is no CUDA device (nor a fake one)\n");
+  _exit(SKIPPED);
+}
+
 static int run(int32_t size, job_t* job, const void* arg) {
   static int jobs = 0;
+  need_devices();
   snprintf(job->id, sizeof job->id, "test-%d-%d", (int)getpid(), ++jobs);
   char(*failures)[FAILURE_BYTES] =
       mmap(NULL, RANKS_MAX * FAILURE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -27,7 +27,8 @@ typedef int (*rank_body_t)(rank_t* self);
 /* Changes a rank's options before it joins; may be NULL. */
 typedef void (*rank_options_t)(rank_t* self);
 
-/* Ranks are threads, or processes when the environment has DSC_TEST_RANKS=processes. */
+/* Ranks are threads, or processes when the environment has DSC_TEST_RANKS=processes, or on real devices,
+ * which several processes can share, but not several threads. */
 bool ranks_are_processes(void);
 
 /* Larger under sanitizers: repetitions and bytes are divided by it. DSC_TEST_SCALE=N overrides. */
