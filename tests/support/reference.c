@@ -139,6 +139,15 @@ static double load_double(const void* elements, size_t i) {
   return value;
 }
 
+double load_real(const void* elements, size_t i, dsc_dtype_t dtype) {
+  if (dtype == DSC_DTYPE_F64) return load_double(elements, i);
+  if (dtype > DSC_DTYPE_BF16) {
+    const unsigned code = ((const uint8_t*)elements)[i] & 127;
+    if (code == 127 || (dtype == DSC_DTYPE_F8E5M2 && code > 123)) return NAN;
+  }
+  return (double)load_float(elements, i, dtype);
+}
+
 static uint64_t load_integer(const void* elements, size_t i, size_t bytes, int is_signed) {
   uint64_t value = 0;
   memcpy(&value, (const char*)elements + bytes * i, bytes); /* little endian */

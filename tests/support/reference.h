@@ -19,4 +19,7 @@ void fill_elements(void* elements, size_t first, size_t count, dsc_dtype_t dtype
 void reduce_reference(void* result, size_t first, size_t count, dsc_dtype_t dtype, dsc_op_t op, uint64_t seed,
                       int32_t n);
 
+/* A floating-point element; infinities of 8-bit floats come as NaN. */
+double load_real(const void* elements, size_t i, dsc_dtype_t dtype);
+
 #endif /* TESTS_SUPPORT_REFERENCE_H */

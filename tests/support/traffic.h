@@ -84,8 +84,10 @@ arena_t arena_part(const arena_t* arena, size_t index, size_t parts);
 buffers_t prepare(const arena_t* arena, const operation_t* operation);
 dsc_result_t call(dsc_comm_t* comm, const operation_t* operation, const buffers_t* buffers,
                   dsc_work_t** work);
-/* Output, guards, and inputs that must not change. */
+/* Output, guards, and inputs that must not change. Every bit of the output; on real devices within bounds. */
 int verify(const arena_t* arena, const operation_t* operation, const buffers_t* buffers);
+/* The same with the output within the bounds of bounds.h, wherever it was made. */
+int verify_within_bounds(const arena_t* arena, const operation_t* operation, const buffers_t* buffers);
 /* Nothing was written at all. */
 int verify_untouched(const arena_t* arena, const operation_t* operation, const buffers_t* buffers);
 

@@ -1,0 +1,104 @@
+/* Every operation, element type and reduction on memory of devices against what is right, computed in long
+ * double. The bounds, and why: bounds.c. What is not a floating-point sum, product or average has to be
+ * exact. */
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "gpu.h"
+#include "reference.h"
+#include "traffic.h"
+
+enum { MOST = 1 << 20 };
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+static const layout_t layouts[] = {PLAIN, PLAIN_IN_PLACE, PLAIN_MISALIGNED};
+
+/* Some cards cannot add up 8-bit floats, which all ranks say, and nothing happens. */
+static int check(const arena_t* arena, const operation_t* operation) {
+  const buffers_t buffers = prepare(arena, operation);
+  const dsc_result_t result = call(arena->comm, operation, &buffers, NULL);
+  const bool small = operation->dtype == DSC_DTYPE_F8E4M3 || operation->dtype == DSC_DTYPE_F8E5M2;
+  if (result == DSC_ERR_UNSUPPORTED && small && gpu_is_real())
+    return verify_untouched(arena, operation, &buffers);
+  if (result != DSC_OK)
+    FAIL(arena->self, "%s of %zu %s %s: %s", kind_name(operation->kind), operation->count,
+         dsc_dtype_name(operation->dtype), dsc_op_name(operation->op), dsc_last_error_message());
+  return verify_within_bounds(arena, operation, &buffers);
+}
+
+/* A message goes from the first rank to the last. */
+static int check_message(const arena_t* arena, operation_t operation) {
+  const int32_t last = arena->size - 1;
+  if (last == 0 || (arena->rank != 0 && arena->rank != last)) return 0;
+  operation.kind = arena->rank == 0 ? SEND : RECV;
+  operation.root = last - arena->rank;
+  return check(arena, &operation);
+}
+
+/* Nothing, one, odd, a large odd one that no kernel's step divides, and a MiB, plain. */
+static int check_sizes(const arena_t* arena, operation_t operation) {
+  const size_t bytes = element_bytes(operation.dtype);
+  const size_t all = MOST / test_scale() / (kind_has_parts(operation.kind) ? (size_t)arena->size : 1);
+  const size_t counts[] = {0, 1, 37, 4099 * 5 / bytes | 1, all / bytes};
+  for (size_t i = 0; i < LENGTH(counts); ++i)
+    for (size_t l = 0; l < (i + 1 < LENGTH(counts) ? LENGTH(layouts) : 1); ++l) {
+      operation.count = counts[i];
+      operation.layout = layouts[l];
+      ++operation.seed;
+      PASS_ON(operation.kind == SEND ? check_message(arena, operation) : check(arena, &operation));
+    }
+  return 0;
+}
+
+static bool is_reduction(kind_t kind) {
+  return kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V;
+}
+
+static int body(rank_t* self) {
+  static const kind_t kinds[] = {ALL_REDUCE, BROADCAST,  ALL_GATHER,   REDUCE_SCATTER,   REDUCE,       GATHER,
+                                 SCATTER,    ALL_TO_ALL, ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V, SEND};
+  const dsc_dtype_t dtype = *(const dsc_dtype_t*)self->arg;
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, MOST + 4096));
+  for (size_t k = 0; k < LENGTH(kinds); ++k) {
+    const dsc_op_t last = is_reduction(kinds[k]) ? DSC_OP_BXOR : DSC_OP_SUM;
+    for (dsc_op_t op = DSC_OP_SUM; op <= last; ++op) {
+      const operation_t operation = {
+          .kind = kinds[k], .dtype = dtype, .op = op, .root = self->size / 2, .seed = k * 100 + (uint64_t)op};
+      if (is_offered(&arena, &operation)) PASS_ON(check_sizes(&arena, operation));
+    }
+  }
+  return arena_close(&arena);
+}
+
+static void check_types(int32_t size) {
+  for (dsc_dtype_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
+    assert_int_equal(run_ranks(size, body, &dtype), 0);
+}
+
+static void one_rank(void** state) {
+  (void)state;
+  check_types(1);
+}
+
+static void two_ranks(void** state) {
+  (void)state;
+  check_types(2);
+}
+
+static void three_ranks(void** state) {
+  (void)state;
+  check_types(3);
+}
+
+static void four_ranks(void** state) {
+  (void)state;
+  check_types(4);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(two_ranks),
+                                     cmocka_unit_test(three_ranks), cmocka_unit_test(four_ranks)};
+  return cmocka_run_group_tests_name("gpu_reference", tests, NULL, NULL);
+}
