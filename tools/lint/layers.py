@@ -23,6 +23,7 @@ LOOK_INSIDE = (
     "tests/unit/",
     "tests/fuzz/",
     "tests/support/fake_gpu/",
+    "bench/bench_gpu_calls.cpp",
     "bench/bench_gpu_kernels.cpp",
     "bench/bench_kernels.cpp",
     "bench/bench_wire.cpp",
