@@ -1,0 +1,64 @@
+"""What run.py does, in this order: the most telling first, should time run out."""
+
+import dataclasses
+from typing import List
+
+SUITE = ["collectives", "messages", "lengths", "operation_groups", "mixed", "async", "groups", "abort", "recovery", "late"]
+TARGETS = (
+    [f"tests/ranks/test_ranks_{name}" for name in SUITE]
+    + [f"tests/gpu/test_gpu_{name}" for name in ("calls", "faults", "reference")]
+    + ["tests/unit/test_device_kernels", "bench/bench_gpu_calls", "examples/13_device"]
+)
+WITH_NVCC = ["bench/bench_gpu_kernels"]
+FAKES = ["tests/support/fake_gpu/libfake_cuda.so", "tests/support/fake_gpu/libfake_nccl_whole.so"]
+
+
+@dataclasses.dataclass
+class Step:
+    name: str
+    what: str
+    seconds: int  # at most
+    command: List[str]  # {build}, {source}, {torch_python}, {sanitizer} and {jobs} stand for what they say
+    beside: bool = False  # may run beside others that may
+    needs: str = ""  # nvcc, nccl, torch, sanitizer, torch_python
+    processes: bool = False  # ranks are processes, whatever the number of GPUs
+    driver: bool = False  # DSC_CUDA_LIBRARY names the driver, which this test would take a fake one for
+    expects: str = ""  # a promise that its output keeps
+
+
+def test(name: str, seconds: int, **more) -> Step:
+    folder = "gpu" if name.startswith("gpu_") else "ranks/test_ranks"
+    program = f"{{build}}/tests/gpu/test_{name}" if folder == "gpu" else f"{{build}}/tests/ranks/test_ranks_{name}"
+    return Step(name, "a test of the suite", seconds, [program], needs="nccl", **more)
+
+
+def checked(tool: str, name: str, program: str, **more) -> Step:
+    command = ["{sanitizer}", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9", program]
+    return Step(f"{tool}_{name}", f"{program.rsplit('/', 1)[-1]} under compute-sanitizer", 90, command, **more)
+
+
+def all_steps() -> List[Step]:
+    kernels = "{build}/tests/unit/test_device_kernels"
+    calls = "{build}/bench/bench_gpu_calls"
+    on_kernels = {"needs": "sanitizer nvcc", "driver": True}
+    return [
+        Step("configure", "meson setup", 60, ["{meson}", "setup", "{build}", "{source}", "{options}"]),
+        Step("build", "the library, tests and benchmarks", 300, ["{ninja}", "-C", "{build}", "-j", "{jobs}", "{targets}"]),
+        Step("kernels", "the library's kernels, bit for bit", 60, [kernels], needs="nvcc", driver=True),
+        test("gpu_calls", 60),
+        test("gpu_reference", 150),
+        Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
+        Step("bench_calls_2", "the same, two ranks", 60, [calls, "--ranks", "2"], needs="nccl"),
+        Step("bench_kernels", "bucket copies", 60, ["{build}/bench/bench_gpu_kernels"], needs="nvcc"),
+        Step("example", "examples/c/13_device.c, one rank", 30, ["{build}/examples/13_device"], needs="nccl", expects="device 0"),
+        *(test(name, 120, beside=True) for name in SUITE),
+        test("gpu_faults", 120, beside=True, processes=True),
+        checked("memcheck", "kernels", kernels, **on_kernels),
+        checked("racecheck", "kernels", kernels, **on_kernels),
+        checked("synccheck", "kernels", kernels, **on_kernels),
+        checked("memcheck", "calls", "{build}/tests/gpu/test_gpu_calls", needs="sanitizer nccl"),
+        Step(
+            "bench_torch", "bucket copies by PyTorch", 60,
+            ["{torch_python}", "{source}/bench/bench_gpu_torch.py", "{build}/bench/bench_gpu_kernels"], needs="torch_python nvcc",
+        ),
+    ]
