@@ -3,6 +3,7 @@
  * exact. */
 #include <string.h>
 
+#include "bounds.h"
 #include "cmocka_c.h"
 #include "gpu.h"
 #include "reference.h"
@@ -55,50 +56,73 @@ static bool is_reduction(kind_t kind) {
   return kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V;
 }
 
-static int body(rank_t* self) {
+static int check_kinds(const arena_t* arena, dsc_dtype_t dtype) {
   static const kind_t kinds[] = {ALL_REDUCE, BROADCAST,  ALL_GATHER,   REDUCE_SCATTER,   REDUCE,       GATHER,
                                  SCATTER,    ALL_TO_ALL, ALL_GATHER_V, REDUCE_SCATTER_V, ALL_TO_ALL_V, SEND};
-  const dsc_dtype_t dtype = *(const dsc_dtype_t*)self->arg;
-  arena_t arena;
-  PASS_ON(arena_open(&arena, self, self->world, MOST + 4096));
   for (size_t k = 0; k < LENGTH(kinds); ++k) {
     const dsc_op_t last = is_reduction(kinds[k]) ? DSC_OP_BXOR : DSC_OP_SUM;
     for (dsc_op_t op = DSC_OP_SUM; op <= last; ++op) {
-      const operation_t operation = {
-          .kind = kinds[k], .dtype = dtype, .op = op, .root = self->size / 2, .seed = k * 100 + (uint64_t)op};
-      if (is_offered(&arena, &operation)) PASS_ON(check_sizes(&arena, operation));
+      const operation_t operation = {.kind = kinds[k],
+                                     .dtype = dtype,
+                                     .op = op,
+                                     .root = arena->size / 2,
+                                     .seed = k * 100 + (uint64_t)op};
+      if (is_offered(arena, &operation)) PASS_ON(check_sizes(arena, operation));
     }
   }
+  return 0;
+}
+
+static int body(rank_t* self) {
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, MOST + 4096));
+  for (dsc_dtype_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
+    PASS_ON(check_kinds(&arena, dtype));
   return arena_close(&arena);
 }
 
-static void check_types(int32_t size) {
-  for (dsc_dtype_t dtype = DSC_DTYPE_I8; dtype <= DSC_DTYPE_BOOL; ++dtype)
-    assert_int_equal(run_ranks(size, body, &dtype), 0);
+/* The bounds themselves: what the host engine would give lies within, and the same with other signs does not.
+ */
+static void bounds_notice_what_is_wrong(void** state) {
+  (void)state;
+  enum { FIRST = 7, COUNT = 500, SEED = 3, N = 4 };
+  unsigned char result[COUNT * 8];
+  stray_t stray;
+  for (dsc_dtype_t dtype = DSC_DTYPE_F16; dtype <= DSC_DTYPE_F8E5M2; ++dtype)
+    for (dsc_op_t op = DSC_OP_SUM; op <= DSC_OP_AVG; ++op) {
+      if (!has_bounds(op, dtype)) continue;
+      reduce_reference(result, FIRST, COUNT, dtype, op, SEED, N);
+      assert_true(is_within_bounds(result, FIRST, COUNT, dtype, op, SEED, N, &stray));
+      assert_false(is_within_bounds(result, FIRST + 1, COUNT, dtype, op, SEED, N, &stray));
+      const size_t bytes = element_bytes(dtype);
+      for (size_t i = 0; i < COUNT; ++i) result[i * bytes + bytes - 1] ^= 0x80;
+      assert_false(is_within_bounds(result, FIRST, COUNT, dtype, op, SEED, N, &stray));
+    }
 }
 
 static void one_rank(void** state) {
   (void)state;
-  check_types(1);
+  assert_int_equal(run_ranks(1, body, NULL), 0);
 }
 
 static void two_ranks(void** state) {
   (void)state;
-  check_types(2);
+  assert_int_equal(run_ranks(2, body, NULL), 0);
 }
 
 static void three_ranks(void** state) {
   (void)state;
-  check_types(3);
+  assert_int_equal(run_ranks(3, body, NULL), 0);
 }
 
 static void four_ranks(void** state) {
   (void)state;
-  check_types(4);
+  assert_int_equal(run_ranks(4, body, NULL), 0);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(two_ranks),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bounds_notice_what_is_wrong),
+                                     cmocka_unit_test(one_rank), cmocka_unit_test(two_ranks),
                                      cmocka_unit_test(three_ranks), cmocka_unit_test(four_ranks)};
   return cmocka_run_group_tests_name("gpu_reference", tests, NULL, NULL);
 }
