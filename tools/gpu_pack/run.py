@@ -118,8 +118,9 @@ class Machine:
         return environment
 
     def lacks(self, step: steps.Step) -> str:
-        has = {"nvcc": self.nvcc, "nccl": self.nccl or self.fakes, "sanitizer": self.sanitizer, "torch_python": self.torch_python}
-        names = {"sanitizer": "compute-sanitizer", "torch_python": "PyTorch that sees a GPU", "nccl": "libnccl.so.2"}
+        has = {"nvcc": self.nvcc, "nccl": self.nccl or self.fakes, "sanitizer": self.sanitizer, "torch_python": self.torch_python,
+               "card": not self.fakes}
+        names = {"card": "real card", "sanitizer": "compute-sanitizer", "torch_python": "PyTorch that sees a GPU", "nccl": "libnccl.so.2"}
         return ", ".join(names.get(need, need) for need in step.needs.split() if not has[need])
 
     def facts(self) -> dict:

@@ -20,16 +20,15 @@ class Step:
     seconds: int  # at most
     command: List[str]  # {build}, {source}, {torch_python}, {sanitizer} and {jobs} stand for what they say
     beside: bool = False  # may run beside others that may
-    needs: str = ""  # nvcc, nccl, torch, sanitizer, torch_python
+    needs: str = ""  # several of nvcc, nccl, card, sanitizer, torch_python
     processes: bool = False  # ranks are processes, whatever the number of GPUs
     driver: bool = False  # DSC_CUDA_LIBRARY names the driver, which this test would take a fake one for
     expects: str = ""  # a promise that its output keeps
 
 
 def test(name: str, seconds: int, **more) -> Step:
-    folder = "gpu" if name.startswith("gpu_") else "ranks/test_ranks"
-    program = f"{{build}}/tests/gpu/test_{name}" if folder == "gpu" else f"{{build}}/tests/ranks/test_ranks_{name}"
-    return Step(name, "a test of the suite", seconds, [program], needs="nccl", **more)
+    program = f"gpu/test_{name}" if name.startswith("gpu_") else f"ranks/test_ranks_{name}"
+    return Step(name, "a test of the suite", seconds, ["{build}/tests/" + program], needs="nccl", **more)
 
 
 def checked(tool: str, name: str, program: str, **more) -> Step:
@@ -49,7 +48,7 @@ def all_steps() -> List[Step]:
         test("gpu_reference", 150),
         Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
         Step("bench_calls_2", "the same, two ranks", 60, [calls, "--ranks", "2"], needs="nccl"),
-        Step("bench_kernels", "bucket copies", 60, ["{build}/bench/bench_gpu_kernels"], needs="nvcc"),
+        Step("bench_kernels", "bucket copies", 60, ["{build}/bench/bench_gpu_kernels"], needs="nvcc card"),
         Step("example", "examples/c/13_device.c, one rank", 30, ["{build}/examples/13_device"], needs="nccl", expects="device 0"),
         *(test(name, 120, beside=True) for name in SUITE),
         test("gpu_faults", 120, beside=True, processes=True),
