@@ -258,6 +258,7 @@ static int async_error_body(rank_t* self) {
 /* E1 of the faults that reliability.md lists: NCCL tells of an error when it likes. */
 static void an_error_that_nccl_reports_late_ends_all(void** state) {
   (void)state;
+  if (gpu_is_real()) skip();
   run_with_fault("remote_error@1#2", 2, NULL, async_error_body, 0);
 }
 
@@ -276,6 +277,7 @@ static void hasty(rank_t* self) { self->options.timeout_ms = 1500; }
 /* E3: once more with a fresh id, within the deadline. */
 static void a_start_up_that_fails_is_tried_twice(void** state) {
   (void)state;
+  if (gpu_is_real()) skip();
   run_with_fault("init_fail@1#1", 2, NULL, plain_body, 0);
   run_with_fault("init_hang@0#1", 2, hasty, plain_body, 0);
   setenv("FAKE_NCCL_FAULT", "init_fail@1", 1);
@@ -304,6 +306,7 @@ static int broken_split_body(rank_t* self) {
  */
 static void groups_are_split(void** state) {
   (void)state;
+  if (gpu_is_real()) skip();
   run_with_fault("init_fail#2;init_fail#3", 4, NULL, split_body, 0);
   run_with_fault("split_fail@2", 4, NULL, broken_split_body, 0);
 }
@@ -329,6 +332,7 @@ static int stuck_body(rank_t* self) {
 /* E4. */
 static void an_abort_that_hangs_is_given_up(void** state) {
   (void)state;
+  if (gpu_is_real()) skip();
   run_with_fault("abort_hang", 2, NULL, stuck_body, 0);
 }
 
@@ -353,6 +357,7 @@ static int sticky_body(rank_t* self) {
 /* E5. */
 static void a_broken_context_is_told(void** state) {
   (void)state;
+  if (gpu_is_real()) skip();
   setenv("FAKE_CUDA_STICKY_AT", "20", 1);
   assert_int_equal(run_ranks(2, sticky_body, NULL), 0);
   unsetenv("FAKE_CUDA_STICKY_AT");

@@ -40,7 +40,7 @@ def files_of(package: str) -> list[pathlib.Path]:
 
 def copy(path: pathlib.Path, target: pathlib.Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, target)  # follows links: what is packed has none
+    shutil.copy2(path, target)  # follows links: what is packed has none
 
 
 def copy_sources(target: pathlib.Path) -> None:

@@ -110,7 +110,8 @@ class Machine:
             fakes = self.build / "tests" / "support" / "fake_gpu"
             environment["DSC_CUDA_LIBRARY"] = str(fakes / "libfake_cuda.so")
             environment["DSC_NCCL_LIBRARY"] = str(fakes / "libfake_nccl_whole.so")
-            environment["FAKE_CUDA_DEVICES"] = "64"
+            environment["FAKE_CUDA_DEVICES"] = "1"  # as on the usual machine
+            environment["DSC_TEST_RANKS"] = "processes"
         elif self.nccl:
             environment["DSC_NCCL_LIBRARY"] = self.nccl
         if step.driver and not self.fakes:
