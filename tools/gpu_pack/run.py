@@ -66,9 +66,8 @@ class Machine:
         tools, programs = HERE / "tools", self.folder / "programs"
         programs.mkdir(parents=True, exist_ok=True)
         loader = f'exec "{tools}/lib/ld-linux-x86-64.so.2" --library-path "{tools}/lib" "{tools}/programs'
-        lines = {"ninja": f'{loader}/ninja" "$@"', "pkg-config": f'{loader}/pkgconf" "$@"', "python3": f'exec "{sys.executable}" "$@"'}
-        if "PYTHONHOME" in os.environ:
-            lines["python3"] = f'PYTHONHOME="{tools}/python" {loader}/python3" "$@"'
+        lines = {"ninja": f'{loader}/ninja" "$@"', "pkg-config": f'{loader}/pkgconf" "$@"',
+                 "python3": f'PYTHONHOME="{tools}/python" {loader}/python3" "$@"'}
         for name, line in lines.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
             (programs / name).chmod(0o755)
@@ -132,7 +131,7 @@ class Machine:
             "glibc": (ask("getconf", "GNU_LIBC_VERSION").split() or [""])[-1],
             "kernel": platform.release(),
             "cores": os.cpu_count(),
-            "python": f"{platform.python_version()}{', packed' if 'PYTHONHOME' in os.environ else ''}",
+            "python": platform.python_version(),
             "compiler": ask("c++", "--version").split("\n")[0],
             "nvcc": f"{self.nvcc} {(re.findall(r'release [^,]*', ask(self.nvcc, '--version')) or [''])[-1]}" if self.nvcc else "",
             "gpu": "FAKE" if self.fakes else ask("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),

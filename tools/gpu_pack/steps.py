@@ -47,7 +47,8 @@ def all_steps() -> List[Step]:
         test("gpu_calls", 60),
         test("gpu_reference", 150),
         Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
-        Step("bench_calls_2", "the same, two ranks", 60, [calls, "--ranks", "2"], needs="nccl"),
+        # Few calls: ranks that share a GPU take turns on it.
+        Step("bench_calls_2", "the same, two ranks", 60, [calls, "--ranks", "2", "--rounds", "9", "--calls", "10"], needs="nccl"),
         Step("bench_kernels", "bucket copies", 60, ["{build}/bench/bench_gpu_kernels"], needs="nvcc card"),
         Step("example", "examples/c/13_device.c, one rank", 30, ["{build}/examples/13_device"], needs="nccl", expects="device 0"),
         *(test(name, 120, beside=True) for name in SUITE),
