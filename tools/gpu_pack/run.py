@@ -50,7 +50,7 @@ class Machine:
         self.build = self.folder / "build"
         self.own = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}  # as before run.sh
         self.make_programs()
-        self.nvcc = shutil.which("nvcc") or self.first(["/usr/local/cuda/bin/nvcc"])
+        self.nvcc, self.nvcc_text = self.find_nvcc()
         self.nccl = "" if self.fakes else self.find_nccl()
         self.sanitizer = "" if self.fakes else shutil.which("compute-sanitizer") or self.first(
             [*sorted(pathlib.Path("/usr/local").glob("cuda*/bin/compute-sanitizer"), reverse=True),
@@ -71,6 +71,15 @@ class Machine:
         for name, line in lines.items():
             (programs / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
             (programs / name).chmod(0o755)
+
+    def find_nvcc(self) -> tuple:
+        """The compiler, if it is one that can make the kernels, and what is said of it."""
+        nvcc = shutil.which("nvcc") or self.first(["/usr/local/cuda/bin/nvcc"])
+        release = re.search(r"release (\d+)\.(\d+)", ask(nvcc, "--version") if nvcc else "")
+        if not release:
+            return "", ""
+        fits = (int(release[1]), int(release[2])) >= (12, 8)
+        return nvcc if fits else "", f"{nvcc} {release[0]}{'' if fits else ', too old for the kernels: 12.8 is needed'}"
 
     def find_nccl(self) -> str:
         """As libdsc does, and in the folders of the Python that comes first in PATH and of CUDA."""
@@ -120,7 +129,7 @@ class Machine:
     def lacks(self, step: steps.Step) -> str:
         has = {"nvcc": self.nvcc, "nccl": self.nccl or self.fakes, "sanitizer": self.sanitizer, "torch_python": self.torch_python,
                "card": not self.fakes}
-        names = {"card": "real card", "sanitizer": "compute-sanitizer", "torch_python": "PyTorch that sees a GPU", "nccl": "libnccl.so.2"}
+        names = {"card": "real card", "nvcc": "nvcc 12.8", "sanitizer": "compute-sanitizer", "torch_python": "PyTorch that sees a GPU", "nccl": "libnccl.so.2"}
         return ", ".join(names.get(need, need) for need in step.needs.split() if not has[need])
 
     def facts(self) -> dict:
@@ -133,7 +142,7 @@ class Machine:
             "cores": os.cpu_count(),
             "python": platform.python_version(),
             "compiler": ask("c++", "--version").split("\n")[0],
-            "nvcc": f"{self.nvcc} {(re.findall(r'release [^,]*', ask(self.nvcc, '--version')) or [''])[-1]}" if self.nvcc else "",
+            "nvcc": self.nvcc_text,
             "gpu": "FAKE" if self.fakes else ask("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"),
             "nccl": "FAKE" if self.fakes else self.nccl,
             "sanitizer": self.sanitizer,
