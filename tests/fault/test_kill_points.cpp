@@ -146,7 +146,7 @@ struct Death {
 int perform(Rank& rank, const Scene& scene, const Death& death) {
   const bool dies = rank.rank == death.victim;
   dsc_init_options_t options = rank.options();
-  options.init_timeout_ms = (scene.kind == Scene::kNothing ? 400 : 20'000) * slowdown();
+  options.init_timeout_ms = (scene.kind == Scene::kNothing ? 800 : 20'000) * slowdown();
   if (dies && scene.kind == Scene::kNothing) death.prepare();
   rank.report.numbers[0] = now_us();
   dsc_result_t result = dsc_init_distributed(&options, &rank.world);
@@ -269,7 +269,8 @@ void find_points(Point point, const Scene& scene, std::vector<Point>& points) {
     if (visited[point.place]) points.push_back(point);
 }
 
-// At length, every place that any rank comes to in any scene. In CI every place once.
+// At length, every place that any rank comes to in any scene. In CI every statement once: where the compiler
+// has made several places of it, one of them, each time another.
 std::vector<Point> choose_points(const std::vector<Scene>& scenes, std::mt19937_64 random) {
   std::vector<Point> points;
   for (size_t i = 0; i < scenes.size(); ++i) {
@@ -280,9 +281,10 @@ std::vector<Point> choose_points(const std::vector<Scene>& scenes, std::mt19937_
           find_points({i, size, rank, 0}, scenes[i], points);
   }
   std::shuffle(points.begin(), points.end(), random);
-  std::set<size_t> seen;
+  std::set<std::string> seen;
   if (!at_length() && !std::getenv("DSC_TEST_PLACE"))
-    std::erase_if(points, [&seen](const Point& point) { return !seen.insert(point.place).second; });
+    std::erase_if(points,
+                  [&seen](const Point& point) { return !seen.insert(places[point.place].name).second; });
   // Which ranks come where depends on who is faster: so a place is played again by its name.
   if (const char* wanted = std::getenv("DSC_TEST_PLACE"))
     std::erase_if(points, [wanted](const Point& point) { return places[point.place].name != wanted; });
