@@ -16,11 +16,6 @@
 
 namespace {
 
-void check_stream(const void* stream) {
-  if (stream)
-    dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but this version reduces gradients in host memory");
-}
-
 constexpr size_t kFirstReducerOptionsSize = 64;
 static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstReducerOptionsSize,
               "no padding, and nothing but appended fields");
@@ -101,8 +96,7 @@ dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* par
 dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    check_stream(stream);
-    pinned->begin();
+    pinned->begin(stream);
   });
 }
 
@@ -110,8 +104,7 @@ dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t
                                            void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    check_stream(stream);
-    pinned->accumulate(index, gradient);
+    pinned->accumulate(index, gradient, stream);
   });
 }
 
@@ -119,8 +112,7 @@ dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t
                                            void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    check_stream(stream);
-    pinned->mark_ready(index, gradient);
+    pinned->mark_ready(index, gradient, stream);
   });
 }
 
@@ -139,8 +131,7 @@ dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t 
 dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
-    check_stream(stream);
-    pinned->finish();
+    pinned->finish(stream);
   });
 }
 

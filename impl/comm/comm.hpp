@@ -15,6 +15,7 @@
 namespace dsc {
 
 class Group;
+struct DeviceWorld;
 
 struct GroupOptions {
   std::string name;        // empty: made from the parent's
@@ -66,6 +67,7 @@ class Comm {
   virtual uint64_t id() const noexcept = 0;
   virtual int32_t backend() const noexcept { return DSC_BACKEND_HOST; }
   virtual int32_t device() const noexcept { return -1; }  // that it is bound to; -1: none
+  virtual const DeviceWorld* device_world() const noexcept { return nullptr; }
   virtual LocalMembers local_members() const { return {}; }
   virtual const std::string& name() const noexcept = 0;
   virtual int global_rank(int group_rank) const = 0;

@@ -24,6 +24,7 @@ class DeviceComm final : public Comm {
   uint64_t id() const noexcept override { return host_->id(); }
   int32_t backend() const noexcept override { return DSC_BACKEND_NCCL; }
   int32_t device() const noexcept override { return engine_->device().number(); }
+  const DeviceWorld* device_world() const noexcept override { return &engine_->world(); }
   LocalMembers local_members() const override { return host_->local_members(); }
   const std::string& name() const noexcept override { return host_->name(); }
   int global_rank(int group_rank) const override { return host_->global_rank(group_rank); }

@@ -361,16 +361,13 @@ NcclWindow* DeviceEngine::register_window(void* memory, size_t bytes) {
   return window;
 }
 
-// What has ended has let go of its windows.
-void DeviceEngine::deregister_window(NcclWindow* window) noexcept {
+bool DeviceEngine::deregister_window(NcclWindow* window) noexcept {
   const auto& nccl = world_.nccl.library->functions;
-  if (ending_.load() != Ending::kNot || finalized_.load()) return;
-  capture(
-      [&] {
-        collectives_->communicator().enqueue(
-            [&](NcclComm* comm) { nccl.comm_window_deregister(comm, window); }, patience(0));
-      },
-      [](dsc_result_t, const char*) {});
+  if (ending_.load() != Ending::kNot || finalized_.load()) return false;
+  return call_out([&] {
+    collectives_->communicator().enqueue([&](NcclComm* comm) { nccl.comm_window_deregister(comm, window); },
+                                         patience(0));
+  });
 }
 
 void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
@@ -412,7 +409,7 @@ void DeviceEngine::finalize() {
 
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
-  if (collectives_) all.push_back(collectives_->shared_communicator());
+  if (auto own = communicator()) all.push_back(std::move(own));
   std::vector<const DeviceLink*> links;  // which stay for as long as this does
   {
     const MutexLock lock(mutex_);

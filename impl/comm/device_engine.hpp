@@ -15,16 +15,11 @@
 #include "comm/device_board.hpp"
 #include "comm/device_link.hpp"
 #include "comm/device_work.hpp"
+#include "comm/device_world.hpp"
 #include "comm/stats.hpp"
 #include "nccl/operations.hpp"
 
 namespace dsc {
-
-// What all communicators of a world share.
-struct DeviceWorld {
-  NcclContext nccl;
-  std::shared_ptr<EventPool> events;
-};
 
 struct DeviceParts {
   DeviceWorld world;
@@ -65,7 +60,12 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   // Collective: NCCL knows this memory of the device; null where it has nothing of the kind.
   NcclWindow* register_window(void* memory, size_t bytes);
-  void deregister_window(NcclWindow* window) noexcept;
+  // False when the communicator is ending, and NCCL lets go of its windows by itself.
+  bool deregister_window(NcclWindow* window) noexcept;
+  // Null in a group of one.
+  std::shared_ptr<NcclCommunicator> communicator() const {
+    return collectives_ ? collectives_->shared_communicator() : nullptr;
+  }
   // Throws BACKEND unless it is a success.
   void check_nccl(NcclResult result, const char* function) const;
 

@@ -1,16 +1,21 @@
 #include "comm/device_memory.hpp"
 
+#include <time.h>
+
 #include <cstdio>
 #include <map>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/log.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/outcome.hpp"
 
 namespace dsc {
 namespace {
 
+constexpr int kEndingMs = 2000;
+constexpr timespec kPause{0, 200'000};
 constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
 
 // One rank's part, given back when it goes.
@@ -33,8 +38,7 @@ class DeviceMemory {
   ~DeviceMemory() {
     call_out([&] {
       const DeviceScope scope(device());
-      if (const auto engine = engine_.lock(); engine && window_) engine->deregister_window(window_);
-      if (!data_) return;
+      if (!data_ || !leave_window()) return;
       if (nccl().mem_alloc)
         nccl().mem_free(data_);
       else
@@ -46,9 +50,28 @@ class DeviceMemory {
 
   void* data() const noexcept { return data_; }
   // Collective.
-  void register_window(DeviceEngine& engine) { window_ = engine.register_window(data_, bytes_); }
+  void register_window(DeviceEngine& engine) {
+    window_ = engine.register_window(data_, bytes_);
+    if (window_) communicator_ = engine.communicator();
+  }
 
  private:
+  // False when NCCL still has the memory: it is kept, then.
+  bool leave_window() const {
+    if (!window_) return true;
+    if (const auto engine = engine_.lock(); engine && engine->deregister_window(window_)) return true;
+    const Deadline deadline = Deadline::after_ms(kEndingMs);
+    while (!communicator_->ended()) {
+      if (deadline.passed()) {
+        log(DSC_LOG_WARN, "%zu bytes of device %d are kept: NCCL did not let go of them within %d ms", bytes_,
+            device().number(), kEndingMs);
+        return false;
+      }
+      nanosleep(&kPause, nullptr);
+    }
+    return true;
+  }
+
   const Device& device() const noexcept { return *world_.nccl.device; }
   const NcclFunctions& nccl() const noexcept { return world_.nccl.library->functions; }
 
@@ -57,6 +80,7 @@ class DeviceMemory {
   const size_t bytes_;
   void* data_ = nullptr;
   NcclWindow* window_ = nullptr;
+  std::shared_ptr<const NcclCommunicator> communicator_;  // with a window
 };
 
 struct Registry {

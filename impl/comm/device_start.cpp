@@ -60,6 +60,7 @@ DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
   world.nccl.device = Device::bind(cuda, choice.number);
   world.nccl.library = std::make_shared<const NcclLibrary>(load_nccl({}, environment, loader));
   world.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
+  world.kernels = std::make_shared<KernelStore>(world.nccl.device);
   log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
       world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
       world.nccl.library->path.c_str());

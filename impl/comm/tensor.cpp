@@ -1,6 +1,8 @@
 #include "comm/tensor.hpp"
 
 #include "base/error.hpp"
+#include "comm/comm.hpp"
+#include "comm/device_world.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -27,6 +29,28 @@ void check_tensor(const Tensor& tensor, size_t index) {
     fail(DSC_ERR_OVERFLOW, "%s: %zu elements are larger than any memory", name.c_str(), tensor.count);
 }
 
+std::string place_text(int32_t device) {
+  return device < 0 ? "host memory" : "memory of device " + std::to_string(device);
+}
+
+std::optional<TensorProblem> place_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
+  const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
+  if (tensor.device != -1 && tensor.device != comm.device()) {
+    const std::string bound = "the communicator is bound to ";
+    return TensorProblem{
+        DSC_ERR_UNSUPPORTED,
+        given + "-1" +
+            (comm.device() < 0 ? ": " + bound + "no device"
+                               : " or " + std::to_string(comm.device()) + ", which " + bound)};
+  }
+  if (tensor.device != first.device)
+    return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as of the first one"};
+  if (!tensor.data || !comm.device_world()) return std::nullopt;
+  const int found = device_of_memory(*comm.device_world()->nccl.device, tensor.data);
+  if (found == tensor.device) return std::nullopt;
+  return TensorProblem{DSC_ERR_INVALID_ARG, given + std::to_string(found) + ": data is " + place_text(found)};
+}
+
 }  // namespace
 
 size_t Tensor::bytes() const noexcept { return count * dtype_bytes(dtype); }
@@ -50,15 +74,17 @@ void check_tensors(std::span<const Tensor> tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) check_tensor(tensors[i], i);
 }
 
-std::optional<TensorProblem> first_problem(std::span<const Tensor> tensors, bool needs_data) {
+std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Tensor> tensors,
+                                           bool needs_data) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& tensor = tensors[i];
     const std::string name = label(tensor.name, i);
     if (tensor.expect_sparse != 0)
       return TensorProblem{DSC_ERR_UNSUPPORTED, name + ": no support for sparse tensors"};
-    if (tensor.device != -1)
-      return TensorProblem{DSC_ERR_UNSUPPORTED, name + ": device is " + std::to_string(tensor.device) +
-                                                    ", expected -1: only host memory is supported"};
+    if (auto problem = place_problem(comm, tensor, tensors[0])) {
+      problem->text = name + ": " + problem->text;
+      return problem;
+    }
     if (needs_data && !tensor.data && tensor.count > 0)
       return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
   }

@@ -35,8 +35,12 @@ struct TensorProblem {
   std::string text;
 };
 
-// What stands in the way of working on the memory of these tensors.
-std::optional<TensorProblem> first_problem(std::span<const Tensor> tensors, bool needs_data);
+class Comm;
+
+// What stands in the way of working on these tensors in this group. All of them are in one place: host
+// memory, or the device that the group is bound to.
+std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Tensor> tensors,
+                                           bool needs_data);
 
 // At most `most` bytes; what was longer ends in "...".
 std::string clipped(std::string text, size_t most);

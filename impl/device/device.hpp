@@ -20,6 +20,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const CudaFunctions& cuda() const noexcept { return library_->functions; }
+  const std::shared_ptr<const CudaLibrary>& library() const noexcept { return library_; }
   int number() const noexcept { return number_; }
   const std::string& name() const noexcept { return name_; }
   int compute_capability() const noexcept { return compute_capability_; }  // 90 is 9.0

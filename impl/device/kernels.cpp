@@ -174,10 +174,9 @@ void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm,
   const unsigned pack =
       way.as_bytes ? kernels::kVectorBytes : kernels::pack_elements(std::max(from_bytes, to_bytes));
   const unsigned chunk = kernels::chunk_elements(from_bytes, to_bytes);
-  kernels::MoveArgs args;
+  kernels::MoveArgs args = {};
   args.scale = scale;
   args.norm = reinterpret_cast<kernels::NormState*>(norm);
-  args.segments = args.chunks = 0;
   const auto flush = [&] {
     if (args.segments != 0) launch(way.function, way.name, args.chunks, &args, stream);
     args.segments = args.chunks = 0;
@@ -255,7 +254,7 @@ void Kernels::sum_parts(const PartsSum& sum, CudaStream* stream) const {
   if (sum.count == 0 || sum.n_parts == 0) return;
   kernels::ReduceArgs args = {};
   args.from = bytes_at(sum.from), args.to = room_at(sum.to);
-  args.part_bytes = sum.count * type.bytes;
+  args.part_bytes = sum.part_bytes != 0 ? sum.part_bytes : sum.count * type.bytes;
   args.count = sum.count, args.parts = sum.n_parts;
   args.prescale = sum.prescale, args.divisor = sum.divisor;
   const unsigned into = kernels::into_pack(args.from, type.bytes, kernels::pack_elements(type.bytes));

@@ -71,6 +71,7 @@ struct PartsSum {
   int32_t dtype;
   double prescale = 1;
   double divisor = 1;
+  uint64_t part_bytes = 0;  // from one part to the next; 0: they touch
 };
 
 // Any thread.

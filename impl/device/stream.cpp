@@ -1,8 +1,17 @@
 #include "device/stream.hpp"
 
+#include <sched.h>
+#include <time.h>
+
 #include "base/guard.hpp"
 
 namespace dsc {
+namespace {
+
+constexpr int kEagerLooks = 100;  // before it sleeps between looks
+constexpr timespec kPause{0, 50'000};
+
+}  // namespace
 
 Stream::Stream(std::shared_ptr<const Device> device, int priority) : device_(std::move(device)) {
   const DeviceScope scope(*device_);
@@ -15,6 +24,30 @@ Stream::~Stream() {
     const DeviceScope scope(*device_);
     device_->cuda().stream_destroy(stream_);
   });
+}
+
+void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later) {
+  if (stream == later) return;
+  const DeviceScope scope(device);
+  const PooledEvent event = events.take();
+  device.check(device.cuda().event_record(event.get(), stream), "cuEventRecord");
+  device.check(device.cuda().stream_wait_event(later, event.get(), 0), "cuStreamWaitEvent");
+}
+
+bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline) {
+  const DeviceScope scope(device);
+  const PooledEvent event = events.take();
+  device.check(device.cuda().event_record(event.get(), stream), "cuEventRecord");
+  for (int looks = 0;; ++looks) {
+    const CudaResult result = device.cuda().event_query(event.get());
+    if (result == CudaResult::success) return true;
+    if (result != CudaResult::not_ready) device.check(result, "cuEventQuery");
+    if (deadline.passed()) return false;
+    if (looks < kEagerLooks)
+      sched_yield();
+    else
+      nanosleep(&kPause, nullptr);
+  }
 }
 
 EventPool::EventPool(std::shared_ptr<const Device> device, size_t ready) : device_(std::move(device)) {

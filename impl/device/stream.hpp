@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/mutex.hpp"
 #include "device/device.hpp"
 
@@ -27,6 +28,11 @@ class Stream {
 };
 
 class EventPool;
+
+// Makes `later` wait for what is on `stream` now.
+void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
+// False when what is on the stream now is not over by then.
+bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline);
 
 // Goes back to its pool, also while it is waited for: what was told to wait knows what for.
 class PooledEvent {

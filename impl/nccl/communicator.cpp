@@ -189,10 +189,9 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
 // A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
 // freed from outside.
 void NcclCommunicator::abort() noexcept {
-  if (aborting_.exchange(true) || ended_.load() || !comm_.load()) {
-    ended_.store(true);
-    return;
-  }
+  if (aborting_.exchange(true)) return;
+  if (!comm_.load()) ended_.store(true);
+  if (ended_.load()) return;
   std::unique_lock lock(mutex_, std::defer_lock);  // or without it
   const Deadline deadline = Deadline::after_ms(kPatienceForOthersMs);
   while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);

@@ -71,7 +71,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_stage(schedule_.spec(), comm);
   if (!needs_) needs_.emplace(schedule_);
   check_actions(*needs_, *request.actions);
-  return {request.shapes, *needs_, schedule_.spec(), schedule_.buffers()};
+  return {comm, request.shapes, *needs_, schedule_.spec(), schedule_.buffers()};
 }
 
 // What is wrong on this rank becomes part of the intent.

@@ -16,8 +16,8 @@ size_t aligned(size_t bytes) {
 }
 
 // One end's shapes must be given exactly when the schedule uses that end.
-void check_end(const char* name, const std::vector<Tensor>& tensors, const std::optional<Instruction>& use,
-               int32_t stage) {
+void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& tensors,
+               const std::optional<Instruction>& use, int32_t stage) {
   if (use && tensors.empty())
     fail(DSC_ERR_INVALID_ARG, "%s is empty, but stage %d has %s with stage %d: list its tensors", name, stage,
          pipe_op_name(use->op), use->peer);
@@ -25,7 +25,7 @@ void check_end(const char* name, const std::vector<Tensor>& tensors, const std::
     fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected none: stage %d exchanges nothing there", name,
          tensors.size(), stage);
   check_tensors(tensors);
-  if (const auto problem = first_problem(tensors, false))
+  if (const auto problem = first_problem(comm, tensors, false))
     fail(problem->code, "%s: %s", name, problem->text.c_str());
 }
 
@@ -37,11 +37,11 @@ std::string describe(const std::vector<Tensor>& tensors) {
   return text.empty() ? "nothing" : text;
 }
 
-StageLayout::StageLayout(const PipeShapes& shapes, const PipeNeeds& needs, const ScheduleSpec& spec,
-                         int32_t buffers)
+StageLayout::StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs,
+                         const ScheduleSpec& spec, int32_t buffers)
     : slots_(static_cast<size_t>(buffers)) {
-  check_end("inputs", shapes.inputs, needs.first(PipeOp::kRecvActivation), spec.stage);
-  check_end("outputs", shapes.outputs, needs.first(PipeOp::kSendActivation), spec.stage);
+  check_end(comm, "inputs", shapes.inputs, needs.first(PipeOp::kRecvActivation), spec.stage);
+  check_end(comm, "outputs", shapes.outputs, needs.first(PipeOp::kSendActivation), spec.stage);
   if (needs.has(PipeOp::kRecvActivation)) add(inputs_, shapes.inputs, false);
   if (needs.has(PipeOp::kSendActivation)) add(outputs_, shapes.outputs, false);
   if (needs.has(PipeOp::kRecvGrad)) add(output_grads_, shapes.outputs, true);

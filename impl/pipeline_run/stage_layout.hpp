@@ -29,7 +29,8 @@ class StageLayout {
  public:
   StageLayout() = default;
   // Throws INVALID_ARG when the shapes do not fit what the schedule sends and receives.
-  StageLayout(const PipeShapes& shapes, const PipeNeeds& needs, const ScheduleSpec& spec, int32_t buffers);
+  StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs, const ScheduleSpec& spec,
+              int32_t buffers);
 
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
   void place(std::byte* memory);  // bytes() of it

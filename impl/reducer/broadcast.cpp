@@ -9,6 +9,7 @@
 #include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
 #include "dtype/dtype.hpp"
+#include "reducer/device_broadcast.hpp"
 #include "reducer/settle.hpp"
 
 namespace dsc {
@@ -44,7 +45,7 @@ class Flight {
     call.recv = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
     call.send = call.recv;
     call.count = count_;
-    call.tag = fingerprint();
+    call.tag = list_fingerprint(tensors_, indices_);
     work_ = comm.start(call);
   }
 
@@ -67,13 +68,6 @@ class Flight {
     }
   }
 
-  // Lists that differ must not pass for equal because their sums are.
-  uint64_t fingerprint() const {
-    std::string counts;
-    for (const size_t index : indices_) counts += std::to_string(tensors_[index].count) + ' ';
-    return fnv1a(counts);
-  }
-
   std::span<const Tensor> tensors_;
   std::span<const size_t> indices_;
   size_t count_ = 0;
@@ -91,13 +85,22 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
 
 }  // namespace
 
+// Lists that differ must not pass for equal because their sums are.
+uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices) {
+  std::string counts;
+  for (const size_t index : indices) counts += std::to_string(tensors[index].count) + ' ';
+  return fnv1a(counts);
+}
+
 void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes) {
   if (root < 0 || root >= comm.size())
     fail(DSC_ERR_INVALID_ARG, "root is %d, expected 0 to %d", root, comm.size() - 1);
   check_tensors(tensors);
-  if (const auto problem = first_problem(tensors, true)) fail(problem->code, "%s", problem->text.c_str());
+  if (const auto problem = first_problem(comm, tensors, true))
+    fail(problem->code, "%s", problem->text.c_str());
   if (tensors.empty() || comm.size() == 1) return;
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
+  if (tensors[0].device >= 0) return broadcast_on_device(comm, tensors, plan, root);
   const bool is_root = comm.rank() == root;
   std::deque<Flight> flights;
   for (size_t b = 0; b < plan.buckets(); ++b) {

@@ -59,9 +59,8 @@ BucketPlan explicit_plan(std::span<const Tensor> params, const BucketLayoutOptio
 }
 
 // Adds `bytes` at an aligned place and returns it.
-size_t append(size_t& total, size_t bytes) {
-  const size_t offset =
-      (total + BucketLayout::kAlignment - 1) / BucketLayout::kAlignment * BucketLayout::kAlignment;
+size_t append(size_t& total, size_t bytes, size_t alignment) {
+  const size_t offset = (total + alignment - 1) / alignment * alignment;
   if (offset < total || __builtin_add_overflow(offset, bytes, &total))
     fail(DSC_ERR_OVERFLOW, "the buckets are larger than any memory");
   return offset;
@@ -88,13 +87,12 @@ BucketLayout make_bucket_layout(std::span<const Tensor> params, const BucketLayo
     size_t bytes = 0;
     BucketLayout::Bucket bucket{params[indices[0]].dtype, 0, 0};
     for (const size_t index : indices) {
-      layout.param_offsets[index] = bytes;  // in the bucket, until its place is known
+      // In the bucket, until its place is known.
+      layout.param_offsets[index] = append(bytes, params[index].bytes(), options.part_alignment);
       layout.param_buckets[index] = b;
-      bucket.count += params[index].count;
-      if (__builtin_add_overflow(bytes, params[index].bytes(), &bytes))
-        fail(DSC_ERR_OVERFLOW, "bucket %zu is larger than any memory", b);
     }
-    bucket.offset = append(layout.bytes, bytes);
+    bucket.count = bytes / dtype_bytes(bucket.dtype);
+    bucket.offset = append(layout.bytes, bytes, BucketLayout::kAlignment);
     for (const size_t index : indices) layout.param_offsets[index] += bucket.offset;
     layout.buckets.push_back(bucket);
   }

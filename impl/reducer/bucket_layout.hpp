@@ -13,6 +13,7 @@ struct BucketLayoutOptions {
   size_t bucket_bytes = 0;
   size_t first_bucket_bytes = 0;
   bool single_first_bucket = false;
+  size_t part_alignment = 1;        // bytes, of each parameter in its bucket
   std::span<const size_t> indices;  // explicit buckets, in the form of BucketPlan
   std::span<const size_t> starts;   // empty: planned
 };
@@ -20,7 +21,7 @@ struct BucketLayoutOptions {
 struct BucketLayout {
   struct Bucket {
     int32_t dtype;
-    size_t count;   // elements
+    size_t count;   // elements, with those between parameters that are aligned
     size_t offset;  // bytes from the block's start, a multiple of kAlignment
   };
   static constexpr size_t kAlignment = 128;  // two cache lines, which processors fetch together

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -42,7 +41,8 @@ std::string reduced_text(size_t launched) {
 
 }  // namespace
 
-void Reducer::finish() {
+void Reducer::finish(void* stream) {
+  place_->check(nullptr, stream, {});
   stop_marking();
   AbortUnlessDone guard(*group_);
   const std::vector<size_t> absent = [&] {
@@ -59,7 +59,7 @@ void Reducer::finish() {
     }
     fail_incomplete(absent, launched, failure);
   }
-  const Failure nonfinite = end_complete();
+  const Failure nonfinite = end_complete(stream);
   end_iteration();
   guard.done();
   if (nonfinite.code != DSC_OK) fail_with(nonfinite);
@@ -113,39 +113,47 @@ std::string Reducer::name_list(std::span<const size_t> indices) const {
   return text;
 }
 
-// Gradients are written when every bucket is known to be good: all of them or none. One that is not finite is
-// a failure of this iteration on all ranks, and returned; any other failure is thrown.
-Failure Reducer::end_complete() {
+// Gradients are written when every bucket is known to be good, as far as that is known to the host: all of
+// them or none. One that is not finite is a failure of this iteration on all ranks, and returned; any other
+// failure is thrown.
+Failure Reducer::end_complete(void* stream) {
   // Those that run come first: their failures say more than the refusal of one that could not start.
   const size_t running = launched();
-  const Deadline never = Deadline::never();  // every operation has a deadline of its own
-  Failure nonfinite;
+  std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {
-    settle(*buckets_[b].work, never);
-    Failure failure = buckets_[b].work->failure();
+    Failure failure = place_->outcome(*buckets_[b].work);
     if (failure.code == DSC_OK) return;
     if (failure.code != DSC_ERR_NONFINITE) fail_with(failure);
-    if (nonfinite.code != DSC_OK) return;
-    locate_nonfinite(b, failure);
-    nonfinite = std::move(failure);
+    if (!bad) bad = {b, std::move(failure)};
   };
   for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready(false);
   for (size_t b = running; b < buckets_.size(); ++b) wait(b);
-  if (nonfinite.code != DSC_OK) return nonfinite;
-  for (const Param& param : params_)
-    if (param.result && param.bytes > 0) std::memcpy(param.result, param.view, param.bytes);
-  return {};
+  if (!bad) bad = place_->find_nonfinite();
+  if (!bad)
+    for (size_t b = 0; b < buckets_.size(); ++b) deliver(b);
+  place_->end(stream);
+  if (!bad) return {};
+  locate_nonfinite(bad->bucket, bad->failure);
+  return bad->failure;
+}
+
+void Reducer::deliver(size_t bucket) {
+  deliveries_.clear();
+  for (const size_t i : layout_.plan.bucket(bucket))
+    if (params_[i].result && params_[i].slot.bytes > 0)
+      deliveries_.push_back({&params_[i].slot, params_[i].result});
+  place_->deliver(*buckets_[bucket].work, deliveries_);
 }
 
 // From the element of a bucket to that of a parameter's gradient.
 void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
-  const std::byte* const at = arena_.get() + layout_.buckets[bucket].offset +
+  const std::byte* const at = place_->arena() + layout_.buckets[bucket].offset +
                               failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
   for (size_t i = 0; i < params_.size(); ++i) {
-    const Param& param = params_[i];
-    if (param.bucket != bucket || at < param.view || at >= param.view + param.bytes) continue;
-    failure.index = static_cast<size_t>(at - param.view) / dtype_bytes(param.dtype);
+    const Slot& slot = params_[i].slot;
+    if (slot.bucket != bucket || at < slot.view || at >= slot.view + slot.bytes) continue;
+    failure.index = static_cast<size_t>(at - slot.view) / dtype_bytes(slot.dtype);
     failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +
                    " is a NaN or infinite at element " + std::to_string(failure.index) +
                    "; no gradient was written";

@@ -1,8 +1,6 @@
 // What happens to one parameter during an iteration. Memory is moved outside the lock, by the calling thread.
-#include <cstring>
-
 #include "base/error.hpp"
-#include "dtype/reduce.hpp"
+#include "base/guard.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
@@ -28,51 +26,54 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexc
 
 }  // namespace
 
-void Reducer::accumulate(size_t index, const void* gradient) {
+void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
-  const bool first = [&] {
+  check_index(index);
+  place_->check(gradient, stream, labels_[index]);
+  Param& param = params_[index];
+  const bool accumulated = [&] {
     const MutexLock lock(mutex_);
-    Param& param = unmarked(index);
-    if (!gradient && param.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
-    if (overlap(gradient, param.bytes, arena_.get(), layout_.bytes))
+    expect_unmarked(index);
+    if (!gradient && param.slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
+    if (overlap(gradient, param.slot.bytes, place_->arena(), layout_.bytes))
       fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", labels_[index].c_str());
     param.mark = Mark::kAccumulating;
     marking_.fetch_add(1, std::memory_order_relaxed);
-    return !param.accumulated;
+    return param.accumulated;
   }();
   const MarkScope scope(marking_);
-  Param& param = params_[index];
-  if (!first) {
-    add(param.dtype, param.view, gradient, param.count);
-  } else if (param.bytes > 0) {
-    std::memcpy(param.view, gradient, param.bytes);
-  }
+  take(param, [&] { place_->accumulate(param.slot, gradient, accumulated, stream); });
   const MutexLock lock(mutex_);
   param.accumulated = true;
   param.mark = Mark::kNone;
 }
 
-void Reducer::mark_ready(size_t index, void* gradient) {
+void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
+  check_index(index);
+  Param& param = params_[index];
+  if (gradient == param.slot.view) gradient = nullptr;
+  place_->check(gradient, stream, labels_[index]);
   {
     const MutexLock lock(mutex_);
-    Param& param = unmarked(index);
-    if (gradient == param.view) gradient = nullptr;
+    expect_unmarked(index);
     if (gradient) check_place(param, index, gradient);
     param.mark = Mark::kReady;
     param.result = gradient;
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take_in(params_[index], gradient);
-  become_ready(params_[index]);
+  take(param, [&] { place_->take(param.slot, gradient, param.accumulated, stream); });
+  become_ready(param);
 }
 
 void Reducer::mark_unused(size_t index) {
   check_alive();
+  check_index(index);
+  Param& param = params_[index];
   {
     const MutexLock lock(mutex_);
-    Param& param = unmarked(index);
+    expect_unmarked(index);
     if (param.accumulated) {
       fail(DSC_ERR_STATE,
            "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
@@ -82,8 +83,19 @@ void Reducer::mark_unused(size_t index) {
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  std::memset(params_[index].view, 0, params_[index].bytes);
-  become_ready(params_[index]);
+  take(param, [&] { place_->take_zeros(param.slot); });
+  become_ready(param);
+}
+
+// A parameter whose gradient could not be taken is not marked.
+template <typename Step>
+void Reducer::take(Param& param, const Step& step) {
+  capture(step, [&](const Error& error) {
+    const MutexLock lock(mutex_);
+    param.mark = Mark::kNone;
+    param.result = nullptr;
+    throw Error(error);
+  });
 }
 
 void Reducer::require_open() const {
@@ -91,10 +103,9 @@ void Reducer::require_open() const {
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
 }
 
-Reducer::Param& Reducer::unmarked(size_t index) {
+void Reducer::expect_unmarked(size_t index) const {
   require_open();
-  check_index(index);
-  Param& param = params_[index];
+  const Param& param = params_[index];
   if (param.mark == Mark::kReady) {
     fail(DSC_ERR_STATE,
          "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
@@ -102,41 +113,23 @@ Reducer::Param& Reducer::unmarked(size_t index) {
   }
   if (param.mark == Mark::kAccumulating)
     fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
-  return param;
 }
 
 void Reducer::check_place(const Param& param, size_t index, const void* gradient) {
-  if (overlap(gradient, param.bytes, arena_.get(), layout_.bytes)) {
+  if (overlap(gradient, param.slot.bytes, place_->arena(), layout_.bytes)) {
     fail(DSC_ERR_INVALID_ARG,
          "%s: gradient lies in the reducer's buckets, but not at the parameter's own view",
          labels_[index].c_str());
   }
-  if (const auto other = claims_.claim(index, gradient, param.bytes)) {
+  if (const auto other = claims_.claim(index, gradient, param.slot.bytes)) {
     fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", labels_[index].c_str(),
          labels_[*other].c_str());
   }
 }
 
-// Completes what the view holds. PyTorch multiplies a gradient that it copies and divides one that it does
-// not.
-void Reducer::take_in(const Param& param, const void* gradient) const {
-  const bool scale = average_ == DSC_AVERAGE_PYTORCH;
-  const int size = group_->size();
-  if (!gradient) {
-    if (scale) divide(param.dtype, param.view, param.view, param.count, size);
-  } else if (param.accumulated) {
-    add(param.dtype, param.view, gradient, param.count);
-    if (scale) multiply(param.dtype, param.view, param.view, param.count, 1.0 / size);
-  } else if (scale) {
-    multiply(param.dtype, param.view, gradient, param.count, 1.0 / size);
-  } else {
-    std::memcpy(param.view, gradient, param.bytes);
-  }
-}
-
 void Reducer::become_ready(const Param& param) {
   // Whoever completes a bucket sees in launch_ready() what all its other threads have written.
-  if (buckets_[param.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready(true);
+  if (buckets_[param.slot.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready(true);
 }
 
 // Starts all buckets whose turn it is. If one cannot be started, the next call or finish() tries again. A
@@ -146,8 +139,7 @@ void Reducer::launch_ready(bool marking) {
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
     if (marking) check_alive();  // the cause itself is for finish() to report
     Bucket& bucket = buckets_[launched_];
-    bucket.call.nonfinite = group_->nonfinite->check_for(bucket.call.dtype);
-    bucket.work = group_->start(bucket.call);
+    bucket.work = place_->start(launched_, bucket.call);
     ++launched_;
   }
 }

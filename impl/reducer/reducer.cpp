@@ -15,6 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr int kSettleMs = 2000;
+constexpr size_t kKernelAlignment = 16;  // bytes, at which the kernels of a device are fast
 
 std::string listed(std::span<const size_t> indices) {
   std::string text;
@@ -22,14 +23,18 @@ std::string listed(std::span<const size_t> indices) {
   return text;
 }
 
+bool on_device(std::span<const Tensor> params) { return !params.empty() && params[0].device >= 0; }
+
 // What ranks must have in common, in the order in which they are told about it.
-std::vector<Setting> settings(const ReducerOptions& options, const std::optional<TensorProblem>& problem) {
+std::vector<Setting> settings(const ReducerOptions& options, std::span<const Tensor> params,
+                              const std::optional<TensorProblem>& problem) {
   const size_t buckets = options.bucket_starts.empty() ? 0 : options.bucket_starts.size() - 1;
   std::vector<Setting> list{{"bucket_bytes", std::to_string(options.bucket_bytes)},
                             {"first_bucket_bytes", std::to_string(options.first_bucket_bytes)},
                             {"average", std::to_string(options.average)},
                             {"sync", std::to_string(options.sync)},
                             {"single_first_bucket", std::to_string(options.single_first_bucket)},
+                            {"the parameters' memory", on_device(params) ? "of a device" : "of the host"},
                             {"the first unusable parameter", problem ? problem->text : "none"},
                             {"n_buckets", std::to_string(buckets)}};
   for (size_t b = 0; b < buckets; ++b) {
@@ -63,8 +68,9 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   }
 }
 
-BucketLayoutOptions layout_options(const ReducerOptions& options) {
+BucketLayoutOptions layout_options(const ReducerOptions& options, bool device) {
   BucketLayoutOptions result;
+  if (device) result.part_alignment = kKernelAlignment;
   result.bucket_bytes = options.bucket_bytes;
   result.first_bucket_bytes = options.first_bucket_bytes;
   result.single_first_bucket = options.single_first_bucket == 1;
@@ -85,27 +91,30 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
                                          const ReducerOptions& options) {
   check_starts(options.bucket_starts);
   verify_params(comm, params);
-  const auto problem = first_problem(params, options.sync != 0);
-  verify_settings(comm, settings(options, problem));
+  const auto problem = first_problem(comm, params, options.sync != 0);
+  verify_settings(comm, settings(options, params, problem));
   // From here on all ranks hold the same, so they find the same faults.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params);
-  BucketLayout layout = make_bucket_layout(params, layout_options(options));
+  const bool device = on_device(params);
+  BucketLayout layout = make_bucket_layout(params, layout_options(options, device));
   const auto group = comm.split(0, comm.rank(), {"reducer", 0});
   group->nonfinite = comm.nonfinite;
-  auto reducer = std::make_shared<Reducer>(group, params, std::move(layout), options.average);
+  auto place =
+      (device ? make_device_place : make_host_place)(*group, {options.average, layout.buckets, layout.bytes});
+  auto reducer =
+      std::make_shared<Reducer>(group, params, std::move(layout), options.average, std::move(place));
   if (options.sync == 1) broadcast_coalesced(*group, params, 0, 0);
   return reducer;
 }
 
 Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout,
-                 int32_t average)
+                 int32_t average, std::unique_ptr<GradientPlace> place)
     : group_(std::move(group)),
       layout_(std::move(layout)),
       average_(average),
       labels_(labels(params)),
-      arena_(static_cast<std::byte*>(
-          group_->allocate_memory(std::max(layout_.bytes, BucketLayout::kAlignment)))),
+      place_(std::move(place)),
       claims_(params.size()),
       params_(params.size()),
       buckets_(layout_.buckets.size()) {
@@ -118,20 +127,17 @@ Reducer::~Reducer() {
   bool settled = true;
   const Deadline deadline = Deadline::after_ms(kSettleMs);
   for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
-  if (settled) return;
+  if (settled && place_->settle(deadline)) return;
   // The engine may still write there; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), layout_.bytes, kSettleMs);
-  static_cast<void>(arena_.release());
+  place_->keep();
 }
 
 void Reducer::prepare_params(std::span<const Tensor> params) {
   for (size_t i = 0; i < params.size(); ++i) {
-    params_[i].view = arena_.get() + layout_.param_offsets[i];
-    params_[i].count = params[i].count;
-    params_[i].bytes = params[i].bytes();
-    params_[i].bucket = layout_.param_buckets[i];
-    params_[i].dtype = params[i].dtype;
+    params_[i].slot = {place_->arena() + layout_.param_offsets[i], params[i].count, params[i].bytes(),
+                       layout_.param_buckets[i], params[i].dtype};
   }
 }
 
@@ -142,7 +148,7 @@ void Reducer::prepare_buckets() {
     call.kind = OpKind::kAllReduce;
     call.dtype = layout_.buckets[b].dtype;
     call.op = reduce_op(average_);
-    call.recv = arena_.get() + layout_.buckets[b].offset;
+    call.recv = place_->arena() + layout_.buckets[b].offset;
     call.send = call.recv;
     call.count = layout_.buckets[b].count;
     if (average_ == DSC_AVERAGE_PRE) call.prescale = 1.0 / group_->size();
@@ -150,8 +156,9 @@ void Reducer::prepare_buckets() {
   }
 }
 
-void Reducer::begin() {
+void Reducer::begin(void* stream) {
   check_alive();
+  place_->check(nullptr, stream, {});
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -163,6 +170,7 @@ void Reducer::begin() {
                             std::to_string(group_->rank()) + ": " + name_list(indices))
                                .c_str());
   }
+  place_->begin(stream);
   for (Param& param : params_) {
     param.mark = Mark::kNone;
     param.accumulated = false;
@@ -175,7 +183,7 @@ void Reducer::begin() {
 
 void* Reducer::grad_view(size_t index) const {
   check_index(index);
-  return params_[index].view;
+  return params_[index].slot.view;
 }
 
 void Reducer::close() noexcept {

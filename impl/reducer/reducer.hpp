@@ -13,6 +13,7 @@
 #include "comm/tensor.hpp"
 #include "reducer/bucket_layout.hpp"
 #include "reducer/memory_claims.hpp"
+#include "reducer/place.hpp"
 
 namespace dsc {
 
@@ -33,17 +34,19 @@ class Reducer {
   static std::shared_ptr<Reducer> create(Comm& comm, std::span<const Tensor> params,
                                          const ReducerOptions& options);
 
-  Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout, int32_t average);
+  Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout, int32_t average,
+          std::unique_ptr<GradientPlace> place);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  void begin();
-  void finish();  // collective
+  // Streams are of the device that the parameters are on, null for its default one and for host memory.
+  void begin(void* stream = nullptr);
+  void finish(void* stream = nullptr);  // collective
 
   // Any thread, several at once.
-  void accumulate(size_t index, const void* gradient);
-  void mark_ready(size_t index, void* gradient);
+  void accumulate(size_t index, const void* gradient, void* stream = nullptr);
+  void mark_ready(size_t index, void* gradient, void* stream = nullptr);
   void mark_unused(size_t index);
 
   // Any thread.
@@ -57,11 +60,7 @@ class Reducer {
   enum class Mark : uint8_t { kNone, kAccumulating, kReady };
 
   struct Param {
-    std::byte* view = nullptr;
-    size_t count = 0;
-    size_t bytes = 0;
-    size_t bucket = 0;
-    int32_t dtype = 0;
+    Slot slot;
     Mark mark = Mark::kNone;
     bool accumulated = false;  // the view holds a sum already
     void* result = nullptr;    // where finish() writes, besides the view
@@ -73,10 +72,6 @@ class Reducer {
     std::shared_ptr<Work> work;  // of this iteration
   };
 
-  struct ReleaseMemory {
-    void operator()(std::byte* memory) const { release_memory(memory); }
-  };
-
   void prepare_params(std::span<const Tensor> params);
   void prepare_buckets();
   void check_alive() const;
@@ -84,9 +79,10 @@ class Reducer {
 
   // marking.cpp
   void require_open() const DSC_REQUIRES(mutex_);
-  Param& unmarked(size_t index) DSC_REQUIRES(mutex_);
+  void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
   void check_place(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
-  void take_in(const Param& param, const void* gradient) const;
+  template <typename Step>
+  void take(Param& param, const Step& step);
   void become_ready(const Param& param);
   void launch_ready(bool marking);
 
@@ -95,8 +91,9 @@ class Reducer {
   size_t launched() DSC_EXCLUDES(launch_mutex_);
   std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
   std::string name_list(std::span<const size_t> indices) const;
-  Failure end_complete();
+  Failure end_complete(void* stream);
   void locate_nonfinite(size_t bucket, Failure& failure) const;
+  void deliver(size_t bucket);
   size_t first_missing(size_t bucket) const;
   Failure end_incomplete(size_t launched);
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,
@@ -106,8 +103,8 @@ class Reducer {
   const std::shared_ptr<Comm> group_;
   const BucketLayout layout_;
   const int32_t average_;
-  const std::vector<std::string> labels_;            // of the parameters, for messages
-  std::unique_ptr<std::byte, ReleaseMemory> arena_;  // all buckets
+  const std::vector<std::string> labels_;  // of the parameters, for messages
+  const std::unique_ptr<GradientPlace> place_;
 
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
@@ -116,7 +113,8 @@ class Reducer {
   std::atomic<int> marking_{0};  // calls between their check and their end
 
   Mutex launch_mutex_;
-  std::vector<Bucket> buckets_;  // work: launch_mutex_
+  std::vector<Bucket> buckets_;       // work: launch_mutex_
+  std::vector<Delivery> deliveries_;  // of one bucket
   size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
   bool closed_ DSC_GUARDED_BY(launch_mutex_) = false;
 };

@@ -70,6 +70,13 @@ std::mutex& symmetric_lock() {
 }
 
 }  // namespace
+
+void let_go_of_windows(Comm& comm) {
+  const std::lock_guard guard(symmetric_lock());
+  for (const auto& [number, memory] : comm.windows) --symmetric_memory()[memory];
+  comm.windows.clear();
+}
+
 }  // namespace fake_gpu
 
 using namespace fake_gpu;

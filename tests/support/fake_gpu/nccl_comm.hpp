@@ -72,6 +72,7 @@ const CudaInternals& cuda();
 [[gnu::format(printf, 2, 3)]] NcclResult misused(NcclResult result, const char* format, ...);
 NcclResult failed(Comm& comm, NcclResult result, const std::string& text);
 std::string last_error_of(NcclComm* handle);
+void let_go_of_windows(Comm& comm);  // as its end does
 
 NcclComm* add_comm(const CommPtr& comm);
 void forget_comm(NcclComm* handle);

@@ -243,6 +243,7 @@ NcclResult ncclCommDestroy(NcclComm* handle) {
   if (*use.comm()->in_graphs > 0)
     return misused(NcclResult::invalid_usage, "ncclCommDestroy while there are graphs with its operations");
   cuda().wait(*use.comm()->order);
+  let_go_of_windows(*use.comm());
   forget_comm(handle);
   return NcclResult::success;
 }
@@ -260,6 +261,7 @@ NcclResult ncclCommAbort(NcclComm* handle) {
   wake(*comm);
   hang(*comm, [&] { return comm->running == 0 && comm->jobs == 0; });
   *comm->over = true;
+  let_go_of_windows(*comm);
   forget_comm(handle);
   return NcclResult::success;
 }

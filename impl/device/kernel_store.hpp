@@ -1,0 +1,29 @@
+// The kernels of a device, loaded when they are first needed.
+#pragma once
+
+#include <memory>
+
+#include "base/mutex.hpp"
+#include "device/device.hpp"
+#include "device/kernels.hpp"
+
+namespace dsc {
+
+// Any thread.
+class KernelStore {
+ public:
+  explicit KernelStore(std::shared_ptr<const Device> device) noexcept : device_(std::move(device)) {}
+  ~KernelStore();
+  KernelStore(const KernelStore&) = delete;
+  KernelStore& operator=(const KernelStore&) = delete;
+
+  // Throws as Kernels does. Not during a capture.
+  const Kernels& get();
+
+ private:
+  const std::shared_ptr<const Device> device_;
+  Mutex mutex_;
+  std::unique_ptr<Kernels> kernels_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

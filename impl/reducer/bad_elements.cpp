@@ -1,0 +1,149 @@
+#include "reducer/bad_elements.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/outcome.hpp"
+#include "dtype/reduce.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kFoundTag = 0x62616465;
+constexpr int kLookPeriodMs = 50;
+
+}  // namespace
+
+// What one rank tells the others.
+struct BadElements::Found {
+  uint64_t count;
+  uint64_t bucket;  // the first one that has some
+  uint64_t index;   // the first element there
+  uint64_t number;  // of its operation
+};
+
+BadElements::BadElements(const DeviceWorld& world, Comm& group, size_t buckets)
+    : world_(world), group_(group), buckets_(buckets) {}
+
+BadElements::~BadElements() {
+  if (norms_ == 0) return;
+  call_out([&] {
+    const DeviceScope scope(device());
+    device().cuda().mem_free(norms_);
+    device().cuda().mem_free(results_);
+  });
+}
+
+void BadElements::begin(CudaStream* stream) {
+  check_ = group_.nonfinite->check();
+  if (!looks()) return;
+  if (is_capturing(device(), stream))
+    fail(DSC_ERR_STATE, "gradients that are checked for NaNs and infinities cannot be captured in a graph");
+  const auto& cuda = device().cuda();
+  const size_t bytes = buckets_ * Kernels::norm_bytes();
+  if (norms_ == 0) {
+    device().check(cuda.mem_alloc(&norms_, bytes), "cuMemAlloc");
+    device().check(cuda.mem_alloc(&results_, buckets_ * Kernels::kNormResultBytes), "cuMemAlloc");
+  }
+  device().check(cuda.memset_d8_async(norms_, 0, bytes, stream), "cuMemsetD8Async");
+}
+
+CudaAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
+  return looks() && is_floating(dtype) ? norms_ + bucket * Kernels::norm_bytes() : 0;
+}
+
+void BadElements::wait_for_stream(CudaStream* stream) const {
+  const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
+  while (!wait_for(device(), *world_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
+    if (const Failure failure = group_.failure(); failure.revoked) fail_with(failure);
+    if (deadline.passed())
+      fail(DSC_ERR_TIMEOUT, "the gradients of rank %d were not there after %d ms", group_.rank(),
+           group_.timeout_ms());
+  }
+}
+
+// A copy to memory that CUDA does not know may wait for the stream, and without a deadline.
+void BadElements::read(void* to, CudaAddress from, size_t bytes, CudaStream* stream) const {
+  wait_for_stream(stream);
+  device().check(device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(to), from, bytes, stream),
+                 "cuMemcpyAsync");
+  wait_for_stream(stream);
+}
+
+std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
+  static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
+  std::vector<uint64_t> results(2 * buckets_);
+  const DeviceScope scope(device());
+  world_.kernels->get().copy_strided({.from = norms_,
+                                      .to = results_,
+                                      .parts = 1,
+                                      .rows = buckets_,
+                                      .row_bytes = Kernels::kNormResultBytes,
+                                      .from_part = 0,
+                                      .from_row = Kernels::norm_bytes(),
+                                      .to_part = 0,
+                                      .to_row = Kernels::kNormResultBytes},
+                                     stream);
+  read(results.data(), results_, results.size() * sizeof(uint64_t), stream);
+  std::vector<uint64_t> counts;
+  for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);
+  return counts;
+}
+
+// In the bucket. A gradient that was made in its view is looked for in the sum, since that is what is left.
+size_t BadElements::first_index(CudaStream* stream, const Input& input) const {
+  const DeviceScope scope(device());
+  for (const auto& [memory, count, at] : input.parts) {
+    const size_t bytes = count * dtype_bytes(input.dtype);
+    if (bytes == 0) continue;
+    const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    read(copy.get(), reinterpret_cast<CudaAddress>(memory), bytes, stream);
+    NonFinite found;
+    const void* source = copy.get();
+    void* target = copy.get();
+    reduce({.dtype = input.dtype, .op = DSC_OP_SUM}, &source, 1, &target, 1, count, &found);
+    if (found.count > 0) return at + found.index;
+  }
+  return 0;
+}
+
+std::optional<BadBucket> BadElements::find(CudaStream* stream, const InputOf& input_of) {
+  Found mine{};
+  const std::vector<uint64_t> counted = counts(stream);
+  for (size_t b = buckets_; b-- > 0;) {
+    mine.count += counted[b];
+    if (counted[b] > 0) mine.bucket = b;
+  }
+  if (mine.count > 0) {
+    Input input = input_of(mine.bucket);
+    std::ranges::sort(input.parts, {}, &Input::Part::at);
+    mine.index = first_index(stream, input);
+    mine.number = input.number;
+  }
+  const auto all = gather_all(group_, OpKind::kVerify, kFoundTag, mine);
+  NonFinite sum;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].count == 0) continue;
+    sum.count += all[rank].count;
+    if (sum.source < 0 || all[rank].bucket < all[static_cast<size_t>(sum.source)].bucket)
+      sum.source = static_cast<int>(rank);
+  }
+  if (sum.source < 0) return std::nullopt;
+  const Found& first = all[static_cast<size_t>(sum.source)];
+  sum.index = first.index;
+  group_.nonfinite->add(OpKind::kAllReduce, first.number, sum);
+  if (check_ != NonFiniteCheck::kFail) return std::nullopt;
+  BadBucket result{first.bucket, {}};
+  result.failure.code = DSC_ERR_NONFINITE;
+  result.failure.rank = sum.source;
+  result.failure.ranks = {sum.source};
+  result.failure.index = sum.index;
+  result.failure.sequence = first.number;
+  result.failure.operation = op_kind_name(OpKind::kAllReduce);
+  result.failure.group = group_.id();
+  return result;
+}
+
+}  // namespace dsc

@@ -1,0 +1,124 @@
+#include "reducer/device_broadcast.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/error.hpp"
+#include "comm/device_world.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kAlignment = 16;  // bytes, at which the kernels are fast
+
+CudaAddress address(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
+
+// A buffer for the time of what is put on a stream meanwhile.
+class StreamMemory {
+ public:
+  StreamMemory(const Device& device, size_t bytes, CudaStream* stream) : device_(device), stream_(stream) {
+    device.check(device.cuda().mem_alloc_async(&address_, bytes, stream), "cuMemAllocAsync");
+  }
+  ~StreamMemory() { device_.cuda().mem_free_async(address_, stream_); }
+  StreamMemory(const StreamMemory&) = delete;
+  StreamMemory& operator=(const StreamMemory&) = delete;
+
+  CudaAddress at() const noexcept { return address_; }
+
+ private:
+  const Device& device_;
+  CudaStream* const stream_;
+  CudaAddress address_ = 0;
+};
+
+class DeviceBroadcast {
+ public:
+  DeviceBroadcast(Comm& comm, std::span<const Tensor> tensors, int root)
+      : world_(*comm.device_world()),
+        comm_(comm),
+        tensors_(tensors),
+        root_(root),
+        kernels_(world_.kernels->get()),
+        stream_(world_.nccl.device, 0) {
+    order(*world_.nccl.device, *world_.events, nullptr, stream_.get());
+  }
+
+  void run(std::span<const size_t> indices) {
+    const DeviceScope scope(*world_.nccl.device);
+    if (indices.size() == 1) {
+      const Tensor& only = tensors_[indices[0]];
+      return start(indices, only.data, only.count);
+    }
+    const size_t count = lay_out(indices);
+    const StreamMemory buffer(*world_.nccl.device, std::max<size_t>(count * element_bytes(indices), 1),
+                              stream_.get());
+    const BucketCopy copy{.parts = parts_,
+                          .tensor_dtype = tensors_[indices[0]].dtype,
+                          .bucket = buffer.at(),
+                          .bucket_dtype = tensors_[indices[0]].dtype};
+    if (comm_.rank() == root_) kernels_.gather(copy, stream_.get());
+    start(indices, reinterpret_cast<void*>(buffer.at()), count);
+    works_.back()->wait_on(stream_.get(), Deadline::never());
+    if (comm_.rank() != root_) kernels_.scatter(copy, stream_.get());
+  }
+
+  // Every operation has a deadline of its own; what comes behind them are copies.
+  void finish() {
+    for (const auto& work : works_) work->wait(Deadline::never());
+    if (!wait_for(*world_.nccl.device, *world_.events, stream_.get(), Deadline::after_ms(comm_.timeout_ms())))
+      fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", comm_.device(),
+           comm_.timeout_ms());
+  }
+
+ private:
+  size_t element_bytes(std::span<const size_t> indices) const {
+    return dtype_bytes(tensors_[indices[0]].dtype);
+  }
+
+  // In the buffer; returns its elements.
+  size_t lay_out(std::span<const size_t> indices) {
+    const size_t step = kAlignment / element_bytes(indices);
+    size_t end = 0;
+    parts_.clear();
+    for (const size_t index : indices) {
+      const size_t at = (end + step - 1) / step * step;
+      parts_.push_back({address(tensors_[index].data), tensors_[index].count, at});
+      end = at + tensors_[index].count;
+    }
+    return end;
+  }
+
+  void start(std::span<const size_t> indices, void* memory, size_t count) {
+    Call call;
+    call.kind = OpKind::kBroadcast;
+    call.dtype = tensors_[indices[0]].dtype;
+    call.root = root_;
+    call.recv = memory;
+    call.send = memory;
+    call.count = count;
+    call.tag = list_fingerprint(tensors_, indices);
+    call.stream = stream_.get();
+    works_.push_back(comm_.start(call));
+  }
+
+  const DeviceWorld world_;
+  Comm& comm_;
+  const std::span<const Tensor> tensors_;
+  const int root_;
+  const Kernels& kernels_;
+  Stream stream_;
+  std::vector<BucketPart> parts_;
+  std::vector<std::shared_ptr<Work>> works_;
+};
+
+}  // namespace
+
+void broadcast_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan, int root) {
+  DeviceBroadcast broadcast(comm, tensors, root);
+  for (size_t b = 0; b < plan.buckets(); ++b) broadcast.run(plan.bucket(b));
+  broadcast.finish();
+}
+
+}  // namespace dsc

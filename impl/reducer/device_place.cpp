@@ -1,0 +1,306 @@
+// Gradients in memory of a device. Marks only note where a gradient is; when a bucket is complete, one launch
+// gathers it on a stream of the reducer's own, behind the streams that its gradients came on.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/device_work.hpp"
+#include "comm/device_world.hpp"
+#include "dtype/dtype.hpp"
+#include "nccl/operations.hpp"
+#include "reducer/bad_elements.hpp"
+#include "reducer/place.hpp"
+
+namespace dsc {
+namespace {
+
+CudaAddress address(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
+CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
+
+class DevicePlace final : public GradientPlace {
+ public:
+  DevicePlace(Comm& group, const PlaceOptions& options);
+
+  std::byte* arena() const noexcept override { return arena_.get(); }
+  void check(const void* gradient, const void* stream, const std::string& who) const override;
+  void begin(void* stream) override;
+  void accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) override;
+  void take(const Slot& slot, const void* gradient, bool accumulated, void* stream) override;
+  void take_zeros(const Slot& slot) override;
+  std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
+  Failure outcome(Work& work) override;
+  std::optional<BadBucket> find_nonfinite() override;
+  void deliver(Work& work, std::span<const Delivery> deliveries) override;
+  void end(void* stream) override;
+  bool settle(Deadline deadline) noexcept override;
+  void keep() noexcept override { static_cast<void>(arena_.release()); }
+
+ private:
+  enum class Part : uint8_t { kGradient, kView, kSum, kZeros };
+  struct Taken {
+    const Slot* slot;
+    const void* gradient;  // with kGradient
+    Part part;
+  };
+  struct Bucket {
+    std::byte* begin = nullptr;
+    int32_t dtype = 0;
+    std::vector<Taken> taken;         // of this iteration
+    std::vector<PooledEvent> before;  // what its gradients wait for, on all streams but the latest
+    std::optional<CudaStream*> latest;
+    bool filled = false;  // as work: of the thread that starts it
+    std::shared_ptr<Work> work;
+  };
+  struct ReleaseMemory {
+    void operator()(std::byte* memory) const { release_memory(memory); }
+  };
+
+  const Device& device() const noexcept { return *world_.nccl.device; }
+  void follow(Bucket& bucket, CudaStream* stream, bool writes) DSC_REQUIRES(mutex_);
+  void add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const;
+  void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
+  void fill(Bucket& bucket, double scale, CudaAddress norm);
+  BucketCopy copy_of(const Bucket& bucket) const;
+  static size_t element_of(const Bucket& bucket, const Slot& slot) {
+    return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
+  }
+
+  const DeviceWorld world_;
+  Comm& group_;
+  const Kernels& kernels_;
+  const bool divides_;  // as PyTorch: a copied gradient is multiplied by 1 / n, one in its view divided by n
+  Stream stream_;
+  std::unique_ptr<std::byte, ReleaseMemory> arena_;
+  BadElements bad_elements_;
+  PooledEvent begun_;
+  CudaStream* begun_on_ = nullptr;
+  std::vector<BucketPart> parts_;  // of one launch
+  Mutex mutex_;
+  std::vector<Bucket> buckets_;  // taken, before, latest: mutex_
+};
+
+DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
+    : world_(*group.device_world()),
+      group_(group),
+      kernels_(world_.kernels->get()),
+      divides_(options.average == DSC_AVERAGE_PYTORCH),
+      stream_(world_.nccl.device, 0),
+      arena_(static_cast<std::byte*>(
+          group.allocate_on_device(std::max(options.bytes, BucketLayout::kAlignment)))),
+      bad_elements_(world_, group, options.buckets.size()),
+      buckets_(options.buckets.size()) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].begin = arena_.get() + options.buckets[b].offset;
+    buckets_[b].dtype = options.buckets[b].dtype;
+  }
+}
+
+void DevicePlace::check(const void* gradient, const void*, const std::string& who) const {
+  if (!gradient) return;
+  const int number = device_of_memory(device(), gradient);
+  if (number == device().number()) return;
+  const std::string found =
+      number == kHostMemory ? "host memory" : "memory of device " + std::to_string(number);
+  fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected memory of device %d as the parameters'",
+       who.c_str(), found.c_str(), device().number());
+}
+
+// What comes on the stream before an iteration is over before the iteration.
+void DevicePlace::begin(void* stream) {
+  const DeviceScope scope(device());
+  begun_on_ = stream_of(stream);
+  begun_ = world_.events->take();
+  device().check(device().cuda().event_record(begun_.get(), begun_on_), "cuEventRecord");
+  device().check(device().cuda().stream_wait_event(stream_.get(), begun_.get(), 0), "cuStreamWaitEvent");
+  bad_elements_.begin(stream_.get());
+  const MutexLock lock(mutex_);
+  for (Bucket& bucket : buckets_) {
+    bucket.taken.clear();
+    bucket.before.clear();
+    bucket.latest.reset();
+    bucket.filled = false;
+    bucket.work.reset();
+  }
+}
+
+// A gradient came on this stream: what came on another one before is marked there.
+void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
+  if (writes && stream != begun_on_)
+    device().check(device().cuda().stream_wait_event(stream, begun_.get(), 0), "cuStreamWaitEvent");
+  if (bucket.latest && *bucket.latest != stream) {
+    PooledEvent& event = bucket.before.emplace_back(world_.events->take());
+    device().check(device().cuda().event_record(event.get(), *bucket.latest), "cuEventRecord");
+    if (writes)
+      device().check(device().cuda().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
+  }
+  bucket.latest = stream;
+}
+
+// On the caller's stream, so that the gradient's memory is the caller's again behind it.
+void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const {
+  if (slot.bytes == 0) return;
+  const CudaAddress view = address(slot.view), from = address(gradient);
+  if (!accumulated) {
+    device().check(device().cuda().memcpy_async(view, from, slot.bytes, stream), "cuMemcpyAsync");
+    return;
+  }
+  kernels_.sum_parts({.from = std::min(view, from),
+                      .to = view,
+                      .count = slot.count,
+                      .n_parts = 2,
+                      .dtype = slot.dtype,
+                      .part_bytes = std::max(view, from) - std::min(view, from)},
+                     stream);
+}
+
+void DevicePlace::accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+  const DeviceScope scope(device());
+  const MutexLock lock(mutex_);
+  follow(buckets_[slot.bucket], stream_of(stream), true);
+  add(slot, gradient, accumulated, stream_of(stream));
+}
+
+void DevicePlace::take(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+  const DeviceScope scope(device());
+  const MutexLock lock(mutex_);
+  const bool adds = gradient && accumulated;
+  Bucket& bucket = buckets_[slot.bucket];
+  follow(bucket, stream_of(stream), adds);
+  if (adds) add(slot, gradient, true, stream_of(stream));
+  const Part part = adds ? Part::kSum : gradient ? Part::kGradient : Part::kView;
+  bucket.taken.push_back({&slot, gradient, part});
+}
+
+void DevicePlace::take_zeros(const Slot& slot) {
+  const MutexLock lock(mutex_);
+  buckets_[slot.bucket].taken.push_back({&slot, nullptr, Part::kZeros});
+}
+
+void DevicePlace::come_behind(Bucket& bucket) {
+  for (const PooledEvent& event : bucket.before)
+    device().check(device().cuda().stream_wait_event(stream_.get(), event.get(), 0), "cuStreamWaitEvent");
+  if (bucket.latest) order(device(), *world_.events, *bucket.latest, stream_.get());
+}
+
+BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
+  return {.parts = parts_,
+          .tensor_dtype = bucket.dtype,
+          .bucket = address(bucket.begin),
+          .bucket_dtype = bucket.dtype};
+}
+
+// What stands in the bucket already passes through the launch only to be scaled or counted.
+void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
+  parts_.clear();
+  for (const auto& [slot, gradient, part] : bucket.taken) {
+    if (slot->bytes == 0) continue;
+    if (part == Part::kZeros) {
+      device().check(device().cuda().memset_d8_async(address(slot->view), 0, slot->bytes, stream_.get()),
+                     "cuMemsetD8Async");
+      continue;
+    }
+    if (part == Part::kView && divides_) {
+      if (norm != 0)
+        kernels_.copy({.from = address(slot->view),
+                       .to = address(slot->view),
+                       .count = slot->count,
+                       .from_dtype = slot->dtype,
+                       .to_dtype = slot->dtype,
+                       .norm = norm},
+                      stream_.get());
+      kernels_.sum_parts({.from = address(slot->view),
+                          .to = address(slot->view),
+                          .count = slot->count,
+                          .n_parts = 1,
+                          .dtype = slot->dtype,
+                          .divisor = static_cast<double>(group_.size())},
+                         stream_.get());
+      continue;
+    }
+    if (part != Part::kGradient && scale == 1 && norm == 0) continue;
+    parts_.push_back(
+        {address(part == Part::kGradient ? gradient : slot->view), slot->count, element_of(bucket, *slot)});
+  }
+  if (parts_.empty()) return;
+  BucketCopy copy = copy_of(bucket);
+  copy.scale = scale;
+  copy.norm = norm;
+  kernels_.gather(copy, stream_.get());
+}
+
+// NCCL scales what it reads, except for types that it cannot scale.
+std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
+  Call launched = call;
+  launched.stream = stream_.get();
+  double scale = divides_ ? 1.0 / group_.size() : 1;
+  if (dtype_bytes(call.dtype) == 1) scale *= std::exchange(launched.prescale, 1);
+  Bucket& bucket = buckets_[b];
+  if (!bucket.filled) {
+    const DeviceScope scope(device());
+    const MutexLock lock(mutex_);
+    come_behind(bucket);
+    fill(bucket, scale, bad_elements_.norm_of(b, call.dtype));
+    bucket.filled = true;
+  }
+  return bucket.work = group_.start(launched);
+}
+
+// It is not waited for; that it has failed may be known.
+Failure DevicePlace::outcome(Work& work) {
+  Failure failure = work.failure();
+  if (failure.code == DSC_IN_PROGRESS) failure.code = DSC_OK;
+  return failure;
+}
+
+std::optional<BadBucket> DevicePlace::find_nonfinite() {
+  if (!bad_elements_.looks()) return std::nullopt;
+  return bad_elements_.find(stream_.get(), [&](size_t b) {
+    const Bucket& bucket = buckets_[b];
+    bucket.work->wait_on(stream_.get(), Deadline::never());
+    BadElements::Input input;
+    input.dtype = bucket.dtype;
+    if (const auto work = std::dynamic_pointer_cast<DeviceWork>(bucket.work)) input.number = work->number();
+    const MutexLock lock(mutex_);
+    for (const auto& [slot, gradient, part] : bucket.taken)
+      input.parts.push_back(
+          {part == Part::kGradient ? gradient : slot->view, slot->count, element_of(bucket, *slot)});
+    return input;
+  });
+}
+
+void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
+  work.wait_on(stream_.get(), Deadline::never());
+  if (deliveries.empty()) return;
+  const DeviceScope scope(device());
+  const Bucket& bucket = buckets_[deliveries.front().slot->bucket];
+  parts_.clear();
+  for (const auto& [slot, to] : deliveries)
+    parts_.push_back({address(to), slot->count, element_of(bucket, *slot)});
+  kernels_.scatter(copy_of(bucket), stream_.get());
+}
+
+void DevicePlace::end(void* stream) { order(device(), *world_.events, stream_.get(), stream_of(stream)); }
+
+bool DevicePlace::settle(Deadline deadline) noexcept {
+  bool settled = false;
+  call_out([&] { settled = wait_for(device(), *world_.events, stream_.get(), deadline); });
+  return settled;
+}
+
+}  // namespace
+
+std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions& options) {
+  Call call;
+  call.kind = OpKind::kAllReduce;
+  call.op = options.average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM;
+  for (const auto& bucket : options.buckets) {
+    call.dtype = bucket.dtype;
+    if (const auto reason = unsupported_reason(group.device_world()->nccl, call))
+      fail(DSC_ERR_UNSUPPORTED, "gradients of %s on a device: %s", dtype_name(bucket.dtype), reason->c_str());
+  }
+  return std::make_unique<DevicePlace>(group, options);
+}
+
+}  // namespace dsc

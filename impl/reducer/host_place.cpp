@@ -1,0 +1,101 @@
+// Gradients in host memory: moved at once, by the calling thread.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "comm/device_world.hpp"
+#include "dtype/reduce.hpp"
+#include "reducer/place.hpp"
+#include "reducer/settle.hpp"
+
+namespace dsc {
+namespace {
+
+class HostPlace final : public GradientPlace {
+ public:
+  HostPlace(Comm& group, const PlaceOptions& options)
+      : group_(group),
+        scales_(options.average == DSC_AVERAGE_PYTORCH),
+        arena_(static_cast<std::byte*>(
+            group.allocate_memory(std::max(options.bytes, BucketLayout::kAlignment)))) {}
+
+  std::byte* arena() const noexcept override { return arena_.get(); }
+
+  void check(const void* gradient, const void* stream, const std::string& who) const override {
+    if (stream)
+      fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
+    if (!gradient || !group_.device_world()) return;
+    const int number = device_of_memory(*group_.device_world()->nccl.device, gradient);
+    if (number != kHostMemory)
+      fail(DSC_ERR_INVALID_ARG,
+           "%s: gradient is memory of device %d, expected host memory as the parameters'", who.c_str(),
+           number);
+  }
+
+  void begin(void*) override {}
+
+  void accumulate(const Slot& slot, const void* gradient, bool accumulated, void*) override {
+    if (accumulated) {
+      add(slot.dtype, slot.view, gradient, slot.count);
+    } else if (slot.bytes > 0) {
+      std::memcpy(slot.view, gradient, slot.bytes);
+    }
+  }
+
+  // PyTorch multiplies a gradient that it copies and divides one that it does not.
+  void take(const Slot& slot, const void* gradient, bool accumulated, void*) override {
+    if (!gradient) {
+      if (scales_) divide(slot.dtype, slot.view, slot.view, slot.count, group_.size());
+    } else if (accumulated) {
+      add(slot.dtype, slot.view, gradient, slot.count);
+      if (scales_) multiply(slot.dtype, slot.view, slot.view, slot.count, 1.0 / group_.size());
+    } else if (scales_) {
+      multiply(slot.dtype, slot.view, gradient, slot.count, 1.0 / group_.size());
+    } else {
+      std::memcpy(slot.view, gradient, slot.bytes);
+    }
+  }
+
+  void take_zeros(const Slot& slot) override { std::memset(slot.view, 0, slot.bytes); }
+
+  std::shared_ptr<Work> start(size_t, const Call& call) override {
+    Call checked = call;
+    checked.nonfinite = group_.nonfinite->check_for(call.dtype);
+    return group_.start(checked);
+  }
+
+  Failure outcome(Work& work) override {
+    dsc::settle(work, Deadline::never());  // every operation has a deadline of its own
+    return work.failure();
+  }
+
+  std::optional<BadBucket> find_nonfinite() override { return std::nullopt; }
+
+  void deliver(Work&, std::span<const Delivery> deliveries) override {
+    for (const auto& [slot, to] : deliveries)
+      if (slot->bytes > 0) std::memcpy(to, slot->view, slot->bytes);
+  }
+
+  void end(void*) override {}
+
+  bool settle(Deadline) noexcept override { return true; }
+
+  void keep() noexcept override { static_cast<void>(arena_.release()); }
+
+ private:
+  struct ReleaseMemory {
+    void operator()(std::byte* memory) const { release_memory(memory); }
+  };
+
+  Comm& group_;
+  const bool scales_;
+  std::unique_ptr<std::byte, ReleaseMemory> arena_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientPlace> make_host_place(Comm& group, const PlaceOptions& options) {
+  return std::make_unique<HostPlace>(group, options);
+}
+
+}  // namespace dsc
