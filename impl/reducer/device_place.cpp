@@ -30,6 +30,7 @@ class DevicePlace final : public GradientPlace {
   void take(const Slot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take_zeros(const Slot& slot) override;
   std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
+  bool goes_on_alone() const noexcept override { return true; }
   Failure outcome(Work& work) override;
   std::optional<BadBucket> find_nonfinite() override;
   void deliver(Work& work, std::span<const Delivery> deliveries) override;

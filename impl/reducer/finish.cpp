@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 #include "reducer/settle.hpp"
@@ -19,9 +20,11 @@ constexpr timespec kPollPeriod{0, 100'000};
 // Unless all went well nobody can tell what the buckets hold: no rank may go on with them.
 class AbortUnlessDone {
  public:
-  explicit AbortUnlessDone(Comm& group) noexcept : group_(group) {}
+  AbortUnlessDone(Comm& group, std::atomic<bool>& told) noexcept : group_(group), told_(told) {}
   ~AbortUnlessDone() {
-    if (!done_) group_.abort();
+    if (done_) return;
+    told_.store(true);
+    group_.abort();
   }
   AbortUnlessDone(const AbortUnlessDone&) = delete;
   AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
@@ -30,6 +33,7 @@ class AbortUnlessDone {
 
  private:
   Comm& group_;
+  std::atomic<bool>& told_;
   bool done_ = false;
 };
 
@@ -44,7 +48,7 @@ std::string reduced_text(size_t launched) {
 void Reducer::finish(void* stream) {
   place_->check(nullptr, stream, {});
   stop_marking();
-  AbortUnlessDone guard(*group_);
+  AbortUnlessDone guard(*group_, told_);
   const std::vector<size_t> absent = [&] {
     const MutexLock lock(mutex_);
     return missing();
@@ -173,9 +177,18 @@ Failure Reducer::end_incomplete(size_t launched) {
   call.kind = OpKind::kReducerFinish;
   call.tag = launched;
   std::snprintf(call.note, sizeof call.note, "no gradient: %s", labels_[first_missing(launched)].c_str());
-  const auto work = group_->start(call);
-  settle(*work, Deadline::never());
-  return work->failure();
+  Failure failure;
+  capture(
+      [&] {
+        const auto work = group_->start(call);
+        settle(*work, Deadline::never());
+        failure = work->failure();
+      },
+      [&](dsc_result_t code, const char* text) {  // a group on devices compares before it starts
+        failure.code = code;
+        failure.text = text;
+      });
+  return failure;
 }
 
 // The missing gradients are this rank's fault and come first, unless something worse has happened than other

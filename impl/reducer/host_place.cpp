@@ -64,6 +64,8 @@ class HostPlace final : public GradientPlace {
     return group_.start(checked);
   }
 
+  bool goes_on_alone() const noexcept override { return false; }
+
   Failure outcome(Work& work) override {
     dsc::settle(work, Deadline::never());  // every operation has a deadline of its own
     return work.failure();

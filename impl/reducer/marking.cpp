@@ -137,7 +137,7 @@ void Reducer::become_ready(const Param& param) {
 void Reducer::launch_ready(bool marking) {
   const MutexLock lock(launch_mutex_);
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
-    if (marking) check_alive();  // the cause itself is for finish() to report
+    if (marking) check_alive();
     Bucket& bucket = buckets_[launched_];
     bucket.work = place_->start(launched_, bucket.call);
     ++launched_;

@@ -60,6 +60,9 @@ class GradientPlace {
   // be called again.
   virtual std::shared_ptr<Work> start(size_t bucket, const Call& call) = 0;
 
+  // Iterations may fail after they were finished.
+  virtual bool goes_on_alone() const noexcept = 0;
+
   // How an operation of start() has ended, as far as that is known before its results are delivered.
   virtual Failure outcome(Work& work) = 0;
   // What start() could not say yet. Collective, after all buckets were started.

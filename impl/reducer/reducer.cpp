@@ -187,10 +187,13 @@ void* Reducer::grad_view(size_t index) const {
 }
 
 void Reducer::close() noexcept {
-  const bool finishing = [&] {
+  const Phase phase = [&] {
     const MutexLock lock(mutex_);
-    return phase_ == Phase::kFinishing;
+    return phase_;
   }();
+  const bool finishing = phase == Phase::kFinishing;
+  // Iterations that were finished go on by themselves on a device.
+  if (phase == Phase::kIdle) place_->settle(Deadline::after_ms(group_->timeout_ms()));
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
   bool running = finishing;
@@ -202,9 +205,12 @@ void Reducer::close() noexcept {
   }
 }
 
+// The cause itself is for finish() to report, unless it came later.
 void Reducer::check_alive() const {
   const Failure failure = group_->failure();
-  if (failure.revoked) fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
+  if (!failure.revoked) return;
+  if (place_->goes_on_alone() && !told_.exchange(true)) fail_with(failure);
+  fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }
 
 void Reducer::check_index(size_t index) const {

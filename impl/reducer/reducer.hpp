@@ -109,8 +109,9 @@ class Reducer {
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
   MemoryClaims claims_ DSC_GUARDED_BY(mutex_);
-  std::vector<Param> params_;    // mark, accumulated and result: mutex_
-  std::atomic<int> marking_{0};  // calls between their check and their end
+  std::vector<Param> params_;              // mark, accumulated and result: mutex_
+  std::atomic<int> marking_{0};            // calls between their check and their end
+  mutable std::atomic<bool> told_{false};  // some call has reported the group's failure
 
   Mutex launch_mutex_;
   std::vector<Bucket> buckets_;       // work: launch_mutex_

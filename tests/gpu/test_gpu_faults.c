@@ -92,6 +92,36 @@ static void run_with_fault(const char* fault, int32_t size, rank_options_t optio
 /* --- without a script
  * ------------------------------------------------------------------------------------------- */
 
+/* Gradients of steps that nobody waits for: the death is told soon, by the call after it. */
+static int killed_reducer_body(rank_t* self) {
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  const dsc_tensor_t tensor = {sizeof tensor,        NULL, COUNT, NULL, "w", DSC_DTYPE_F32, 0,
+                               self->options.device, 0};
+  dsc_bucket_reducer_options_t options;
+  dsc_bucket_reducer_t* reducer = NULL;
+  CHECK_OK(self, dsc_bucket_reducer_options_init(&options, sizeof options));
+  options.sync = 0;
+  CHECK_OK(self, dsc_bucket_reducer_create(self->world, &tensor, 1, &options, &reducer));
+  dsc_result_t failed = DSC_OK;
+  int64_t died_ms = 0;
+  for (int step = 0; failed == DSC_OK; ++step) {
+    if (died_ms != 0) CHECK(self, now_ms() - died_ms < QUICKLY_MS);
+    failed = dsc_bucket_reducer_begin(reducer, NULL);
+    if (failed == DSC_OK) failed = dsc_bucket_reducer_mark_ready(reducer, 0, memory.data, NULL);
+    if (self->rank == 1 && step == 20) kill(getpid(), SIGKILL);
+    if (step == 20) died_ms = now_ms();
+    if (failed == DSC_OK) failed = dsc_bucket_reducer_finish(reducer, NULL);
+    if (step >= 20) usleep(1000);
+  }
+  if (failed != DSC_ERR_PEER_DEAD || !strstr(dsc_last_error_message(), "rank 1"))
+    FAIL(self, "%d: %s", failed, dsc_last_error_message());
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_bucket_reducer_begin(reducer, NULL));
+  CHECK(self, gpu_synchronize(NULL));
+  CHECK_OK(self, dsc_bucket_reducer_destroy(reducer));
+  return 0;
+}
+
 static int killed_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   if (self->rank == 1) kill(getpid(), SIGKILL);
@@ -113,6 +143,7 @@ static int killed_body(rank_t* self) {
 static void survivors_name_a_killed_rank_and_go_on(void** state) {
   (void)state;
   assert_int_equal(run_ranks(3, killed_body, NULL), 1);
+  assert_int_equal(run_ranks(3, killed_reducer_body, NULL), 1);
 }
 
 static void short_stalls(rank_t* self) { self->options.stall_timeout_ms = 1000; }

@@ -253,25 +253,175 @@ static void elements_of_all_types(void** state) {
   assert_int_equal(run_ranks(2, types_body, NULL), 0);
 }
 
-/* A NaN on rank 1 in parameter c, which is copied or made in place. */
-static int one_nan(rank_t* self, model_t* model, int step, dsc_result_t wanted) {
+/* One step in which rank 1 has a NaN at element 7 of parameter c. */
+static int step_with_nan(rank_t* self, model_t* model, int step, dsc_result_t wanted) {
   CHECK_OK(self, dsc_bucket_reducer_begin(model->reducer, NULL));
-  for (int p = 0; p < PARAMS; ++p) PASS_ON(give(self, model, p, step));
-  const float nan = NAN;
+  for (int p = 0; p < PARAMS; ++p) {
+    if (p != 2) PASS_ON(give(self, model, p, step));
+  }
   void* view = NULL;
   CHECK_OK(self, dsc_bucket_reducer_grad_view(model->reducer, 2, &view));
-  (void)nan;
-  (void)view;
+  float* const place = step % 2 == 0 ? model->grads[2] : view;
+  const float nan = NAN;
+  PASS_ON(fill(self, place, self->rank, step, 2));
+  if (self->rank == 1) CHECK(self, gpu_upload(place + 7, &nan, sizeof nan));
+  CHECK_OK(self, dsc_bucket_reducer_mark_ready(model->reducer, 2, place, NULL));
   CHECK_RESULT(self, wanted, dsc_bucket_reducer_finish(model->reducer, NULL));
+  if (wanted == DSC_OK) return 0;
+  const char* const text = dsc_last_error_message();
+  if (!strstr(text, "the gradient of c (index 2) on rank 1 is a NaN or infinite at element 7"))
+    FAIL(self, "the message is %s", text);
+  if (place == view) return 0;
+  float came[MOST];
+  CHECK(self, gpu_download(came, place, counts[2] * sizeof(float))); /* nothing was written */
+  CHECK(self, came[8] == element(self->rank, step, 2, 8));
   return 0;
+}
+
+static int nan_body(rank_t* self) {
+  for (int32_t average = DSC_AVERAGE_PRE; average <= DSC_AVERAGE_PYTORCH; ++average) {
+    model_t model;
+    PASS_ON(make(self, &model, average, 0));
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
+    PASS_ON(step_with_nan(self, &model, 0, DSC_OK));
+    dsc_nonfinite_info_t info;
+    memset(&info, 0, sizeof info);
+    info.struct_size = sizeof info;
+    CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));
+    if (info.elements != 1 || info.rank != 1)
+      FAIL(self, "average %d: %d elements, rank %d", average, (int)info.elements, info.rank);
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+    for (int step = 1; step < 5; ++step) PASS_ON(step_with_nan(self, &model, step, DSC_ERR_NONFINITE));
+    CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));
+    CHECK(self, info.elements == 4 && info.operations == 4);
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+    PASS_ON(step_with_nan(self, &model, 1, DSC_OK));
+    PASS_ON(drop(self, &model));
+  }
+  return 0;
+}
+
+static void elements_that_are_not_finite(void** state) {
+  (void)state;
+  for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, nan_body, NULL), 0);
+}
+
+/* Rank 1 has no gradient for e, the others have. */
+static int missing_body(rank_t* self) {
+  model_t model;
+  PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
+  CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, NULL));
+  for (int p = PARAMS; p-- > 0;) {
+    if (p == 4 && self->rank == 1) continue;
+    CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], NULL));
+  }
+  const dsc_result_t code = dsc_bucket_reducer_finish(model.reducer, NULL);
+  const char* const text = dsc_last_error_message();
+  if (self->rank == 1) {
+    if (code != DSC_ERR_STATE || !strstr(text, "did not receive a gradient on rank 1: e (index 4)"))
+      FAIL(self, "%d: %s", code, text);
+  } else if (code == DSC_OK) { /* it was on its way; the next one tells */
+    int64_t until = now_ms() + 10000;
+    dsc_result_t next = DSC_OK;
+    while (next == DSC_OK && now_ms() < until) {
+      next = dsc_bucket_reducer_begin(model.reducer, NULL);
+      if (next == DSC_OK) CHECK(self, gpu_synchronize(NULL));
+    }
+    if (next != DSC_ERR_MISMATCH && next != DSC_ERR_REVOKED)
+      FAIL(self, "%d: %s", next, dsc_last_error_message());
+  } else if (code != DSC_ERR_MISMATCH || !strstr(text, "rank 1")) {
+    FAIL(self, "%d: %s", code, text);
+  }
+  return drop(self, &model);
+}
+
+static void a_gradient_is_missing(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, missing_body, NULL), 0);
+}
+
+/* Refused by the rank that is wrong, before anything happens. */
+static int refusals_body(rank_t* self) {
+  model_t model;
+  float here[8] = {0};
+  dsc_bucket_reducer_t* reducer = NULL;
+  PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
+  CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_bucket_reducer_mark_ready(model.reducer, 1, here, NULL));
+  CHECK(self,
+        strstr(dsc_last_error_message(), "b (index 1): gradient is host memory, expected memory of dev"));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_bucket_reducer_accumulate(model.reducer, 1, here, NULL));
+  CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, 1, model.grads[1], NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_bucket_reducer_mark_ready(model.reducer, 2, model.grads[1], NULL));
+  for (int p = 0; p < PARAMS; ++p) {
+    if (p != 1) CHECK_OK(self, dsc_bucket_reducer_mark_unused(model.reducer, (size_t)p));
+  }
+  CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, NULL));
+  dsc_tensor_t tensors[2] = {{sizeof *tensors, here, 2, NULL, "v", DSC_DTYPE_F32, 0, self->options.device, 0},
+                             {sizeof *tensors, model.grads[2], 2, NULL, "w", DSC_DTYPE_F32, 0, -1, 0}};
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_broadcast_coalesced(self->world, tensors, 1, 0, 0));
+  CHECK(self, strstr(dsc_last_error_message(), "expected -1: data is host memory") != NULL);
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_broadcast_coalesced(self->world, tensors + 1, 1, 0, 0));
+  CHECK(self, strstr(dsc_last_error_message(), "data is memory of device") != NULL);
+  tensors[0].data = tensors[1].data = NULL;
+  dsc_bucket_reducer_options_t options;
+  CHECK_OK(self, dsc_bucket_reducer_options_init(&options, sizeof options));
+  options.sync = 0;
+  CHECK_RESULT(self, self->size == 1 ? DSC_ERR_UNSUPPORTED : DSC_ERR_CONFIG,
+               dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer));
+  CHECK_OK(self, dsc_bucket_reducer_create(self->world, tensors + 1, 1, &options, &reducer));
+  CHECK_OK(self, dsc_bucket_reducer_begin(reducer, NULL));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_mark_ready(reducer, 0, here, model.streams[0]));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_bucket_reducer_mark_ready(reducer, 0, model.grads[0], NULL));
+  CHECK_OK(self, dsc_bucket_reducer_mark_ready(reducer, 0, here, NULL));
+  CHECK_OK(self, dsc_bucket_reducer_finish(reducer, NULL));
+  CHECK_OK(self, dsc_bucket_reducer_destroy(reducer));
+  return drop(self, &model);
+}
+
+static void memory_that_does_not_fit(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
+}
+
+/* An iteration that is recorded once and run again with other gradients. */
+static int graph_body(rank_t* self) {
+  model_t model;
+  PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
+  void* const stream = model.streams[0];
+  CHECK_OK(self, dsc_barrier(self->world, stream, NULL));
+  CHECK(self, gpu_synchronize(stream) && gpu_begin_capture(stream));
+  CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, stream));
+  for (int p = 0; p < PARAMS; ++p)
+    CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], stream));
+  CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, stream));
+  void* const graph = gpu_end_capture(stream);
+  CHECK(self, graph != NULL);
+  for (int step = 0; step < 10; step += KINDS) { /* steps in which parameter 0 is copied */
+    for (int p = 0; p < PARAMS; ++p) PASS_ON(fill(self, model.grads[p], self->rank, step, p));
+    CHECK(self, gpu_run_graph(graph, stream) && gpu_synchronize(stream));
+    for (int p = 0; p < PARAMS; p += KINDS) PASS_ON(check(self, model.grads[p], DSC_AVERAGE_PRE, step, p));
+  }
+  gpu_graph_free(graph);
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
+  CHECK(self, gpu_begin_capture(stream));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_bucket_reducer_begin(model.reducer, stream));
+  gpu_graph_free(gpu_end_capture(stream));
+  return drop(self, &model);
+}
+
+static void iterations_in_a_graph(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, graph_body, NULL), 0);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_of_all_kinds),
-      cmocka_unit_test(parameters_of_one_rank),
-      cmocka_unit_test(elements_of_all_types),
+      cmocka_unit_test(gradients_of_all_kinds), cmocka_unit_test(parameters_of_one_rank),
+      cmocka_unit_test(elements_of_all_types),  cmocka_unit_test(elements_that_are_not_finite),
+      cmocka_unit_test(a_gradient_is_missing),  cmocka_unit_test(memory_that_does_not_fit),
+      cmocka_unit_test(iterations_in_a_graph),
   };
-  (void)one_nan;
   return cmocka_run_group_tests_name("gpu_reducer", tests, NULL, NULL);
 }

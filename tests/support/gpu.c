@@ -22,6 +22,12 @@ typedef struct driver {
   int (*synchronize)(void*);
   int (*stream_create)(void**, unsigned, int);
   int (*stream_destroy)(void*);
+  int (*begin_capture)(void*, int);
+  int (*end_capture)(void*, void**);
+  int (*instantiate)(void**, void*, unsigned long long);
+  int (*graph_destroy)(void*);
+  int (*graph_launch)(void*, void*);
+  int (*executable_destroy)(void*);
 } driver_t;
 
 static driver_t driver;
@@ -57,6 +63,12 @@ static void load(void) {
   *(void**)&driver.synchronize = need(library, "cuStreamSynchronize");
   *(void**)&driver.stream_create = need(library, "cuStreamCreateWithPriority");
   *(void**)&driver.stream_destroy = need(library, "cuStreamDestroy_v2");
+  *(void**)&driver.begin_capture = need(library, "cuStreamBeginCapture_v2");
+  *(void**)&driver.end_capture = need(library, "cuStreamEndCapture");
+  *(void**)&driver.instantiate = need(library, "cuGraphInstantiateWithFlags");
+  *(void**)&driver.graph_destroy = need(library, "cuGraphDestroy");
+  *(void**)&driver.graph_launch = need(library, "cuGraphLaunch");
+  *(void**)&driver.executable_destroy = need(library, "cuGraphExecDestroy");
 }
 
 static void start(void) {
@@ -141,3 +153,23 @@ void* gpu_stream(void) {
 }
 
 void gpu_stream_free(void* stream) { driver.stream_destroy(stream); }
+
+bool gpu_begin_capture(void* stream) {
+  return went_well(driver.begin_capture(stream, 1), "cuStreamBeginCapture"); /* of this thread alone */
+}
+
+void* gpu_end_capture(void* stream) {
+  void *graph = NULL, *executable = NULL;
+  if (!went_well(driver.end_capture(stream, &graph), "cuStreamEndCapture")) return NULL;
+  went_well(driver.instantiate(&executable, graph, 0), "cuGraphInstantiateWithFlags");
+  driver.graph_destroy(graph);
+  return executable;
+}
+
+bool gpu_run_graph(void* graph, void* stream) {
+  return went_well(driver.graph_launch(graph, stream), "cuGraphLaunch");
+}
+
+void gpu_graph_free(void* graph) {
+  if (graph != NULL) driver.executable_destroy(graph);
+}

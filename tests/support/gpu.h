@@ -35,4 +35,10 @@ bool gpu_synchronize(void* stream);
 void* gpu_stream(void);
 void gpu_stream_free(void* stream);
 
+/* What comes on the stream until the end is recorded, and run by gpu_run_graph(). NULL, false: see above. */
+bool gpu_begin_capture(void* stream);
+void* gpu_end_capture(void* stream);
+bool gpu_run_graph(void* graph, void* stream);
+void gpu_graph_free(void* graph);
+
 #endif /* TESTS_SUPPORT_GPU_H */
