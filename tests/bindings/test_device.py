@@ -416,6 +416,53 @@ def refused(error, text, function, *arguments, **options):
         function(*arguments, **options)
 
 
+class View(Memory):
+    """What a library makes of a DeviceArray."""
+
+    def __init__(self, array):
+        interface = array.__cuda_array_interface__
+        self.address, self.shape, self.dtype = interface["data"][0], interface["shape"], np.dtype(interface["typestr"])
+        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __del__(self):
+        pass
+
+
+def reduces(world):
+    stream, half = Stream(), np.uint16
+    params = [Interface(values(world.rank, 5)), DLPack(values(world.rank, 7).reshape(1, 7), device=world.device)]
+    with dsc.BucketReducer(world, params, names=["w", "b"]) as reducer:
+        assert [p.read().ravel().tolist() for p in params] == [values(0, 5).tolist(), values(0, 7).tolist()]
+        view = reducer.grad_view(1)
+        assert (view.shape, view.dtype, view.device) == ((1, 7), np.float32, world.device)
+        for step in range(3):
+            go, grad = threading.Event(), Interface(np.zeros(5, np.float32))
+            stream.hold(go)
+            reducer.begin(stream=stream)
+            grad.write(values(world.rank, 5) + step)  # on the default stream, which nobody holds
+            reducer.accumulate(0, Interface(np.ones(5, np.float32)), stream=stream)
+            reducer.mark_ready(0, grad, stream=stream)
+            View(view).write(values(world.rank, 7).reshape(1, 7))
+            reducer.mark_ready(1, stream=stream)
+            reducer.finish(stream=stream)  # waits for nobody
+            go.set()
+            stream.synchronize()
+            assert grad.read().tolist() == (values(0, 5) + step + 6).tolist()
+            assert View(reducer.grad_view(1)).read().tolist() == [(values(0, 7) + 5).tolist()]
+    bits = DLPack(np.array([0x3F80, 0x4000], half), world.device, element=BFLOAT)  # 1 and 2
+    reducer = dsc.BucketReducer(world, [bits], average="none")
+    reducer.begin()
+    reducer.mark_ready(0, bits)
+    reducer.finish()
+    reducer.close()
+    dsc.broadcast_coalesced(world, params, root=1)
+    return bits.read().tolist(), reducer.buckets if reducer._handle else None
+
+
+def test_a_reducer():
+    assert ranks(reduces) == [([0x4000, 0x4080], None)] * 2
+
+
 def refuses(world):
     x, peer = Interface(values(0)), 1 - world.rank
     wide = Interface(np.zeros((2, 3), np.float32), strides=(24, 8))
@@ -444,8 +491,14 @@ def refuses(world):
     refused(ValueError, "^stream offers version 7", world.all_reduce, x, stream=other)
     with world.group():
         refused(ValueError, r"^stream is given inside group\(\)", world.all_reduce, x, stream=1)
-    refused(ValueError, "^params: memory of a GPU", dsc.BucketReducer, world, [x])
-    refused(ValueError, "^arrays: memory of a GPU", dsc.broadcast_coalesced, world, [x])
+    reducer = dsc.BucketReducer(world, [x], sync=False)
+    reducer.begin()
+    refused(ValueError, "parameter 0: gradient is host memory", reducer.mark_ready, 0, values(0))
+    refused(TypeError, "^stream is 'left'", reducer.mark_ready, 0, x, stream="left")
+    reducer.mark_unused(0)
+    reducer.finish()
+    mixed = dsc.broadcast_coalesced, world, [x, values(0)]
+    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as of the first one", *mixed)
     world.all_reduce(x)
     return x.read().tolist()
 
@@ -463,6 +516,9 @@ def has_none(world):
     refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))
     refused(ValueError, "^x is on a GPU", world.all_to_all, values(0), x, send_counts=[3, 3], recv_counts=[3, 3])
     refused(dsc.UnsupportedError, "stream is not NULL", world.all_reduce, values(0), stream=1)
+    refused(ValueError, r"^params\[1\] is on a GPU", dsc.BucketReducer, world, [values(0), x])
+    reducer = dsc.BucketReducer(world, [values(0)])
+    refused(dsc.UnsupportedError, "stream is not NULL", reducer.begin, stream=1)
     with world.group():
         refused(ValueError, said, world.all_reduce, x)
     world.all_reduce(y := values(0))

@@ -32,3 +32,28 @@ def array_over(address: int, shape: tuple[int, ...], dtype: Any, owner: Any) -> 
     element = numpy.dtype(dtype)
     size_bytes = math.prod(shape) * element.itemsize
     return numpy.asarray(Memory(address, size_bytes, owner)).view(element).reshape(shape)
+
+
+class DeviceArray:
+    """An array on a GPU that is over memory of the library: cupy.asarray() and torch.as_tensor() take it as it is.
+
+    Elements that numpy has no type for are shown as whole numbers of their size.
+    """
+
+    __slots__ = ("__cuda_array_interface__", "shape", "dtype", "device", "_owner")
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: Any, device: int, owner: Any) -> None:
+        self._owner = owner
+        self.shape = shape
+        self.dtype = numpy_module().dtype(dtype)
+        self.device = device
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": shape,
+            "typestr": self.dtype.str,
+            "strides": None,
+        }
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype}, device={self.device})"

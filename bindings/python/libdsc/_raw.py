@@ -425,7 +425,7 @@ class Tensor(ctypes.Structure):
     name: Bytes | None  # for messages; NULL: "parameter INDEX"
     dtype: int  # ::dsc_dtype
     ndim: int  # entries of shape
-    device: int  # -1: host memory
+    device: int  # -1: host memory; else of the device that the communicator is bound to
     expect_sparse: int  # 0
 
     _fields_ = [

@@ -9,17 +9,25 @@ from typing import Any, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
 from libdsc._arguments import INT64_MOST, SIZE, integer, integers, member, optional_string
+from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
-from libdsc._memory import array_over
+from libdsc._memory import DeviceArray, array_over
 from libdsc._plan import bucket_lists
+from libdsc._streams import place_of
 
 
 class _Tensors:
     """The C description of a list of arrays."""
 
     def __init__(
-        self, arrays: Sequence[Any], argument: str, dtype: Any, writable: bool, names: Optional[Sequence[str]] = None
+        self,
+        comm: Communicator,
+        arrays: Sequence[Any],
+        argument: str,
+        dtype: Any,
+        writable: bool,
+        names: Optional[Sequence[str]] = None,
     ) -> None:
         arrays = list(arrays)
         if names is not None and len(names) != len(arrays):
@@ -28,11 +36,14 @@ class _Tensors:
             _buffers.describe(x, f"{argument}[{index}]", dtype, writable) for index, x in enumerate(arrays)
         ]
         self.length = len(arrays)
-        self.has_devices = any(buffer.device >= 0 for buffer in self.buffers)
+        self.memory = next((b.owner for b in self.buffers if isinstance(b.owner, DeviceMemory)), None)
+        place_of(comm, [buffer.owner for buffer in self.buffers], None)
         self.array = (_raw.Tensor * max(1, self.length))()
         self.keep: list[Any] = []
         for index, buffer in enumerate(self.buffers):
             self._fill(self.array[index], buffer, None if names is None else names[index])
+            if isinstance(buffer.owner, DeviceMemory):
+                self.array[index].device = comm.device
 
     def _fill(self, tensor: _raw.Tensor, buffer: _buffers.Buffer, name: Optional[str]) -> None:
         shape = (c_int64 * max(1, len(buffer.shape)))(*buffer.shape)
@@ -41,12 +52,7 @@ class _Tensors:
         tensor.data, tensor.count, tensor.dtype = buffer.address, buffer.count, buffer.dtype
         tensor.shape, tensor.ndim = shape, len(buffer.shape)
         tensor.name = optional_string("names", name)
-        tensor.device = buffer.device
-
-
-def _expect_host(argument: str, is_on_device: bool) -> None:
-    if is_on_device:
-        raise ValueError(f"{argument}: memory of a GPU; expected host memory, in which buckets are made")
+        tensor.device = -1
 
 
 def verify_params(
@@ -57,7 +63,7 @@ def verify_params(
     Raises MismatchError on all ranks, naming the ranks, the parameter and both descriptions; the communicator keeps
     working.
     """
-    tensors = _Tensors(arrays, "arrays", dtype, False, names)
+    tensors = _Tensors(comm, arrays, "arrays", dtype, False, names)
     comm._call(lib.dsc_verify_params, tensors.array, tensors.length)
 
 
@@ -68,14 +74,14 @@ def broadcast_coalesced(
 
     Args:
         comm: the communicator.
-        arrays: as many and of the same types on all ranks; written on the ranks other than root.
+        arrays: as many and of the same types on all ranks, on the host or on a GPU; written on the ranks other than
+            root. On a GPU the call comes behind the default stream.
         root: the rank whose arrays are copied.
         buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
         dtype: what the elements of all arrays are, such as "bf16".
     """
     root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
-    tensors = _Tensors(arrays, "arrays", dtype, comm.rank != root)
-    _expect_host("arrays", tensors.has_devices)
+    tensors = _Tensors(comm, arrays, "arrays", dtype, comm.rank != root)
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
 
 
@@ -102,6 +108,10 @@ class BucketReducer:
     gradient is there, and finish(), after which the gradients hold the average. Closing is local; memory that views
     still show stays until the last view is gone.
 
+    Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do,
+    and nobody waits for the GPU: what comes on the stream of finish() afterwards sees the averages, and a failure that
+    comes later is raised by the next call. A gradient must stay as it is from mark_ready() to finish().
+
     Args:
         world: the communicator.
         params: arrays in forward order.
@@ -125,6 +135,8 @@ class BucketReducer:
         "_elements",
         "_views",
         "_grads",
+        "_memory",
+        "_device",
         "__weakref__",
     )
 
@@ -141,8 +153,7 @@ class BucketReducer:
         single_first_bucket: bool = False,
         dtype: Any = None,
     ) -> None:
-        tensors = _Tensors(params, "params", dtype, sync and world.rank != 0, names)
-        _expect_host("params", tensors.has_devices)
+        tensors = _Tensors(world, params, "params", dtype, sync and world.rank != 0, names)
         options = _raw.BucketReducerOptions()
         check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
         options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
@@ -163,31 +174,35 @@ class BucketReducer:
         self._expected = [(buffer.count, buffer.dtype) for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in params]
+        self._memory = tensors.memory  # whose library knows a current stream; None: the host's
+        self._device = world.device
         self._views: dict[int, Any] = {}
         self._grads: list[Any] = []
 
-    def begin(self) -> None:
+    def begin(self, *, stream: Any = None) -> None:
         """Starts an iteration; StateError names the parameters that the one before still misses."""
-        self._check(lib.dsc_bucket_reducer_begin(self._handle, None), "begin")
+        self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
         self._grads.clear()
 
-    def accumulate(self, i: int, g: Any) -> None:
+    def accumulate(self, i: int, g: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
         i = self._index(i)
-        address, _ = self._gradient(i, g, "g", False)
-        self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, None), "accumulate")
+        address, owner = self._gradient(i, g, "g", False)
+        place = self._stream(owner, stream)
+        self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
 
-    def mark_ready(self, i: int, grad: Any = None) -> None:
+    def mark_ready(self, i: int, grad: Any = None, *, stream: Any = None) -> None:
         """Marks the gradient of parameter i as ready; the last one of a bucket starts its reduction.
 
         Args:
             i: index of the parameter.
             grad: an array like the parameter; finish() writes the average into it. None, or the parameter's
                 grad_view(): the gradient is there already and nothing is copied.
+            stream: on which the gradient will be there.
         """
         i = self._index(i)
         address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
-        code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, None)
+        code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
         if code < 0:
             self._fail(code, last_message(), "mark_ready")
         self._grads.append(owner)
@@ -199,6 +214,8 @@ class BucketReducer:
     def grad_view(self, i: int) -> Any:
         """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
 
+        On a GPU it is an object with __cuda_array_interface__, for cupy.asarray() or torch.as_tensor().
+
         A gradient that is computed there is never copied. After finish() it holds the average until the next
         begin(); between mark_ready() and finish() it must not be touched.
         """
@@ -208,16 +225,21 @@ class BucketReducer:
             address = c_void_p()
             self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
             element = _dtypes.numpy_type(self._expected[i][1], self._elements[i])
-            view = array_over(address.value or 0, self._shapes[i], element, self._owner)
+            place = (address.value or 0, self._shapes[i], element)
+            if self._memory is None:
+                view = array_over(*place, self._owner)
+            else:
+                view = DeviceArray(*place, self._device, self._owner)
             self._views[i] = view
         return view
 
-    def finish(self) -> None:
+    def finish(self, *, stream: Any = None) -> None:
         """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
 
         StateError names the parameters that were not marked. Ctrl-C aborts the world and closes the reducer.
         """
-        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, None)
+        place = self._stream(None, stream)
+        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         self._grads.clear()
         if code < 0:
             self._fail(code, last_message(), "finish")
@@ -250,12 +272,18 @@ class BucketReducer:
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
         """Locates a gradient, which must have the count and type of its parameter."""
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
-        _expect_host(argument, isinstance(owner, _buffers.DeviceMemory))
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
             raise ValueError(f"{argument} has {got}; parameter {i} has {wanted} of {_raw.Dtype(dtype).name.lower()}")
         return address, owner
+
+    def _stream(self, owner: Any, stream: Any) -> Optional[int]:
+        """The stream of a call; None for host memory."""
+        if stream is None and self._memory is None:
+            return None
+        place = place_of(self._world, owner if isinstance(owner, DeviceMemory) else self._memory, stream)
+        return None if place is None else place.stream
 
     def _index(self, i: int) -> int:
         """The index of a parameter that there is."""

@@ -568,7 +568,7 @@ pub struct dsc_tensor_t {
     pub dtype: i32,
     /// entries of shape
     pub ndim: i32,
-    /// -1: host memory
+    /// -1: host memory; else of the device that the communicator is bound to
     pub device: i32,
     /// 0
     pub expect_sparse: i32,
@@ -2172,13 +2172,15 @@ extern "C" {
     /// Starts an iteration.
     ///
     /// - `reducer` (in): reducer
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since
-    /// 0.1.
+    /// that miss a gradient are named), or in the capture of a graph while non-finite gradients are
+    /// looked for; DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED, or once its cause when an iteration on a device failed after it was
+    /// finished; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_begin(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
@@ -2189,10 +2191,10 @@ extern "C" {
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
     /// - `gradient` (in): elements as the parameter's; not the parameter's own view
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
-    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only. Threads:
-    /// any, different parameters at once.
+    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
+    /// device when its stream gets there. Threads: any, different parameters at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
@@ -2207,13 +2209,14 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (inout): elements as the parameter's: read now, and written with the result by
-    ///   dsc_bucket_reducer_finish(). NULL or the parameter's view: the gradient stands in the view
-    ///   already, nothing is copied.
-    /// - `stream` (in): NULL for host memory
+    /// - `gradient` (inout): elements as the parameter's: read now, on a device until finish, and
+    ///   written with the result by dsc_bucket_reducer_finish(). NULL or the parameter's view: the
+    ///   gradient stands in the view already, nothing is copied.
+    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no.
-    /// Ownership: gradient must stay valid until finish. Threads: any, several at once.
+    /// Ownership: gradient must stay valid and, on a device, unchanged until finish, its stream
+    /// valid as well. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index,
     /// or memory that overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE;
@@ -2256,10 +2259,10 @@ extern "C" {
     /// Waits for all buckets and writes the results into the gradients that were marked ready.
     ///
     /// - `reducer` (in): reducer
-    /// - `stream` (in): NULL for host memory
+    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
-    /// Collective: yes. Blocking: until all buckets are reduced. Threads: one at a time per
-    /// reducer.
+    /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
+    /// time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
     /// that was passed in is written, the message says which buckets' views hold results already,
@@ -2310,8 +2313,9 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer; NULL does nothing
     ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. Views are
-    /// invalid afterwards. Threads: any.
+    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
+    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Views are invalid afterwards. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
