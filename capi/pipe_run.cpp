@@ -1,5 +1,6 @@
 #include "dsc/pipe_run.h"
 
+#include <cstddef>
 #include <memory>
 
 #include "base/guard.hpp"
@@ -17,7 +18,7 @@ constexpr size_t kFirstPipeRunOptionsSize = 40;
 static_assert(sizeof(dsc_pipe_call_t) == kFirstCallSize, "no padding, and nothing but appended fields");
 static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
               "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_pipe_run_options_t) == kFirstPipeRunOptionsSize,
+static_assert(offsetof(dsc_pipe_run_options_t, stream) == kFirstPipeRunOptionsSize,
               "no padding, and nothing but appended fields");
 
 class Callbacks final : public dsc::PipeActions {
@@ -87,7 +88,8 @@ dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
   const auto options =
       dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
-          .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs")};
+          .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs"),
+          .stream = options.stream};
 }
 
 }  // namespace

@@ -38,8 +38,13 @@ bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadl
   const DeviceScope scope(device);
   const PooledEvent event = events.take();
   device.check(device.cuda().event_record(event.get(), stream), "cuEventRecord");
+  return wait_for(device, event.get(), deadline);
+}
+
+bool wait_for(const Device& device, CudaEvent* event, Deadline deadline) {
+  const DeviceScope scope(device);
   for (int looks = 0;; ++looks) {
-    const CudaResult result = device.cuda().event_query(event.get());
+    const CudaResult result = device.cuda().event_query(event);
     if (result == CudaResult::success) return true;
     if (result != CudaResult::not_ready) device.check(result, "cuEventQuery");
     if (deadline.passed()) return false;

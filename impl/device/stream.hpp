@@ -33,6 +33,7 @@ class EventPool;
 void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
 // False when what is on the stream now is not over by then.
 bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline);
+bool wait_for(const Device& device, CudaEvent* event, Deadline deadline);
 
 // Goes back to its pool, also while it is waited for: what was told to wait knows what for.
 class PooledEvent {

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/log.hpp"
 
 namespace dsc {
 namespace {
@@ -59,6 +60,12 @@ double mean_of_all(Comm& comm, double sum, double count) {
 PipeRunner::~PipeRunner() { release(); }
 
 void PipeRunner::release() noexcept {
+  if (device_ && !device_->settle(Deadline::after_ms(activations_->timeout_ms()))) {
+    log(DSC_LOG_WARN, "%zu bytes of activations are kept: the run on the device did not end within %d ms",
+        memory_bytes_, activations_->timeout_ms());
+    memory_ = nullptr;
+  }
+  device_.reset();
   activations_.reset();
   gradients_.reset();
   if (memory_) capture([&] { release_memory(memory_); }, [](dsc_result_t, const char*) {});
@@ -81,11 +88,12 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
   const auto fill = [&] {
     intent.schedule = describe(schedule_.spec());
     request = read();
+    if (request.shapes.on_device()) intent.schedule += " on devices";
     intent.inputs = describe(request.shapes.inputs);
     intent.outputs = describe(request.shapes.outputs);
     layout = lay_out(comm, request);
     intent.bytes = layout.bytes();
-    if (comm_serial_ == comm.serial) {
+    if (comm_serial_ == comm.serial && (device_ != nullptr) == request.shapes.on_device()) {
       intent.held_bytes = memory_bytes_;
       intent.channel = activations_->id();
     }
@@ -98,11 +106,14 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
 }
 
 // All ranks make channels and memory anew as soon as one of them has to.
-void PipeRunner::provide(Comm& comm, size_t bytes) {
+void PipeRunner::provide(Comm& comm, size_t bytes, bool on_device) {
   release();
   activations_ = comm.make_channel("activations of " + comm.name());
   gradients_ = comm.make_channel("gradients of " + comm.name());
-  if (bytes > 0) memory_ = static_cast<std::byte*>(comm.allocate_memory(bytes));
+  if (bytes > 0)
+    memory_ =
+        static_cast<std::byte*>(on_device ? comm.allocate_on_device(bytes) : comm.allocate_memory(bytes));
+  if (on_device) device_ = std::make_unique<DeviceOrder>(*comm.device_world());
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
 }
@@ -118,11 +129,17 @@ void PipeRunner::exchange(const Instruction& instruction) {
   call.send = sends ? area.data : nullptr;
   call.recv = sends ? nullptr : area.data;
   call.count = area.bytes;
-  (forward ? *activations_ : *gradients_).run(call);
+  Comm& channel = forward ? *activations_ : *gradients_;
+  if (!device_) return channel.run(call);
+  if (sends)
+    device_->send(channel, call, instruction.buffer);
+  else
+    device_->receive(channel, call, instruction.buffer);
 }
 
 void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses) {
   PipeBuffers buffers = layout_.buffers(instruction.buffer);
+  if (device_) device_->reuse(instruction.buffer);
   double loss = 0;
   if (instruction.op == PipeOp::kForward && !needs_->has(PipeOp::kSendActivation)) buffers.loss = &loss;
   std::string problem;
@@ -133,6 +150,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
       },
       [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
   if (!problem.empty()) {
+    if (device_) expect_alive();  // or it was given what a failed message left
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
     comm.revoke(cause);
@@ -140,6 +158,11 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
   }
   losses.sum += loss;
   losses.count += buffers.loss ? 1 : 0;
+}
+
+void PipeRunner::expect_alive() const {
+  for (const auto& channel : {activations_, gradients_})
+    if (const Failure failure = channel->failure(); failure.revoked) fail_with(failure);
 }
 
 // Something failed here: nobody may wait for this rank, whatever he waits for.
@@ -154,6 +177,7 @@ void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text)
   };
   capture(find, [](dsc_result_t, const char*) {});
   comm.revoke(cause);
+  if (device_) device_->give_up();
 }
 
 double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
@@ -167,6 +191,7 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
     else
       call_back(comm, actions, instruction, losses);
   }
+  if (device_) device_->end();
   return mean_of_all(comm, losses.sum, losses.count);
 }
 
@@ -184,7 +209,8 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   } cancelled{*this, comm};
   double mean = 0;
   const auto body = [&] {
-    if (accord.fresh) provide(comm, accord.bytes);
+    if (accord.fresh) provide(comm, accord.bytes, request.shapes.on_device());
+    if (device_) device_->begin(request.shapes.stream, schedule_.buffers());
     layout.place(memory_);
     layout_ = std::move(layout);
     mean = carry_out(comm, *request.actions);
@@ -193,7 +219,9 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     cancelled.over = true;
     end_everywhere(comm, error.code(), error.what());
     const Failure first = comm.failure();  // somebody may have been faster
-    if (first.revoked && first.code != error.code()) fail_with(first);
+    const bool was_own =
+        first.code == error.code() && (first.code != DSC_ERR_CALLBACK || first.rank == comm.rank());
+    if (first.revoked && !was_own) fail_with(first);
     throw Error(error);
   });
   cancelled.over = true;

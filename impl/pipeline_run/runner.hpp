@@ -9,6 +9,7 @@
 #include "comm/comm.hpp"
 #include "pipeline_run/accord.hpp"
 #include "pipeline_run/actions.hpp"
+#include "pipeline_run/device_order.hpp"
 #include "pipeline_run/needs.hpp"
 #include "pipeline_run/stage_layout.hpp"
 
@@ -41,10 +42,11 @@ class PipeRunner {
   StageLayout lay_out(const Comm& comm, const PipeRequest& request);
   PipeIntent intent_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
                        StageLayout& layout);
-  void provide(Comm& comm, size_t bytes);
+  void provide(Comm& comm, size_t bytes, bool on_device);
   double carry_out(Comm& comm, PipeActions& actions);
   void exchange(const Instruction& instruction);
   void call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses);
+  void expect_alive() const;
   void end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept;
   void release() noexcept;
 
@@ -54,6 +56,7 @@ class PipeRunner {
   uint64_t comm_serial_ = 0;  // of the communicator that the rest was made from
   std::shared_ptr<Comm> activations_;
   std::shared_ptr<Comm> gradients_;
+  std::unique_ptr<DeviceOrder> device_;  // null for host memory
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
 };

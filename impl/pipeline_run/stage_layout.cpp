@@ -29,6 +29,17 @@ void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& te
     fail(problem->code, "%s: %s", name, problem->text.c_str());
 }
 
+void check_places(const PipeShapes& shapes) {
+  const int32_t in = shapes.inputs.empty() ? shapes.outputs.empty() ? -1 : shapes.outputs[0].device
+                                           : shapes.inputs[0].device;
+  const int32_t out = shapes.outputs.empty() ? in : shapes.outputs[0].device;
+  if (in != out)
+    fail(DSC_ERR_INVALID_ARG, "device of the inputs is %d, that of the outputs %d; expected the same", in,
+         out);
+  if (in < 0 && shapes.stream)
+    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the tensors are in host memory");
+}
+
 }  // namespace
 
 std::string describe(const std::vector<Tensor>& tensors) {
@@ -42,6 +53,7 @@ StageLayout::StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeN
     : slots_(static_cast<size_t>(buffers)) {
   check_end(comm, "inputs", shapes.inputs, needs.first(PipeOp::kRecvActivation), spec.stage);
   check_end(comm, "outputs", shapes.outputs, needs.first(PipeOp::kSendActivation), spec.stage);
+  check_places(shapes);
   if (needs.has(PipeOp::kRecvActivation)) add(inputs_, shapes.inputs, false);
   if (needs.has(PipeOp::kSendActivation)) add(outputs_, shapes.outputs, false);
   if (needs.has(PipeOp::kRecvGrad)) add(output_grads_, shapes.outputs, true);

@@ -15,6 +15,11 @@ namespace dsc {
 struct PipeShapes {
   std::vector<Tensor> inputs;   // what one micro-batch brings from the previous stage
   std::vector<Tensor> outputs;  // what it gives to the next one
+  void* stream = nullptr;       // of the device that they are on, null for its default one
+
+  bool on_device() const noexcept {
+    return (!inputs.empty() && inputs[0].device >= 0) || (!outputs.empty() && outputs[0].device >= 0);
+  }
 };
 
 // "f32 [32, 10], i32 [4]"

@@ -10,7 +10,7 @@
 #include "bucket_plan/plan.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/device_broadcast.hpp"
-#include "reducer/settle.hpp"
+#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

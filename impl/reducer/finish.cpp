@@ -9,7 +9,7 @@
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
-#include "reducer/settle.hpp"
+#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

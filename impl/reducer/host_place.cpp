@@ -6,7 +6,7 @@
 #include "comm/device_world.hpp"
 #include "dtype/reduce.hpp"
 #include "reducer/place.hpp"
-#include "reducer/settle.hpp"
+#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

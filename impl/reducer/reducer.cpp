@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/broadcast.hpp"
-#include "reducer/settle.hpp"
+#include "comm/settle.hpp"
 #include "reducer/verify.hpp"
 
 namespace dsc {

@@ -5,11 +5,46 @@
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+#include <vector>
+
+extern "C" {
+#include "gpu.h"
+}
 
 namespace pipe {
+namespace {
+
+// What a tensor of a callback holds, wherever it is.
+template <typename T>
+std::vector<T> read(const void* tensor, int count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  const size_t bytes = values.size() * sizeof(T);
+  if (gpu_wanted())
+    gpu_download(values.data(), tensor, bytes);
+  else
+    std::memcpy(values.data(), tensor, bytes);
+  return values;
+}
+
+template <typename T>
+void write(void* tensor, const std::vector<T>& values) {
+  const size_t bytes = values.size() * sizeof(T);
+  if (gpu_wanted())
+    gpu_upload(tensor, values.data(), bytes);
+  else
+    std::memcpy(tensor, values.data(), bytes);
+}
+
+}  // namespace
 
 double Stage::input(int stage, int micro_batch, int i) const {
   return stage == 0 || alone() ? micro_batch + 0.25 * i : output(stage - 1, micro_batch, i);
+}
+
+std::vector<double> Stage::outputs(int stage, int micro_batch) const {
+  std::vector<double> values;
+  for (int i = 0; i < kWidth; ++i) values.push_back(output(stage, micro_batch, i));
+  return values;
 }
 
 // The last stage's loss is the sum over i of (i + 1) times its output.
@@ -24,7 +59,11 @@ double Stage::expected_mean() const {
   return sum / layout_.micro_batches;
 }
 
+// After a failure a stage on a device goes on with whatever is there, until its next message.
 int Stage::wrong(const char* what, double came, double expected) {
+  dsc_error_info_t info{};
+  info.struct_size = sizeof info;
+  if (gpu_wanted() && dsc_comm_error(comm_, &info) == DSC_OK && info.revoked == 1) return 98;
   char text[200];
   std::snprintf(text, sizeof text, "%s of %s is %g, expected %g", what, layout_.name, came, expected);
   problem = text;
@@ -46,8 +85,10 @@ int Stage::prepare() {
   callbacks.reduce_tied_grads = enter<&Stage::close_step>;
   callbacks.reduce_grads = enter<&Stage::reduce>;
   callbacks.optimizer_step = enter<&Stage::close_step>;
-  tensors[0] = {sizeof(dsc_tensor_t), nullptr, kWidth, shape, "x", DSC_DTYPE_F64, 2, -1, 0};
-  tensors[1] = {sizeof(dsc_tensor_t), nullptr, kLabelWidth, label_shape, nullptr, DSC_DTYPE_I32, 1, -1, 0};
+  const int32_t device = gpu_wanted() ? self_->options.device : -1;
+  tensors[0] = {sizeof(dsc_tensor_t), nullptr, kWidth, shape, "x", DSC_DTYPE_F64, 2, device, 0};
+  tensors[1] = {
+      sizeof(dsc_tensor_t), nullptr, kLabelWidth, label_shape, nullptr, DSC_DTYPE_I32, 1, device, 0};
   dsc_pipe_run_options_init(&options, sizeof options);
   options.inputs = first() ? nullptr : tensors;
   options.n_inputs = first() ? 0 : 2;
@@ -110,14 +151,17 @@ int Stage::forward(const dsc_pipe_call_t& call) {
   if ((call.loss != nullptr) != last()) return wrong("loss is there", call.loss != nullptr, last());
   if (m == 1)
     if (const int answer = make_trouble(); answer != 0) return answer;
-  for (int i = 0; i < kWidth && !first(); ++i)
-    if (const double x = static_cast<double*>(call.inputs[0])[i]; x != input(stage, m, i))
-      return wrong("an input", x, input(stage, m, i));
-  if (!first() && static_cast<int32_t*>(call.inputs[1])[kLabelWidth - 1] != 1000 * self_->rank + m)
-    return wrong("a label", static_cast<int32_t*>(call.inputs[1])[kLabelWidth - 1], 1000 * self_->rank + m);
-  for (int i = 0; i < kWidth && !last(); ++i) static_cast<double*>(call.outputs[0])[i] = output(stage, m, i);
-  for (int i = 0; i < kLabelWidth && !last(); ++i)
-    static_cast<int32_t*>(call.outputs[1])[i] = 1000 * (self_->rank + 1) + m;
+  if (!first()) {
+    const auto x = read<double>(call.inputs[0], kWidth);
+    for (int i = 0; i < kWidth; ++i)
+      if (x[i] != input(stage, m, i)) return wrong("an input", x[i], input(stage, m, i));
+    const int32_t label = read<int32_t>(call.inputs[1], kLabelWidth).back();
+    if (label != 1000 * self_->rank + m) return wrong("a label", label, 1000 * self_->rank + m);
+  }
+  if (!last()) {
+    write(call.outputs[0], outputs(stage, m));
+    write(call.outputs[1], std::vector<int32_t>(kLabelWidth, 1000 * (self_->rank + 1) + m));
+  }
   for (int i = 0; i < kWidth && last(); ++i) *call.loss += (i + 1) * output(stage, m, i);
   if (alive_[m]) return wrong("forward passes without a backward pass", 2, 1);
   alive_[m] = trains();
@@ -133,15 +177,20 @@ int Stage::backward(const dsc_pipe_call_t& call) {
   if ((call.output_grads == nullptr) != last()) return wrong("output_grads are there", 0, 1);
   if ((call.input_grads == nullptr) != first()) return wrong("input_grads are there", 0, 1);
   if (call.output_grads && call.output_grads[1]) return wrong("integers have a gradient", 1, 0);
+  const std::vector<double> none(kWidth);
+  const auto x = first() ? none : read<double>(call.inputs[0], kWidth);
+  const auto y = last() ? none : read<double>(call.outputs[0], kWidth);
+  auto grads = last() ? none : read<double>(call.output_grads[0], kWidth);
   for (int i = 0; i < kWidth; ++i) {
-    if (!first() && static_cast<double*>(call.inputs[0])[i] != input(stage, m, i))
-      return wrong("an input at backward", static_cast<double*>(call.inputs[0])[i], input(stage, m, i));
-    if (!last() && static_cast<double*>(call.outputs[0])[i] != output(stage, m, i))
-      return wrong("an output at backward", static_cast<double*>(call.outputs[0])[i], output(stage, m, i));
-    const double grad = last() ? i + 1 : static_cast<double*>(call.output_grads[0])[i];
-    if (!alone() && grad != gradient(stage, i)) return wrong("a gradient", grad, gradient(stage, i));
-    if (!first()) static_cast<double*>(call.input_grads[0])[i] = grad * scale(stage);
+    if (!first() && x[i] != input(stage, m, i))
+      return wrong("an input at backward", x[i], input(stage, m, i));
+    if (!last() && y[i] != output(stage, m, i))
+      return wrong("an output at backward", y[i], output(stage, m, i));
+    if (last()) grads[i] = i + 1;
+    if (!alone() && grads[i] != gradient(stage, i)) return wrong("a gradient", grads[i], gradient(stage, i));
+    grads[i] *= scale(stage);
   }
+  if (!first()) write(call.input_grads[0], grads);
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
 extern "C" {
 #include "cmocka_c.h"
@@ -89,6 +90,7 @@ class Stage {
   double output(int stage, int micro_batch, int i) const {
     return input(stage, micro_batch, i) * scale(stage) + stage;
   }
+  std::vector<double> outputs(int stage, int micro_batch) const;
   double gradient(int stage, int i) const;  // of the output
 
   rank_t* self_;

@@ -6,6 +6,10 @@
 
 #include "pipe_stage.hpp"
 
+extern "C" {
+#include "gpu.h"
+}
+
 namespace {
 
 using namespace pipe;
@@ -71,7 +75,8 @@ int sleep_body(rank_t* self) {
   stage.trouble_rank = 1;
   CHECK_OK(self, dsc_comm_set_timeout(comm, 300));
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, stage.run());
-  if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+  // On devices callbacks may have seen what the messages that were given up left.
+  if (!stage.problem.empty() && !gpu_wanted()) FAIL(self, "%s", stage.problem.c_str());
   CHECK(self, (stage.troubles == 1) == (self->rank == 1));
   CHECK_OK(self, dsc_comm_destroy(comm));
   return 0;
@@ -140,8 +145,15 @@ void a_communicator_destroyed_while_it_runs_ends_the_run(void**) {
 }
 
 // The thread of rank 1 is cancelled inside a callback: the others are told, and its handles are free again.
-void* run_to_be_cancelled(void* stage) {
-  static_cast<Stage*>(stage)->run();
+struct Cancelled {
+  Stage* stage;
+  rank_t* self;
+};
+
+void* run_to_be_cancelled(void* opaque) {
+  const auto& cancelled = *static_cast<Cancelled*>(opaque);
+  if (gpu_wanted()) gpu_bind(cancelled.self->options.device);
+  cancelled.stage->run();
   return nullptr;
 }
 
@@ -153,9 +165,10 @@ void* run_to_be_cancelled(void* stage) {
   if (self->rank == 1) {
     stage.trouble = Trouble::kCancels;
     stage.trouble_rank = 1;
+    Cancelled cancelled{&stage, self};
     pthread_t thread;
     void* ended = nullptr;
-    CHECK(self, pthread_create(&thread, nullptr, run_to_be_cancelled, &stage) == 0);
+    CHECK(self, pthread_create(&thread, nullptr, run_to_be_cancelled, &cancelled) == 0);
     CHECK(self, pthread_join(thread, &ended) == 0);
     CHECK(self, ended == PTHREAD_CANCELED);
     dsc_pipe_instruction_t next{};

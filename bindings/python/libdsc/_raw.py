@@ -532,6 +532,7 @@ class PipeRunOptions(ctypes.Structure):
     n_inputs: int  # tensors of inputs; 0 on the first stage, else 1 or more
     outputs: Any  # what the next stage receives, data unused; NULL on the last stage
     n_outputs: int  # tensors of outputs; 0 on the last stage, else 1 or more
+    stream: int | None  # with tensors on a device: what callbacks put their work on, NULL its default one
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -539,6 +540,7 @@ class PipeRunOptions(ctypes.Structure):
         ("n_inputs", ctypes.c_size_t),
         ("outputs", ctypes.POINTER(Tensor)),
         ("n_outputs", ctypes.c_size_t),
+        ("stream", ctypes.c_void_p),
     ]
 
 

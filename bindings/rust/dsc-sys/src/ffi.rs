@@ -663,6 +663,8 @@ pub struct dsc_pipe_run_options_t {
     pub outputs: *const dsc_tensor_t,
     /// tensors of outputs; 0 on the last stage, else 1 or more
     pub n_outputs: usize,
+    /// with tensors on a device: what callbacks put their work on, NULL its default one
+    pub stream: *mut c_void,
 }
 
 extern "C" {
@@ -2357,9 +2359,10 @@ extern "C" {
     /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, on all ranks; may
     ///   be NULL
     ///
-    /// Collective: yes. Blocking: until all stages have run. Each message has the communicator's
-    /// time-out. Ownership: everything that is passed in must live until it returns. Threads: one
-    /// at a time per communicator and schedule; dsc_comm_abort() from any thread ends it.
+    /// Collective: yes. Blocking: until all stages have run, on devices until all is on their
+    /// streams. Each message has the communicator's time-out. Ownership: everything that is passed
+    /// in must live until it returns. Threads: one at a time per communicator and schedule;
+    /// dsc_comm_abort() from any thread ends it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
     /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages

@@ -1,0 +1,64 @@
+#include "pipeline_run/device_order.hpp"
+
+#include <utility>
+
+#include "base/guard.hpp"
+#include "comm/settle.hpp"
+
+namespace dsc {
+
+void DeviceOrder::begin(void* stream, int32_t buffers) {
+  stream_ = static_cast<CudaStream*>(stream);
+  sending_.clear();
+  sending_.resize(static_cast<size_t>(buffers));
+  if (!ended_.get()) return;
+  const Device& device = *world_.nccl.device;
+  const DeviceScope scope(device);
+  device.check(device.cuda().stream_wait_event(stream_, ended_.get(), 0), "cuStreamWaitEvent");
+}
+
+void DeviceOrder::send(Comm& channel, Call call, int32_t buffer) {
+  call.stream = stream_;
+  sending_[static_cast<size_t>(buffer)].push_back(channel.start(call));
+}
+
+void DeviceOrder::receive(Comm& channel, Call call, int32_t buffer) {
+  reuse(buffer);
+  call.stream = stream_;
+  channel.start(call)->wait_on(stream_, Deadline::never());
+}
+
+void DeviceOrder::reuse(int32_t buffer) {
+  if (buffer < 0) return;
+  for (const auto& work : std::exchange(sending_[static_cast<size_t>(buffer)], {}))
+    work->wait_on(stream_, Deadline::never());
+}
+
+void DeviceOrder::end() {
+  for (size_t buffer = 0; buffer < sending_.size(); ++buffer) reuse(static_cast<int32_t>(buffer));
+  mark_end();
+}
+
+void DeviceOrder::mark_end() {
+  const Device& device = *world_.nccl.device;
+  const DeviceScope scope(device);
+  PooledEvent event = world_.events->take();
+  device.check(device.cuda().event_record(event.get(), stream_), "cuEventRecord");
+  ended_ = std::move(event);
+}
+
+void DeviceOrder::give_up() noexcept {
+  call_out([&] { mark_end(); });
+}
+
+bool DeviceOrder::settle(Deadline deadline) noexcept {
+  bool settled = true;
+  for (const auto& works : sending_)
+    for (const auto& work : works) settled = dsc::settle(*work, deadline) && settled;
+  if (ended_.get())
+    settled = call_out([&] { settled = wait_for(*world_.nccl.device, ended_.get(), deadline) && settled; }) &&
+              settled;
+  return settled;
+}
+
+}  // namespace dsc

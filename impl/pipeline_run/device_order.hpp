@@ -1,0 +1,41 @@
+// The order of a run on a device: the caller's stream, on which the callbacks put their work, and messages
+// beside it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "comm/device_world.hpp"
+
+namespace dsc {
+
+class DeviceOrder {
+ public:
+  explicit DeviceOrder(const DeviceWorld& world) : world_(world) {}
+
+  // What comes on the stream now is behind all earlier runs.
+  void begin(void* stream, int32_t buffers);
+  // The message takes what is on the stream by now; the stream goes on.
+  void send(Comm& channel, Call call, int32_t buffer);
+  // What comes on the stream afterwards has the message.
+  void receive(Comm& channel, Call call, int32_t buffer);
+  // What comes on the stream afterwards may write into the buffer: its messages have gone.
+  void reuse(int32_t buffer);
+  // Behind everything: what comes on the stream is after the run.
+  void end();
+  // The run has failed, and its communicators with it.
+  void give_up() noexcept;
+  // False when the latest run is still going on after the deadline.
+  bool settle(Deadline deadline) noexcept;
+
+ private:
+  void mark_end();
+
+  const DeviceWorld world_;
+  CudaStream* stream_ = nullptr;
+  std::vector<std::vector<std::shared_ptr<Work>>> sending_;  // by buffer
+  PooledEvent ended_;                                        // of the latest run
+};
+
+}  // namespace dsc
