@@ -429,18 +429,19 @@ class View(Memory):
 
 
 def reduces(world):
-    stream, half = Stream(), np.uint16
+    stream, half, ones = Stream(), np.uint16, Interface(np.ones(5, np.float32))
     params = [Interface(values(world.rank, 5)), DLPack(values(world.rank, 7).reshape(1, 7), device=world.device)]
     with dsc.BucketReducer(world, params, names=["w", "b"]) as reducer:
         assert [p.read().ravel().tolist() for p in params] == [values(0, 5).tolist(), values(0, 7).tolist()]
         view = reducer.grad_view(1)
         assert (view.shape, view.dtype, view.device) == ((1, 7), np.float32, world.device)
+        grad = Interface(np.zeros(5, np.float32))
         for step in range(3):
-            go, grad = threading.Event(), Interface(np.zeros(5, np.float32))
+            go = threading.Event()
             stream.hold(go)
             reducer.begin(stream=stream)
             grad.write(values(world.rank, 5) + step)  # on the default stream, which nobody holds
-            reducer.accumulate(0, Interface(np.ones(5, np.float32)), stream=stream)
+            reducer.accumulate(0, ones, stream=stream)
             reducer.mark_ready(0, grad, stream=stream)
             View(view).write(values(world.rank, 7).reshape(1, 7))
             reducer.mark_ready(1, stream=stream)
@@ -461,6 +462,36 @@ def reduces(world):
 
 def test_a_reducer():
     assert ranks(reduces) == [([0x4000, 0x4080], None)] * 2
+
+
+def pipes(world):
+    """Two stages: the first doubles, the second adds up; gradients come back as twos."""
+    stream, first = Stream(), world.rank == 0
+    schedule = dsc.PipeSchedule("1f1b", stages=2, stage=world.rank, micro_batches=3)
+    seen = []
+
+    def forward(instruction, inputs, outputs):
+        if first:
+            View(outputs[0]).write(np.full(4, 2.0 * instruction.micro_batch, np.float32), stream.number)
+            return None
+        return float(View(inputs[0]).read(stream.number).sum())
+
+    def backward(instruction, inputs, outputs, output_grads, input_grads):
+        if first:
+            seen.append(View(output_grads[0]).read(stream.number).tolist())
+        else:
+            View(input_grads[0]).write(np.full(4, 2 + instruction.micro_batch, np.float32), stream.number)
+
+    ends = {"outputs" if first else "inputs": [(4, "float32")]}
+    for _ in range(2):
+        nothing = dict.fromkeys(("load_micro_batch", "reduce_tied_grads", "reduce_grads", "optimizer_step"), lambda instruction: None)
+        loss = world.pipe_run(schedule, forward=forward, backward=backward, stream=stream, **ends, **nothing)
+    return loss, seen
+
+
+def test_a_pipeline():
+    grads = [[2.0 + m] * 4 for m in range(3)] * 2
+    assert ranks(pipes) == [(8.0, grads), (8.0, [])]
 
 
 def refuses(world):

@@ -229,6 +229,7 @@ class Communicator(Collectives):
         backward_weight: Optional[_pipe_run.Backward] = None,
         inputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
         outputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
+        stream: Any = None,
     ) -> float:
         """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
 
@@ -255,6 +256,9 @@ class Communicator(Collectives):
             backward_weight: as backward; the half that computes gradients of weights.
             inputs: (shape, dtype) of each tensor that the previous stage sends; none on the first stage.
             outputs: the same for the next stage; none on the last stage.
+            stream: of the GPU that this communicator is bound to: callbacks get arrays there, objects with
+                __cuda_array_interface__, and put their work on it; what comes on it after this call is behind the
+                run. None: arrays are numpy's.
 
         Returns:
             The mean loss of all micro-batches, on all ranks.
@@ -269,7 +273,7 @@ class Communicator(Collectives):
             "reduce_grads": reduce_grads,
             "optimizer_step": optimizer_step,
         }
-        return _pipe_run.run(self, schedule, functions, inputs, outputs)
+        return _pipe_run.run(self, schedule, functions, inputs, outputs, stream)
 
     # ---- groups and memory -------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 from libdsc import _callbacks, _dtypes, _interrupt, _raw
 from libdsc._arguments import extents
 from libdsc._library import check, last_message, lib
-from libdsc._memory import array_over
+from libdsc._memory import DeviceArray, array_over
 from libdsc._pipe import PipeInstruction, PipeSchedule, instruction_of
+from libdsc._streams import handle_of
 
 if TYPE_CHECKING:
     from libdsc._communicator import Communicator
@@ -33,7 +34,8 @@ FAILED = 1
 class Tensors:
     """What travels at one end of a stage: shapes and types, as C and numpy want them."""
 
-    def __init__(self, argument: str, described: Sequence[tuple[Shape, Any]]) -> None:
+    def __init__(self, argument: str, described: Sequence[tuple[Shape, Any]], device: int) -> None:
+        self._device = device  # -1: the host
         self.length = len(described)
         self.array = (_raw.Tensor * max(1, self.length))()
         self.kinds: list[Kind] = []
@@ -49,7 +51,7 @@ class Tensors:
         sizes = (c_int64 * max(1, len(shape)))(*shape)
         self._keep.append(sizes)
         tensor.struct_size = ctypes.sizeof(_raw.Tensor)
-        tensor.count, tensor.dtype, tensor.device = math.prod(shape), int(code), -1
+        tensor.count, tensor.dtype, tensor.device = math.prod(shape), int(code), self._device
         tensor.shape, tensor.ndim = sizes, len(shape)
         self.kinds.append((shape, _dtypes.numpy_type(code, entry[1])))
 
@@ -57,8 +59,8 @@ class Tensors:
 class Buffers:
     """The arrays over each buffer of a schedule, made once and used again by every callback and every run."""
 
-    def __init__(self, inputs: Tensors, outputs: Tensors, owner: Any) -> None:
-        self._inputs, self._outputs, self._owner = inputs.kinds, outputs.kinds, owner
+    def __init__(self, inputs: Tensors, outputs: Tensors, owner: Any, device: int) -> None:
+        self._inputs, self._outputs, self._owner, self._device = inputs.kinds, outputs.kinds, owner, device
         self._arrays: dict[tuple[int, int], Any] = {}
         self._of_this_run: dict[tuple[Optional[int], Optional[int]], tuple[Arrays, Arrays, Arrays, Arrays]] = {}
 
@@ -91,8 +93,14 @@ class Buffers:
     def _array(self, address: int, kind: Kind, number: int) -> Any:
         array = self._arrays.get((address, number))
         if array is None:
-            array = self._arrays[address, number] = array_over(address, *kind, self._owner)
+            array = self._make(address, *kind)
+            self._arrays[address, number] = array
         return array
+
+    def _make(self, address: int, shape: tuple[int, ...], element: Any) -> Any:
+        if self._device >= 0:
+            return DeviceArray(address, shape, element, self._device, self._owner)
+        return array_over(address, shape, element, self._owner)
 
 
 class Callbacks:
@@ -167,18 +175,25 @@ class Callbacks:
         function(instruction_of(call.instruction.contents))
 
 
-def run(comm: Communicator, schedule: PipeSchedule, functions: dict[str, Any], inputs: Any, outputs: Any) -> float:
+def run(
+    comm: Communicator, schedule: PipeSchedule, functions: dict[str, Any], inputs: Any, outputs: Any, stream: Any
+) -> float:
     """Does what Communicator.pipe_run() says; functions are the callbacks by name."""
     if not isinstance(schedule, PipeSchedule):
         raise TypeError(f"schedule is a {type(schedule).__name__}; expected a PipeSchedule")
     options = _raw.PipeRunOptions()
     check(lib.dsc_pipe_run_options_init(byref(options), ctypes.sizeof(options)))
-    taken, given = Tensors("inputs", inputs), Tensors("outputs", outputs)
+    device = -1
+    if stream is not None:
+        options.stream, device = handle_of(stream), comm._device
+        if device < 0:
+            raise ValueError("stream is given, and this communicator is bound to no GPU; expected None")
+    taken, given = Tensors("inputs", inputs, device), Tensors("outputs", outputs, device)
     options.inputs, options.n_inputs = taken.array, taken.length
     options.outputs, options.n_outputs = given.array, given.length
 
     mean_loss = c_double()
-    with Callbacks(comm, _buffers_of(comm, schedule, taken, given), functions) as callbacks:
+    with Callbacks(comm, _buffers_of(comm, schedule, taken, given, device), functions) as callbacks:
         arguments = (schedule._handle, comm._handle, byref(callbacks.table), byref(options), byref(mean_loss))
         code = _callbacks.call(comm._stop, _interrupt.call, comm._stop, lib.dsc_pipe_run, *arguments)
         text = last_message() if code < 0 else ""
@@ -196,12 +211,14 @@ def run(comm: Communicator, schedule: PipeSchedule, functions: dict[str, Any], i
     return mean_loss.value
 
 
-def _buffers_of(comm: Communicator, schedule: PipeSchedule, inputs: Tensors, outputs: Tensors) -> Buffers:
+def _buffers_of(
+    comm: Communicator, schedule: PipeSchedule, inputs: Tensors, outputs: Tensors, device: int
+) -> Buffers:
     """Returns the arrays of earlier runs of the schedule, if the library uses their memory again."""
-    key = (comm._handle, inputs.kinds, outputs.kinds)
+    key = (comm._handle, inputs.kinds, outputs.kinds, device)
     known = schedule._run_buffers
     if known is None or known[0] != key:
-        known = schedule._run_buffers = (key, Buffers(inputs, outputs, schedule._owner))
+        known = schedule._run_buffers = (key, Buffers(inputs, outputs, schedule._owner, device))
     buffers: Buffers = known[1]
     buffers.begin()
     return buffers
