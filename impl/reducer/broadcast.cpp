@@ -8,9 +8,9 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
+#include "comm/settle.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/device_broadcast.hpp"
-#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/settle.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
-#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/error.hpp"
 #include "comm/device_world.hpp"
+#include "comm/settle.hpp"
 #include "dtype/reduce.hpp"
 #include "reducer/place.hpp"
-#include "comm/settle.hpp"
 
 namespace dsc {
 namespace {

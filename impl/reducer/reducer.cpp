@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/settle.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/broadcast.hpp"
-#include "comm/settle.hpp"
 #include "reducer/verify.hpp"
 
 namespace dsc {

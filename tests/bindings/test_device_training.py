@@ -1,0 +1,87 @@
+"""What training does on a GPU: reducers and pipelines. By the drivers of test_device.py."""
+
+import threading
+
+import numpy as np
+
+import libdsc as dsc
+from device_arrays import BFLOAT, DLPack, Interface, Memory, Stream
+from test_device import ranks, values
+
+
+class View(Memory):
+    """What a library makes of a DeviceArray."""
+
+    def __init__(self, array):
+        interface = array.__cuda_array_interface__
+        self.address, self.shape, self.dtype = interface["data"][0], interface["shape"], np.dtype(interface["typestr"])
+        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __del__(self):
+        pass
+
+
+def reduces(world):
+    stream, half, ones = Stream(), np.uint16, Interface(np.ones(5, np.float32))
+    params = [Interface(values(world.rank, 5)), DLPack(values(world.rank, 7).reshape(1, 7), device=world.device)]
+    with dsc.BucketReducer(world, params, names=["w", "b"]) as reducer:
+        assert [p.read().ravel().tolist() for p in params] == [values(0, 5).tolist(), values(0, 7).tolist()]
+        view = reducer.grad_view(1)
+        assert (view.shape, view.dtype, view.device) == ((1, 7), np.float32, world.device)
+        grad = Interface(np.zeros(5, np.float32))
+        for step in range(3):
+            go = threading.Event()
+            stream.hold(go)
+            reducer.begin(stream=stream)
+            grad.write(values(world.rank, 5) + step)  # on the default stream, which nobody holds
+            reducer.accumulate(0, ones, stream=stream)
+            reducer.mark_ready(0, grad, stream=stream)
+            View(view).write(values(world.rank, 7).reshape(1, 7))
+            reducer.mark_ready(1, stream=stream)
+            reducer.finish(stream=stream)  # waits for nobody
+            go.set()
+            stream.synchronize()
+            assert grad.read().tolist() == (values(0, 5) + step + 6).tolist()
+            assert View(reducer.grad_view(1)).read().tolist() == [(values(0, 7) + 5).tolist()]
+    bits = DLPack(np.array([0x3F80, 0x4000], half), world.device, element=BFLOAT)  # 1 and 2
+    reducer = dsc.BucketReducer(world, [bits], average="none")
+    reducer.begin()
+    reducer.mark_ready(0, bits)
+    reducer.finish()
+    reducer.close()
+    dsc.broadcast_coalesced(world, params, root=1)
+    return bits.read().tolist(), reducer.buckets if reducer._handle else None
+
+
+def test_a_reducer():
+    assert ranks(reduces) == [([0x4000, 0x4080], None)] * 2
+
+
+def pipes(world):
+    """Two stages: the first doubles, the second adds up; gradients come back as twos."""
+    stream, first = Stream(), world.rank == 0
+    schedule = dsc.PipeSchedule("1f1b", stages=2, stage=world.rank, micro_batches=3)
+    seen = []
+
+    def forward(instruction, inputs, outputs):
+        if first:
+            View(outputs[0]).write(np.full(4, 2.0 * instruction.micro_batch, np.float32), stream.number)
+            return None
+        return float(View(inputs[0]).read(stream.number).sum())
+
+    def backward(instruction, inputs, outputs, output_grads, input_grads):
+        if first:
+            seen.append(View(output_grads[0]).read(stream.number).tolist())
+        else:
+            View(input_grads[0]).write(np.full(4, 2 + instruction.micro_batch, np.float32), stream.number)
+
+    ends = {"outputs" if first else "inputs": [(4, "float32")]}
+    for _ in range(2):
+        nothing = dict.fromkeys(("load_micro_batch", "reduce_tied_grads", "reduce_grads", "optimizer_step"), lambda instruction: None)
+        loss = world.pipe_run(schedule, forward=forward, backward=backward, stream=stream, **ends, **nothing)
+    return loss, seen
+
+
+def test_a_pipeline():
+    grads = [[2.0 + m] * 4 for m in range(3)] * 2
+    assert ranks(pipes) == [(8.0, grads), (8.0, [])]
