@@ -43,7 +43,7 @@ class _Tensors:
         for index, buffer in enumerate(self.buffers):
             self._fill(self.array[index], buffer, None if names is None else names[index])
             if isinstance(buffer.owner, DeviceMemory):
-                self.array[index].device = comm.device
+                self.array[index].device = comm._device
 
     def _fill(self, tensor: _raw.Tensor, buffer: _buffers.Buffer, name: Optional[str]) -> None:
         shape = (c_int64 * max(1, len(buffer.shape)))(*buffer.shape)
@@ -175,7 +175,7 @@ class BucketReducer:
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in params]
         self._memory = tensors.memory  # whose library knows a current stream; None: the host's
-        self._device = world.device
+        self._device = world._device
         self._views: dict[int, Any] = {}
         self._grads: list[Any] = []
 

@@ -276,7 +276,8 @@ DSC_API dsc_result_t dsc_comm_finalize(dsc_comm_t* comm);
  * @param[in] comm communicator; NULL does nothing
  *
  * Collective: no. Blocking: no; operations of other threads and work objects that still run end with
- * DSC_ERR_REVOKED. Threads: any.
+ * DSC_ERR_REVOKED. What was put on a stream of a device with work NULL and has not run yet is ended, too, and
+ * its output is undefined: dsc_comm_finalize() or synchronize the stream first. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

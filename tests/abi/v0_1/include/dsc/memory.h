@@ -15,14 +15,15 @@ extern "C" {
  * @brief Allocates memory that operations on comm, and on all groups made from it, move without copying.
  * @param[in] comm communicator
  * @param[in] bytes 1 or more; equal on all ranks
- * @param[in] kind DSC_MEMORY_HOST
+ * @param[in] kind DSC_MEMORY_HOST, or DSC_MEMORY_DEVICE: of the GPU that comm is bound to, from NCCL and
+ * registered with comm where NCCL can
  * @param[out] memory this rank's memory: zeroed, aligned to a page; NULL on failure
  *
- * A child made by fork() inherits it. Collective: yes. Blocking: until all ranks came. Ownership: the
- * caller's, until dsc_mem_free(). Threads: one at a time per communicator.
+ * A child made by fork() inherits memory of the host. Collective: yes. Blocking: until all ranks came.
+ * Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks); DSC_ERR_UNSUPPORTED
- * for DSC_MEMORY_DEVICE; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an
- * operation
+ * for DSC_MEMORY_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind, void** memory);
@@ -31,7 +32,8 @@ DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind,
  * @brief Frees memory of dsc_mem_alloc(). Other ranks keep theirs.
  * @param[in] memory start of the memory; NULL does nothing
  *
- * No operation of this rank may be using it. Collective: no. Blocking: no. Threads: any.
+ * No operation of this rank may be using it; on a device, also none that stands on a stream. Collective: no.
+ * Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -61,6 +61,7 @@ typedef struct dsc_pipe_run_options {
   size_t n_inputs;             /**< tensors of inputs; 0 on the first stage, else 1 or more */
   const dsc_tensor_t* outputs; /**< what the next stage receives, data unused; NULL on the last stage */
   size_t n_outputs;            /**< tensors of outputs; 0 on the last stage, else 1 or more */
+  void* stream; /**< with tensors on a device: what callbacks put their work on, NULL its default one */
 } dsc_pipe_run_options_t;
 
 /**
@@ -95,6 +96,11 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * anew. Every rank allocates as many bytes as the rank that needs most. All tensors of one end of a stage are
  * one message.
  *
+ * With tensors on the device that comm is bound to, buffers lie there and messages go by NCCL, each on a
+ * stream of its own: what a callback puts on the options' stream has its inputs, and is waited for before its
+ * outputs are sent. The call then returns when all is on the streams; what comes on that stream afterwards is
+ * behind the run. A failure that comes later revokes comm, which its next call tells.
+ *
  * Before the first callback all ranks compare schedules and shapes, as they are described: a tensor without a
  * shape differs from one with a shape. What does not fit, or is wrong on one rank, is the same error on all
  * ranks; nothing has happened then, and comm keeps working. A failure after that (a callback, a message,
@@ -106,9 +112,9 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * @param[in] options shapes; NULL for a pipeline of one stage
  * @param[out] mean_loss mean of what the last stage's forward passes wrote, on all ranks; may be NULL
  *
- * Collective: yes. Blocking: until all stages have run. Each message has the communicator's time-out.
- * Ownership: everything that is passed in must live until it returns. Threads: one at a time per communicator
- * and schedule; dsc_comm_abort() from any thread ends it.
+ * Collective: yes. Blocking: until all stages have run, on devices until all is on their streams. Each
+ * message has the communicator's time-out. Ownership: everything that is passed in must live until it
+ * returns. Threads: one at a time per communicator and schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
  * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and

@@ -1,6 +1,12 @@
 /**
  * @file reducer.h
  * @brief Gradients reduced in buckets while they are being computed.
+ *
+ * Parameters, their gradients and the buckets are all in host memory or all on the device that the
+ * communicator is bound to. On a device marking only notes where a gradient is and on which stream; when a
+ * bucket is complete, one launch gathers it on a stream of the reducer's own, NCCL sums it, and one launch
+ * writes the results back. Nothing waits for the device, so an iteration can fail after
+ * dsc_bucket_reducer_finish() has returned: the reducer's next call tells.
  */
 #ifndef DSC_REDUCER_H
 #define DSC_REDUCER_H
@@ -21,7 +27,7 @@ typedef struct dsc_tensor {
   const char* name;      /**< for messages; NULL: "parameter INDEX" */
   int32_t dtype;         /**< ::dsc_dtype */
   int32_t ndim;          /**< entries of shape */
-  int32_t device;        /**< -1: host memory */
+  int32_t device;        /**< -1: host memory; else of the device that the communicator is bound to */
   int32_t expect_sparse; /**< 0 */
 } dsc_tensor_t;
 
@@ -57,6 +63,9 @@ DSC_API dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* par
 
 /**
  * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
+ *
+ * Those on a device come behind its default stream.
+ *
  * @param[in] comm communicator
  * @param[in] tensors same counts and types on all ranks; data is written on the other ranks
  * @param[in] n_tensors number of tensors, 0 or more
@@ -111,12 +120,17 @@ DSC_API dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tenso
 
 /**
  * @brief Starts an iteration.
+ *
+ * On a device, what is on the stream by now is over before anything of the iteration is read or written.
+ *
  * @param[in] reducer reducer
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device, NULL: its default one; NULL for host memory
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
- * gradient are named); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * gradient are named), or in the capture of a graph while non-finite gradients are looked for;
+ * DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when
+ * an iteration on a device failed after it was finished; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream);
@@ -130,10 +144,10 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
  * @param[in] gradient elements as the parameter's; not the parameter's own view
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device, NULL: its default one; NULL for host memory
  *
- * Collective: no. Blocking: no. Ownership: gradient is read during the call only. Threads: any, different
- * parameters at once.
+ * Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a device when its
+ * stream gets there. Threads: any, different parameters at once.
  * @return DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
@@ -148,13 +162,14 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in,out] gradient elements as the parameter's: read now, and written with the result by
- *                dsc_bucket_reducer_finish(). NULL or the parameter's view: the gradient stands in the view
+ * @param[in,out] gradient elements as the parameter's: read now, on a device until finish, and written with
+ * the result by dsc_bucket_reducer_finish(). NULL or the parameter's view: the gradient stands in the view
  * already, nothing is copied.
- * @param[in] stream NULL for host memory
+ * @param[in] stream of the device, NULL: its default one; NULL for host memory
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: no. Ownership: gradient
- * must stay valid until finish. Threads: any, several at once.
+ * must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads: any, several
+ * at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index, or memory that
  * overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
@@ -190,10 +205,15 @@ DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer,
 
 /**
  * @brief Waits for all buckets and writes the results into the gradients that were marked ready.
- * @param[in] reducer reducer
- * @param[in] stream NULL for host memory
  *
- * Collective: yes. Blocking: until all buckets are reduced. Threads: one at a time per reducer.
+ * On a device the stream waits, not the host: what comes on it afterwards sees the results. Only while
+ * non-finite gradients are looked for the host waits until they were gathered, and for the other ranks.
+ *
+ * @param[in] reducer reducer
+ * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ *
+ * Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a time per
+ * reducer.
  * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient that was passed
  * in is written, the message says which buckets' views hold results already, and the iteration is over; other
  * ranks that had marked them get DSC_ERR_MISMATCH naming this rank and parameter, and then the reducer is
@@ -234,7 +254,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_stats(dsc_bucket_reducer_t* reducer, dsc
  * @brief Releases a reducer.
  * @param[in] reducer reducer; NULL does nothing
  *
- * Collective: no. Blocking: no; reductions that run are revoked on all ranks. Views are invalid afterwards.
+ * Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device: until iterations
+ * that were finished are over there, at most the communicator's time-out. Views are invalid afterwards.
  * Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
