@@ -153,6 +153,17 @@ dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32
   });
 }
 
+dsc_result_t dsc_comm_adopt_nccl(dsc_comm_t* comm, void* nccl_comm, const dsc_group_options_t* options,
+                                 dsc_comm_t** group) {
+  return dsc::guard(__func__, [&] {
+    if (group) *group = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(group, "group");
+    if (!nccl_comm) dsc::fail(DSC_ERR_INVALID_ARG, "nccl_comm is NULL");
+    *group = dsc::open_comm(inside->adopt_nccl(nccl_comm, dsc::read_group_options(options)));
+  });
+}
+
 dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);

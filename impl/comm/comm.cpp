@@ -14,4 +14,8 @@ void* Comm::allocate_on_device(size_t) {
   fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
 }
 
+std::shared_ptr<Comm> Comm::adopt_nccl(void*, const GroupOptions&) {
+  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
+}
+
 }  // namespace dsc

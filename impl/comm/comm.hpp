@@ -89,6 +89,9 @@ class Comm {
   virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
   virtual std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) = 0;
 
+  // Collective: a group of the same ranks that uses an ncclComm_t of the program's, in its order.
+  virtual std::shared_ptr<Comm> adopt_nccl(void* nccl_comm, const GroupOptions& options);
+
   // Collective: a group of the same ranks whose messages never wait for this one's. It is revoked and left
   // together with this one.
   virtual std::shared_ptr<Comm> make_channel(const std::string& name) = 0;

@@ -37,6 +37,7 @@ class DeviceComm final : public Comm {
 
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
+  std::shared_ptr<Comm> adopt_nccl(void* nccl_comm, const GroupOptions& options) override;
   std::shared_ptr<Comm> make_channel(const std::string& name) override;
   int32_t agree_on(int32_t flags) override { return host_->agree_on(flags); }
   std::shared_ptr<Comm> shrink(const GroupOptions& options) override;

@@ -281,7 +281,9 @@ void DeviceEngine::give_up() noexcept {
   ending_since_ns_.store(now_ns());
   const auto abort = [](const std::shared_ptr<DeviceEngine>& engine) {
     call_out([&] {
-      for (const auto& communicator : engine->communicators()) communicator->abort();
+      const bool failed = engine->host_->revoked();
+      for (const auto& communicator : engine->communicators())
+        !failed && communicator->is_adopted() ? communicator->let_go() : communicator->abort();
     });
     Ending running = Ending::kAborting;
     engine->ending_.compare_exchange_strong(running, Ending::kAborted);

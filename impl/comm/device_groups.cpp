@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
-constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5;
+constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5, kAdoptTag = 16;
 
 // Room for what the ranks of this host show each other. Equal on all hosts.
 std::unique_ptr<DeviceBoard> make_board(Comm& host) {
@@ -99,6 +99,46 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Co
                       host.name().c_str(), error.what());
                 });
     if (done) return made;
+  }
+}
+
+// An NCCL communicator of the program's, as one rank sees it.
+struct Adopted {
+  int32_t ranks = 0;
+  int32_t rank = 0;
+  Outcome outcome;
+};
+
+Adopted look_at_adopted(const DeviceEngine& engine, NcclComm* comm) {
+  const NcclFunctions& nccl = engine.world().nccl.library->functions;
+  const DeviceScope scope(engine.device());
+  Adopted found;
+  int device = -1;
+  engine.check_nccl(nccl.comm_count(comm, &found.ranks), "ncclCommCount");
+  engine.check_nccl(nccl.comm_user_rank(comm, &found.rank), "ncclCommUserRank");
+  engine.check_nccl(nccl.comm_cu_device(comm, &device), "ncclCommCuDevice");
+  if (device != engine.device().number())
+    fail(DSC_ERR_INVALID_ARG,
+         "rank %d: nccl_comm is on device %d, but this communicator is bound to device %d",
+         engine.host().rank(), device, engine.device().number());
+  return found;
+}
+
+void check_adopted(const std::vector<Adopted>& all) {
+  std::vector<Outcome> outcomes;
+  std::vector<bool> seen(all.size());
+  for (const Adopted& one : all) outcomes.push_back(one.outcome);
+  if (const auto failure = first_failure(outcomes)) throw Error(*failure);
+  for (size_t r = 0; r < all.size(); ++r) {
+    const auto rank = static_cast<size_t>(all[r].rank);
+    if (all[r].ranks != static_cast<int>(all.size()))
+      fail(DSC_ERR_INVALID_ARG,
+           "nccl_comm of rank %zu has %d ranks, expected those of this communicator: %zu", r, all[r].ranks,
+           all.size());
+    if (rank >= all.size() || seen[rank])
+      fail(DSC_ERR_INVALID_ARG, "nccl_comm of rank %zu has rank %d there, which another rank has as well", r,
+           all[r].rank);
+    seen[rank] = true;
   }
 }
 
@@ -187,6 +227,21 @@ std::shared_ptr<Comm> DeviceComm::split(int32_t color, int32_t key, const GroupO
 
 std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
   return with_device([&] { return host_->create_group(ranks, options); }, 0, options);
+}
+
+// What is wrong with it on one rank, or between ranks, is found by all of them.
+std::shared_ptr<Comm> DeviceComm::adopt_nccl(void* nccl_comm, const GroupOptions& options) {
+  note(OpKind::kSplit);
+  const DeviceWorld& world = engine_->world();
+  auto* const comm = static_cast<NcclComm*>(nccl_comm);
+  Adopted mine;
+  capture([&] { mine = look_at_adopted(*engine_, comm); },
+          [&](const Error& error) { mine.outcome = outcome_of(error); });
+  const std::vector<Adopted> all = gather_all(*host_, OpKind::kBind, kAdoptTag, mine);
+  check_adopted(all);
+  auto child = host_->split(0, mine.rank, options);
+  const Deadline deadline = Deadline::after_ms(child->timeout_ms());
+  return finish(world, std::move(child), NcclCommunicator::adopt(world.nccl, comm), options, deadline);
 }
 
 std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {

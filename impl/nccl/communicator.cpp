@@ -84,6 +84,12 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
   return comm;
 }
 
+std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& context, NcclComm* comm) {
+  std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context, true));
+  adopted->comm_.store(comm);
+  return adopted;
+}
+
 // The child is ready when its parent is.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
                                                           const NcclPatience& patience) {
@@ -111,7 +117,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
 
 // An abort may hang, and nobody waits for it here.
 NcclCommunicator::~NcclCommunicator() {
-  if (ended_.load() || aborting_.load()) return;
+  if (adopted_ || ended_.load() || aborting_.load()) return;
   NcclComm* const comm = comm_.load() ? comm_.load() : made_;
   if (!comm) return;
   call_out([&] {
@@ -175,7 +181,7 @@ NcclResult NcclCommunicator::async_error() noexcept {
 void NcclCommunicator::begin_finalize() {
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
-  check(nccl().comm_finalize(usable()), "ncclCommFinalize");
+  if (!adopted_) check(nccl().comm_finalize(usable()), "ncclCommFinalize");
 }
 
 void NcclCommunicator::end_finalize(const NcclPatience& patience) {
@@ -183,7 +189,7 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
   const std::lock_guard lock(mutex_);
   settle("ncclCommFinalize", patience);
   ended_.store(true);
-  check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
+  if (!adopted_) check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
 }
 
 // A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
@@ -197,7 +203,11 @@ void NcclCommunicator::abort() noexcept {
   while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
   call_out([&] {
     const DeviceScope scope(*context_.device);
-    if (!ended_.load()) nccl().comm_abort(comm_.load());
+    if (ended_.load()) return;
+    if (!adopted_)
+      nccl().comm_abort(comm_.load());
+    else if (nccl().comm_revoke)
+      nccl().comm_revoke(comm_.load(), kNcclRevokeDefault);
   });
   ended_.store(true);
 }

@@ -38,6 +38,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
                                                   std::span<const NcclUniqueId> ids, int ranks, int rank,
                                                   const NcclSettings& settings, const NcclPatience& patience);
+  // One of the program's: never destroyed nor aborted here.
+  static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
   // If it was not ended, a thread of its own aborts it.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -66,10 +68,14 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void end_finalize(const NcclPatience& patience);
   // Ends what runs and releases it. May hang: see `ended`. Any thread, also while another one is inside.
   void abort() noexcept;
+  // The program's own goes on without this.
+  bool is_adopted() const noexcept { return adopted_; }
+  void let_go() noexcept { ended_.store(true); }
   bool ended() const noexcept { return ended_.load(); }
 
  private:
-  explicit NcclCommunicator(const NcclContext& context) : context_(context) {}
+  explicit NcclCommunicator(const NcclContext& context, bool adopted = false)
+      : context_(context), adopted_(adopted) {}
   using Make = std::function<NcclResult(NcclComm** comm, NcclConfig* config)>;
   void begin_to_make(const NcclSettings& settings, const Make& make, const char* function);
   void await_made(const char* function, const NcclPatience& patience);
@@ -77,6 +83,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclComm* usable() const;
 
   const NcclContext context_;
+  const bool adopted_;
   NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it

@@ -1,8 +1,11 @@
 """What training does on a GPU: reducers and pipelines. By the drivers of test_device.py."""
 
+import ctypes
+import os
 import threading
 
 import numpy as np
+import pytest
 
 import libdsc as dsc
 from device_arrays import BFLOAT, DLPack, Interface, Memory, Stream
@@ -85,3 +88,32 @@ def pipes(world):
 def test_a_pipeline():
     grads = [[2.0 + m] * 4 for m in range(3)] * 2
     assert ranks(pipes) == [(8.0, grads), (8.0, [])]
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("internal", ctypes.c_char * 128)]
+
+
+def adopts(world):
+    """A communicator of the program's own, made by NCCL itself."""
+    nccl = ctypes.CDLL(os.environ.get("DSC_NCCL_LIBRARY") or "libnccl.so.2")
+    number = np.zeros(128, np.uint8)
+    if world.rank == 0:
+        assert nccl.ncclGetUniqueId(ctypes.c_void_p(number.ctypes.data)) == 0
+    world.broadcast(number)
+    own, unique = ctypes.c_void_p(), UniqueId.from_buffer(number)
+    assert nccl.ncclCommInitRankConfig(ctypes.byref(own), world.size, unique, 1 - world.rank, None) == 0
+    group = world.adopt_nccl(own.value, name="adopted")
+    x = Interface(values(world.rank))
+    group.all_reduce(x)
+    with pytest.raises(ValueError, match="^nccl_comm is 0; expected"):
+        world.adopt_nccl(0)
+    found = group.name, group.rank, x.read().tolist()
+    group.finalize()
+    assert nccl.ncclCommDestroy(own) == 0
+    return found
+
+
+def test_a_communicator_of_nccl():
+    sums = (values(0) + values(1)).tolist()
+    assert ranks(adopts) == [("adopted", 1, sums), ("adopted", 0, sums)]

@@ -114,6 +114,21 @@ static void split(void) {
   EXPECT(group == NULL);
 }
 
+static void adopt_nccl(void) {
+  dsc_comm_t* group = walk_world.world;
+  dsc_group_options_t options[WRONG_OPTIONS];
+  wrong_group_options(options);
+  int some = 0;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_adopt_nccl(bad, &some, NULL, &group));
+  EXPECT(group == NULL);
+  WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, &some, NULL, NULL));
+  WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, NULL, NULL, &group));
+  for (int i = 0; i < WRONG_OPTIONS; ++i)
+    WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, &some, &options[i], &group));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_comm_adopt_nccl(walk_world.world, &some, NULL, &group));
+  EXPECT(group == NULL);
+}
+
 static void create_group(void) {
   static const int32_t all[] = {0, 1}, twice[] = {1, 1}, outside[] = {0, 2}, negative[] = {-1, 0};
   dsc_comm_t* group = walk_world.world;
@@ -212,6 +227,7 @@ const walk_step_t walk_comm[] = {
     {"dsc_group_options_init", group_options_init},
     {"dsc_comm_split", split},
     {"dsc_comm_create_group", create_group},
+    {"dsc_comm_adopt_nccl", adopt_nccl},
     {"dsc_comm_set_timeout", set_timeout},
     {"dsc_comm_abort", comm_abort},
     {"dsc_comm_finalize", comm_finalize},

@@ -287,6 +287,19 @@ class Communicator(Collectives):
         number = -1 if color is None else integer("color", color)
         return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), name, timeout)
 
+    def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
+        """Makes a group of the same ranks that uses an NCCL communicator of the program's own. Collective.
+
+        Args:
+            nccl_comm: the address that an ncclComm_t is, of the same ranks, on the device that this is bound to. The
+                group is in its order; it stays the program's, and must outlive the group.
+            name, timeout: as of split().
+        """
+        address = integer("nccl_comm", nccl_comm, 1, SIZE[1])
+        made = self._make_group(lib.dsc_comm_adopt_nccl, (c_void_p(address),), name, timeout)
+        assert made is not None
+        return made
+
     def create_group(
         self, ranks: Sequence[int], name: Optional[str] = None, timeout: Optional[float] = None
     ) -> Optional[Communicator]:

@@ -760,6 +760,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_comm_adopt_nccl": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(GroupOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
     "dsc_comm_set_timeout": (
         ctypes.c_int32,
         [

@@ -1351,6 +1351,27 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
+    /// Makes a group of the same ranks, in the order of an NCCL communicator of the program's own,
+    /// which carries the group's collectives on device memory.
+    ///
+    /// - `comm` (in): communicator that is bound to a device
+    /// - `nccl_comm` (in): an ncclComm_t
+    /// - `options` (in): NULL: defaults; the same on all ranks; of no effect on nccl_comm itself
+    /// - `group` (out): the new communicator; NULL on failure
+    ///
+    /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
+    /// dsc_comm_split(). Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of
+    /// other ranks or of another device; DSC_ERR_UNSUPPORTED when comm is bound to no device;
+    /// DSC_ERR_BACKEND when NCCL does not know it. Since 0.1.
+    pub fn dsc_comm_adopt_nccl(
+        comm: *mut dsc_comm_t,
+        nccl_comm: *mut c_void,
+        options: *const dsc_group_options_t,
+        group: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
     /// Sets the deadline of the operations that start from now on.
     ///
     /// - `comm` (in): communicator

@@ -237,6 +237,31 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
                                            const dsc_group_options_t* options, dsc_comm_t** group);
 
 /**
+ * @brief Makes a group of the same ranks, in the order of an NCCL communicator of the program's own, which
+ * carries the group's collectives on device memory.
+ *
+ * The NCCL communicator must be of the same copy of NCCL, have exactly the ranks of comm, and be on the
+ * device that comm is bound to. It stays the program's, which must not use it while operations of the group
+ * are called or on their way, and keep it until the group is destroyed on this rank; messages between two
+ * ranks and groups of this one have communicators of their own. The library never destroys or aborts it. When
+ * the group fails, ncclCommRevoke() ends what is on its way where NCCL has that; else only the program's
+ * ncclCommAbort() does, until when streams may wait.
+ *
+ * @param[in] comm communicator that is bound to a device
+ * @param[in] nccl_comm an ncclComm_t
+ * @param[in] options NULL: defaults; the same on all ranks; of no effect on nccl_comm itself
+ * @param[out] group the new communicator; NULL on failure
+ *
+ * Collective: yes, every rank of comm. Blocking: until all came. Ownership, threads: as dsc_comm_split().
+ * @return as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of other ranks or
+ * of another device; DSC_ERR_UNSUPPORTED when comm is bound to no device; DSC_ERR_BACKEND when NCCL does not
+ * know it
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_adopt_nccl(dsc_comm_t* comm, void* nccl_comm,
+                                         const dsc_group_options_t* options, dsc_comm_t** group);
+
+/**
  * @brief Sets the deadline of the operations that start from now on.
  * @param[in] comm communicator
  * @param[in] timeout_ms 1 or more
