@@ -139,7 +139,11 @@ void Reducer::launch_ready(bool marking) {
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
     if (marking) check_alive();
     Bucket& bucket = buckets_[launched_];
-    bucket.work = place_->start(launched_, bucket.call);
+    capture([&] { bucket.work = place_->start(launched_, bucket.call); },
+            [&](const Error& error) {
+              if (group_->failure().revoked) told_.store(true);
+              throw Error(error);
+            });
     ++launched_;
   }
 }
