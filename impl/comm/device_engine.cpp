@@ -111,6 +111,8 @@ void DeviceEngine::check_usable(const Call& call) const {
   if (const auto reason = unsupported_reason(world_.nccl, call))
     fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
          reason->c_str());
+  const Transfer transfer(call, host_->rank(), host_->size());
+  check_aligned(call, transfer.send_bytes, transfer.recv_bytes);
 }
 
 void DeviceEngine::note_host_call(const Call& call) {

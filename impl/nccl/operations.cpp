@@ -27,11 +27,8 @@ bool is_one_call(OpKind kind) {
          kind == OpKind::kRecv;
 }
 
-// What only moves is bytes of a certain width: older libraries do not know all types.
-NcclType moved_as(int32_t dtype) {
-  if (is_float8(dtype) || dtype == DSC_DTYPE_BOOL) return NcclType::uint8;
-  return static_cast<NcclType>(dtype - 1);
-}
+// What only moves is bytes: any library knows them, and they may lie at any address.
+constexpr NcclType kMovedAs = NcclType::uint8;
 
 // A bool is 0 or 1: its sum is whether any is true.
 NcclType reduced_as(int32_t dtype) {
@@ -54,6 +51,10 @@ Scalar scalar_of(double value, int32_t dtype) {
   const auto single = static_cast<float>(value);
   if (dtype != DSC_DTYPE_F64) cast(dtype, scalar.bytes, DSC_DTYPE_F32, &single, 1);
   return scalar;
+}
+
+size_t bytes_of(size_t elements, int32_t dtype) {
+  return dtype == 0 ? elements : elements * dtype_bytes(dtype);
 }
 
 const std::byte* at(const void* base, size_t elements, int32_t dtype) {
@@ -85,6 +86,21 @@ std::optional<std::string> unsupported_reason(const NcclContext& context, const 
                       call.dtype == DSC_DTYPE_F64 || call.dtype == DSC_DTYPE_BF16;
   if (call.prescale != 1 && !scales) return "only f16, bf16, f32 and f64 can be scaled on a device";
   return std::nullopt;
+}
+
+void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes) {
+  if (!is_reduction(call.kind)) return;
+  const size_t width = dtype_bytes(call.dtype);
+  const auto check = [&](const char* what, const void* memory, size_t bytes) {
+    const size_t rest = reinterpret_cast<uintptr_t>(memory) % width;
+    if (bytes > 0 && rest != 0)
+      fail(DSC_ERR_INVALID_ARG,
+           "%s lies %zu byte%s past a multiple of %zu: expected memory of a device that is "
+           "aligned to its elements (%s) where they are reduced",
+           what, rest, rest == 1 ? "" : "s", width, dtype_name(call.dtype));
+  };
+  check("send", call.send, send_bytes);
+  check("recv", call.recv, recv_bytes);
 }
 
 NcclOperations::~NcclOperations() {
@@ -127,23 +143,23 @@ void NcclOperations::enqueue(std::span<const Call> calls, CudaStream* stream, co
 
 void NcclOperations::put(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
-  const NcclType type = call.dtype == 0 ? NcclType::uint8 : moved_as(call.dtype);
+  const size_t bytes = bytes_of(call.count, call.dtype);
   switch (call.kind) {
     case OpKind::kAllReduce:
     case OpKind::kReduce:
     case OpKind::kReduceScatter:
       return put_reduction(comm, call, stream);
     case OpKind::kBroadcast:
-      return communicator_->check(nccl.broadcast(call.root == rank_ ? call.send : call.recv, call.recv,
-                                                 call.count, type, call.root, comm, stream),
+      return communicator_->check(nccl.broadcast(call.root == rank_ ? call.send : call.recv, call.recv, bytes,
+                                                 kMovedAs, call.root, comm, stream),
                                   "ncclBroadcast");
     case OpKind::kAllGather:
-      return communicator_->check(nccl.all_gather(call.send, call.recv, call.count, type, comm, stream),
+      return communicator_->check(nccl.all_gather(call.send, call.recv, bytes, kMovedAs, comm, stream),
                                   "ncclAllGather");
     case OpKind::kSend:
-      return send(call.send, call.count, type, call.root, comm, stream);
+      return send(call.send, bytes, call.root, comm, stream);
     case OpKind::kRecv:
-      return receive(call.recv, call.count, type, call.root, comm, stream);
+      return receive(call.recv, bytes, call.root, comm, stream);
     case OpKind::kGather:
     case OpKind::kScatter:
     case OpKind::kAllToAll:
@@ -185,53 +201,51 @@ void NcclOperations::put_reduction(NcclComm* comm, const Call& call, CudaStream*
                        "ncclReduce");
 }
 
-void NcclOperations::send(const void* data, size_t count, NcclType type, int peer, NcclComm* comm,
-                          CudaStream* stream) {
-  communicator_->check(communicator_->nccl().send(data, count, type, peer, comm, stream), "ncclSend");
+void NcclOperations::send(const void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream) {
+  communicator_->check(communicator_->nccl().send(data, bytes, kMovedAs, peer, comm, stream), "ncclSend");
 }
 
-void NcclOperations::receive(void* data, size_t count, NcclType type, int peer, NcclComm* comm,
-                             CudaStream* stream) {
-  communicator_->check(communicator_->nccl().recv(data, count, type, peer, comm, stream), "ncclRecv");
+void NcclOperations::receive(void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream) {
+  communicator_->check(communicator_->nccl().recv(data, bytes, kMovedAs, peer, comm, stream), "ncclRecv");
 }
 
 // NCCL's own calls where it has them, else messages of one group.
 void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
-  const NcclType type = moved_as(call.dtype);
+  const size_t bytes = bytes_of(call.count, call.dtype);
   if (call.kind == OpKind::kGather && nccl.gather)
-    return communicator_->check(nccl.gather(call.send, call.recv, call.count, type, call.root, comm, stream),
+    return communicator_->check(nccl.gather(call.send, call.recv, bytes, kMovedAs, call.root, comm, stream),
                                 "ncclGather");
   if (call.kind == OpKind::kScatter && nccl.scatter)
-    return communicator_->check(nccl.scatter(call.send, call.recv, call.count, type, call.root, comm, stream),
+    return communicator_->check(nccl.scatter(call.send, call.recv, bytes, kMovedAs, call.root, comm, stream),
                                 "ncclScatter");
   if (call.kind == OpKind::kAllToAll && nccl.all_to_all)
-    return communicator_->check(nccl.all_to_all(call.send, call.recv, call.count, type, comm, stream),
+    return communicator_->check(nccl.all_to_all(call.send, call.recv, bytes, kMovedAs, comm, stream),
                                 "ncclAlltoAll");
   const bool is_root = rank_ == call.root;
   for (int peer = 0; peer < ranks_; ++peer) {
     const size_t place = static_cast<size_t>(peer) * call.count;
     if (call.kind == OpKind::kAllToAll || (call.kind == OpKind::kScatter && is_root))
-      send(at(call.send, place, call.dtype), call.count, type, peer, comm, stream);
+      send(at(call.send, place, call.dtype), bytes, peer, comm, stream);
     if (call.kind == OpKind::kAllToAll || (call.kind == OpKind::kGather && is_root))
-      receive(at(call.recv, place, call.dtype), call.count, type, peer, comm, stream);
+      receive(at(call.recv, place, call.dtype), bytes, peer, comm, stream);
   }
-  if (call.kind == OpKind::kGather) send(call.send, call.count, type, call.root, comm, stream);
-  if (call.kind == OpKind::kScatter) receive(call.recv, call.count, type, call.root, comm, stream);
+  if (call.kind == OpKind::kGather) send(call.send, bytes, call.root, comm, stream);
+  if (call.kind == OpKind::kScatter) receive(call.recv, bytes, call.root, comm, stream);
 }
 
 // Blocks of different lengths: a broadcast or a reduction for each rank, or messages.
 void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
-  const NcclType type = moved_as(call.dtype);
   for (int peer = 0; peer < ranks_; ++peer) {
     const auto index = static_cast<size_t>(peer);
     if (call.kind == OpKind::kAllGatherV) {
       const BlockList& blocks = *call.recv_blocks;
       std::byte* const place = at(call.recv, blocks.starts[index], call.dtype);
-      communicator_->check(nccl.broadcast(peer == rank_ ? call.send : place, place, blocks.lengths[index],
-                                          type, peer, comm, stream),
-                           "ncclBroadcast");
+      communicator_->check(
+          nccl.broadcast(peer == rank_ ? call.send : place, place,
+                         bytes_of(blocks.lengths[index], call.dtype), kMovedAs, peer, comm, stream),
+          "ncclBroadcast");
     } else if (call.kind == OpKind::kReduceScatterV) {
       const BlockList& blocks = *call.send_blocks;
       communicator_->check(
@@ -241,10 +255,11 @@ void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* str
     } else {
       const BlockList &sent = *call.send_blocks, &received = *call.recv_blocks;
       if (sent.lengths[index] > 0)
-        send(at(call.send, sent.starts[index], call.dtype), sent.lengths[index], type, peer, comm, stream);
+        send(at(call.send, sent.starts[index], call.dtype), bytes_of(sent.lengths[index], call.dtype), peer,
+             comm, stream);
       if (received.lengths[index] > 0)
-        receive(at(call.recv, received.starts[index], call.dtype), received.lengths[index], type, peer, comm,
-                stream);
+        receive(at(call.recv, received.starts[index], call.dtype),
+                bytes_of(received.lengths[index], call.dtype), peer, comm, stream);
     }
   }
 }

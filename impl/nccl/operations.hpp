@@ -13,6 +13,10 @@ namespace dsc {
 // Why NCCL cannot run an operation here, in words that fit after its name; nothing: it can.
 std::optional<std::string> unsupported_reason(const NcclContext& context, const Call& call);
 
+// NCCL reduces whole elements, and a card that finds them at an odd address ends CUDA for the process. Throws
+// INVALID_ARG; the bytes are those that this rank sends and receives.
+void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes);
+
 // Puts operations on streams, for one communicator.
 class NcclOperations {
  public:
@@ -34,8 +38,8 @@ class NcclOperations {
   void put_reduction(NcclComm* comm, const Call& call, CudaStream* stream);
   void put_blocks(NcclComm* comm, const Call& call, CudaStream* stream);
   void put_lists(NcclComm* comm, const Call& call, CudaStream* stream);
-  void send(const void* data, size_t count, NcclType type, int peer, NcclComm* comm, CudaStream* stream);
-  void receive(void* data, size_t count, NcclType type, int peer, NcclComm* comm, CudaStream* stream);
+  void send(const void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream);
+  void receive(void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream);
   NcclOp op_of(NcclComm* comm, const Call& call);
 
   const std::shared_ptr<NcclCommunicator> communicator_;

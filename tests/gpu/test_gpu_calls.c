@@ -87,6 +87,44 @@ static void buffers_that_do_not_go_together(void** state) {
   assert_int_equal(run_ranks(2, buffers_body, NULL), 0);
 }
 
+static int refused_at(rank_t* self, char* send, char* recv, int32_t dtype, const char* words) {
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_all_reduce(self->world, send, recv, 3, dtype, DSC_OP_SUM, NULL, NULL));
+  if (strstr(dsc_last_error_message(), words) == NULL)
+    FAIL(self, "said \"%s\", expected \"%s\"", dsc_last_error_message(), words);
+  return 0;
+}
+
+/* Sums of whole elements want them aligned; bytes are summed, and anything is moved, wherever it lies. */
+static int alignment_body(rank_t* self) {
+  char* const data = gpu_alloc(256);
+  CHECK(self, data != NULL);
+  PASS_ON(refused_at(self, data + 2, data + 128, DSC_DTYPE_F32, "send lies 2 bytes past a multiple of 4"));
+  PASS_ON(refused_at(self, data, data + 129, DSC_DTYPE_BF16, "recv lies 1 byte past a multiple of 2"));
+  PASS_ON(refused_at(self, data + 12, data + 12, DSC_DTYPE_F64, "send lies 4 bytes past a multiple of 8"));
+  dsc_work_t* work = NULL;
+  const int32_t op = DSC_OP_MAX;
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
+               dsc_reduce_scatter(self->world, data + 1, data + 64, 3, DSC_DTYPE_I32, op, NULL, &work));
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_all_reduce(self->world, data, data, 3, DSC_DTYPE_F32, op, NULL, NULL));
+  CHECK_OK(self, dsc_all_reduce(self->world, data + 65, data + 65, 3, DSC_DTYPE_F32, op, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_group_end(self->world, NULL, NULL));
+  const unsigned char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, none[12] = {0};
+  unsigned char came[12];
+  CHECK(self, gpu_upload(data + 3, self->rank == 0 ? bytes : none, sizeof bytes));
+  CHECK_OK(self, dsc_all_reduce(self->world, data + 3, data + 3, 12, DSC_DTYPE_U8, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_broadcast(self->world, data + 3, data + 21, 3, DSC_DTYPE_F32, 0, NULL, NULL));
+  CHECK(self, gpu_download(came, data + 21, sizeof came) && memcmp(came, bytes, sizeof came) == 0);
+  gpu_free(data);
+  return 0;
+}
+
+static void reductions_want_aligned_elements(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, alignment_body, NULL), 0);
+}
+
 /* Two operations on streams of the library's and one on the caller's, each behind the other. */
 static int streams_body(rank_t* self) {
   void* const stream = gpu_stream();
@@ -129,6 +167,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),
       cmocka_unit_test(buffers_that_do_not_go_together),
+      cmocka_unit_test(reductions_want_aligned_elements),
       cmocka_unit_test(streams_keep_their_order),
   };
   return cmocka_run_group_tests_name("gpu_calls", tests, NULL, NULL);

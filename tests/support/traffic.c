@@ -108,10 +108,9 @@ static bool reduces(kind_t kind) {
   return kind == ALL_REDUCE || kind == REDUCE || kind == REDUCE_SCATTER || kind == REDUCE_SCATTER_V;
 }
 
-/* A card adds up only what is aligned to its elements. */
+/* A device adds up only what is aligned to its elements. */
 static size_t least_alignment(const arena_t* arena, const operation_t* operation) {
-  const bool on_card = arena->device != NULL && gpu_is_real() && reduces(operation->kind);
-  return on_card ? element_bytes(operation->dtype) : 1;
+  return arena->device != NULL && reduces(operation->kind) ? element_bytes(operation->dtype) : 1;
 }
 
 static void place(const arena_t* arena, layout_t layout, size_t alignment, char** send, char** recv) {
@@ -125,8 +124,9 @@ static void place(const arena_t* arena, layout_t layout, size_t alignment, char*
   if (layout == PIECES_DIFFER) send_memory = recv_memory = arena->shared[odd];
   size_t offset = GUARD;
   if (layout == SHARED_OFFSETS) offset += (size_t)arena->rank * 64;
-  if (layout == PLAIN_MISALIGNED || layout == SHARED_MISALIGNED)
-    offset += (1 + (size_t)(arena->rank * 20) % 63 + alignment - 1) / alignment * alignment;
+  const size_t shift = 1 + (size_t)(arena->rank * 20) % 63;
+  if (layout == PLAIN_MISALIGNED) offset += (shift + alignment - 1) / alignment * alignment;
+  if (layout == SHARED_MISALIGNED) offset += shift;
   const size_t recv_shift = layout == SHARED_MISALIGNED ? 5 : 0;
   *send = send_memory + offset;
   *recv = recv_memory + arena->half + offset + recv_shift;

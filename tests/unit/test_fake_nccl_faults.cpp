@@ -247,6 +247,11 @@ void misuse_of_memory_is_seen(void**) {
     const Device other(1);
     return sum(self, Array<int>(1));
   });
+  expect_misuse(NcclResult::invalid_argument, "what it sends is not aligned", [](const Rank& self) {
+    const Array<char> memory(16);
+    return ncclAllReduce(memory.data() + 2, memory.data() + 8, 1, NcclType::int32, NcclOp::sum, self.comm,
+                         self.stream);
+  });
   expect_misuse(NcclResult::invalid_argument, "in place", [](const Rank& self) {
     const Array<int> memory(1);
     return ncclAlltoAll(memory.data(), memory.data(), 1, NcclType::int32, self.comm, self.stream);

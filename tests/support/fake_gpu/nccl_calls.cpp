@@ -20,10 +20,14 @@ NcclResult check_buffers(const Comm& comm, const Operation& operation) {
     const char* what;
   } ends[] = {{operation.send, buffers.send_bytes, "sends"},
               {operation.recv, buffers.recv_bytes, "receives"}};
-  for (const auto& end : ends)
+  for (const auto& end : ends) {
     if (end.bytes > 0 && !cuda().holds(comm.device, end.memory, end.bytes))
       return misused(NcclResult::invalid_argument, "%s: what it %s is not in one allocation of device %d",
                      operation.name, end.what, comm.device);
+    if (end.bytes > 0 && reinterpret_cast<uintptr_t>(end.memory) % bytes_of(operation.type) != 0)
+      return misused(NcclResult::invalid_argument, "%s: what it %s is not aligned to its elements",
+                     operation.name, end.what);
+  }
   if (operation.kind == Kind::all_to_all && operation.count > 0 && operation.send == operation.recv)
     return misused(NcclResult::invalid_argument, "%s in place", operation.name);
   return NcclResult::success;
