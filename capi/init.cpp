@@ -11,7 +11,7 @@
 namespace {
 
 constexpr size_t kFirstInitOptionsSize = 80;
-static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 16,
+static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 32,
               "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
@@ -53,6 +53,8 @@ dsc::InitOptions convert(const dsc_init_options_t& given) {
   if (given.token) options.token = given.token;
   if (given.store) options.store = dsc::store_of(given.store);
   options.store_handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(given.store));
+  if (given.nccl_library) options.nccl_library = given.nccl_library;
+  if (given.cuda_library) options.cuda_library = given.cuda_library;
   return options;
 }
 

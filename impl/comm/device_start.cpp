@@ -34,10 +34,29 @@ Mutex& loading() {
   return *instance;
 }
 
+struct Driver {
+  Mutex mutex;
+  std::string path DSC_GUARDED_BY(mutex);  // of the first that worked, for as long as the process lives
+};
+
+// What one copy of a driver has made means nothing to another.
+CudaLibrary load_driver(const DeviceWish& wish, const Loader& loader, const Environment& environment) {
+  static Driver* const used = new Driver;
+  CudaLibrary cuda = load_cuda(wish.cuda_library, environment, loader);
+  const MutexLock lock(used->mutex);
+  if (used->path.empty()) used->path = cuda.path;
+  if (used->path != cuda.path)
+    fail(DSC_ERR_NO_BACKEND,
+         "this process uses CUDA's driver of %.180s already, but %s %.180s: expected one for all its ranks",
+         used->path.c_str(), wish.cuda_library.empty() ? "found" : "option cuda_library names",
+         cuda.path.c_str());
+  return cuda;
+}
+
 // A program that has not touched CUDA shall not pay for it.
-bool works_on_device(const Loader& loader, const Environment& environment) {
+bool works_on_device(const DeviceWish& wish, const Loader& loader, const Environment& environment) {
   if (loader.loaded("cuInit").empty()) return false;
-  return Device::current(load_cuda({}, environment, loader)) >= 0;
+  return Device::current(load_driver(wish, loader, environment)) >= 0;
 }
 
 struct Choice {
@@ -54,11 +73,11 @@ Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
 
 DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
                  const Environment& environment) {
-  const auto cuda = std::make_shared<const CudaLibrary>(load_cuda({}, environment, loader));
+  const auto cuda = std::make_shared<const CudaLibrary>(load_driver(wish, loader, environment));
   const Choice choice = choose(*cuda, wish.number, local_rank);
   DeviceWorld world;
   world.nccl.device = Device::bind(cuda, choice.number);
-  world.nccl.library = std::make_shared<const NcclLibrary>(load_nccl({}, environment, loader));
+  world.nccl.library = std::make_shared<const NcclLibrary>(load_nccl(wish.nccl_library, environment, loader));
   world.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
   world.kernels = std::make_shared<KernelStore>(world.nccl.device);
   log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
@@ -115,7 +134,7 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   capture(
       [&] {
         const MutexLock lock(loading());
-        if (!mine.asked && !works_on_device(loader, environment)) return;
+        if (!mine.asked && !works_on_device(wish, loader, environment)) return;
         world = bind(wish, host->world_info().local_rank, loader, environment);
         mine.bound = Bound::kYes;
         mine.number = world.nccl.device->number();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
@@ -10,8 +11,10 @@
 namespace dsc {
 
 struct DeviceWish {
-  bool required = false;  // else only where the program has named a device, or works on one already
-  int32_t number = -1;    // -1: that of the current context, or by the local rank
+  bool required = false;     // else only where the program has named a device, or works on one already
+  int32_t number = -1;       // -1: that of the current context, or by the local rank
+  std::string cuda_library;  // files; empty: they are searched
+  std::string nccl_library;
 };
 
 // Collective: all ranks are bound, each to one device, or none is. Gives back `host` if it is not bound.

@@ -25,6 +25,10 @@ void check_range(const char* name, int64_t value, int64_t least, int64_t most, c
     fail(DSC_ERR_INVALID_ARG, "%s is %lld, expected %s", name, static_cast<long long>(value), expected);
 }
 
+void check_path(const char* name, const std::optional<std::string>& path) {
+  if (path && path->empty()) fail(DSC_ERR_INVALID_ARG, "%s is empty, expected a file, or NULL", name);
+}
+
 LaunchOptions launch_options(const InitOptions& options) {
   LaunchOptions launch;
   launch.init_method = options.init_method ? options.init_method->c_str() : nullptr;
@@ -153,6 +157,8 @@ void check_options(const InitOptions& options) {
   check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
   check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
   check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
+  check_path("nccl_library", options.nccl_library);
+  check_path("cuda_library", options.cuda_library);
   if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_NCCL || options.device >= 0))
     fail(DSC_ERR_UNSUPPORTED,
          "this library was built without NCCL: leave backend at auto or host, and device at -1");
@@ -166,6 +172,8 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
   if (a.job_id != b.job_id) return "job_id";
   if (a.token != b.token) return "token";
   if (a.store_handle != b.store_handle) return "store";
+  if (a.nccl_library != b.nccl_library) return "nccl_library";
+  if (a.cuda_library != b.cuda_library) return "cuda_library";
   if (a.backend != b.backend) return "backend";
   if (a.rank != b.rank) return "rank";
   if (a.world_size != b.world_size) return "world_size";
@@ -210,8 +218,9 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
   if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)) {
     world->set_tentative(true);  // without a device a program may start again at once, with other options
-    comm = bind_device(std::move(comm), {options.backend == DSC_BACKEND_NCCL, options.device}, environment,
-                       deadline);
+    const DeviceWish wish{options.backend == DSC_BACKEND_NCCL, options.device,
+                          options.cuda_library.value_or(""), options.nccl_library.value_or("")};
+    comm = bind_device(std::move(comm), wish, environment, deadline);
     world->set_tentative(false);
   }
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,

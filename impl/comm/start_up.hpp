@@ -18,6 +18,8 @@ struct InitOptions {
   std::optional<std::string> token;
   std::shared_ptr<Exchange> store;  // through which ranks of several hosts find each other; null: none
   uint64_t store_handle = 0;        // which one it is, for the caller
+  std::optional<std::string> nccl_library;
+  std::optional<std::string> cuda_library;
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;

@@ -16,8 +16,10 @@ namespace {
 
 // CUDA counts 1000 and 10: 13.1 is 13010.
 constexpr int kLeastCuda = 12000;
-constexpr WantedLibrary kCuda{
-    .name = "CUDA's driver", .file = "libcuda.so.1", .variable = "DSC_CUDA_LIBRARY"};
+constexpr WantedLibrary kCuda{.name = "CUDA's driver",
+                              .file = "libcuda.so.1",
+                              .option = "cuda_library",
+                              .variable = "DSC_CUDA_LIBRARY"};
 
 CudaFunctions find_cuda_functions(const Symbols& symbols) {
   CudaFunctions found;

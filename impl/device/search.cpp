@@ -15,7 +15,7 @@ struct NamedPath {
 
 std::optional<NamedPath> named_path(const WantedLibrary& wanted, const std::string& path,
                                     const Environment& environment) {
-  if (!path.empty()) return NamedPath{path, "the path that was given"};
+  if (!path.empty()) return NamedPath{path, std::string("option ") + wanted.option};
   if (const auto value = environment(wanted.variable)) return NamedPath{*value, wanted.variable};
   return std::nullopt;
 }
@@ -72,8 +72,8 @@ void add_interpreters_of(const std::string& prefix, const Loader& loader, std::v
     if (name.starts_with("python3")) folders.push_back(std::string(lib).append(name) + "/site-packages");
 }
 
-// In Python's own order.
-std::vector<std::string> wheel_folders(const WantedLibrary& wanted, const Environment& environment,
+// In Python's own order, then where conda's own package has it.
+std::vector<std::string> known_folders(const WantedLibrary& wanted, const Environment& environment,
                                        const Loader& loader) {
   std::vector<std::string> folders;
   if (!wanted.wheel_folder) return folders;
@@ -81,12 +81,14 @@ std::vector<std::string> wheel_folders(const WantedLibrary& wanted, const Enviro
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const auto prefix = environment(variable)) add_interpreters_of(*prefix, loader, folders);
   for (std::string& folder : folders) folder += std::string("/") + wanted.wheel_folder;
+  if (const auto prefix = environment("CONDA_PREFIX"); prefix && prefix->starts_with('/'))
+    folders.push_back(*prefix + "/lib");
   return folders;
 }
 
 // NULL if there is none; `tried` grows by what was wrong with those that cannot be loaded.
-void* open_wheel(const WantedLibrary& wanted, const std::vector<std::string>& folders, const Loader& loader,
-                 std::string& tried) {
+void* open_in(const WantedLibrary& wanted, const std::vector<std::string>& folders, const Loader& loader,
+              std::string& tried) {
   for (const std::string& folder : folders) {
     if (!std::ranges::binary_search(loader.list(folder), wanted.file)) continue;
     std::string why;
@@ -99,9 +101,9 @@ void* open_wheel(const WantedLibrary& wanted, const std::vector<std::string>& fo
 [[noreturn]] void fail_not_found(const WantedLibrary& wanted, const std::string& tried,
                                  const std::vector<std::string>& folders) {
   std::string looked;
-  for (const std::string& folder : folders) looked += (looked.empty() ? "; no wheel in " : ", ") + folder;
-  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %.250s; %s may say where it is%s", wanted.name,
-       tried.c_str(), wanted.variable, looked.c_str());
+  for (const std::string& folder : folders) looked += (looked.empty() ? "; not in " : ", ") + folder;
+  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %.250s; %s or %s may say where it is%s", wanted.name,
+       tried.c_str(), wanted.option, wanted.variable, looked.c_str());
 }
 
 }  // namespace
@@ -112,9 +114,9 @@ FoundLibrary find_library(const WantedLibrary& wanted, const std::string& path,
   if (const auto named = named_path(wanted, path, environment))
     return open_named(wanted, *named, loaded, loader);
   if (loaded) return open_loaded(wanted, *loaded, loader);
-  const std::vector<std::string> folders = wheel_folders(wanted, environment, loader);
+  const std::vector<std::string> folders = known_folders(wanted, environment, loader);
   std::string tried, why;
-  void* handle = open_wheel(wanted, folders, loader, tried);
+  void* handle = open_in(wanted, folders, loader, tried);
   if (!handle) handle = loader.open(wanted.file, OpenMode::load, why);
   if (!handle) fail_not_found(wanted, tried + why, folders);
   return {handle, loader.path_of(handle)};

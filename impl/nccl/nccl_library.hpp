@@ -19,8 +19,8 @@ struct NcclLibrary {
 };
 
 // Looks at `path` unless it is empty, the path DSC_NCCL_LIBRARY, the copy that this process has loaded,
-// wheels (see find_library), or in the system. Throws NO_BACKEND: no library, two copies, too old a one.
-// Needs no driver and no device.
+// wheels and conda's folder (see find_library), or in the system. Throws NO_BACKEND: no library, two copies,
+// too old a one. Needs no driver and no device.
 NcclLibrary load_nccl(const std::string& path, const Environment& environment, const Loader& loader);
 
 // Versions as NCCL numbers them: 2804 is 2.8.4, 22809 is 2.28.9.

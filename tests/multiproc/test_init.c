@@ -142,9 +142,11 @@ static int check_other_options(rank_t* self) {
   struct {
     const char* name;
     dsc_init_options_t options;
-  } others[] = {{"job_id", given},  {"rank", given},        {"world_size", given},      {"local_rank", given},
-                {"port", given},    {"sources", given},     {"init_timeout_ms", given}, {"timeout_ms", given},
-                {"backend", given}, {"init_method", given}, {"stall_timeout_ms", given}};
+  } others[] = {
+      {"job_id", given},      {"rank", given},        {"world_size", given},       {"local_rank", given},
+      {"port", given},        {"sources", given},     {"init_timeout_ms", given},  {"timeout_ms", given},
+      {"backend", given},     {"init_method", given}, {"stall_timeout_ms", given}, {"nccl_library", given},
+      {"cuda_library", given}};
   others[0].options.job_id = "another";
   others[1].options.rank = -1;
   others[2].options.world_size = 2;
@@ -156,6 +158,8 @@ static int check_other_options(rank_t* self) {
   others[8].options.backend = DSC_BACKEND_HOST;
   others[9].options.init_method = "env://";
   others[10].options.stall_timeout_ms = 0;
+  others[11].options.nccl_library = "/another/libnccl.so.2";
+  others[12].options.cuda_library = "/another/libcuda.so.1";
   for (size_t i = 0; i < LENGTH(others); ++i) {
     world = self->world;
     CHECK_RESULT(self, DSC_ERR_STATE, dsc_init_distributed(&others[i].options, &world));

@@ -16,6 +16,7 @@ static void init_options_init(void) {
   WALK(DSC_OK, dsc_init_options_init(&options.known, sizeof options));
   EXPECT(options.known.struct_size == sizeof options && options.later[0] == 0 && options.later[1] == 0);
   EXPECT(options.known.rank == -1 && options.known.world_size == -1 && options.known.timeout_ms == 300000);
+  EXPECT(options.known.nccl_library == NULL && options.known.cuda_library == NULL);
 }
 
 /* Options of one wrong value each; nothing is joined. */
@@ -55,6 +56,15 @@ static void init_distributed(void) {
     world = walk_world.world;
     WALK(wrong[i].expected, dsc_init_distributed(&options, &world));
     EXPECT(world == NULL);
+  }
+  static const size_t paths[] = {offsetof(dsc_init_options_t, nccl_library),
+                                 offsetof(dsc_init_options_t, cuda_library)};
+  for (size_t i = 0; i < sizeof paths / sizeof *paths; ++i) {
+    const char* const empty = "";
+    WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
+    options.rank_per_thread = 1;
+    memcpy((char*)&options + paths[i], &empty, sizeof empty);
+    WALK_INVALID(dsc_init_distributed(&options, &world));
   }
   WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
   options.rank_per_thread = 1;

@@ -347,6 +347,8 @@ class InitOptions(ctypes.Structure):
     reserved: int  # must be 0
     token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
     store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
+    nccl_library: Bytes | None  # file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this process has loaded, or where docs/gpu.md says. Looked at when a device is bound; one for all ranks of a process
+    cuda_library: Bytes | None  # file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -368,6 +370,8 @@ class InitOptions(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("token", ctypes.c_char_p),
         ("store", ctypes.c_void_p),
+        ("nccl_library", ctypes.c_char_p),
+        ("cuda_library", ctypes.c_char_p),
     ]
 
 

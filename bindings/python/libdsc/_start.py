@@ -34,6 +34,8 @@ def init_distributed(
     progress_thread: bool = True,
     token: Optional[str] = None,
     store: Optional[Store] = None,
+    nccl_library: Optional[str] = None,
+    cuda_library: Optional[str] = None,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
@@ -62,13 +64,14 @@ def init_distributed(
         token: the secret of a job of several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
             if not given.
         store: how rank 0 tells ranks of other hosts where it listens, such as ``Store.from_callbacks()``.
+        nccl_library: NCCL's file, one for all ranks of a process; where docs/gpu.md says if not given.
+        cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
     """
     numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
-        "init_method": optional_string("init_method", init_method),
-        "job_id": optional_string("job_id", job_id),
-        "token": optional_string("token", token),
+        **_texts(init_method=init_method, job_id=job_id, token=token),
+        **_texts(nccl_library=nccl_library, cuda_library=cuda_library),
         "store": None if store is None else c_void_p(store._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": _dtypes.backend_code(backend) or None,
@@ -111,6 +114,10 @@ def launch_report() -> dict[str, Any]:
         check(lib.dsc_launch_report(None, text, len(text), byref(room)))
         if room.value <= len(text):
             return dict(json.loads(text.value))
+
+
+def _texts(**given: Optional[str]) -> dict[str, Any]:
+    return {name: optional_string(name, value) for name, value in given.items()}
 
 
 def _stall_ms(seconds: float) -> int:

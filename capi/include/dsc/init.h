@@ -46,6 +46,11 @@ typedef struct dsc_init_options {
   dsc_store_t* store; /**< through which rank 0 tells the others where it listens, if the job has several
                          hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept
                          by the call. NULL (default): none */
+  const char* nccl_library; /**< file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this
+                               process has loaded, or where docs/gpu.md says. Looked at when a device is
+                               bound; one for all ranks of a process */
+  const char* cuda_library; /**< file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY,
+                               or the system's */
 } dsc_init_options_t;
 
 /**

@@ -508,6 +508,12 @@ pub struct dsc_init_options_t {
     /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
     /// (default): none
     pub store: *mut dsc_store_t,
+    /// file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this process has
+    /// loaded, or where docs/gpu.md says. Looked at when a device is bound; one for all ranks of a
+    /// process
+    pub nccl_library: *const c_char,
+    /// file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
+    pub cuda_library: *const c_char,
 }
 
 /// One instruction. Fields that have no meaning for its op are -1.

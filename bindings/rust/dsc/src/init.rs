@@ -96,6 +96,8 @@ pub struct InitOptions {
     progress_thread: Option<bool>,
     token: Option<String>,
     store: Option<Arc<Store>>,
+    nccl_library: Option<String>,
+    cuda_library: Option<String>,
 }
 
 macro_rules! settings {
@@ -152,6 +154,11 @@ impl InitOptions {
         token: &str, text => Some(text.to_owned());
         /// Through which rank 0 tells ranks of other hosts where it listens.
         store: Arc<Store>, store => Some(store);
+        /// File of NCCL's library, the same in all ranks of a process; by default DSC_NCCL_LIBRARY, the copy that is
+        /// loaded, or one of the places that docs/gpu.md names.
+        nccl_library: &str, path => Some(path.to_owned());
+        /// File of CUDA's driver library, likewise; by default DSC_CUDA_LIBRARY or the system's.
+        cuda_library: &str, path => Some(path.to_owned());
     }
 
     /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
@@ -159,10 +166,14 @@ impl InitOptions {
         let init_method = self.init_method.as_deref().map(|text| c_string("init_method", text)).transpose()?;
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
         let token = self.token.as_deref().map(|text| c_string("token", text)).transpose()?;
+        let nccl = self.nccl_library.as_deref().map(|text| c_string("nccl_library", text)).transpose()?;
+        let cuda = self.cuda_library.as_deref().map(|text| c_string("cuda_library", text)).transpose()?;
         let mut raw = default_options()?;
         raw.init_method = pointer(&init_method);
         raw.job_id = pointer(&job_id);
         raw.token = pointer(&token);
+        raw.nccl_library = pointer(&nccl);
+        raw.cuda_library = pointer(&cuda);
         raw.store = self.store.as_ref().map_or(ptr::null_mut(), |store| store.raw());
         self.fill_numbers(&mut raw)?;
         let mut world = ptr::null_mut();
