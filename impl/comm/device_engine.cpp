@@ -227,6 +227,7 @@ void DeviceEngine::count(const Call& call) noexcept {
 
 void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
+  const DeviceScope scope(device());  // around those of all that is called here
   const bool captured = captures(stream);
   const uint64_t number = show_all(calls);
   may_be_busy_ = true;

@@ -1,6 +1,7 @@
 #include "comm/tensor.hpp"
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "comm/comm.hpp"
 #include "comm/device_world.hpp"
 #include "dtype/dtype.hpp"
@@ -33,6 +34,19 @@ std::string place_text(int32_t device) {
   return device < 0 ? "host memory" : "memory of device " + std::to_string(device);
 }
 
+// A driver that fails is a problem of this rank like others.
+std::optional<TensorProblem> memory_problem(const Device& device, const Tensor& tensor) {
+  int found = tensor.device;
+  std::optional<TensorProblem> problem;
+  capture([&] { found = device_of_memory(device, tensor.data); },
+          [&](dsc_result_t code, const char* text) {
+            problem = TensorProblem{code, text};
+          });
+  if (problem || found == tensor.device) return problem;
+  return TensorProblem{DSC_ERR_INVALID_ARG, "device is " + std::to_string(tensor.device) + ", expected " +
+                                                std::to_string(found) + ": data is " + place_text(found)};
+}
+
 std::optional<TensorProblem> place_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
   const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
   if (tensor.device != -1 && tensor.device != comm.device()) {
@@ -45,10 +59,7 @@ std::optional<TensorProblem> place_problem(const Comm& comm, const Tensor& tenso
   }
   if (tensor.device != first.device)
     return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as of the first one"};
-  if (!tensor.data || !comm.device_world()) return std::nullopt;
-  const int found = device_of_memory(*comm.device_world()->nccl.device, tensor.data);
-  if (found == tensor.device) return std::nullopt;
-  return TensorProblem{DSC_ERR_INVALID_ARG, given + std::to_string(found) + ": data is " + place_text(found)};
+  return std::nullopt;
 }
 
 }  // namespace
@@ -85,8 +96,13 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
       problem->text = name + ": " + problem->text;
       return problem;
     }
-    if (needs_data && !tensor.data && tensor.count > 0)
-      return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
+    if (!needs_data || tensor.count == 0) continue;
+    if (!tensor.data) return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
+    if (!comm.device_world()) continue;
+    if (auto problem = memory_problem(*comm.device_world()->nccl.device, tensor)) {
+      problem->text = name + ": " + problem->text;
+      return problem;
+    }
   }
   return std::nullopt;
 }

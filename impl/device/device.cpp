@@ -3,6 +3,11 @@
 #include "base/error.hpp"
 
 namespace dsc {
+namespace {
+
+thread_local const Device* scope_of_thread = nullptr;
+
+}  // namespace
 
 std::shared_ptr<const Device> Device::bind(std::shared_ptr<const CudaLibrary> cuda, int number) {
   if (number >= cuda->devices)
@@ -38,12 +43,16 @@ int Device::ask(CudaDeviceAttribute attribute) const {
   return value;
 }
 
-DeviceScope::DeviceScope(const Device& device) : device_(device) {
+DeviceScope::DeviceScope(const Device& device) : device_(device), outer_(scope_of_thread) {
+  if (outer_ == &device) return;
   device.check(device.cuda().ctx_push_current(device.context_), "cuCtxPushCurrent");
   device.cuda().thread_exchange_stream_capture_mode(&mode_);
+  scope_of_thread = &device;
 }
 
 DeviceScope::~DeviceScope() {
+  if (outer_ == &device_) return;
+  scope_of_thread = outer_;
   device_.cuda().thread_exchange_stream_capture_mode(&mode_);
   CudaContext* popped = nullptr;
   device_.cuda().ctx_pop_current(&popped);

@@ -44,7 +44,8 @@ class Device {
   int multiprocessors_ = 0;
 };
 
-// While it lives, the calling thread works on the device, and may do so beside a capture of its own.
+// While it lives, the calling thread works on the device, and may do so beside a capture of its own. Inside
+// another one of the same device it costs nothing; none is held while code of the caller's runs.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);
@@ -54,6 +55,7 @@ class DeviceScope {
 
  private:
   const Device& device_;
+  const Device* const outer_;  // of the thread's scope around this one
   CudaCaptureMode mode_ = CudaCaptureMode::relaxed;
 };
 

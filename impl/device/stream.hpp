@@ -29,6 +29,9 @@ class Stream {
 
 class EventPool;
 
+// The handle that means another stream in every thread: CU_STREAM_PER_THREAD.
+inline CudaStream* const kPerThreadStream = reinterpret_cast<CudaStream*>(2);
+
 // Makes `later` wait for what is on `stream` now.
 void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
 // False when what is on the stream now is not over by then.

@@ -191,8 +191,12 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
     else
       call_back(comm, actions, instruction, losses);
   }
-  if (device_) device_->end();
-  return mean_of_all(comm, losses.sum, losses.count);
+  if (!device_) return mean_of_all(comm, losses.sum, losses.count);
+  device_->end();
+  expect_alive();
+  const double mean = mean_of_all(comm, losses.sum, losses.count);
+  expect_alive();
+  return mean;
 }
 
 double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {

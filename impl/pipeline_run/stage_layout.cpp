@@ -36,7 +36,8 @@ void check_places(const PipeShapes& shapes) {
   if (in != out)
     fail(DSC_ERR_INVALID_ARG, "device of the inputs is %d, that of the outputs %d; expected the same", in,
          out);
-  if (in < 0 && shapes.stream)
+  const bool alone = shapes.inputs.empty() && shapes.outputs.empty();
+  if (in < 0 && shapes.stream && !alone)
     fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the tensors are in host memory");
 }
 

@@ -32,21 +32,20 @@ BadElements::~BadElements() {
   call_out([&] {
     const DeviceScope scope(device());
     device().cuda().mem_free(norms_);
-    device().cuda().mem_free(results_);
   });
 }
 
-void BadElements::begin(CudaStream* stream) {
+void BadElements::expect(bool captured) {
   check_ = group_.nonfinite->check();
-  if (!looks()) return;
-  if (is_capturing(device(), stream))
+  if (looks() && captured)
     fail(DSC_ERR_STATE, "gradients that are checked for NaNs and infinities cannot be captured in a graph");
+}
+
+void BadElements::begin(CudaStream* stream) {
+  if (!looks()) return;
   const auto& cuda = device().cuda();
-  const size_t bytes = buckets_ * Kernels::norm_bytes();
-  if (norms_ == 0) {
-    device().check(cuda.mem_alloc(&norms_, bytes), "cuMemAlloc");
-    device().check(cuda.mem_alloc(&results_, buckets_ * Kernels::kNormResultBytes), "cuMemAlloc");
-  }
+  const size_t bytes = buckets_ * (Kernels::norm_bytes() + Kernels::kNormResultBytes);
+  if (norms_ == 0) device().check(cuda.mem_alloc(&norms_, bytes), "cuMemAlloc");
   device().check(cuda.memset_d8_async(norms_, 0, bytes, stream), "cuMemsetD8Async");
 }
 
@@ -75,9 +74,10 @@ void BadElements::read(void* to, CudaAddress from, size_t bytes, CudaStream* str
 std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
   static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
   std::vector<uint64_t> results(2 * buckets_);
+  const CudaAddress at = norms_ + buckets_ * Kernels::norm_bytes();
   const DeviceScope scope(device());
   world_.kernels->get().copy_strided({.from = norms_,
-                                      .to = results_,
+                                      .to = at,
                                       .parts = 1,
                                       .rows = buckets_,
                                       .row_bytes = Kernels::kNormResultBytes,
@@ -86,7 +86,7 @@ std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
                                       .to_part = 0,
                                       .to_row = Kernels::kNormResultBytes},
                                      stream);
-  read(results.data(), results_, results.size() * sizeof(uint64_t), stream);
+  read(results.data(), at, results.size() * sizeof(uint64_t), stream);
   std::vector<uint64_t> counts;
   for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);
   return counts;

@@ -33,8 +33,12 @@ class BadElements {
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
 
-  // Throws STATE when the stream is captured: whether there are some is known on the host, later.
+  // Reads what is wanted from now on. Throws STATE in a capture: whether there are some is known on the host,
+  // later.
+  void expect(bool captured);
   void begin(CudaStream* stream);
+  // What was allocated stays: it may still be in use.
+  void keep() noexcept { norms_ = 0; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
   // Where the launches of a bucket count; 0: nowhere.
   CudaAddress norm_of(size_t bucket, int32_t dtype) const;
@@ -55,8 +59,7 @@ class BadElements {
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;
-  CudaAddress norms_ = 0;    // one for each bucket
-  CudaAddress results_ = 0;  // of all norms, one after another
+  CudaAddress norms_ = 0;  // one for each bucket, and then their results, one after another
 };
 
 }  // namespace dsc

@@ -96,8 +96,10 @@ void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, 
   if (root < 0 || root >= comm.size())
     fail(DSC_ERR_INVALID_ARG, "root is %d, expected 0 to %d", root, comm.size() - 1);
   check_tensors(tensors);
-  if (const auto problem = first_problem(comm, tensors, true))
+  if (const auto problem = first_problem(comm, tensors, true)) {
+    if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
     fail(problem->code, "%s", problem->text.c_str());
+  }
   if (tensors.empty() || comm.size() == 1) return;
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
   if (tensors[0].device >= 0) return broadcast_on_device(comm, tensors, plan, root);

@@ -33,12 +33,17 @@ class DevicePlace final : public GradientPlace {
   bool goes_on_alone() const noexcept override { return true; }
   Failure outcome(Work& work) override;
   std::optional<BadBucket> find_nonfinite() override;
+  void begin_delivery(void* stream) override;
   void deliver(Work& work, std::span<const Delivery> deliveries) override;
   void end(void* stream) override;
   bool settle(Deadline deadline) noexcept override;
-  void keep() noexcept override { static_cast<void>(arena_.release()); }
+  void keep() noexcept override {
+    static_cast<void>(arena_.release());
+    bad_elements_.keep();
+  }
 
  private:
+  enum class Fill : uint8_t { kNot, kBegun, kDone };
   enum class Part : uint8_t { kGradient, kView, kSum, kZeros };
   struct Taken {
     const Slot* slot;
@@ -51,7 +56,7 @@ class DevicePlace final : public GradientPlace {
     std::vector<Taken> taken;         // of this iteration
     std::vector<PooledEvent> before;  // what its gradients wait for, on all streams but the latest
     std::optional<CudaStream*> latest;
-    bool filled = false;  // as work: of the thread that starts it
+    Fill fill = Fill::kNot;  // as work: of the thread that starts it
     std::shared_ptr<Work> work;
   };
   struct ReleaseMemory {
@@ -59,7 +64,10 @@ class DevicePlace final : public GradientPlace {
   };
 
   const Device& device() const noexcept { return *world_.nccl.device; }
+  void wait(CudaStream* stream, const PooledEvent& event) const;
+  void leave_latest(Bucket& bucket) DSC_REQUIRES(mutex_);
   void follow(Bucket& bucket, CudaStream* stream, bool writes) DSC_REQUIRES(mutex_);
+  void has_followed(Bucket& bucket, CudaStream* stream) DSC_REQUIRES(mutex_);
   void add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const;
   void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
   void fill(Bucket& bucket, double scale, CudaAddress norm);
@@ -76,7 +84,6 @@ class DevicePlace final : public GradientPlace {
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
   BadElements bad_elements_;
   PooledEvent begun_;
-  CudaStream* begun_on_ = nullptr;
   std::vector<BucketPart> parts_;  // of one launch
   Mutex mutex_;
   std::vector<Bucket> buckets_;  // taken, before, latest: mutex_
@@ -88,8 +95,8 @@ DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
       kernels_(world_.kernels->get()),
       divides_(options.average == DSC_AVERAGE_PYTORCH),
       stream_(world_.nccl.device, 0),
-      arena_(static_cast<std::byte*>(
-          group.allocate_on_device(std::max(options.bytes, BucketLayout::kAlignment)))),
+      arena_(static_cast<std::byte*>(group.allocate_on_device(
+          options.bytes + BucketLayout::kAlignment))),  // also for empty ones at the end
       bad_elements_(world_, group, options.buckets.size()),
       buckets_(options.buckets.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -108,35 +115,52 @@ void DevicePlace::check(const void* gradient, const void*, const std::string& wh
        who.c_str(), found.c_str(), device().number());
 }
 
-// What comes on the stream before an iteration is over before the iteration.
+// Begins behind the iteration before and what is on the stream by now. What is recorded in a graph cannot
+// wait for what is not.
 void DevicePlace::begin(void* stream) {
   const DeviceScope scope(device());
-  begun_on_ = stream_of(stream);
+  CudaStream* const own = stream_of(stream);
+  const bool captured = is_capturing(device(), own);
+  bad_elements_.expect(captured);
+  if (!captured) order(device(), *world_.events, stream_.get(), own);
   begun_ = world_.events->take();
-  device().check(device().cuda().event_record(begun_.get(), begun_on_), "cuEventRecord");
-  device().check(device().cuda().stream_wait_event(stream_.get(), begun_.get(), 0), "cuStreamWaitEvent");
+  device().check(device().cuda().event_record(begun_.get(), own), "cuEventRecord");
+  wait(stream_.get(), begun_);
   bad_elements_.begin(stream_.get());
   const MutexLock lock(mutex_);
   for (Bucket& bucket : buckets_) {
     bucket.taken.clear();
     bucket.before.clear();
     bucket.latest.reset();
-    bucket.filled = false;
+    bucket.fill = Fill::kNot;
     bucket.work.reset();
   }
 }
 
-// A gradient came on this stream: what came on another one before is marked there.
+void DevicePlace::wait(CudaStream* stream, const PooledEvent& event) const {
+  device().check(device().cuda().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
+}
+
+// Marks what the bucket has to wait for on its latest stream.
+void DevicePlace::leave_latest(Bucket& bucket) {
+  if (!bucket.latest) return;
+  PooledEvent& event = bucket.before.emplace_back(world_.events->take());
+  device().check(device().cuda().event_record(event.get(), *bucket.latest), "cuEventRecord");
+  bucket.latest.reset();
+}
+
+// A gradient comes on this stream; it `writes` when it goes into the bucket there, behind all others.
 void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
-  if (writes && stream != begun_on_)
-    device().check(device().cuda().stream_wait_event(stream, begun_.get(), 0), "cuStreamWaitEvent");
-  if (bucket.latest && *bucket.latest != stream) {
-    PooledEvent& event = bucket.before.emplace_back(world_.events->take());
-    device().check(device().cuda().event_record(event.get(), *bucket.latest), "cuEventRecord");
-    if (writes)
-      device().check(device().cuda().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
-  }
+  if (bucket.latest != stream) leave_latest(bucket);
+  if (!writes) return;
+  wait(stream, begun_);
+  for (const PooledEvent& event : bucket.before) wait(stream, event);
+}
+
+// Of the stream that every thread has for itself only this thread can say what is on it.
+void DevicePlace::has_followed(Bucket& bucket, CudaStream* stream) {
   bucket.latest = stream;
+  if (stream == kPerThreadStream) leave_latest(bucket);
 }
 
 // On the caller's stream, so that the gradient's memory is the caller's again behind it.
@@ -159,8 +183,10 @@ void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, 
 void DevicePlace::accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
   const DeviceScope scope(device());
   const MutexLock lock(mutex_);
-  follow(buckets_[slot.bucket], stream_of(stream), true);
+  Bucket& bucket = buckets_[slot.bucket];
+  follow(bucket, stream_of(stream), true);
   add(slot, gradient, accumulated, stream_of(stream));
+  has_followed(bucket, stream_of(stream));
 }
 
 void DevicePlace::take(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
@@ -170,6 +196,7 @@ void DevicePlace::take(const Slot& slot, const void* gradient, bool accumulated,
   Bucket& bucket = buckets_[slot.bucket];
   follow(bucket, stream_of(stream), adds);
   if (adds) add(slot, gradient, true, stream_of(stream));
+  has_followed(bucket, stream_of(stream));
   const Part part = adds ? Part::kSum : gradient ? Part::kGradient : Part::kView;
   bucket.taken.push_back({&slot, gradient, part});
 }
@@ -180,9 +207,8 @@ void DevicePlace::take_zeros(const Slot& slot) {
 }
 
 void DevicePlace::come_behind(Bucket& bucket) {
-  for (const PooledEvent& event : bucket.before)
-    device().check(device().cuda().stream_wait_event(stream_.get(), event.get(), 0), "cuStreamWaitEvent");
-  if (bucket.latest) order(device(), *world_.events, *bucket.latest, stream_.get());
+  leave_latest(bucket);
+  for (const PooledEvent& event : bucket.before) wait(stream_.get(), event);
 }
 
 BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
@@ -238,12 +264,15 @@ std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
   double scale = divides_ ? 1.0 / group_.size() : 1;
   if (dtype_bytes(call.dtype) == 1) scale *= std::exchange(launched.prescale, 1);
   Bucket& bucket = buckets_[b];
-  if (!bucket.filled) {
+  if (bucket.fill == Fill::kBegun)  // some of it may be scaled already
+    fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
+  if (bucket.fill == Fill::kNot) {
     const DeviceScope scope(device());
     const MutexLock lock(mutex_);
+    bucket.fill = Fill::kBegun;
     come_behind(bucket);
     fill(bucket, scale, bad_elements_.norm_of(b, call.dtype));
-    bucket.filled = true;
+    bucket.fill = Fill::kDone;
   }
   return bucket.work = group_.start(launched);
 }
@@ -269,6 +298,10 @@ std::optional<BadBucket> DevicePlace::find_nonfinite() {
           {part == Part::kGradient ? gradient : slot->view, slot->count, element_of(bucket, *slot)});
     return input;
   });
+}
+
+void DevicePlace::begin_delivery(void* stream) {
+  order(device(), *world_.events, stream_of(stream), stream_.get());
 }
 
 void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {

@@ -134,18 +134,19 @@ Failure Reducer::end_complete(void* stream) {
   launch_ready(false);
   for (size_t b = running; b < buckets_.size(); ++b) wait(b);
   if (!bad) bad = place_->find_nonfinite();
-  if (!bad)
-    for (size_t b = 0; b < buckets_.size(); ++b) deliver(b);
+  place_->begin_delivery(stream);
+  for (size_t b = 0; b < buckets_.size(); ++b) deliver(b, !bad);
   place_->end(stream);
   if (!bad) return {};
   locate_nonfinite(bad->bucket, bad->failure);
   return bad->failure;
 }
 
-void Reducer::deliver(size_t bucket) {
+// With nothing to write it is still waited for.
+void Reducer::deliver(size_t bucket, bool writes) {
   deliveries_.clear();
   for (const size_t i : layout_.plan.bucket(bucket))
-    if (params_[i].result && params_[i].slot.bytes > 0)
+    if (writes && params_[i].result && params_[i].slot.bytes > 0)
       deliveries_.push_back({&params_[i].slot, params_[i].result});
   place_->deliver(*buckets_[bucket].work, deliveries_);
 }

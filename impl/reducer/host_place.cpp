@@ -73,6 +73,8 @@ class HostPlace final : public GradientPlace {
 
   std::optional<BadBucket> find_nonfinite() override { return std::nullopt; }
 
+  void begin_delivery(void*) override {}
+
   void deliver(Work&, std::span<const Delivery> deliveries) override {
     for (const auto& [slot, to] : deliveries)
       if (slot->bytes > 0) std::memcpy(to, slot->view, slot->bytes);

@@ -29,7 +29,7 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexc
 void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  place_->check(gradient, stream, labels_[index]);
+  place_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
   Param& param = params_[index];
   const bool accumulated = [&] {
     const MutexLock lock(mutex_);
@@ -53,7 +53,7 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_index(index);
   Param& param = params_[index];
   if (gradient == param.slot.view) gradient = nullptr;
-  place_->check(gradient, stream, labels_[index]);
+  place_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
   {
     const MutexLock lock(mutex_);
     expect_unmarked(index);
@@ -139,11 +139,14 @@ void Reducer::launch_ready(bool marking) {
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
     if (marking) check_alive();
     Bucket& bucket = buckets_[launched_];
+    launching_.store(true);
     capture([&] { bucket.work = place_->start(launched_, bucket.call); },
             [&](const Error& error) {
+              launching_.store(false);
               if (group_->failure().revoked) told_.store(true);
               throw Error(error);
             });
+    launching_.store(false);
     ++launched_;
   }
 }

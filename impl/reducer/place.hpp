@@ -67,6 +67,8 @@ class GradientPlace {
   virtual Failure outcome(Work& work) = 0;
   // What start() could not say yet. Collective, after all buckets were started.
   virtual std::optional<BadBucket> find_nonfinite() = 0;
+  // What is on `stream` by now may still read what deliver() writes to.
+  virtual void begin_delivery(void* stream) = 0;
   virtual void deliver(Work& work, std::span<const Delivery> deliveries) = 0;
   // All is done, or will be before anything that comes on `stream` later.
   virtual void end(void* stream) = 0;

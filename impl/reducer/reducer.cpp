@@ -194,6 +194,8 @@ void Reducer::close() noexcept {
   const bool finishing = phase == Phase::kFinishing;
   // Iterations that were finished go on by themselves on a device.
   if (phase == Phase::kIdle) place_->settle(Deadline::after_ms(group_->timeout_ms()));
+  // A launch may be waiting for other ranks.
+  if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
   bool running = finishing;

@@ -93,7 +93,7 @@ class Reducer {
   std::string name_list(std::span<const size_t> indices) const;
   Failure end_complete(void* stream);
   void locate_nonfinite(size_t bucket, Failure& failure) const;
-  void deliver(size_t bucket);
+  void deliver(size_t bucket, bool writes);
   size_t first_missing(size_t bucket) const;
   Failure end_incomplete(size_t launched);
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,
@@ -117,6 +117,7 @@ class Reducer {
   std::vector<Bucket> buckets_;       // work: launch_mutex_
   std::vector<Delivery> deliveries_;  // of one bucket
   size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  std::atomic<bool> launching_{false};  // a thread is inside the group's start()
   bool closed_ DSC_GUARDED_BY(launch_mutex_) = false;
 };
 

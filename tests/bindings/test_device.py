@@ -446,7 +446,7 @@ def refuses(world):
         refused(ValueError, r"^stream is given inside group\(\)", world.all_reduce, x, stream=1)
     reducer = dsc.BucketReducer(world, [x], sync=False)
     reducer.begin()
-    refused(ValueError, "parameter 0: gradient is host memory", reducer.mark_ready, 0, values(0))
+    refused(ValueError, "^grad is in memory of the host; expected memory of a GPU", reducer.mark_ready, 0, values(0))
     refused(TypeError, "^stream is 'left'", reducer.mark_ready, 0, x, stream="left")
     reducer.mark_unused(0)
     reducer.finish()
@@ -472,6 +472,8 @@ def has_none(world):
     refused(ValueError, r"^params\[1\] is on a GPU", dsc.BucketReducer, world, [values(0), x])
     reducer = dsc.BucketReducer(world, [values(0)])
     refused(dsc.UnsupportedError, "stream is not NULL", reducer.begin, stream=1)
+    reducer.begin()
+    refused(ValueError, "^grad is in memory of a GPU; expected memory of the host", reducer.mark_ready, 0, x)
     with world.group():
         refused(ValueError, said, world.all_reduce, x)
     world.all_reduce(y := values(0))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmocka_c.h"
 #include "gpu.h"
@@ -387,6 +388,48 @@ static void memory_that_does_not_fit(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
+/* Streams that nothing orders but the reducer, with a rank that is late. What it gives is not overwritten by
+ * the next iteration, and what is still read on the stream of finish is not overwritten by it. */
+static int order_body(rank_t* self) {
+  model_t model;
+  PASS_ON(make(self, &model, DSC_AVERAGE_NONE, 0));
+  void *const a = model.streams[0], *const b = model.streams[1];
+  float* const late = gpu_alloc(64);
+  float* const kept = gpu_alloc(counts[2] * sizeof(float));
+  CHECK(self, late != NULL && kept != NULL);
+  for (int step = 0; step < 10; step += KINDS) { /* in which parameter 0 is copied */
+    for (int p = 0; p < PARAMS; ++p) PASS_ON(fill(self, model.grads[p], self->rank, step, p));
+    if (self->rank == 1) usleep(50000);
+    CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, a));
+    for (int p = 0; p < PARAMS; ++p)
+      CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], a));
+    if (self->rank == 1) usleep(50000);
+    CHECK_OK(self, dsc_broadcast(self->world, late, late, 16, DSC_DTYPE_F32, 1, a, NULL));
+    CHECK(self, gpu_copy(kept, model.grads[2], counts[2] * sizeof(float), a));
+    CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, a));
+    CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, b)); /* which waits for nothing of a's */
+    for (int p = 0; p < PARAMS; ++p) {
+      if (counts[p] > 0)
+        CHECK_OK(self, dsc_bucket_reducer_accumulate(model.reducer, (size_t)p, model.more[p], b));
+      CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, NULL, b));
+    }
+    CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, b));
+    CHECK(self, gpu_synchronize(a) && gpu_synchronize(b));
+    for (int p = 0; p < PARAMS; p += KINDS) PASS_ON(check(self, model.grads[p], DSC_AVERAGE_NONE, step, p));
+    float came[MOST];
+    CHECK(self, gpu_download(came, kept, counts[2] * sizeof(float)));
+    for (size_t i = 0; i < counts[2]; ++i) CHECK(self, came[i] == element(self->rank, step, 2, i));
+  }
+  gpu_free(late);
+  gpu_free(kept);
+  return drop(self, &model);
+}
+
+static void streams_wait_for_each_other(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, order_body, NULL), 0);
+}
+
 /* An iteration that is recorded once and run again with other gradients. */
 static int graph_body(rank_t* self) {
   model_t model;
@@ -420,10 +463,10 @@ static void iterations_in_a_graph(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_of_all_kinds), cmocka_unit_test(parameters_of_one_rank),
-      cmocka_unit_test(elements_of_all_types),  cmocka_unit_test(elements_that_are_not_finite),
-      cmocka_unit_test(a_gradient_is_missing),  cmocka_unit_test(memory_that_does_not_fit),
-      cmocka_unit_test(iterations_in_a_graph),
+      cmocka_unit_test(gradients_of_all_kinds),      cmocka_unit_test(parameters_of_one_rank),
+      cmocka_unit_test(elements_of_all_types),       cmocka_unit_test(elements_that_are_not_finite),
+      cmocka_unit_test(a_gradient_is_missing),       cmocka_unit_test(memory_that_does_not_fit),
+      cmocka_unit_test(streams_wait_for_each_other), cmocka_unit_test(iterations_in_a_graph),
   };
   return cmocka_run_group_tests_name("gpu_reducer", tests, NULL, NULL);
 }

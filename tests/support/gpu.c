@@ -145,6 +145,10 @@ bool gpu_upload(void* to, const void* from, size_t bytes) { return copy(to, from
 
 bool gpu_download(void* to, const void* from, size_t bytes) { return copy(to, from, bytes); }
 
+bool gpu_copy(void* to, const void* from, size_t bytes, void* stream) {
+  return went_well(driver.copy((uintptr_t)to, (uintptr_t)from, bytes, stream), "cuMemcpyAsync");
+}
+
 bool gpu_synchronize(void* stream) { return went_well(driver.synchronize(stream), "cuStreamSynchronize"); }
 
 void* gpu_stream(void) {

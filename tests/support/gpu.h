@@ -28,6 +28,9 @@ void gpu_free(void* memory);
 bool gpu_upload(void* to, const void* from, size_t bytes);
 bool gpu_download(void* to, const void* from, size_t bytes);
 
+/* On a stream, between places of the device; only put there. */
+bool gpu_copy(void* to, const void* from, size_t bytes, void* stream);
+
 /* What was put on the default stream, or on another one, is over. */
 bool gpu_synchronize(void* stream);
 

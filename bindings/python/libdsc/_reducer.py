@@ -14,7 +14,10 @@ from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._memory import DeviceArray, array_over
 from libdsc._plan import bucket_lists
-from libdsc._streams import place_of
+from libdsc._streams import LEGACY, current_of, handle_of, place_of, wait_for
+
+
+DATA_S = 300  # for arrays that are still being computed on a GPU
 
 
 class _Tensors:
@@ -37,7 +40,7 @@ class _Tensors:
         ]
         self.length = len(arrays)
         self.memory = next((b.owner for b in self.buffers if isinstance(b.owner, DeviceMemory)), None)
-        place_of(comm, [buffer.owner for buffer in self.buffers], None)
+        self.place = place_of(comm, [buffer.owner for buffer in self.buffers], None)
         self.array = (_raw.Tensor * max(1, self.length))()
         self.keep: list[Any] = []
         for index, buffer in enumerate(self.buffers):
@@ -53,6 +56,12 @@ class _Tensors:
         tensor.shape, tensor.ndim = shape, len(buffer.shape)
         tensor.name = optional_string("names", name)
         tensor.device = -1
+
+
+def _wait_for_data(tensors: _Tensors) -> None:
+    """Elements on a GPU may still be on their way, on another stream than the default one."""
+    if tensors.place is not None and tensors.place.stream != LEGACY:
+        wait_for(tensors.place.stream, DATA_S)
 
 
 def verify_params(
@@ -75,13 +84,14 @@ def broadcast_coalesced(
     Args:
         comm: the communicator.
         arrays: as many and of the same types on all ranks, on the host or on a GPU; written on the ranks other than
-            root. On a GPU the call comes behind the default stream.
+            root. On a GPU the call waits for the current stream.
         root: the rank whose arrays are copied.
         buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
         dtype: what the elements of all arrays are, such as "bf16".
     """
     root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
     tensors = _Tensors(comm, arrays, "arrays", dtype, comm.rank != root)
+    _wait_for_data(tensors)
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
 
 
@@ -163,6 +173,8 @@ class BucketReducer:
         if buckets is not None:
             _set_buckets(options, buckets)
         reducer = c_void_p()
+        if sync:
+            _wait_for_data(tensors)
         world._call(
             lib.dsc_bucket_reducer_create, tensors.array, tensors.length, byref(options), byref(reducer)
         )
@@ -272,6 +284,10 @@ class BucketReducer:
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
         """Locates a gradient, which must have the count and type of its parameter."""
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
+        if isinstance(owner, DeviceMemory) != (self._memory is not None):
+            found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
+            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as the parameters'")
+        place_of(self._world, owner, None)
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
@@ -280,10 +296,12 @@ class BucketReducer:
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:
         """The stream of a call; None for host memory."""
-        if stream is None and self._memory is None:
+        if stream is not None:
+            return handle_of(stream)
+        if self._memory is None:
             return None
-        place = place_of(self._world, owner if isinstance(owner, DeviceMemory) else self._memory, stream)
-        return None if place is None else place.stream
+        own = current_of(owner) if isinstance(owner, DeviceMemory) else None
+        return own or current_of(self._memory) or LEGACY
 
     def _index(self, i: int) -> int:
         """The index of a parameter that there is."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import reprlib
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from libdsc import _buffers
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 # CUDA's default stream by a number of its own: NULL would leave it open whether a call without memory is a device's.
 LEGACY = 1
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class Place:
@@ -33,7 +35,7 @@ class Place:
         """The stream that waits: the given one, or what is current now, or else that of the operation."""
         if stream is not None:
             return handle_of(stream)
-        current = None if self._memory is None else _current(self._memory)
+        current = None if self._memory is None else current_of(self._memory)
         return self.stream if current is None else current
 
 
@@ -47,7 +49,7 @@ def place_of(comm: Calls, owner: Any, stream: Any) -> Optional[Place]:
         return Place(handle_of(stream), memory)
     if memory is None:
         return None
-    current = _current(memory)
+    current = current_of(memory)
     return Place(LEGACY if current is None else current, memory)
 
 
@@ -71,7 +73,7 @@ def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
         raise ValueError(f"{memory.argument} is on device {memory.device}; {bound}")
 
 
-def _current(memory: DeviceMemory) -> Optional[int]:
+def current_of(memory: DeviceMemory) -> Optional[int]:
     """The caller's current stream, as the library of an array knows it, or what the array says itself."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and isinstance(memory.owner, torch.Tensor):
@@ -113,6 +115,16 @@ def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
         return function(*arguments)
 
     return call
+
+
+def wait_for(stream: Optional[int], seconds: float) -> None:
+    """Waits until what is on a stream is over, for a call that has no stream."""
+    driver = _loaded_driver()
+    deadline = time.monotonic() + seconds
+    while driver is not None and driver.cuStreamQuery(ctypes.c_void_p(stream)) == _NOT_READY:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"what is on the stream was not over after {seconds:g} s")
+        time.sleep(0.0002)
 
 
 def _loaded_driver() -> Optional[ctypes.CDLL]:

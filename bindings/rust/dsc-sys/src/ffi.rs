@@ -2243,9 +2243,10 @@ extern "C" {
     ///   gradient stands in the view already, nothing is copied.
     /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no.
-    /// Ownership: gradient must stay valid and, on a device, unchanged until finish, its stream
-    /// valid as well. Threads: any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a
+    /// device NCCL may wait for the other ranks the first time, at most the communicator's time-
+    /// out. Ownership: gradient must stay valid and, on a device, unchanged until finish, its
+    /// stream valid as well. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index,
     /// or memory that overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE;
