@@ -99,7 +99,8 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * With tensors on the device that comm is bound to, buffers lie there and messages go by NCCL, each on a
  * stream of its own: what a callback puts on the options' stream has its inputs, and is waited for before its
  * outputs are sent. The call then returns when all is on the streams; what comes on that stream afterwards is
- * behind the run. A failure that comes later revokes comm, which its next call tells.
+ * behind the run. A message that fails later is told by the next run of the schedule, which revokes comm
+ * then.
  *
  * Before the first callback all ranks compare schedules and shapes, as they are described: a tensor without a
  * shape differs from one with a shape. What does not fit, or is wrong on one rank, is the same error on all

@@ -139,7 +139,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
  *
  * For several backward passes per optimizer step: nothing is communicated; the sum is what
- * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the parameter's type at every addition.
+ * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the parameter's type at every addition. On
+ * a device gradients of integers cannot be added.
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
@@ -167,7 +168,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  * already, nothing is copied.
  * @param[in] stream of the device, NULL: its default one; NULL for host memory
  *
- * Collective: no, but every rank marks every parameter once per iteration. Blocking: no. Ownership: gradient
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a device NCCL may
+ * wait for the other ranks the first time, at most the communicator's time-out. Ownership: gradient
  * must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads: any, several
  * at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index, or memory that
