@@ -1,5 +1,6 @@
 //! Groups: parts of a communicator.
 
+use std::ffi::c_void;
 use std::mem::{size_of, MaybeUninit};
 use std::ptr;
 use std::time::Duration;
@@ -80,6 +81,23 @@ impl Comm {
         })?;
         self.check(result, "split")?;
         Comm::from_group(group)
+    }
+
+    /// Makes a group of the same ranks that uses an NCCL communicator of the program's own, in its order of ranks.
+    /// Collective.
+    ///
+    /// # Safety
+    ///
+    /// `nccl_comm` is an `ncclComm_t` that outlives the group and that nobody else uses while operations of the group
+    /// are called or on their way.
+    pub unsafe fn adopt_nccl(&self, nccl_comm: *mut c_void, options: &GroupOptions) -> Result<Comm> {
+        let mut group = ptr::null_mut();
+        let result = options.with_raw(|raw| {
+            // SAFETY: the options outlive the call, as group does; the caller answers for nccl_comm.
+            unsafe { sys::dsc_comm_adopt_nccl(self.raw(), nccl_comm, raw, &mut group) }
+        })?;
+        self.check(result, "adopt_nccl")?;
+        Ok(Comm::from_group(group)?.expect("every rank is in the group"))
     }
 
     /// Makes a group of the listed ranks, in that order. Collective: every rank of this communicator passes the same
