@@ -127,6 +127,7 @@ Adopted look_at_adopted(const DeviceEngine& engine, NcclComm* comm) {
 void check_adopted(const std::vector<Adopted>& all) {
   std::vector<Outcome> outcomes;
   std::vector<bool> seen(all.size());
+  outcomes.reserve(all.size());
   for (const Adopted& one : all) outcomes.push_back(one.outcome);
   if (const auto failure = first_failure(outcomes)) throw Error(*failure);
   for (size_t r = 0; r < all.size(); ++r) {

@@ -139,8 +139,9 @@ void Reducer::launch_ready(bool marking) {
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
     if (marking) check_alive();
     Bucket& bucket = buckets_[launched_];
+    const size_t number = launched_;
     launching_.store(true);
-    capture([&] { bucket.work = place_->start(launched_, bucket.call); },
+    capture([&] { bucket.work = place_->start(number, bucket.call); },
             [&](const Error& error) {
               launching_.store(false);
               if (group_->failure().revoked) told_.store(true);
