@@ -35,6 +35,7 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       stream_priority_(parts.stream_priority),
       collectives_(operations_of(parts.communicator, *host_)),
       board_(std::move(parts.board)),
+      on_one_host_(host_->local_members().ranks.size() == static_cast<size_t>(host_->size())),
       stream_(world_.nccl.device, parts.stream_priority) {
   const DeviceScope scope(device());
   device().check(device().cuda().mem_alloc(&barrier_word_, sizeof(uint64_t)), "cuMemAlloc");
@@ -229,12 +230,29 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
   const DeviceScope scope(device());  // around those of all that is called here
   const bool captured = captures(stream);
+  const auto unseen = on_one_host_ || captured ? nullptr : begin_unseen(calls[0], stream);
   const uint64_t number = show_all(calls);
   may_be_busy_ = true;
-  capture([&] { put(calls, stream_of(stream)); },
-          [&](const Error& error) { fail_operation(calls[0], number, error); });
+  capture(
+      [&] {
+        put(calls, stream_of(stream));
+        if (unseen)
+          device().check(device().cuda().event_record(unseen->end.get(), stream_of(stream)), "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(calls[0], number, error); });
   for (const Call& call : calls) count(call);
   if (!captured) latest_call_.store(number);
+  if (!unseen) return;
+  unseen->set_number(number);
+  unseen->set_launched();
+  watch(unseen);
+}
+
+// The board shows the ranks of this host only. For those of others an operation is watched as a work is.
+std::shared_ptr<DeviceWork> DeviceEngine::begin_unseen(const Call& call, void* stream) {
+  auto work = begin_work(call, stream);
+  work->unseen = true;
+  return work;
 }
 
 bool DeviceEngine::captures(void* stream) const {

@@ -33,6 +33,8 @@ struct DeviceParts {
 class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
  public:
   explicit DeviceEngine(DeviceParts parts);
+  // Throws BACKEND_STUCK once an abort has hung in this process.
+  static void expect_usable();
   ~DeviceEngine();
   DeviceEngine(const DeviceEngine&) = delete;
   DeviceEngine& operator=(const DeviceEngine&) = delete;
@@ -113,6 +115,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   bool captures(void* stream) const;
   void drain(Deadline deadline);
   std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);
+  std::shared_ptr<DeviceWork> begin_unseen(const Call& call, void* stream);
   DeviceLink& link_for(const Call& call);
   void watch(std::shared_ptr<DeviceWork> work);
   std::vector<std::shared_ptr<NcclCommunicator>> communicators();
@@ -137,6 +140,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   const int stream_priority_;
   const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
   const std::unique_ptr<DeviceBoard> board_;           // null there, too
+  const bool on_one_host_;
   Stream stream_;
   CudaAddress barrier_word_ = 0;
   uint64_t alone_calls_ = 0;  // of a group of one

@@ -20,6 +20,8 @@ constexpr int64_t kSoonNs = kNsPerMs / 4;   // when somebody waits for a descrip
 constexpr int64_t kBusyNs = 5 * kNsPerMs;   // while something runs
 constexpr int64_t kIdleNs = 20 * kNsPerMs;  // for failures of others
 
+std::atomic<bool> abort_has_hung{false};
+
 using Lane = std::pair<OpKind, int32_t>;
 Lane lane_of(const Call& call) {
   if (call.kind == OpKind::kSend || call.kind == OpKind::kRecv) return {call.kind, call.root};
@@ -32,7 +34,10 @@ void DeviceEngine::look_at(DeviceWork& work) noexcept {
   if (work.done()) return;
   const Ending ending = ending_.load();
   if (ending == Ending::kAborted || ending == Ending::kStuck) {
-    call_out([&] { work.complete(failure_of(work)); });
+    if (work.unseen)
+      work.complete({});  // the next call tells
+    else
+      call_out([&] { work.complete(failure_of(work)); });
     return;
   }
   if (!work.launched()) return;
@@ -261,7 +266,7 @@ bool DeviceEngine::has_running() noexcept {
     pending = pending_;
   });
   for (const auto& work : pending) look_at(*work);
-  return std::ranges::any_of(pending, [](const auto& work) { return !work->done(); });
+  return std::ranges::any_of(pending, [](const auto& work) { return !work->done() && !work->unseen; });
 }
 
 Failure DeviceEngine::destroyed() const {
@@ -295,13 +300,20 @@ void DeviceEngine::give_up() noexcept {
     abort(self);
 }
 
+void DeviceEngine::expect_usable() {
+  if (abort_has_hung.load())
+    fail(DSC_ERR_BACKEND_STUCK,
+         "an earlier ncclCommAbort did not come back: this process can no longer use the GPU, exit");
+}
+
 void DeviceEngine::look_at_abort(int64_t now) noexcept {
   Ending expected = Ending::kAborting;
   if (ending_.load() != expected || now - ending_since_ns_.load() < kAbortPatienceNs) return;
-  if (ending_.compare_exchange_strong(expected, Ending::kStuck))
-    log(DSC_LOG_ERROR,
-        "group \"%s\": ncclCommAbort did not come back within 30 s; this process can no longer use the GPU",
-        host_->name().c_str());
+  if (!ending_.compare_exchange_strong(expected, Ending::kStuck)) return;
+  abort_has_hung.store(true);
+  log(DSC_LOG_ERROR,
+      "group \"%s\": ncclCommAbort did not come back within 30 s; this process can no longer use the GPU",
+      host_->name().c_str());
 }
 
 }  // namespace dsc

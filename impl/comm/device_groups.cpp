@@ -73,6 +73,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
   Outcome mine;
   capture(
       [&] {
+        DeviceEngine::expect_usable();
         made =
             NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings, {deadline, check});
       },

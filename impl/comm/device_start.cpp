@@ -73,6 +73,7 @@ Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
 
 DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
                  const Environment& environment) {
+  DeviceEngine::expect_usable();
   const auto cuda = std::make_shared<const CudaLibrary>(load_driver(wish, loader, environment));
   const Choice choice = choose(*cuda, wish.number, local_rank);
   DeviceWorld world;

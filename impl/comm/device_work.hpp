@@ -42,6 +42,7 @@ class DeviceWork final : public Work {
   // Written before anybody else has it.
   PooledEvent begin, end;     // what it waits for, and what waits for it
   bool captured = false;      // part of a graph: it runs whenever that does
+  bool unseen = false;        // nobody has it but the watch
   int64_t head_since_ns = 0;  // the engine's: from when its time counts; 0: not yet
 
  private:

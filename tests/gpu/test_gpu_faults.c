@@ -357,6 +357,13 @@ static int stuck_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, dsc_work_synchronize(work, -1));
   CHECK(self, strstr(dsc_last_error_message(), "can no longer use the GPU") != NULL);
   CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, sum(&memory, NULL));
+  dsc_init_options_t alone = self->options;
+  dsc_comm_t* next = NULL;
+  alone.job_id = "alone";
+  alone.rank = 0;
+  alone.world_size = 1;
+  CHECK_OK(self, dsc_comm_destroy(self->world));
+  CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, dsc_init_distributed(&alone, &next));
   _exit(0); /* as the message says */
 }
 

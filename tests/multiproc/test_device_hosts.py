@@ -1,0 +1,89 @@
+"""Worlds over several hosts, told apart by DSC_HOST_ID, with a device for each rank: by the fakes."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "support"))
+import jobs  # noqa: E402
+
+BEGIN = """
+import os, sys, time, numpy as np, libdsc as dsc
+from device_arrays import Interface, driver, work_on
+rank = int(os.environ["RANK"])
+work_on(rank)
+world = dsc.init_distributed(backend="nccl", device=rank, init_timeout=20, timeout=float(os.environ.get("TIMEOUT", 20)))
+n, r = world.size, world.rank
+x = Interface(np.arange(1000, dtype=np.float32) + r)
+world.all_reduce(x)
+assert x.read()[10] == 10 * n + n * (n - 1) / 2
+"""
+
+
+def job(code, hosts, **variables):
+    found = jobs.Job(
+        len(hosts),
+        BEGIN + code,
+        DSC_CUDA_LIBRARY=os.environ["FAKE_CUDA"],
+        DSC_NCCL_LIBRARY=os.environ["FAKE_NCCL"],
+        FAKE_CUDA_DEVICES=str(len(hosts)),
+        PYTHONPATH=f"{os.environ['PYTHONPATH']}:{TESTS / 'bindings'}",
+        **variables,
+    )
+    return found.place(hosts)
+
+
+def test_operations_and_training():
+    code = """
+out = Interface(np.zeros(n * 3, np.float32))
+world.all_gather(out, Interface(np.full(3, r, np.float32)))
+assert out.read().tolist() == [float(i // 3) for i in range(3 * n)]
+to, source = (r + 1) % n, (r - 1) % n
+mine, theirs = Interface(np.full(5, r, np.float32)), Interface(np.zeros(5, np.float32))
+works = [world.send(mine, to, async_op=True), world.recv(theirs, source, async_op=True)]
+assert all(work.wait(20) for work in works) and theirs.read()[4] == source
+pair = world.split(r % 2)
+pair.all_reduce(x := Interface(np.ones(7, np.float32)))
+assert x.read()[6] == pair.size
+params = [Interface(np.full(count, r, np.float32)) for count in (3, 500)]
+reducer = dsc.BucketReducer(world, params)
+for step in range(3):
+    grads = [Interface(np.full(p.shape, r + step, np.float32)) for p in params]
+    reducer.begin()
+    for i in (1, 0):
+        reducer.mark_ready(i, grads[i])
+    reducer.finish()
+    assert [g.read()[0] for g in grads] == [step + (n - 1) / 2] * 2
+reducer.close()
+dsc.finalize()
+print("done", params[0].read()[0])
+"""
+    assert job(code, [0, 0, 1, 1]).finish() == ["done 0.0"] * 4
+
+
+FAILS = """
+try:
+    while True:
+        world.all_reduce(x)
+        driver().cuStreamSynchronize(None)
+except dsc.DscError as error:
+    print(type(error).__name__, round(time.monotonic() - begin), error)
+"""
+
+
+def test_a_rank_of_another_host_that_does_not_come():
+    """It calls nothing, and lives, alone on its host: what it left waiting, without a work, ends by its time."""
+    code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(8)\n    sys.exit(0)\n" + FAILS
+    outputs = job(code, [0, 0, 1], TIMEOUT="2").finish()
+    for output in outputs[:2]:
+        kind, seconds, text = output.split(maxsplit=2)
+        assert kind == "TimeoutError" and int(seconds) < 6 and "all_reduce" in text, outputs
+
+
+def test_a_rank_of_another_host_that_dies():
+    code = f"begin = time.monotonic()\nif r == 3:\n    os.kill(os.getpid(), {int(signal.SIGKILL)})\n" + FAILS
+    outputs = job(code, [0, 0, 1, 1]).finish()
+    for output in outputs[:3]:
+        assert output.startswith("PeerDeadError") and "rank 3" in output, outputs
