@@ -228,7 +228,10 @@ static int types_body(rank_t* self) {
     CHECK_OK(self, dsc_bucket_reducer_options_init(&options, sizeof options));
     options.average = types[t].average;
     options.sync = 0;
-    CHECK_OK(self, dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer));
+    const dsc_result_t made = dsc_bucket_reducer_create(self->world, tensors, 2, &options, &reducer);
+    const bool is_byte_float = types[t].dtype == DSC_DTYPE_F8E4M3 || types[t].dtype == DSC_DTYPE_F8E5M2;
+    if (made == DSC_ERR_UNSUPPORTED && is_byte_float && gpu_is_real()) continue; /* an older device */
+    CHECK_RESULT(self, DSC_OK, made);
     void* view = NULL;
     CHECK_OK(self, dsc_bucket_reducer_grad_view(reducer, 1, &view));
     CHECK_OK(self, dsc_bucket_reducer_begin(reducer, NULL));

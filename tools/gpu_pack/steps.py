@@ -6,7 +6,7 @@ from typing import List
 SUITE = ["collectives", "messages", "lengths", "operation_groups", "mixed", "async", "groups", "abort", "recovery", "late"]
 TARGETS = (
     [f"tests/ranks/test_ranks_{name}" for name in SUITE]
-    + [f"tests/gpu/test_gpu_{name}" for name in ("calls", "faults", "reference")]
+    + [f"tests/gpu/test_gpu_{name}" for name in ("adopt", "calls", "faults", "reducer", "reference")]
     + ["tests/unit/test_device_kernels", "bench/bench_gpu_calls", "examples/13_device"]
 )
 WITH_NVCC = ["bench/bench_gpu_kernels"]
@@ -26,9 +26,9 @@ class Step:
     expects: str = ""  # a promise that its output keeps
 
 
-def test(name: str, seconds: int, **more) -> Step:
+def test(name: str, seconds: int, needs: str = "nccl", **more) -> Step:
     program = f"gpu/test_{name}" if name.startswith("gpu_") else f"ranks/test_ranks_{name}"
-    return Step(name, "a test of the suite", seconds, ["{build}/tests/" + program], needs="nccl", **more)
+    return Step(name, "a test of the suite", seconds, ["{build}/tests/" + program], needs=needs, **more)
 
 
 def checked(tool: str, name: str, program: str, **more) -> Step:
@@ -45,6 +45,8 @@ def all_steps() -> List[Step]:
         Step("build", "the library, tests and benchmarks", 300, ["{ninja}", "-C", "{build}", "-j", "{jobs}", "{targets}"]),
         Step("kernels", "the library's kernels, bit for bit", 60, [kernels], needs="nvcc", driver=True),
         test("gpu_calls", 60),
+        test("gpu_reducer", 90, needs="nccl nvcc"),
+        test("gpu_adopt", 60),
         test("gpu_reference", 150),
         Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
         # Few calls: ranks that share a GPU take turns on it.
@@ -57,6 +59,7 @@ def all_steps() -> List[Step]:
         checked("racecheck", "kernels", kernels, **on_kernels),
         checked("synccheck", "kernels", kernels, **on_kernels),
         checked("memcheck", "calls", "{build}/tests/gpu/test_gpu_calls", needs="sanitizer nccl"),
+        checked("memcheck", "reducer", "{build}/tests/gpu/test_gpu_reducer", needs="sanitizer nccl nvcc"),
         Step(
             "bench_torch", "bucket copies by PyTorch", 60,
             ["{torch_python}", "{source}/bench/bench_gpu_torch.py", "{build}/bench/bench_gpu_kernels"], needs="torch_python nvcc",
