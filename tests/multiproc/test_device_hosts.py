@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import launch
+
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "support"))
 import jobs  # noqa: E402
@@ -87,3 +89,7 @@ def test_a_rank_of_another_host_that_dies():
     outputs = job(code, [0, 0, 1, 1]).finish()
     for output in outputs[:3]:
         assert output.startswith("PeerDeadError") and "rank 3" in output, outputs
+
+
+if __name__ == "__main__":
+    launch.main(__file__)
