@@ -135,6 +135,16 @@ dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stre
   });
 }
 
+dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    if (timeout_ms < -1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected -1, or 0 or more", timeout_ms);
+    const int patience_ms = timeout_ms < 0 ? pinned->timeout_ms() : timeout_ms;
+    return pinned->synchronize(dsc::Deadline::after_ms(patience_ms)) ? DSC_OK : DSC_IN_PROGRESS;
+  });
+}
+
 dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* indices, size_t* starts,
                                         size_t* n_buckets) {
   return dsc::guard(__func__, [&] {

@@ -59,8 +59,9 @@ int DeviceBoard::member_of(int32_t rank) const noexcept {
 }
 
 std::string DeviceBoard::difference_text(const Entry& mine, const Entry& other, int32_t rank) const {
-  return "this rank: " + words(mine.shown.fields, mine.shown.note, mine.on_device) + "; rank " +
-         std::to_string(rank) + ": " + words(other.shown.fields, other.shown.note, other.on_device);
+  return "rank " + std::to_string(members_.ranks[static_cast<size_t>(self())]) + ": " +
+         words(mine.shown.fields, mine.shown.note, mine.on_device) + "; rank " + std::to_string(rank) + ": " +
+         words(other.shown.fields, other.shown.note, other.on_device);
 }
 
 // Blocks of an all-to-all differ between ranks.

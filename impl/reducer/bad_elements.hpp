@@ -39,6 +39,7 @@ class BadElements {
   void begin(CudaStream* stream);
   // What was allocated stays: it may still be in use.
   void keep() noexcept { norms_ = 0; }
+  NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
   // Where the launches of a bucket count; 0: nowhere.
   CudaAddress norm_of(size_t bucket, int32_t dtype) const;

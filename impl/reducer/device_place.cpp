@@ -1,6 +1,7 @@
 // Gradients in memory of a device. Marks only note where a gradient is; when a bucket is complete, one launch
 // gathers it on a stream of the reducer's own, behind the streams that its gradients came on.
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -261,6 +262,10 @@ void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
 std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
   Call launched = call;
   launched.stream = stream_.get();
+  launched.tag = static_cast<uint64_t>(bad_elements_.check());  // which all ranks must agree on
+  if (bad_elements_.looks())
+    std::snprintf(launched.note, sizeof launched.note, "bucket %zu, non-finite check %d", b,
+                  static_cast<int>(bad_elements_.check()));
   double scale = divides_ ? 1.0 / group_.size() : 1;
   if (dtype_bytes(call.dtype) == 1) scale *= std::exchange(launched.prescale, 1);
   Bucket& bucket = buckets_[b];

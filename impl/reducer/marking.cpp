@@ -1,6 +1,7 @@
 // What happens to one parameter during an iteration. Memory is moved outside the lock, by the calling thread.
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
@@ -31,6 +32,9 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_index(index);
   place_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
   Param& param = params_[index];
+  if (place_->goes_on_alone() && !is_floating(param.slot.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
+         labels_[index].c_str(), dtype_name(param.slot.dtype));
   const bool accumulated = [&] {
     const MutexLock lock(mutex_);
     expect_unmarked(index);

@@ -73,7 +73,7 @@ class GradientPlace {
   // All is done, or will be before anything that comes on `stream` later.
   virtual void end(void* stream) = 0;
 
-  // False when something besides operations may still use the buckets after the deadline.
+  // Any thread. False when something besides operations may still use the buckets after the deadline.
   virtual bool settle(Deadline deadline) noexcept = 0;
   virtual void keep() noexcept = 0;
 };

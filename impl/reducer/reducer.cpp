@@ -181,6 +181,13 @@ void Reducer::begin(void* stream) {
   phase_ = Phase::kOpen;
 }
 
+// A communicator that fails frees its streams, after it is known to have failed.
+bool Reducer::synchronize(Deadline deadline) {
+  const bool over = place_->settle(deadline);
+  check_alive();
+  return over;
+}
+
 void* Reducer::grad_view(size_t index) const {
   check_index(index);
   return params_[index].slot.view;
@@ -198,6 +205,12 @@ void Reducer::close() noexcept {
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
+  if (const Failure failure = group_->failure();
+      failure.revoked && place_->goes_on_alone() && !told_.exchange(true))
+    call_out([&] {
+      log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
+          failure.text.c_str());
+    });
   bool running = finishing;
   for (const Bucket& bucket : buckets_) running = running || (bucket.work && !bucket.work->done());
   if (running) {

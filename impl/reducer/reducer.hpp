@@ -49,10 +49,14 @@ class Reducer {
   void mark_ready(size_t index, void* gradient, void* stream = nullptr);
   void mark_unused(size_t index);
 
+  // Any thread. Waits until all iterations that were finished are over, and throws what has failed.
+  bool synchronize(Deadline deadline);
+
   // Any thread.
   void* grad_view(size_t index) const;
   const BucketPlan& plan() const noexcept { return layout_.plan; }
   std::vector<OpStats> stats() const { return group_->stats(); }
+  int timeout_ms() const noexcept { return group_->timeout_ms(); }
   void close() noexcept;  // takes no further part; reductions that run are revoked on all ranks
 
  private:

@@ -43,6 +43,7 @@ def reduces(world):
             reducer.mark_ready(1, stream=stream)
             reducer.finish(stream=stream)  # waits for nobody
             go.set()
+            assert reducer.synchronize(30)
             stream.synchronize()
             assert grad.read().tolist() == (values(0, 5) + step + 6).tolist()
             assert View(reducer.grad_view(1)).read().tolist() == [(values(0, 7) + 5).tolist()]

@@ -136,6 +136,7 @@ static int train(rank_t* self, int32_t average) {
     CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, stream));
     for (int k = 0; k < PARAMS; ++k) PASS_ON(give(self, &model, (k * 5 + self->rank + step) % PARAMS, step));
     CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, stream));
+    CHECK_OK(self, dsc_bucket_reducer_synchronize(model.reducer, -1));
     CHECK(self, gpu_synchronize(stream));
     for (int p = 0; p < PARAMS; ++p) {
       void* view = NULL;
@@ -282,6 +283,23 @@ static int step_with_nan(rank_t* self, model_t* model, int step, dsc_result_t wa
   return 0;
 }
 
+/* Ranks that look for such elements and ranks that do not are told. */
+static int modes_body(rank_t* self) {
+  model_t model;
+  PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  const int32_t mode = self->rank == 0 ? *(const int32_t*)self->arg : DSC_NONFINITE_FAIL;
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, mode));
+  dsc_result_t failed = dsc_bucket_reducer_begin(model.reducer, NULL);
+  for (size_t p = 0; p < PARAMS && failed == DSC_OK; ++p)
+    failed = dsc_bucket_reducer_mark_ready(model.reducer, p, model.grads[p], NULL);
+  if (failed == DSC_OK) failed = dsc_bucket_reducer_finish(model.reducer, NULL);
+  if (failed == DSC_OK) failed = dsc_bucket_reducer_synchronize(model.reducer, -1);
+  if (failed != DSC_ERR_MISMATCH || !strstr(dsc_last_error_message(), "non-finite check"))
+    FAIL(self, "%d: %s", failed, dsc_last_error_message());
+  return drop(self, &model);
+}
+
 static int nan_body(rank_t* self) {
   for (int32_t average = DSC_AVERAGE_PRE; average <= DSC_AVERAGE_PYTORCH; ++average) {
     model_t model;
@@ -308,6 +326,8 @@ static int nan_body(rank_t* self) {
 static void elements_that_are_not_finite(void** state) {
   (void)state;
   for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, nan_body, NULL), 0);
+  for (int32_t mode = DSC_NONFINITE_OFF; mode < DSC_NONFINITE_FAIL; ++mode)
+    assert_int_equal(run_ranks(2, modes_body, &mode), 0);
 }
 
 /* Rank 1 has no gradient for e, the others have. */
@@ -317,7 +337,12 @@ static int missing_body(rank_t* self) {
   CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, NULL));
   for (int p = PARAMS; p-- > 0;) {
     if (p == 4 && self->rank == 1) continue;
-    CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], NULL));
+    const dsc_result_t marked = dsc_bucket_reducer_mark_ready(model.reducer, (size_t)p, model.grads[p], NULL);
+    if (marked != DSC_OK && self->rank == 0) { /* rank 1 was first */
+      CHECK(self, marked == DSC_ERR_MISMATCH && strstr(dsc_last_error_message(), "rank 1") != NULL);
+      return drop(self, &model);
+    }
+    CHECK_RESULT(self, DSC_OK, marked);
   }
   const dsc_result_t code = dsc_bucket_reducer_finish(model.reducer, NULL);
   const char* const text = dsc_last_error_message();

@@ -149,6 +149,13 @@ static void buckets(void) {
   EXPECT(n == 1 && starts[0] == 0 && starts[1] == 2);
 }
 
+static void synchronize(void) {
+  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_synchronize(bad, 0));
+  WALK_INVALID(dsc_bucket_reducer_synchronize(R, -2));
+  WALK(DSC_OK, dsc_bucket_reducer_synchronize(R, 0));
+  WALK(DSC_OK, dsc_bucket_reducer_synchronize(R, -1));
+}
+
 static void stats(void) {
   dsc_op_stats_t totals = {.struct_size = 0};
   size_t n = 99;
@@ -179,6 +186,7 @@ const walk_step_t walk_reducer[] = {
     {"dsc_bucket_reducer_grad_view", grad_view},
     {"dsc_bucket_reducer_finish", finish},
     {"dsc_bucket_reducer_buckets", buckets},
+    {"dsc_bucket_reducer_synchronize", synchronize},
     {"dsc_bucket_reducer_stats", stats},
     {"dsc_bucket_reducer_destroy", destroy},
     {NULL, NULL},

@@ -1138,6 +1138,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_void_p
         ],
     ),
+    "dsc_bucket_reducer_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
     "dsc_bucket_reducer_buckets": (
         ctypes.c_int32,
         [

@@ -8,7 +8,7 @@ from ctypes import byref, c_int64, c_size_t, c_void_p
 from typing import Any, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import INT64_MOST, SIZE, integer, integers, member, optional_string
+from libdsc._arguments import INT64_MOST, SIZE, integer, integers, member, milliseconds, optional_string
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
@@ -256,6 +256,16 @@ class BucketReducer:
         if code < 0:
             self._fail(code, last_message(), "finish")
 
+    def synchronize(self, timeout: Optional[float] = None) -> bool:
+        """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
+
+        To be asked before the results of the last iteration are relied on. With host memory nothing is left to wait for.
+        """
+        timeout_ms = -1 if timeout is None else milliseconds(timeout)
+        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_synchronize, self._handle, timeout_ms)
+        self._check(code, "synchronize")
+        return bool(code != _raw.Result.IN_PROGRESS)
+
     @property
     def buckets(self) -> list[list[int]]:
         """The parameter indices of each bucket, in launch order."""
@@ -319,6 +329,8 @@ class BucketReducer:
             self._fail(code, last_message(), op)
 
     def _fail(self, code: int, text: str, op: str) -> NoReturn:
+        if code == _raw.Result.ERR_BAD_HANDLE:
+            text = f"{op}: the reducer was closed"
         self._world._fail(code, text, f"bucket_reducer_{op}")
 
 

@@ -82,6 +82,7 @@ def init_distributed(
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
+    _streams.driver_file = cuda_library or _streams.driver_file
     options = _options({name: value for name, value in given.items() if value is not None})
     # With rank_per_thread the world belongs to this thread.
     return _join(options, here=rank_per_thread or not _interrupt.on_main_thread())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # CUDA's default stream by a number of its own: NULL would leave it open whether a call without memory is a device's.
 LEGACY = 1
+driver_file: Optional[str] = None  # that init_distributed() was given
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
@@ -129,7 +130,7 @@ def wait_for(stream: Optional[int], seconds: float) -> None:
 
 def _loaded_driver() -> Optional[ctypes.CDLL]:
     """CUDA's driver, if this process has it already; without it nobody works in a context."""
-    name = os.environ.get("DSC_CUDA_LIBRARY") or "libcuda.so.1"
+    name = driver_file or os.environ.get("DSC_CUDA_LIBRARY") or "libcuda.so.1"
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:

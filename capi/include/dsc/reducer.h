@@ -225,6 +225,23 @@ DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer,
 DSC_API dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream);
 
 /**
+ * @brief Waits until all iterations that were finished are over on the device, and says whether one has
+ * failed.
+ *
+ * To be asked before results of the last iteration are relied on, since dsc_bucket_reducer_finish() does not
+ * wait there.
+ *
+ * @param[in] reducer reducer
+ * @param[in] timeout_ms milliseconds to wait; -1: the communicator's time-out
+ *
+ * Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+ * @return DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or DSC_ERR_REVOKED
+ * when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32_t timeout_ms);
+
+/**
  * @brief Gives the buckets in launch order, in the form of dsc_bucket_plan().
  * @param[in] reducer reducer
  * @param[out] indices n_params entries

@@ -2304,6 +2304,22 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
+    /// Waits until all iterations that were finished are over on the device, and says whether one
+    /// has failed.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
+    ///
+    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
+    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_synchronize(
+        reducer: *mut dsc_bucket_reducer_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
     /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
     ///
     /// - `reducer` (in): reducer
