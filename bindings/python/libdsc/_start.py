@@ -71,7 +71,7 @@ def init_distributed(
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
         **_texts(init_method=init_method, job_id=job_id, token=token),
-        **_texts(nccl_library=nccl_library, cuda_library=cuda_library),
+        **_texts(nccl_library=nccl_library, cuda_library=_streams.of_driver(cuda_library)),
         "store": None if store is None else c_void_p(store._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": _dtypes.backend_code(backend) or None,
@@ -82,7 +82,6 @@ def init_distributed(
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
-    _streams.driver_file = cuda_library or _streams.driver_file
     options = _options({name: value for name, value in given.items() if value is not None})
     # With rank_per_thread the world belongs to this thread.
     return _join(options, here=rank_per_thread or not _interrupt.on_main_thread())

@@ -128,6 +128,13 @@ def wait_for(stream: Optional[int], seconds: float) -> None:
         time.sleep(0.0002)
 
 
+def of_driver(file: Optional[str]) -> Optional[str]:
+    """The file of CUDA's driver as start-up is given it, which streams are found by from now on."""
+    global driver_file
+    driver_file = file or driver_file
+    return file
+
+
 def _loaded_driver() -> Optional[ctypes.CDLL]:
     """CUDA's driver, if this process has it already; without it nobody works in a context."""
     name = driver_file or os.environ.get("DSC_CUDA_LIBRARY") or "libcuda.so.1"
