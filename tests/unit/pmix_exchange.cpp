@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -133,6 +134,7 @@ void lose_server(const Rank& rank) {
   rank.report([] { return pmix_events().empty() ? "none" : std::to_string(pmix_events().at(0).status); });
 }
 
+// The server may tell the same again, also behind a later one.
 void notify(const Rank& rank) {
   using Notify = decltype(PMIx_Notify_event);
   void* library = dlopen(rank.session.library().path.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -146,10 +148,13 @@ void notify(const Rank& rank) {
     info.value.type = PMIX_PROC;
     info.value.data.proc = &ended[told];
     call(PMIX_ERR_PROC_ABORTED_BY_SIG, &self, PMIX_RANGE_PROC_LOCAL, &info, 1, nullptr, nullptr);
-    for (int i = 0; i < 100 && pmix_events().size() <= told; ++i) pause_ms(20);
-    rank.report([told] {
-      const PmixEvent event = pmix_events().at(told);
-      return std::to_string(event.status) + " of rank " + std::to_string(event.rank);
+    const auto is_told = [rank = told == 0 ? -1 : 1](const PmixEvent& event) { return event.rank == rank; };
+    for (int i = 0; i < 100 && std::ranges::none_of(pmix_events(), is_told); ++i) pause_ms(20);
+    rank.report([&] {
+      const auto all = pmix_events();
+      const auto found = std::ranges::find_if(all, is_told);
+      if (found == all.end()) return std::to_string(all.size()) + " events, of which none is the one";
+      return std::to_string(found->status) + " of rank " + std::to_string(found->rank);
     });
   }
 }
