@@ -287,8 +287,12 @@ void DeviceEngine::give_up() noexcept {
   const auto abort = [](const std::shared_ptr<DeviceEngine>& engine) {
     call_out([&] {
       const bool failed = engine->host_->revoked();
-      for (const auto& communicator : engine->communicators())
-        !failed && communicator->is_adopted() ? communicator->let_go() : communicator->abort();
+      for (const auto& communicator : engine->communicators()) {
+        if (communicator->is_adopted() && !failed)
+          communicator->let_go();
+        else
+          communicator->abort();
+      }
     });
     Ending running = Ending::kAborting;
     engine->ending_.compare_exchange_strong(running, Ending::kAborted);

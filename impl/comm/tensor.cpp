@@ -50,12 +50,10 @@ std::optional<TensorProblem> memory_problem(const Device& device, const Tensor& 
 std::optional<TensorProblem> place_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
   const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
   if (tensor.device != -1 && tensor.device != comm.device()) {
-    const std::string bound = "the communicator is bound to ";
-    return TensorProblem{
-        DSC_ERR_UNSUPPORTED,
-        given + "-1" +
-            (comm.device() < 0 ? ": " + bound + "no device"
-                               : " or " + std::to_string(comm.device()) + ", which " + bound)};
+    const std::string own = comm.device() < 0
+                                ? "-1: the communicator is bound to no device"
+                                : "-1 or " + std::to_string(comm.device()) + ", the communicator's";
+    return TensorProblem{DSC_ERR_UNSUPPORTED, given + own};
   }
   if (tensor.device != first.device)
     return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as of the first one"};
