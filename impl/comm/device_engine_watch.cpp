@@ -312,7 +312,10 @@ void DeviceEngine::expect_usable() {
 
 void DeviceEngine::look_at_abort(int64_t now) noexcept {
   Ending expected = Ending::kAborting;
-  if (ending_.load() != expected || now - ending_since_ns_.load() < kAbortPatienceNs) return;
+  if (ending_.load() != expected) return;
+  const int64_t since = ending_since_ns_.load();
+  const bool just_begun = since == 0;  // whoever ends it has not noted the time yet
+  if (just_begun || now - since < kAbortPatienceNs) return;
   if (!ending_.compare_exchange_strong(expected, Ending::kStuck)) return;
   abort_has_hung.store(true);
   log(DSC_LOG_ERROR,
