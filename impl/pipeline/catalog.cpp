@@ -9,34 +9,91 @@
 #include "base/error.hpp"
 #include "pipeline/closed_form.hpp"
 #include "pipeline/lower.hpp"
+#include "pipeline/orders.hpp"
+#include "pipeline/pattern_order.hpp"
 
 namespace dsc {
 namespace {
 
-using Maker = std::unique_ptr<Schedule> (*)(ScheduleSpec);
+using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
+using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
+
+// A schedule that PatternOrder holds can be had without its backward passes.
+template <typename Order>
+std::shared_ptr<const ComputeOrder> of_passes(Order order, const ScheduleSpec& spec) {
+  if constexpr (requires { order->only_forward(); })
+    if (spec.forward_only) return order->only_forward();
+  if (spec.forward_only) return only_forward(*order, spec.stages);
+  if (spec.merge_backward) return merged(*order, spec.stages);
+  return order;
+}
+
+std::shared_ptr<const ComputeOrder> gpipe(const ScheduleSpec& s) {
+  return of_passes(gpipe_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> one_f_one_b(const ScheduleSpec& s) {
+  return of_passes(one_f_one_b_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> interleaved(const ScheduleSpec& s) {
+  return of_passes(interleaved_order(s.stages, s.micro_batches, s.chunks, s.micro_batch_group), s);
+}
+std::shared_ptr<const ComputeOrder> looped_bfs(const ScheduleSpec& s) {
+  return of_passes(looped_bfs_order(s.stages, s.micro_batches, s.chunks), s);
+}
+std::shared_ptr<const ComputeOrder> zb_h1(const ScheduleSpec& s) {
+  return of_passes(zb_h1_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> zb_h2(const ScheduleSpec& s) {
+  return of_passes(zb_h2_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> zb_v(const ScheduleSpec& s) {
+  return of_passes(zb_v_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> v_half(const ScheduleSpec& s) {
+  return of_passes(building_block_order(BuildingBlock::kHalf, s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> v_min(const ScheduleSpec& s) {
+  return of_passes(building_block_order(BuildingBlock::kMin, s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> dualpipe_v(const ScheduleSpec& s) {
+  return of_passes(dualpipe_v_order(s.stages, s.micro_batches), s);
+}
+std::shared_ptr<const ComputeOrder> forward_passes(const ScheduleSpec& s) {
+  return gpipe_order(s.stages, s.micro_batches)->only_forward();
+}
+std::shared_ptr<const ComputeOrder> passes_in_turn(const ScheduleSpec& s) {
+  return in_turn_order(s.stages, s.micro_batches);
+}
 
 struct Entry {
   std::string_view name;
-  Maker make;
+  int32_t fewest_chunks, most_chunks, default_chunks;
+  PlacementShape shape;
+  OrderMaker order;
+  ClosedForm closed_form = nullptr;  // of its instructions; the others are lowered
+  bool is_listed = false;            // its order takes memory for every operation
 };
 
-std::unique_ptr<Schedule> gpipe(ScheduleSpec spec) {
-  auto order = gpipe_order(spec.micro_batches);
-  return lower(std::move(spec), std::move(order), PlacementShape::kLoop);
-}
+constexpr int32_t kAny = INT32_MAX;
+constexpr std::array kEntries{
+    Entry{"deepspeed_train", 1, 1, 1, PlacementShape::kLoop, one_f_one_b, deepspeed_train},
+    Entry{"deepspeed_inference", 1, 1, 1, PlacementShape::kLoop, forward_passes, deepspeed_inference},
+    Entry{"data_parallel", 1, 1, 1, PlacementShape::kApart, passes_in_turn, data_parallel},
+    Entry{"gpipe", 1, 1, 1, PlacementShape::kLoop, gpipe},
+    Entry{"1f1b", 1, 1, 1, PlacementShape::kLoop, one_f_one_b},
+    Entry{"interleaved_1f1b", 1, kAny, 2, PlacementShape::kLoop, interleaved},
+    Entry{"looped_bfs", 1, kAny, 2, PlacementShape::kLoop, looped_bfs},
+    Entry{"zb_h1", 1, 1, 1, PlacementShape::kLoop, zb_h1},
+    Entry{"zb_h2", 1, 1, 1, PlacementShape::kLoop, zb_h2},
+    Entry{"zb_v", 2, 2, 2, PlacementShape::kZigZag, zb_v},
+    Entry{"v_half", 2, 2, 2, PlacementShape::kZigZag, v_half, nullptr, true},
+    Entry{"v_min", 2, 2, 2, PlacementShape::kZigZag, v_min, nullptr, true},
+    Entry{"dualpipe_v", 2, 2, 2, PlacementShape::kZigZag, dualpipe_v}};
 
-std::unique_ptr<Schedule> one_f_one_b(ScheduleSpec spec) {
-  auto order = one_f_one_b_order(spec.stages, spec.micro_batches);
-  return lower(std::move(spec), std::move(order), PlacementShape::kLoop);
-}
+// Orders that are listed take 16 bytes for each of up to 6 operations per part and micro-batch.
+constexpr int64_t kMostListed = int64_t{1} << 21;
 
-constexpr std::array kOffered{
-    Entry{"deepspeed_train", deepspeed_train}, Entry{"deepspeed_inference", deepspeed_inference},
-    Entry{"data_parallel", data_parallel}, Entry{"gpipe", gpipe}, Entry{"1f1b", one_f_one_b}};
-
-constexpr std::array<std::string_view, 10> kNotOffered{
-    "interleaved_1f1b", "looped_bfs", "zb_h1",      "zb_h2", "zb_v",
-    "v_half",           "v_min",      "dualpipe_v", "auto",  "custom"};
+constexpr std::array<std::string_view, 2> kNotOffered{"auto", "custom"};
 
 // How many letters must be added, removed or changed.
 size_t distance(std::string_view a, std::string_view b) {
@@ -59,31 +116,128 @@ size_t distance(std::string_view a, std::string_view b) {
   if (std::ranges::find(kNotOffered, name) != kNotOffered.end())
     fail(DSC_ERR_UNSUPPORTED, "schedule \"%.*s\" is not offered by this version",
          static_cast<int>(shown.size()), shown.data());
-  auto known = kOffered;
+  auto known = kEntries;
   std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return distance(shown, entry.name); });
   std::string list;
   for (const Entry& entry : known) list.append(list.empty() ? "" : ", ").append(entry.name);
-  fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\", expected one of: %s", static_cast<int>(shown.size()),
-       shown.data(), list.c_str());
+  fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Expected one of: %s",
+       static_cast<int>(shown.size()), shown.data(), static_cast<int>(known[0].name.size()),
+       known[0].name.data(), list.c_str());
+}
+
+const Entry& entry_of(std::string_view name) {
+  const auto found = std::ranges::find(kEntries, name, &Entry::name);
+  if (found == kEntries.end()) refuse_name(name);
+  return *found;
 }
 
 void check_numbers(const ScheduleSpec& spec) {
   if (spec.stages < 1) fail(DSC_ERR_INVALID_ARG, "stages is %d, expected 1 or more", spec.stages);
-  if (spec.stage < 0 || spec.stage >= spec.stages)
-    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d", spec.stage, spec.stages - 1);
   if (spec.micro_batches < 1)
     fail(DSC_ERR_INVALID_ARG, "micro_batches is %d, expected 1 or more", spec.micro_batches);
-  if (spec.chunks != 1)
-    fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 for schedule \"%s\"", spec.chunks, spec.name.c_str());
+}
+
+void check_chunks(const ScheduleSpec& spec, const Entry& entry) {
+  if (spec.chunks >= entry.fewest_chunks && spec.chunks <= entry.most_chunks) return;
+  if (entry.most_chunks == kAny) fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 or more", spec.chunks);
+  fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected %d for schedule \"%s\"", spec.chunks, entry.most_chunks,
+       spec.name.c_str());
+}
+
+void check_options(const ScheduleSpec& spec, const Entry& entry) {
+  const char* name = spec.name.c_str();
+  if (spec.forward_only && entry.closed_form && entry.order != forward_passes)
+    fail(DSC_ERR_INVALID_ARG,
+         "forward_only is set, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
+  if (spec.messages != PipeMessages::kWhenNeeded && entry.closed_form)
+    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0: schedule \"%s\" has places of its own for them",
+         static_cast<int>(spec.messages), name);
+  if (spec.micro_batch_group != 0 && spec.name != "interleaved_1f1b")
+    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0 for schedule \"%s\"",
+         spec.micro_batch_group, name);
+}
+
+int64_t most_of(const Entry& entry, const ScheduleSpec& spec) {
+  const bool is_listed = entry.is_listed || (spec.merge_backward && !entry.closed_form);
+  return is_listed ? kMostListed : kMostPlanned;
+}
+
+// Parts of the model times micro-batches; saturates.
+int64_t passes_of(const ScheduleSpec& spec) {
+  int64_t passes = int64_t{spec.stages} * spec.chunks;
+  return __builtin_mul_overflow(passes, spec.micro_batches, &passes) ? INT64_MAX : passes;
+}
+
+[[noreturn]] void refuse_size(const ScheduleSpec& spec, int64_t most) {
+  if (spec.stages > kMostStages)
+    fail(DSC_ERR_OVERFLOW, "stages is %d, expected at most %d", spec.stages, kMostStages);
+  fail(DSC_ERR_OVERFLOW, "%d stages x %d chunks x %d micro-batches, expected a product of at most %lld",
+       spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(most));
+}
+
+// Megatron's rule: a last group that is smaller than the pipeline is long would leave it idle.
+void check_group(const ScheduleSpec& spec) {
+  const int32_t group = spec.micro_batch_group;
+  const int32_t least = std::min(spec.stages, spec.micro_batches);
+  if (group < least || group > spec.micro_batches)
+    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected %d to %d", group, least, spec.micro_batches);
+  if (const int32_t rest = spec.micro_batches % group; rest > 0 && rest < spec.stages)
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "micro_batches is %d, expected a multiple of %d (micro_batch_group), or %d or more in the last group",
+        spec.micro_batches, group, spec.stages);
+}
+
+// As many rounds of equal groups as there can be of at least as many micro-batches as stages (PyTorch).
+int32_t default_group(const ScheduleSpec& spec) {
+  const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
+  if (spec.micro_batches % rounds == 0) return spec.micro_batches / rounds;
+  fail(DSC_ERR_INVALID_ARG,
+       "micro_batches is %d, expected a multiple of %d (stages) for schedule \"interleaved_1f1b\", or a "
+       "micro_batch_group",
+       spec.micro_batches, spec.stages);
 }
 
 }  // namespace
 
-std::unique_ptr<Schedule> make_schedule(ScheduleSpec spec) {
-  const auto found = std::ranges::find(kOffered, std::string_view(spec.name), &Entry::name);
-  if (found == kOffered.end()) refuse_name(spec.name);
+std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
+  const Entry& entry = entry_of(spec.name);
   check_numbers(spec);
-  return found->make(std::move(spec));
+  if (spec.chunks == 0) spec.chunks = entry.default_chunks;
+  check_chunks(spec, entry);
+  check_options(spec, entry);
+  const bool fits = spec.stages <= kMostStages && passes_of(spec) <= most_of(entry, spec);
+  if (!fits && !entry.closed_form) refuse_size(spec, most_of(entry, spec));
+  if (spec.name == "interleaved_1f1b") {
+    if (spec.micro_batch_group == 0) spec.micro_batch_group = default_group(spec);
+    check_group(spec);
+  }
+  if (spec.name == "dualpipe_v" && spec.micro_batches < int64_t{2} * spec.stages)
+    fail(DSC_ERR_INVALID_ARG,
+         "micro_batches is %d, expected %lld or more (2 x stages) for schedule \"dualpipe_v\"",
+         spec.micro_batches, 2LL * spec.stages);
+  if (entry.order == forward_passes) spec.forward_only = true;
+  auto order = fits ? entry.order(spec) : nullptr;
+  return std::make_shared<PipelinePlan>(std::move(spec), std::move(order), entry.shape);
+}
+
+void PipelinePlan::expect_order() const {
+  if (!order) refuse_size(spec, kMostPlanned);
+}
+
+std::unique_ptr<Schedule> instructions_of(const PipelinePlan& plan, int32_t stage) {
+  if (stage < 0 || stage >= plan.spec.stages)
+    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d", stage, plan.spec.stages - 1);
+  const auto found = std::ranges::find(kEntries, std::string_view(plan.spec.name), &Entry::name);
+  if (found == kEntries.end() || !found->closed_form) return lower(plan, stage);
+  ScheduleSpec spec = plan.spec;
+  spec.stage = stage;
+  return found->closed_form(std::move(spec));
+}
+
+std::unique_ptr<Schedule> make_schedule(ScheduleSpec spec) {
+  const int32_t stage = spec.stage;
+  return instructions_of(*make_plan(std::move(spec)), stage);
 }
 
 }  // namespace dsc

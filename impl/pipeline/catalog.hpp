@@ -4,11 +4,19 @@
 #include <memory>
 
 #include "pipeline/ir.hpp"
+#include "pipeline/plan.hpp"
 
 namespace dsc {
 
-// Throws INVALID_ARG for a name or number that is wrong, UNSUPPORTED for a schedule that this version does
-// not offer, OVERFLOW for one too large to be lowered.
+// Chunks that are 0 become what the schedule is made for. Throws INVALID_ARG for a name or number that is
+// wrong, OVERFLOW for a schedule that is too large to be written down.
+std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec);
+
+// The instructions of one stage. Throws INVALID_ARG for a stage that there is not, OVERFLOW for a schedule
+// too large to be lowered.
+std::unique_ptr<Schedule> instructions_of(const PipelinePlan& plan, int32_t stage);
+
+// Both, for the stage that spec names.
 std::unique_ptr<Schedule> make_schedule(ScheduleSpec spec);
 
 }  // namespace dsc

@@ -1,52 +1,35 @@
 #include "pipeline/compute_order.hpp"
 
-#include <algorithm>
+#include "pipeline/orders.hpp"
 
 namespace dsc {
-namespace {
 
-Compute forward(int64_t micro_batch) { return {PipeOp::kForward, 0, static_cast<int32_t>(micro_batch)}; }
-Compute backward(int64_t micro_batch) { return {PipeOp::kBackward, 0, static_cast<int32_t>(micro_batch)}; }
-
-class GPipeOrder final : public ComputeOrder {
- public:
-  explicit GPipeOrder(int32_t micro_batches) : micro_batches_(micro_batches) {}
-
-  int64_t size(int32_t) const override { return 2 * micro_batches_; }
-  Compute at(int32_t, int64_t k) const override {
-    return k < micro_batches_ ? forward(k) : backward(k - micro_batches_);
-  }
-
- private:
-  int64_t micro_batches_;
-};
-
-class OneFOneBOrder final : public ComputeOrder {
- public:
-  OneFOneBOrder(int32_t stages, int32_t micro_batches) : stages_(stages), micro_batches_(micro_batches) {}
-
-  int64_t size(int32_t) const override { return 2 * micro_batches_; }
-  Compute at(int32_t stage, int64_t k) const override {
-    const int64_t warm_up = std::min(stages_ - 1 - stage, micro_batches_);
-    if (k < warm_up) return forward(k);
-    if (k >= 2 * micro_batches_ - warm_up) return backward(k - micro_batches_);
-    const int64_t pair = (k - warm_up) / 2;
-    return (k - warm_up) % 2 == 0 ? forward(warm_up + pair) : backward(pair);
-  }
-
- private:
-  int64_t stages_;
-  int64_t micro_batches_;
-};
-
-}  // namespace
-
-std::shared_ptr<const ComputeOrder> gpipe_order(int32_t micro_batches) {
-  return std::make_shared<GPipeOrder>(micro_batches);
+std::shared_ptr<ComputeOrder> only_forward(const ComputeOrder& order, int32_t stages) {
+  std::vector<StageOrder> forward(static_cast<size_t>(stages));
+  for (int32_t stage = 0; stage < stages; ++stage)
+    for (int64_t k = 0; k < order.size(stage); ++k)
+      if (Compute op = order.at(stage, k); op.op == PipeOp::kForward) {
+        op.overlaps = false;
+        forward[static_cast<size_t>(stage)].push_back(op);
+      }
+  return std::make_shared<ListedOrder>(std::move(forward));
 }
 
-std::shared_ptr<const ComputeOrder> one_f_one_b_order(int32_t stages, int32_t micro_batches) {
-  return std::make_shared<OneFOneBOrder>(stages, micro_batches);
+std::shared_ptr<ComputeOrder> merged(const ComputeOrder& order, int32_t stages) {
+  std::vector<StageOrder> all(static_cast<size_t>(stages));
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    StageOrder& out = all[static_cast<size_t>(stage)];
+    for (int64_t k = 0; k < order.size(stage); ++k) {
+      const Compute op = order.at(stage, k);
+      const bool ends_half = op.op == PipeOp::kBackwardWeight && !out.empty() &&
+                             out.back() == Compute{PipeOp::kBackwardInput, op.chunk, op.micro_batch};
+      if (ends_half)
+        out.back().op = PipeOp::kBackward;
+      else if (op.op != kIdle)
+        out.push_back(op);
+    }
+  }
+  return std::make_shared<ListedOrder>(std::move(all));
 }
 
 }  // namespace dsc

@@ -3,19 +3,31 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "pipeline/ir.hpp"
 
 namespace dsc {
 
-// One operation of a stage: forward, backward, backward_input or backward_weight.
+inline constexpr PipeOp kIdle{};  // a step in which a stage computes nothing
+
+// One operation of a stage: forward, backward, backward_input, backward_weight, or nothing.
 struct Compute {
-  PipeOp op{};
-  int32_t chunk = 0;
-  int32_t micro_batch = 0;
+  PipeOp op = kIdle;
+  int32_t chunk = -1;
+  int32_t micro_batch = -1;
+  bool overlaps = false;  // runs at once with the next one: a forward pass with a backward pass
 
   bool operator==(const Compute&) const = default;
 };
+
+inline bool runs_input_half(PipeOp op) noexcept {
+  return op == PipeOp::kBackward || op == PipeOp::kBackwardInput;
+}
+inline bool runs_weight_half(PipeOp op) noexcept {
+  return op == PipeOp::kBackward || op == PipeOp::kBackwardWeight;
+}
 
 class ComputeOrder {
  public:
@@ -24,10 +36,20 @@ class ComputeOrder {
   virtual Compute at(int32_t stage, int64_t k) const = 0;  // k: 0 to size(stage) - 1
 };
 
-// All forward passes, then all backward passes.
-std::shared_ptr<const ComputeOrder> gpipe_order(int32_t micro_batches);
+using StageOrder = std::vector<Compute>;
 
-// min(stages - 1 - stage, micro_batches) forward passes, then forward and backward in turn, then the rest.
-std::shared_ptr<const ComputeOrder> one_f_one_b_order(int32_t stages, int32_t micro_batches);
+// Written down operation by operation.
+class ListedOrder final : public ComputeOrder {
+ public:
+  explicit ListedOrder(std::vector<StageOrder> stages) : stages_(std::move(stages)) {}
+
+  int64_t size(int32_t stage) const override { return static_cast<int64_t>(of(stage).size()); }
+  Compute at(int32_t stage, int64_t k) const override { return of(stage)[static_cast<size_t>(k)]; }
+
+ private:
+  const StageOrder& of(int32_t stage) const { return stages_[static_cast<size_t>(stage)]; }
+
+  std::vector<StageOrder> stages_;
+};
 
 }  // namespace dsc

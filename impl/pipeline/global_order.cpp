@@ -1,60 +1,35 @@
 #include "pipeline/global_order.hpp"
 
 #include <array>
-#include <cstdio>
 #include <vector>
 
-#include "base/error.hpp"
+#include "pipeline/progress.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr int32_t kNone = -1;
-
-// One bit for each part and micro-batch.
-class Bits {
- public:
-  Bits(int32_t parts, int32_t micro_batches)
-      : micro_batches_(static_cast<size_t>(micro_batches)),
-        bits_(static_cast<size_t>(parts) * micro_batches_) {}
-
-  bool has(int32_t part, int32_t micro_batch) const { return bits_[index(part, micro_batch)]; }
-  void set(int32_t part, int32_t micro_batch) { bits_[index(part, micro_batch)] = true; }
-
- private:
-  size_t index(int32_t part, int32_t micro_batch) const {
-    return static_cast<size_t>(part) * micro_batches_ + static_cast<size_t>(micro_batch);
-  }
-
-  size_t micro_batches_;
-  std::vector<bool> bits_;
-};
+constexpr size_t kMostAtOnce = 2;  // a forward and a backward pass
 
 struct Stage {
   int64_t position = 0;  // in its order
   int64_t size = 0;
-  int64_t work = 0;  // done, in units of time
-  Compute current;   // what it runs, or what it waits to run
+  std::array<Compute, kMostAtOnce> ops;  // what it runs, or what it waits to run
+  size_t n_ops = 0;
+  size_t n_missing = 0;  // inputs of ops that it does not have yet
   bool is_idle = true;
-  int32_t first_waiter = kNone;  // stages that wait for what this one computes
-  int32_t next_waiter = kNone;   // in the list of the stage that this one waits for
+  int32_t first_waiter = kNone;                                // inputs that come from what this one computes
+  std::array<int32_t, kMostAtOnce> next_waiter{kNone, kNone};  // in the list that an input of ops is in
 };
-
-bool runs_input_half(PipeOp op) { return op == PipeOp::kBackward || op == PipeOp::kBackwardInput; }
-bool runs_weight_half(PipeOp op) { return op == PipeOp::kBackward || op == PipeOp::kBackwardWeight; }
 
 class Simulation {
  public:
-  Simulation(const ComputeOrder& order, const Placement& placement, int32_t micro_batches,
-             OrderListener& listener)
-      : order_(order),
-        placement_(placement),
-        micro_batches_(micro_batches),
+  Simulation(const PipelinePlan& plan, OrderListener& listener)
+      : order_(*plan.order),
+        placement_(plan.placement),
         listener_(listener),
-        stages_(static_cast<size_t>(placement.stages())),
-        forward_(placement.parts(), micro_batches),
-        input_half_(placement.parts(), micro_batches),
-        weight_half_(placement.parts(), micro_batches) {}
+        progress_(plan),
+        stages_(static_cast<size_t>(placement_.stages())) {}
 
   void run() {
     for (int32_t s = 0; s < placement_.stages(); ++s) at(s).size = order_.size(s);
@@ -63,72 +38,67 @@ class Simulation {
       ++time_;
       finish_due();
     }
-    for (int32_t s = 0; s < placement_.stages(); ++s) check_done(s);
+    expect_all_done();
+    for (int32_t s = 0; s < placement_.stages(); ++s) progress_.expect_complete(s);
   }
 
  private:
-  // Where an operation's input comes from: a part whose forward pass or input half must be done; or nowhere.
-  struct Source {
-    int32_t part = kNone;
-    bool is_gradient = false;
+  // One of the operations that a stage is about to run, as a number: for lists without memory of their own.
+  struct Input {
+    int32_t stage;
+    size_t slot;
+    int32_t id() const { return stage * static_cast<int32_t>(kMostAtOnce) + static_cast<int32_t>(slot); }
+    static Input of(int32_t id) {
+      return {id / static_cast<int32_t>(kMostAtOnce), static_cast<size_t>(id) % kMostAtOnce};
+    }
   };
 
   Stage& at(int32_t stage) { return stages_[static_cast<size_t>(stage)]; }
-  int32_t part_of(int32_t stage) { return placement_.part(stage, at(stage).current.chunk); }
+  const Compute& op(const Input& input) { return at(input.stage).ops[input.slot]; }
   std::vector<int32_t>& due(int64_t time) { return due_[static_cast<size_t>(time) % due_.size()]; }
 
-  [[noreturn]] void refuse(int32_t stage, const char* reason) {
-    const Compute& op = at(stage).current;
-    fail(DSC_ERR_INVALID_ARG, "stage %d: operation %lld, %s of micro-batch %d in chunk %d, %s", stage,
-         static_cast<long long>(at(stage).position), pipe_op_name(op.op), op.micro_batch, op.chunk, reason);
+  Source source(const Input& input) {
+    return source_of(placement_, placement_.part(input.stage, op(input).chunk), op(input).op);
   }
 
-  Source source(int32_t stage) {
-    const PipeOp op = at(stage).current.op;
-    const int32_t part = part_of(stage);
-    if (op == PipeOp::kForward) return {part - 1, false};
-    if (runs_input_half(op) && part + 1 < placement_.parts()) return {part + 1, true};
-    return {};
-  }
-
-  // What an operation needs of its own stage's earlier ones.
-  void check_next(int32_t stage) {
-    const Compute& op = at(stage).current;
-    const bool is_forward = op.op == PipeOp::kForward;
-    if (!is_forward && !runs_input_half(op.op) && !runs_weight_half(op.op))
-      refuse(stage, "is nothing that an order may hold: expected forward or a backward pass");
-    if (op.chunk < 0 || op.chunk >= placement_.chunks()) refuse(stage, "is of a chunk that does not exist");
-    if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
-      refuse(stage, "is of a micro-batch that does not exist");
-    const int32_t part = part_of(stage);
-    if ((is_forward && forward_.has(part, op.micro_batch)) ||
-        (runs_input_half(op.op) && input_half_.has(part, op.micro_batch)) ||
-        (runs_weight_half(op.op) && weight_half_.has(part, op.micro_batch)))
-      refuse(stage, "comes a second time");
-    if (!is_forward && !forward_.has(part, op.micro_batch)) refuse(stage, "comes before its forward pass");
-    if (op.op == PipeOp::kBackwardWeight && !input_half_.has(part, op.micro_batch))
-      refuse(stage, "comes before its backward_input");
-  }
-
-  // Lists an idle stage as ready, or as waiting for the one that has its input.
+  // Takes the next operation of a stage, or the next two that run at once.
   void look_at_next(int32_t stage) {
     Stage& self = at(stage);
-    if (self.position == self.size) return;
-    self.current = order_.at(stage, self.position);
-    check_next(stage);
-    const Source from = source(stage);
-    if (from.part != kNone) {
-      const int32_t holder = placement_.stage(from.part);
-      const bool exists =
-          (from.is_gradient ? input_half_ : forward_).has(from.part, self.current.micro_batch);
-      if (!exists && holder == stage) refuse(stage, "comes before another chunk here has made its input");
-      if (!exists || (holder != stage && !at(holder).is_idle)) {
-        self.next_waiter = at(holder).first_waiter;
-        at(holder).first_waiter = stage;
-        return;
+    self.n_ops = 0;
+    while (self.position < self.size && self.n_ops == 0) {
+      Compute next = order_.at(stage, self.position);
+      if (next.op == kIdle) {
+        listener_.compute(stage, next);
+        ++self.position;
+        continue;
       }
+      self.ops[self.n_ops++] = next;
+      if (next.overlaps && self.position + 1 < self.size)
+        self.ops[self.n_ops++] = order_.at(stage, self.position + 1);
     }
-    ready_.push_back(stage);
+    self.n_missing = 0;
+    for (size_t slot = 0; slot < self.n_ops; ++slot) {
+      progress_.check(stage, self.position + static_cast<int64_t>(slot), self.ops[slot]);
+      const Source from = source({stage, slot});
+      if (from.part != Source::kNone && placement_.stage(from.part) != stage) ++self.n_missing;
+    }
+    if (self.n_ops > 0 && self.n_missing == 0) ready_.push_back(stage);
+    for (size_t slot = 0; slot < self.n_ops; ++slot) look_at_input({stage, slot});
+  }
+
+  // Lists an input from another stage as arriving, or as waiting for that stage.
+  void look_at_input(const Input& input) {
+    const Source from = source(input);
+    if (from.part == Source::kNone) return;
+    const int32_t holder = placement_.stage(from.part);
+    if (holder == input.stage) return;
+    if (progress_.has(from, op(input).micro_batch) && at(holder).is_idle) {
+      arriving_.push_back(input);
+      if (--at(input.stage).n_missing == 0) ready_.push_back(input.stage);
+      return;
+    }
+    at(input.stage).next_waiter[input.slot] = at(holder).first_waiter;
+    at(holder).first_waiter = input.id();
   }
 
   void finish_due() {
@@ -139,9 +109,9 @@ class Simulation {
       int32_t waiter = at(stage).first_waiter;
       at(stage).first_waiter = kNone;
       while (waiter != kNone) {
-        const int32_t next = at(waiter).next_waiter;
-        look_at_next(waiter);
-        waiter = next;
+        const Input input = Input::of(waiter);
+        waiter = at(input.stage).next_waiter[input.slot];
+        look_at_input(input);
       }
     }
     finished.clear();
@@ -149,85 +119,66 @@ class Simulation {
 
   void finish(int32_t stage) {
     Stage& self = at(stage);
-    const int32_t part = part_of(stage);
-    if (self.current.op == PipeOp::kForward) forward_.set(part, self.current.micro_batch);
-    if (runs_input_half(self.current.op)) input_half_.set(part, self.current.micro_batch);
-    if (runs_weight_half(self.current.op)) weight_half_.set(part, self.current.micro_batch);
-    ++self.position;
+    for (size_t slot = 0; slot < self.n_ops; ++slot) progress_.note(stage, self.ops[slot]);
+    self.position += static_cast<int64_t>(self.n_ops);
     self.is_idle = true;
     --n_busy_;
   }
 
   void start_ready() {
-    for (const int32_t stage : ready_) receive(stage, true);
-    for (const int32_t stage : ready_) receive(stage, false);
+    for (const Input& input : arriving_)
+      if (const Source from = source(input); from.is_gradient)
+        listener_.gradient(from.part, op(input).micro_batch);
+    for (const Input& input : arriving_)
+      if (const Source from = source(input); !from.is_gradient)
+        listener_.activation(from.part, op(input).micro_batch);
+    arriving_.clear();
     for (const int32_t stage : ready_) start(stage);
     ready_.clear();
   }
 
-  void receive(int32_t stage, bool is_gradient) {
-    const Source from = source(stage);
-    if (from.part == kNone || from.is_gradient != is_gradient || placement_.stage(from.part) == stage) return;
-    if (is_gradient)
-      listener_.gradient(from.part, at(stage).current.micro_batch);
-    else
-      listener_.activation(from.part, at(stage).current.micro_batch);
-  }
-
   void start(int32_t stage) {
     Stage& self = at(stage);
-    listener_.compute(stage, self.current);
-    const int64_t units = self.current.op == PipeOp::kBackward ? 2 : 1;
-    self.work += units;
+    int64_t units = 0;
+    for (size_t slot = 0; slot < self.n_ops; ++slot) {
+      listener_.compute(stage, self.ops[slot]);
+      units += self.ops[slot].op == PipeOp::kBackward ? 2 : 1;
+    }
     self.is_idle = false;
     ++n_busy_;
     due(time_ + units).push_back(stage);
   }
 
-  // Nothing came twice, so the amount of work tells whether all of it was done.
-  void check_done(int32_t stage) {
-    const Stage& self = at(stage);
-    if (self.position < self.size) {
-      char reason[96];
-      std::snprintf(reason, sizeof reason, "can never run: stage %d does not make its input before that",
-                    placement_.stage(source(stage).part));
-      refuse(stage, reason);
+  void expect_all_done() {
+    std::vector<Stuck> stuck;
+    for (int32_t s = 0; s < placement_.stages(); ++s) {
+      const Stage& self = at(s);
+      for (size_t slot = 0; slot < self.n_ops && self.position < self.size; ++slot) {
+        const Source from = source({s, slot});
+        const bool comes_from_another = from.part != Source::kNone && placement_.stage(from.part) != s;
+        if (!comes_from_another || progress_.has(from, self.ops[slot].micro_batch)) continue;
+        stuck.push_back(
+            {s, self.position + static_cast<int64_t>(slot), self.ops[slot], placement_.stage(from.part)});
+        break;
+      }
     }
-    if (self.work != int64_t{3} * placement_.chunks() * micro_batches_) refuse_missing(stage);
-  }
-
-  [[noreturn]] void refuse_missing(int32_t stage) {
-    int32_t chunk = 0;
-    int32_t m = 0;
-    while (weight_half_.has(placement_.part(stage, chunk), m))
-      if (++m == micro_batches_) m = 0, ++chunk;
-    const int32_t part = placement_.part(stage, chunk);
-    const PipeOp op = !forward_.has(part, m)      ? PipeOp::kForward
-                      : !input_half_.has(part, m) ? PipeOp::kBackward
-                                                  : PipeOp::kBackwardWeight;
-    fail(DSC_ERR_INVALID_ARG, "stage %d: the order has no %s of micro-batch %d in chunk %d", stage,
-         pipe_op_name(op), m, chunk);
+    if (!stuck.empty()) refuse_stuck(stuck);
   }
 
   const ComputeOrder& order_;
   const Placement placement_;
-  const int32_t micro_batches_;
   OrderListener& listener_;
+  Progress progress_;
   std::vector<Stage> stages_;
-  Bits forward_;
-  Bits input_half_;
-  Bits weight_half_;
-  std::vector<int32_t> ready_;               // their next operation can start now
-  std::array<std::vector<int32_t>, 3> due_;  // stages by the time they finish, which is 1 or 2 units away
+  std::vector<Input> arriving_;              // inputs that are there and can be received now
+  std::vector<int32_t> ready_;               // stages that then have all inputs of what they run next
+  std::array<std::vector<int32_t>, 4> due_;  // stages by the time they finish, which is 1 to 3 units away
   int64_t time_ = 0;
   int64_t n_busy_ = 0;
 };
 
 }  // namespace
 
-void put_in_order(const ComputeOrder& order, const Placement& placement, int32_t micro_batches,
-                  OrderListener& listener) {
-  Simulation(order, placement, micro_batches, listener).run();
-}
+void put_when_needed(const PipelinePlan& plan, OrderListener& listener) { Simulation(plan, listener).run(); }
 
 }  // namespace dsc

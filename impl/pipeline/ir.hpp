@@ -40,12 +40,22 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
+// When the lowering puts sends and receives. Numbers as in the public header.
+enum class PipeMessages : int32_t {
+  kWhenNeeded = 0,  // when the receiver needs them: fewest buffers
+  kAtOnce = 1,      // sent after what makes them, as PyTorch does
+};
+
 struct ScheduleSpec {
   std::string name;
   int32_t stages = 1;
   int32_t stage = 0;
   int32_t micro_batches = 1;
-  int32_t chunks = 1;  // of the model, per stage
+  int32_t chunks = 0;             // of the model, per stage; 0: what the schedule is made for
+  int32_t micro_batch_group = 0;  // interleaved_1f1b; 0: a default
+  bool forward_only = false;
+  bool merge_backward = false;  // both halves of a backward pass in one where they are neighbours
+  PipeMessages messages = PipeMessages::kWhenNeeded;
 };
 
 // What a step computes; micro_batch is -1 when it computes nothing.

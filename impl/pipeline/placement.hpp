@@ -8,6 +8,7 @@ namespace dsc {
 enum class PlacementShape {
   kLoop,    // stages 0 to n - 1, then again 0 to n - 1
   kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
+  kApart,   // every stage holds a whole model: no data flows between parts
 };
 
 class Placement {
@@ -19,6 +20,12 @@ class Placement {
   int32_t stages() const noexcept { return stages_; }
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
+  PlacementShape shape() const noexcept { return shape_; }
+  // Whether a part takes its input from the one before, and gives its output to the one after.
+  bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
+  bool has_output(int32_t part) const noexcept {
+    return part + 1 < parts() && shape_ != PlacementShape::kApart;
+  }
   int32_t chunk(int32_t part) const noexcept { return part / stages_; }
   int32_t stage(int32_t part) const noexcept { return turned(chunk(part), part % stages_); }
   int32_t part(int32_t stage, int32_t chunk) const noexcept { return chunk * stages_ + turned(chunk, stage); }

@@ -1,17 +1,16 @@
 #include "pipeline/stage_list.hpp"
 
-#include <algorithm>
-
 namespace dsc {
 
-StageList::StageList(const Placement& placement, int32_t stage, int32_t micro_batches, int64_t computes)
-    : placement_(placement),
+StageList::StageList(const PipelinePlan& plan, int32_t stage)
+    : placement_(plan.placement),
       stage_(stage),
-      micro_batches_(micro_batches),
-      computes_(computes),
-      places_(static_cast<size_t>(placement.chunks()) * static_cast<size_t>(micro_batches)) {
-  list_.reserve(static_cast<size_t>(computes) * 3 +
-                3);  // a receive and a send for each, and the end of the batch
+      micro_batches_(plan.spec.micro_batches),
+      forward_only_(plan.spec.forward_only),
+      places_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
+  const auto computes = static_cast<size_t>(plan.order->size(stage));
+  list_.reserve(computes * 3 + 3);  // a receive and a send for each, and the end of the batch
+  steps_.reserve(computes);
 }
 
 StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
@@ -23,16 +22,16 @@ bool StageList::holds(int32_t part) const {
   return part >= 0 && part < placement_.parts() && placement_.stage(part) == stage_;
 }
 
-int64_t StageList::step() const { return std::min(n_computed_, computes_ - 1); }
-
 void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer) {
-  list_.push_back({step(), op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
+  list_.push_back({step_, op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
 }
 
-// Its backward pass needs a buffer, and so does whoever takes the gradient of its input.
+// Its backward pass needs a buffer, and so does whoever takes the gradient of its input. Without them only
+// whoever takes its output does.
 void StageList::occupy(int32_t part, int32_t micro_batch) {
   if (free_.empty()) free_.push_back(n_buffers_++);
-  place(placement_.chunk(part), micro_batch) = {free_.back(), part == 0 ? 1 : 2};
+  place(placement_.chunk(part), micro_batch) = {free_.back(),
+                                                forward_only_ || !placement_.has_input(part) ? 1 : 2};
   free_.pop_back();
 }
 
@@ -45,7 +44,10 @@ void StageList::activation(int32_t from_part, int32_t micro_batch) {
   const int32_t to_part = from_part + 1;
   const int32_t from = placement_.stage(from_part);
   const int32_t to = placement_.stage(to_part);
-  if (from == stage_) add(PipeOp::kSendActivation, placement_.chunk(from_part), micro_batch, to);
+  if (from == stage_) {
+    add(PipeOp::kSendActivation, placement_.chunk(from_part), micro_batch, to);
+    if (forward_only_) release(from_part, micro_batch);
+  }
   if (to != stage_) return;
   occupy(to_part, micro_batch);
   add(PipeOp::kRecvActivation, placement_.chunk(to_part), micro_batch, from);
@@ -63,29 +65,44 @@ void StageList::gradient(int32_t from_part, int32_t micro_batch) {
 
 void StageList::compute(int32_t stage, const Compute& op) {
   if (stage != stage_) return;
-  const int32_t part = placement_.part(stage, op.chunk);
+  if (!in_pair_) begin_step(op);
   if (op.op == PipeOp::kForward)
-    forward(part, op);
-  else
-    backward(part, op);
-  ++n_computed_;
+    forward(placement_.part(stage, op.chunk), op);
+  else if (op.op != kIdle)
+    backward(placement_.part(stage, op.chunk), op);
+  in_pair_ = op.overlaps && !in_pair_;
+  if (!in_pair_) ++step_;
+}
+
+void StageList::begin_step(const Compute& op) {
+  steps_.push_back({op.micro_batch, op.op == PipeOp::kForward});
+  if (op.overlaps) list_.push_back({.step = step_, .op = PipeOp::kOverlap});
 }
 
 void StageList::forward(int32_t part, const Compute& op) {
-  if (part == 0 || holds(part - 1)) occupy(part, op.micro_batch);  // nothing was received
-  if (part == 0 || part == placement_.parts() - 1) add(PipeOp::kLoadMicroBatch, op.chunk, op.micro_batch);
+  const bool is_first = !placement_.has_input(part);
+  const bool is_last = !placement_.has_output(part);
+  if (is_first || holds(part - 1)) occupy(part, op.micro_batch);  // nothing was received
+  if (is_first || is_last) add(PipeOp::kLoadMicroBatch, op.chunk, op.micro_batch);
   add(PipeOp::kForward, op.chunk, op.micro_batch);
+  if (!forward_only_) return;
+  if (!is_first && holds(part - 1)) release(part - 1, op.micro_batch);
+  if (is_last) release(part, op.micro_batch);
 }
 
 void StageList::backward(int32_t part, const Compute& op) {
   add(op.op, op.chunk, op.micro_batch);
-  if (op.op != PipeOp::kBackwardInput) release(part, op.micro_batch);
-  if (op.op != PipeOp::kBackwardWeight && holds(part + 1)) release(part + 1, op.micro_batch);
+  if (runs_weight_half(op.op)) release(part, op.micro_batch);
+  if (runs_input_half(op.op) && holds(part + 1)) release(part + 1, op.micro_batch);
 }
 
+// Messages after the last operation belong to its step.
 void StageList::close() {
+  const int64_t last = step_ - 1;
+  for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
+  if (forward_only_) return;
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})
-    list_.push_back({.step = step(), .op = op});
+    list_.push_back({.step = last, .op = op});
 }
 
 }  // namespace dsc

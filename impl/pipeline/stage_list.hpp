@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "pipeline/global_order.hpp"
@@ -11,8 +12,7 @@ namespace dsc {
 
 class StageList final : public OrderListener {
  public:
-  // `computes`: how many operations this stage's order has.
-  StageList(const Placement& placement, int32_t stage, int32_t micro_batches, int64_t computes);
+  StageList(const PipelinePlan& plan, int32_t stage);
 
   void compute(int32_t stage, const Compute& op) override;
   void activation(int32_t from_part, int32_t micro_batch) override;
@@ -22,6 +22,7 @@ class StageList final : public OrderListener {
   void close();
 
   std::vector<Instruction> take() { return std::move(list_); }
+  std::vector<StepView> take_steps() { return std::move(steps_); }
   int32_t buffers() const noexcept { return n_buffers_; }
 
  private:
@@ -36,15 +37,17 @@ class StageList final : public OrderListener {
   void add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer = -1);
   void forward(int32_t part, const Compute& op);
   void backward(int32_t part, const Compute& op);
+  void begin_step(const Compute& op);
   void occupy(int32_t part, int32_t micro_batch);
   void release(int32_t part, int32_t micro_batch);
-  int64_t step() const;
 
   const Placement placement_;
   const int32_t stage_;
   const int32_t micro_batches_;
-  const int64_t computes_;
-  int64_t n_computed_ = 0;
+  const bool forward_only_;
+  bool in_pair_ = false;  // the first of two operations that run at once has come
+  int64_t step_ = 0;
+  std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;
   std::vector<Place> places_;

@@ -176,8 +176,8 @@ class Buffers {
     return part >= 0 && part < placement_.parts() && placement_.stage(part) == stage_;
   }
 
-  // A batch in training ends with its weights' gradients and with whoever takes its input's; else with its
-  // send.
+  // A batch in training ends with its weights' gradients and with whoever takes its input's; else with
+  // whoever takes its output.
   void ended_by(const Instruction& it) {
     const int32_t part = placement_.part(stage_, it.chunk);
     const bool is_weight_half = it.op == PipeOp::kBackward || it.op == PipeOp::kBackwardWeight;
@@ -186,12 +186,15 @@ class Buffers {
     if (is_training_ ? is_weight_half || it.op == PipeOp::kSendGrad
                      : it.op == (is_last ? PipeOp::kForward : PipeOp::kSendActivation))
       drop({it.chunk, it.micro_batch}, it.buffer);
-    if (is_input_half && is_here(part + 1)) {
-      const Key next{placement_.chunk(part + 1), it.micro_batch};
-      for (const auto& [buffer, key] : owners_)
-        if (key == next) return drop(next, buffer);
-      use_.problem = to_text(it) + ": the gradient that it reads has no buffer";
-    }
+    if (is_input_half && is_here(part + 1)) drop_part(part + 1, it);
+    if (!is_training_ && it.op == PipeOp::kForward && is_here(part - 1)) drop_part(part - 1, it);
+  }
+
+  void drop_part(int32_t part, const Instruction& it) {
+    const Key there{placement_.chunk(part), it.micro_batch};
+    for (const auto& [buffer, key] : owners_)
+      if (key == there) return drop(there, buffer);
+    use_.problem = to_text(it) + ": what it reads of a neighbour here has no buffer";
   }
 
   void drop(const Key& key, int32_t buffer) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "pipeline/catalog.hpp"
 #include "pipeline/lower.hpp"
 #include "pipeline_support.hpp"
 
@@ -26,15 +27,7 @@ using dsc::PipeOp;
 using dsc::Placement;
 using dsc::PlacementShape;
 
-using StageOrder = std::vector<Compute>;
-
-struct ListedOrder final : dsc::ComputeOrder {
-  std::vector<StageOrder> stages;
-
-  int64_t size(int32_t stage) const override { return static_cast<int64_t>(of(stage).size()); }
-  Compute at(int32_t stage, int64_t k) const override { return of(stage)[static_cast<size_t>(k)]; }
-  const StageOrder& of(int32_t stage) const { return stages[static_cast<size_t>(stage)]; }
-};
+using dsc::StageOrder;
 
 struct Case {
   const char* name;
@@ -42,25 +35,25 @@ struct Case {
   int32_t micro_batches;
   int32_t chunks;
   PlacementShape shape;
-  std::shared_ptr<ListedOrder> order = std::make_shared<ListedOrder>();
+  std::vector<StageOrder> orders;
 };
 
-constexpr Compute forward(int32_t chunk, int32_t m) { return {PipeOp::kForward, chunk, m}; }
-constexpr Compute backward(int32_t chunk, int32_t m) { return {PipeOp::kBackward, chunk, m}; }
-constexpr Compute input_half(int32_t chunk, int32_t m) { return {PipeOp::kBackwardInput, chunk, m}; }
-constexpr Compute weight_half(int32_t chunk, int32_t m) { return {PipeOp::kBackwardWeight, chunk, m}; }
+constexpr Compute forward(int32_t chunk, int32_t m) { return {PipeOp::kForward, chunk, m, false}; }
+constexpr Compute backward(int32_t chunk, int32_t m) { return {PipeOp::kBackward, chunk, m, false}; }
+constexpr Compute input_half(int32_t chunk, int32_t m) { return {PipeOp::kBackwardInput, chunk, m, false}; }
+constexpr Compute weight_half(int32_t chunk, int32_t m) { return {PipeOp::kBackwardWeight, chunk, m, false}; }
 
 // ---- orders of the literature ----
 
 // Groups of `stages` micro-batches run through all chunks in turn (Megatron-LM).
 Case interleaved(int32_t stages, int32_t micro_batches, int32_t chunks) {
-  Case it{"interleaved", stages, micro_batches, chunks, PlacementShape::kLoop};
+  Case it{"interleaved", stages, micro_batches, chunks, PlacementShape::kLoop, {}};
   const int32_t total = micro_batches * chunks;
   const auto chunk = [&](int32_t k) { return k % (stages * chunks) / stages; };
   const auto micro_batch = [&](int32_t k) { return k / (stages * chunks) * stages + k % stages; };
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int32_t warm_up = std::min(2 * (stages - 1 - stage) + (chunks - 1) * stages, total);
-    StageOrder& order = it.order->stages.emplace_back();
+    StageOrder& order = it.orders.emplace_back();
     for (int32_t k = 0; k < total + warm_up; ++k) {
       if (k < total) order.push_back(forward(chunk(k), micro_batch(k)));
       const int32_t b = k - warm_up;
@@ -73,10 +66,14 @@ Case interleaved(int32_t stages, int32_t micro_batches, int32_t chunks) {
 // One chunk after the other; `falling` runs the backward passes from the last micro-batch on, as PyTorch
 // does.
 Case looped_bfs(int32_t stages, int32_t micro_batches, int32_t chunks, bool falling) {
-  Case it{falling ? "looped_bfs, falling" : "looped_bfs", stages, micro_batches, chunks,
-          PlacementShape::kLoop};
+  Case it{falling ? "looped_bfs, falling" : "looped_bfs",
+          stages,
+          micro_batches,
+          chunks,
+          PlacementShape::kLoop,
+          {}};
   for (int32_t stage = 0; stage < stages; ++stage) {
-    StageOrder& order = it.order->stages.emplace_back();
+    StageOrder& order = it.orders.emplace_back();
     for (int32_t c = 0; c < chunks; ++c)
       for (int32_t m = 0; m < micro_batches; ++m) order.push_back(forward(c, m));
     for (int32_t c = chunks - 1; c >= 0; --c)
@@ -87,9 +84,9 @@ Case looped_bfs(int32_t stages, int32_t micro_batches, int32_t chunks, bool fall
 }
 
 Case zb_h1(int32_t stages, int32_t micro_batches) {
-  Case it{"zb_h1", stages, micro_batches, 1, PlacementShape::kLoop};
+  Case it{"zb_h1", stages, micro_batches, 1, PlacementShape::kLoop, {}};
   for (int32_t stage = 0; stage < stages; ++stage) {
-    StageOrder& order = it.order->stages.emplace_back();
+    StageOrder& order = it.orders.emplace_back();
     const int32_t warm_up = std::min(stages - stage, micro_batches);
     for (int32_t m = 0; m < warm_up; ++m) order.push_back(forward(0, m));
     for (int32_t m = 0; m < micro_batches + stage; ++m) {
@@ -121,7 +118,7 @@ class ZigZagWriter {
  private:
   bool add(PipeOp op, int32_t chunk, int32_t& m) {
     if (m == micro_batches_) return false;
-    order_.push_back({op, chunk, m++});
+    order_.push_back({op, chunk, m++, false});
     return true;
   }
 
@@ -133,9 +130,9 @@ class ZigZagWriter {
 };
 
 Case zb_v(int32_t stages, int32_t micro_batches) {
-  Case it{"zb_v", stages, micro_batches, 2, PlacementShape::kZigZag};
+  Case it{"zb_v", stages, micro_batches, 2, PlacementShape::kZigZag, {}};
   for (int32_t r = 0; r < stages; ++r) {
-    ZigZagWriter write(it.order->stages.emplace_back(), micro_batches);
+    ZigZagWriter write(it.orders.emplace_back(), micro_batches);
     for (int32_t i = 0; i < 2 * (stages - r) - 1; ++i) write.forward(0);
     for (int32_t i = 0; i < r; ++i) write.forward(1), write.forward(0);
     for (int32_t i = 0; i < stages - r; ++i) write.forward(1), write.both(1);
@@ -155,40 +152,57 @@ Case zb_v(int32_t stages, int32_t micro_batches) {
 
 // ---- what holds for all of them ----
 
+dsc::PipelinePlan plan_of(const Case& it) {
+  return {{.name = it.name, .stages = it.stages, .micro_batches = it.micro_batches, .chunks = it.chunks},
+          std::make_shared<dsc::ListedOrder>(it.orders),
+          it.shape};
+}
+
 std::unique_ptr<dsc::Schedule> lowered(const Case& it, int32_t stage) {
-  return dsc::lower({it.name, it.stages, stage, it.micro_batches, it.chunks}, it.order, it.shape);
+  return dsc::lower(plan_of(it), stage);
 }
 
 StageOrder computes(const List& list) {
   StageOrder order;
   for (const auto& i : list)
     if (i.op >= PipeOp::kForward && i.op <= PipeOp::kBackwardWeight)
-      order.push_back({i.op, i.chunk, i.micro_batch});
+      order.push_back({i.op, i.chunk, i.micro_batch, false});
+  return order;
+}
+
+// The same without pairs and what is idle.
+StageOrder order_of(const dsc::PipelinePlan& plan, int32_t stage) {
+  StageOrder order;
+  for (int64_t k = 0; k < plan.order->size(stage); ++k) {
+    Compute op = plan.order->at(stage, k);
+    op.overlaps = false;
+    if (op.op != dsc::kIdle) order.push_back(op);
+  }
   return order;
 }
 
 // Gives the makespan.
-int64_t check(const Case& it) {
-  const Placement placement(it.stages, it.chunks, it.shape);
+int64_t check_plan(const dsc::PipelinePlan& plan) {
+  const std::string what = plan.spec.name + ", " + std::to_string(plan.spec.stages) + " stages, " +
+                           std::to_string(plan.spec.micro_batches) + " micro-batches, " +
+                           std::to_string(plan.spec.chunks) + " chunks";
   std::vector<List> lists;
-  for (int32_t stage = 0; stage < it.stages; ++stage) {
-    const auto schedule = lowered(it, stage);
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
+    const auto schedule = dsc::lower(plan, stage);
     const List& list = lists.emplace_back(rest_of(*schedule));
-    if (computes(list) != it.order->of(stage))
-      fail_msg("%s: stage %d computes in another order", it.name, stage);
-    const BufferUse use = follow_buffers(list, stage, placement, true);
+    if (computes(list) != order_of(plan, stage))
+      fail_msg("%s: stage %d computes in another order", what.c_str(), stage);
+    const BufferUse use = follow_buffers(list, stage, plan.placement, !plan.spec.forward_only);
     if (!use.problem.empty() || use.peak != schedule->buffers())
-      fail_msg(
-          "%s, %d stages, %d micro-batches, %d chunks, stage %d: %d buffers at once, schedule says %d; %s",
-          it.name, it.stages, it.micro_batches, it.chunks, stage, use.peak, schedule->buffers(),
-          use.problem.c_str());
+      fail_msg("%s, stage %d: %d buffers at once, schedule says %d; %s", what.c_str(), stage, use.peak,
+               schedule->buffers(), use.problem.c_str());
   }
-  const Outcome outcome = run_rendezvous(lists, placement, it.micro_batches);
-  if (!outcome.problem.empty())
-    fail_msg("%s, %d stages, %d micro-batches, %d chunks: %s", it.name, it.stages, it.micro_batches,
-             it.chunks, outcome.problem.c_str());
+  const Outcome outcome = run_rendezvous(lists, plan.placement, plan.spec.micro_batches);
+  if (!outcome.problem.empty()) fail_msg("%s: %s", what.c_str(), outcome.problem.c_str());
   return outcome.makespan;
 }
+
+int64_t check(const Case& it) { return check_plan(plan_of(it)); }
 
 void several_chunks(void**) {
   for (int32_t stages = 1; stages <= 6; ++stages)
@@ -211,6 +225,65 @@ void split_backward_passes(void**) {
       if (micro_batches >= stages) assert_int_equal(h1, 3 * micro_batches + stages - 1);
       if (micro_batches >= 2 * stages - 1)
         assert_int_equal(check(zb_v(stages, micro_batches)), 6 * micro_batches + stages - 1);
+    }
+}
+
+// ---- all schedules by name, of many sizes ----
+
+void check_named(const char* name, int32_t stages, int32_t micro_batches, int32_t chunks,
+                 dsc::PipeMessages messages) {
+  const auto plan = dsc::make_plan({.name = name,
+                                    .stages = stages,
+                                    .micro_batches = micro_batches,
+                                    .chunks = chunks,
+                                    .messages = messages});
+  for (const bool forward_only : {false, true}) {
+    auto spec = plan->spec;
+    spec.forward_only = forward_only;
+    check_plan(*dsc::make_plan(spec));
+  }
+  auto spec = plan->spec;
+  spec.merge_backward = true;
+  check_plan(*dsc::make_plan(spec));
+}
+
+void every_schedule_completes(void**) {
+  for (const auto messages : {dsc::PipeMessages::kWhenNeeded, dsc::PipeMessages::kAtOnce})
+    for (int32_t stages = 1; stages <= 6; ++stages)
+      for (int32_t m : {1, 2, 3, 5, 8, 12, 16}) {
+        for (const char* name : {"gpipe", "1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min"})
+          check_named(name, stages, m, 0, messages);
+        for (int32_t chunks = 1; chunks <= 3; ++chunks) {
+          check_named("looped_bfs", stages, m, chunks, messages);
+          if (m < 2 * stages || m % stages == 0) check_named("interleaved_1f1b", stages, m, chunks, messages);
+        }
+        if (m >= 2 * stages) check_named("dualpipe_v", stages, m, 0, messages);
+      }
+}
+
+void generators_equal_what_is_written_here(void**) {
+  const auto equal = [](const char* name, const Case& it) {
+    const auto plan = dsc::make_plan(
+        {.name = name, .stages = it.stages, .micro_batches = it.micro_batches, .chunks = it.chunks});
+    assert_true(plan->placement.shape() == it.shape || it.chunks == 1);
+    for (int32_t s = 0; s < it.stages; ++s) {
+      const StageOrder& order = it.orders[static_cast<size_t>(s)];
+      assert_int_equal(plan->order->size(s), order.size());
+      for (size_t k = 0; k < order.size(); ++k)
+        if (plan->order->at(s, static_cast<int64_t>(k)) != order[k])
+          fail_msg("%s, %d stages, %d micro-batches: stage %d differs at %zu", name, it.stages,
+                   it.micro_batches, s, k);
+    }
+  };
+  for (int32_t stages = 1; stages <= 6; ++stages)
+    for (int32_t groups = 1; groups <= 4; ++groups) {
+      const int32_t m = groups * stages;
+      for (int32_t chunks = 1; chunks <= 3; ++chunks) {
+        equal("interleaved_1f1b", interleaved(stages, m, chunks));
+        equal("looped_bfs", looped_bfs(stages, m, chunks, true));
+      }
+      equal("zb_h1", zb_h1(stages, m + 1));
+      if (m >= 2 * stages - 1) equal("zb_v", zb_v(stages, m));
     }
 }
 
@@ -255,10 +328,14 @@ Case random_case(std::mt19937& random) {
   const auto up_to = [&](int32_t most) {
     return static_cast<int32_t>(random() % static_cast<uint32_t>(most));
   };
-  Case it{"random", 1 + up_to(6), 1 + up_to(8), 1 + up_to(3),
-          up_to(2) == 0 ? PlacementShape::kLoop : PlacementShape::kZigZag};
+  Case it{"random",
+          1 + up_to(6),
+          1 + up_to(8),
+          1 + up_to(3),
+          up_to(2) == 0 ? PlacementShape::kLoop : PlacementShape::kZigZag,
+          {}};
   const Placement placement(it.stages, it.chunks, it.shape);
-  it.order->stages.resize(static_cast<size_t>(it.stages));
+  it.orders.resize(static_cast<size_t>(it.stages));
   Progress progress(placement, it.micro_batches);
   std::vector<int32_t> open(static_cast<size_t>(it.micro_batches));
   for (size_t m = 0; m < open.size(); ++m) open[m] = static_cast<int32_t>(m);
@@ -272,7 +349,7 @@ Case random_case(std::mt19937& random) {
     }
     const auto [part, op] = ready[random() % ready.size()];
     progress.note(part, m, op);
-    it.order->stages[static_cast<size_t>(placement.stage(part))].push_back({op, placement.chunk(part), m});
+    it.orders[static_cast<size_t>(placement.stage(part))].push_back({op, placement.chunk(part), m, false});
   }
   return it;
 }
@@ -285,8 +362,8 @@ void random_orders(void**) {
 // ---- orders that cannot be run ----
 
 void check_refused(Case it, std::vector<StageOrder> stages, std::initializer_list<const char*> words) {
-  it.order->stages = std::move(stages);
-  it.stages = static_cast<int32_t>(it.order->stages.size());
+  it.orders = std::move(stages);
+  it.stages = static_cast<int32_t>(it.orders.size());
   try {
     lowered(it, 0);
   } catch (const dsc::Error& error) {
@@ -299,7 +376,7 @@ void check_refused(Case it, std::vector<StageOrder> stages, std::initializer_lis
   fail_msg("the order was accepted, expected: %s", *words.begin());
 }
 
-Case two_micro_batches(int32_t chunks = 1) { return {"wrong", 1, 2, chunks, PlacementShape::kZigZag}; }
+Case two_micro_batches(int32_t chunks = 1) { return {"wrong", 1, 2, chunks, PlacementShape::kZigZag, {}}; }
 
 const StageOrder kRight{forward(0, 0), forward(0, 1), backward(0, 0), backward(0, 1)};
 
@@ -342,17 +419,22 @@ void what_is_wrong_by_itself(void**) {
   refuse({forward(-1, 0)}, {"in chunk -1", "chunk that does not exist"});
   refuse({forward(0, 2)}, {"micro-batch 2", "micro-batch that does not exist"});
   refuse({forward(0, INT32_MIN)}, {"micro-batch that does not exist"});
-  refuse({Compute{PipeOp::kSendGrad, 0, 0}}, {"send_grad", "expected forward"});
-  refuse({Compute{static_cast<PipeOp>(77), 0, 0}}, {"unknown", "expected forward"});
+  refuse({Compute{PipeOp::kSendGrad, 0, 0, false}}, {"send_grad", "expected forward"});
+  refuse({Compute{static_cast<PipeOp>(77), 0, 0, false}}, {"unknown", "expected forward"});
 }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(several_chunks),  cmocka_unit_test(split_backward_passes),
-      cmocka_unit_test(random_orders),   cmocka_unit_test(circles),
-      cmocka_unit_test(what_is_missing), cmocka_unit_test(what_is_wrong_by_itself),
+      cmocka_unit_test(several_chunks),
+      cmocka_unit_test(split_backward_passes),
+      cmocka_unit_test(every_schedule_completes),
+      cmocka_unit_test(generators_equal_what_is_written_here),
+      cmocka_unit_test(random_orders),
+      cmocka_unit_test(circles),
+      cmocka_unit_test(what_is_missing),
+      cmocka_unit_test(what_is_wrong_by_itself),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,244 @@
+// V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362; steps as in sail-sg/zero-bubble-pipeline-parallelism,
+// commit 39f2c18). Every micro-batch runs the same block, six units after the one before, so that
+// no more of them are on their way than the block is long. Then operations at both ends of the batch are
+// pulled forward, as far as no stage needs more memory than before.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/orders.hpp"
+
+namespace dsc {
+namespace {
+
+// In the order in which a micro-batch passes a stage. Weight halves are told apart only at the end.
+enum Kind : int8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = -1 };
+constexpr size_t kKinds = 4;  // without weight halves
+constexpr int64_t kPeriod = 6;
+
+using Row = std::vector<int8_t>;  // what a stage does in each unit of time
+
+std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int64_t stage) {
+  if (block == BuildingBlock::kHalf) {
+    const int64_t gap = stages % 2 == 0 ? 3 : 0;
+    return {2 * stage, 3 * stages - stage - 2, 3 * stages + gap + 2 * stage - 1,
+            6 * stages + gap - stage - 2};
+  }
+  const int64_t gap = stages % 3 == 0 ? 2 : 0;
+  return {stage, 2 * stages - stage - 1, 2 * stages + gap + stage, 4 * stages + gap - stage - 1};
+}
+
+bool is_input_half(int8_t kind) { return kind == kInput0 || kind == kInput1; }
+bool is_forward(int8_t kind) { return kind == kForward0 || kind == kForward1; }
+
+void put(Row& row, int64_t time, int8_t kind) {
+  const auto at = static_cast<size_t>(time);
+  if (row.size() <= at) row.resize(at + 1, kNothing);
+  row[at] = kind;
+}
+
+// Weight halves go where nothing else is, as soon as there are any.
+Row with_weights(Row row, bool apart) {
+  std::array<int64_t, 2> waiting{};  // of chunk 1 and of chunk 0
+  const auto fill = [&] {
+    const size_t which = waiting[0] > 0 ? 0 : 1;
+    --waiting[which];
+    return static_cast<int8_t>(which == 0 ? kWeight : kWeight0);
+  };
+  for (int8_t& kind : row) {
+    if (is_input_half(kind)) ++waiting[apart && kind == kInput0 ? 1 : 0];
+    if (kind == kNothing && waiting[0] + waiting[1] > 0) kind = fill();
+  }
+  while (waiting[0] + waiting[1] > 0) row.push_back(fill());
+  return row;
+}
+
+Row without_weights(Row row) {
+  std::ranges::replace_if(
+      row, [](int8_t kind) { return kind >= kWeight; }, int8_t{kNothing});
+  while (!row.empty() && row.back() == kNothing) row.pop_back();
+  return row;
+}
+
+// Activations that a stage holds. Weight halves that are not in the row run where nothing else is.
+struct Held {
+  int64_t activations = 0;
+  int64_t weights_waiting = 0;
+
+  void pass(int8_t kind, bool row_has_weights) {
+    if (is_forward(kind)) ++activations;
+    if (is_input_half(kind)) ++weights_waiting;
+    const bool fills = kind == kNothing && !row_has_weights && weights_waiting > 0;
+    if (kind >= kWeight || fills) --activations, --weights_waiting;
+  }
+  bool operator==(const Held&) const = default;
+};
+
+// Goes through all operations in the order of time and moves each to the earliest free unit after what it
+// needs, as long as the stage never holds more than the fullest one did before.
+class Reordering {
+ public:
+  Reordering(std::vector<Row> rows, int32_t micro_batches, bool has_weights)
+      : rows_(std::move(rows)),
+        micro_batches_(static_cast<size_t>(micro_batches)),
+        has_weights_(has_weights),
+        held_(rows_.size()),
+        times_(rows_.size()),
+        input_halves_(rows_.size()) {
+    for (size_t s = 0; s < rows_.size(); ++s) {
+      held_[s].resize(rows_[s].size());
+      note_held(s, 0, rows_[s].size());
+      for (const Held& held : held_[s]) most_ = std::max(most_, held.activations);
+    }
+  }
+
+  std::vector<Row> run() {
+    size_t end = 0;
+    for (const Row& row : rows_) end = std::max(end, row.size());
+    for (size_t time = 0; time < end; ++time)
+      for (size_t s = 0; s < rows_.size(); ++s)
+        if (time < rows_[s].size() && rows_[s][time] != kNothing) visit(s, time);
+    return std::move(rows_);
+  }
+
+ private:
+  // The middle of the batch, from the first backward pass that ends a micro-batch to the last forward pass
+  // that begins one, stays as it is; and so does the start, if weight halves are not placed yet.
+  enum class Phase { kStart, kMiddle, kEnd };
+
+  void visit(size_t s, size_t time) {
+    const int8_t kind = rows_[s][time];
+    auto& times = times_[s][static_cast<size_t>(kind)];
+    if (phase_ == Phase::kStart && kind == kInput0 && s == 0) phase_ = Phase::kMiddle;
+    size_t place = time;
+    if (phase_ == Phase::kEnd || (phase_ == Phase::kStart && has_weights_)) place = earliest(s, kind, time);
+    if (phase_ == Phase::kMiddle && kind == kForward0 && times.size() + 1 == micro_batches_)
+      phase_ = Phase::kEnd;
+    times.push_back(place);
+    if (is_input_half(kind))
+      input_halves_[s].insert(std::ranges::upper_bound(input_halves_[s], place), place);
+    if (place == time) return;
+    std::swap(rows_[s][place], rows_[s][time]);
+    note_held(s, place, time);
+  }
+
+  size_t earliest(size_t s, int8_t kind, size_t time) const {
+    for (size_t place = first_possible(s, kind); place < time; ++place)
+      if (rows_[s][place] == kNothing && fits(s, place, time)) return place;
+    return time;
+  }
+
+  // The first unit after all that the next operation of this kind needs.
+  size_t first_possible(size_t s, int8_t kind) const {
+    const auto k = static_cast<size_t>(kind);
+    const size_t m = times_[s][k].size();
+    size_t first = m > 0 ? times_[s][k][m - 1] + 1 : 0;
+    const auto after = [&](size_t time) { first = std::max(first, time + 1); };
+    if (kind == kWeight) {
+      after(input_halves_[s][m]);
+      return first;
+    }
+    if (k % 2 == 0 && s > 0) after(times_[s - 1][k][m]);
+    if (k % 2 == 1 && s + 1 < rows_.size()) after(times_[s + 1][k][m]);
+    if (k > 0) after(times_[s][k - 1][m]);
+    return first;
+  }
+
+  // Whether the stage holds no more than it may if the operation at `from` runs at `to` instead.
+  bool fits(size_t s, size_t to, size_t from) const {
+    const Row& row = rows_[s];
+    Held held = to > 0 ? held_[s][to - 1] : Held{};
+    for (size_t time = to; time < row.size(); ++time) {
+      held.pass(time == to ? row[from] : time == from ? int8_t{kNothing} : row[time], has_weights_);
+      if (held.activations > most_) return false;
+      if (time >= from && held == held_[s][time]) return true;
+    }
+    return true;
+  }
+
+  // Nothing after `to` has changed.
+  void note_held(size_t s, size_t from, size_t to) {
+    Held held = from > 0 ? held_[s][from - 1] : Held{};
+    for (size_t time = from; time < rows_[s].size(); ++time) {
+      held.pass(rows_[s][time], has_weights_);
+      if (time > to && held == held_[s][time]) return;
+      held_[s][time] = held;
+    }
+  }
+
+  std::vector<Row> rows_;
+  const size_t micro_batches_;
+  const bool has_weights_;
+  std::vector<std::vector<Held>> held_;  // after each unit of time
+  int64_t most_ = 0;
+  std::vector<std::array<std::vector<size_t>, kKinds + 1>> times_;  // of what was visited, by kind
+  std::vector<std::vector<size_t>> input_halves_;                   // the same, of both kinds, sorted
+  Phase phase_ = Phase::kStart;
+};
+
+// Starts everything as soon as it can, in the order that there is; all operations take one unit.
+std::vector<Row> squeezed(const std::vector<Row>& rows) {
+  size_t end = 0;
+  for (const Row& row : rows) end = std::max(end, row.size());
+  std::vector<Row> early(rows.size());
+  std::vector<std::array<std::vector<int64_t>, kKinds>> times(rows.size());
+  for (size_t time = 0; time < end; ++time)
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const int8_t kind = time < rows[s].size() ? rows[s][time] : int8_t{kNothing};
+      if (kind == kNothing) continue;
+      auto start = static_cast<int64_t>(early[s].size());
+      if (kind < kWeight) {
+        const auto k = static_cast<size_t>(kind);
+        const size_t m = times[s][k].size();
+        if (k % 2 == 0 && s > 0) start = std::max(start, times[s - 1][k][m] + 1);
+        if (k % 2 == 1 && s + 1 < rows.size()) start = std::max(start, times[s + 1][k][m] + 1);
+        if (k > 0) start = std::max(start, times[s][k - 1][m] + 1);
+        times[s][k].push_back(start);
+      }
+      put(early[s], start, kind);
+    }
+  return early;
+}
+
+StageOrder listed(const Row& row) {
+  std::array<int32_t, 6> next{};
+  StageOrder order;
+  for (const int8_t kind : row) {
+    if (kind == kNothing) continue;
+    const PipeOp op = is_forward(kind)      ? PipeOp::kForward
+                      : is_input_half(kind) ? PipeOp::kBackwardInput
+                                            : PipeOp::kBackwardWeight;
+    const bool is_chunk_1 = kind == kForward1 || kind == kInput1 || kind == kWeight;
+    order.push_back({op, is_chunk_1 ? 1 : 0, next[static_cast<size_t>(kind)]++});
+  }
+  return order;
+}
+
+}  // namespace
+
+std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
+                                                   int32_t micro_batches) {
+  std::vector<Row> rows(static_cast<size_t>(stages));
+  for (size_t s = 0; s < rows.size(); ++s) {
+    const auto first = first_times(block, stages, static_cast<int64_t>(s));
+    for (size_t kind = 0; kind < kKinds; ++kind)
+      for (int64_t m = 0; m < micro_batches; ++m)
+        put(rows[s], first[kind] + kPeriod * m, static_cast<int8_t>(kind));
+  }
+  const auto each = [&](auto change) {
+    for (Row& row : rows) row = change(std::move(row));
+  };
+  each([](Row row) { return with_weights(std::move(row), false); });
+  rows = squeezed(Reordering(std::move(rows), micro_batches, true).run());
+  each(without_weights);
+  rows = Reordering(std::move(rows), micro_batches, false).run();
+  each([](Row row) { return with_weights(std::move(row), false); });
+  rows = squeezed(rows);
+  each(without_weights);
+  std::vector<StageOrder> orders;
+  for (Row& row : rows) orders.push_back(listed(with_weights(std::move(row), true)));
+  return std::make_shared<ListedOrder>(std::move(orders));
+}
+
+}  // namespace dsc

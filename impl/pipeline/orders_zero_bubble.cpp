@@ -1,0 +1,89 @@
+// Schedules whose backward passes are split, so that gradients of weights fill what would be idle time:
+// ZB-H1, ZB-H2 and ZB-V.
+#include <algorithm>
+
+#include "pipeline/orders.hpp"
+#include "pipeline/pattern_order.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr PatternSlot kF{PipeOp::kForward, 0};
+constexpr PatternSlot kI{PipeOp::kBackwardInput, 1};
+constexpr PatternSlot kW{PipeOp::kBackwardWeight, 2};
+
+constexpr PatternSlot kF0{PipeOp::kForward, 0}, kF1{PipeOp::kForward, 1};
+constexpr PatternSlot kI0{PipeOp::kBackwardInput, 2}, kI1{PipeOp::kBackwardInput, 3};
+constexpr PatternSlot kW0{PipeOp::kBackwardWeight, 4}, kW1{PipeOp::kBackwardWeight, 5};
+
+// After `warm_up` forward passes, every round is an input half, the weight half of `lag` micro-batches
+// before, and a forward pass, of those that there are.
+void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
+  const int64_t without_weights = std::min(lag, micro_batches);
+  const int64_t with_forward = micro_batches - warm_up;
+  order.add(stage, warm_up, {kF});
+  order.add(stage, std::min(without_weights, with_forward), {kI, kF});
+  order.add(stage, with_forward - without_weights, {kI, kW, kF});
+  order.add(stage, without_weights - with_forward, {kI});
+  order.add(stage, micro_batches - std::max(without_weights, with_forward), {kI, kW});
+  order.add(stage, without_weights, {kW});
+}
+
+// For micro_batches >= 2 stages - 1.
+std::shared_ptr<PatternOrder> whole_zb_v(int32_t stages, int64_t micro_batches) {
+  const auto map = [](int32_t, int32_t stream, int64_t ordinal) -> PatternOrder::Target {
+    return {stream % 2, static_cast<int32_t>(ordinal)};
+  };
+  auto order = std::make_shared<PatternOrder>(stages, map);
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    const int64_t behind = stages - stage;  // stages from here to the turn
+    order->add(stage, 2 * behind - 1, {kF0});
+    order->add(stage, stage, {kF1, kF0});
+    order->add(stage, behind, {kF1, kI1, kW1});
+    order->add(stage, micro_batches - 2 * stages + stage + 1, {kF0, kI0, kW0, kF1, kI1, kW1});
+    order->add(stage, behind - 1, {kI0, kW0, kF1, kI1, kW1});
+    order->add(stage, stage, {kI0, kI1});
+    order->add(stage, behind, {kI0, kW0});
+    order->add(stage, stage, {kW1});
+    order->add(stage, stage, {kW0});
+  }
+  return order;
+}
+
+}  // namespace
+
+std::shared_ptr<PatternOrder> zb_h1_order(int32_t stages, int32_t micro_batches) {
+  auto order =
+      std::make_shared<PatternOrder>(stages, [](int32_t, int32_t, int64_t ordinal) -> PatternOrder::Target {
+        return {0, static_cast<int32_t>(ordinal)};
+      });
+  for (int32_t stage = 0; stage < stages; ++stage)
+    add_lagged(*order, stage, micro_batches, std::min(stages - stage, micro_batches), stage);
+  return order;
+}
+
+std::shared_ptr<PatternOrder> zb_h2_order(int32_t stages, int32_t micro_batches) {
+  auto order =
+      std::make_shared<PatternOrder>(stages, [](int32_t, int32_t, int64_t ordinal) -> PatternOrder::Target {
+        return {0, static_cast<int32_t>(ordinal)};
+      });
+  for (int64_t stage = 0; stage < stages; ++stage)
+    add_lagged(*order, static_cast<int32_t>(stage), micro_batches,
+               std::min<int64_t>(2 * (stages - stage) - 1, micro_batches), 2 * stage);
+  return order;
+}
+
+// With fewer micro-batches the order of 2 stages - 1 holds, without those that there are not.
+std::shared_ptr<ComputeOrder> zb_v_order(int32_t stages, int32_t micro_batches) {
+  const int64_t enough = std::max<int64_t>(2 * int64_t{stages} - 1, micro_batches);
+  auto whole = whole_zb_v(stages, enough);
+  if (enough == micro_batches) return whole;
+  std::vector<StageOrder> left(static_cast<size_t>(stages));
+  for (int32_t stage = 0; stage < stages; ++stage)
+    for (int64_t k = 0; k < whole->size(stage); ++k)
+      if (const Compute op = whole->at(stage, k); op.micro_batch < micro_batches)
+        left[static_cast<size_t>(stage)].push_back(op);
+  return std::make_shared<ListedOrder>(std::move(left));
+}
+
+}  // namespace dsc

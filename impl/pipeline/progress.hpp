@@ -1,0 +1,51 @@
+// What has been computed of a batch so far, and whether a stage may compute something next.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pipeline/plan.hpp"
+
+namespace dsc {
+
+class Progress {
+ public:
+  explicit Progress(const PipelinePlan& plan);
+
+  // Throws INVALID_ARG, naming stage and operation, for what stage can not compute as its operation k.
+  void check(int32_t stage, int64_t k, const Compute& op) const;
+  void note(int32_t stage, const Compute& op);
+
+  bool has(const Source& source, int32_t micro_batch) const {
+    return (source.is_gradient ? input_half_ : forward_)[index(source.part, micro_batch)];
+  }
+
+  // Throws INVALID_ARG, naming the first operation that the stage's order lacks.
+  void expect_complete(int32_t stage) const;
+
+ private:
+  size_t index(int32_t part, int32_t micro_batch) const {
+    return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch);
+  }
+  // What is wrong with the operation by itself; null if nothing.
+  const char* problem(int32_t stage, const Compute& op) const;
+
+  const Placement placement_;
+  const int32_t micro_batches_;
+  const bool forward_only_;
+  std::vector<bool> forward_, input_half_, weight_half_;  // by part and micro-batch
+  std::vector<int64_t> work_;                             // of each stage, in passes and halves of them
+};
+
+// A stage that can not go on.
+struct Stuck {
+  int32_t stage;
+  int64_t k;
+  Compute op;
+  int32_t waits_for;  // stage
+};
+
+// Throws INVALID_ARG for the first of them, with the circle in which stages wait for each other, if any.
+[[noreturn]] void refuse_stuck(const std::vector<Stuck>& stuck);
+
+}  // namespace dsc
