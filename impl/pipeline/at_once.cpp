@@ -41,13 +41,11 @@ class Round {
 
   // The next operation, or the next two that run at once.
   bool advance(int32_t stage) {
+    for (; !at_end(stage) && order_.at(stage, position(stage)).op == kIdle; ++position(stage))
+      listener_.compute(stage, {});
+    if (at_end(stage)) return true;
     const int64_t k = position(stage);
     const Compute first = order_.at(stage, k);
-    if (first.op == kIdle) {
-      listener_.compute(stage, first);
-      ++position(stage);
-      return true;
-    }
     const bool is_pair = first.overlaps && k + 1 < order_.size(stage);
     const Compute second = is_pair ? order_.at(stage, k + 1) : Compute{};
     if (waits_for(stage, k, first) >= 0 || (is_pair && waits_for(stage, k + 1, second) >= 0)) return false;

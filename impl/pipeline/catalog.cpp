@@ -16,7 +16,6 @@ namespace dsc {
 namespace {
 
 using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
-using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
 
 // A schedule that PatternOrder holds can be had without its backward passes.
 template <typename Order>
@@ -218,7 +217,23 @@ std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
          spec.micro_batches, 2LL * spec.stages);
   if (entry.order == forward_passes) spec.forward_only = true;
   auto order = fits ? entry.order(spec) : nullptr;
-  return std::make_shared<PipelinePlan>(std::move(spec), std::move(order), entry.shape);
+  auto plan = std::make_shared<PipelinePlan>(std::move(spec), std::move(order), entry.shape);
+  plan->closed_form = entry.closed_form;
+  return plan;
+}
+
+std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge_backward,
+                                            PipeMessages messages) {
+  if ((merge_backward || messages != plan.spec.messages) && (plan.program || plan.closed_form))
+    fail(DSC_ERR_INVALID_ARG,
+         "schedule \"%s\" has places of its own for its messages, expected neither "
+         "merge_backward nor messages",
+         plan.spec.name.c_str());
+  auto other = std::make_shared<PipelinePlan>(plan);
+  other->spec.messages = messages;
+  other->spec.merge_backward = merge_backward;
+  if (merge_backward) other->order = merged(*plan.order, plan.spec.stages);
+  return other;
 }
 
 void PipelinePlan::expect_order() const {
@@ -228,11 +243,10 @@ void PipelinePlan::expect_order() const {
 std::unique_ptr<Schedule> instructions_of(const PipelinePlan& plan, int32_t stage) {
   if (stage < 0 || stage >= plan.spec.stages)
     fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d", stage, plan.spec.stages - 1);
-  const auto found = std::ranges::find(kEntries, std::string_view(plan.spec.name), &Entry::name);
-  if (found == kEntries.end() || !found->closed_form) return lower(plan, stage);
+  if (!plan.closed_form) return lower(plan, stage);
   ScheduleSpec spec = plan.spec;
   spec.stage = stage;
-  return found->closed_form(std::move(spec));
+  return plan.closed_form(std::move(spec));
 }
 
 std::unique_ptr<Schedule> make_schedule(ScheduleSpec spec) {

@@ -12,6 +12,11 @@ namespace dsc {
 // wrong, OVERFLOW for a schedule that is too large to be written down.
 std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec);
 
+// The same with other places for messages, or with halves of backward passes merged. Throws INVALID_ARG where
+// the schedule has places of its own for its messages, which these would change.
+std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge_backward,
+                                            PipeMessages messages);
+
 // The instructions of one stage. Throws INVALID_ARG for a stage that there is not, OVERFLOW for a schedule
 // too large to be lowered.
 std::unique_ptr<Schedule> instructions_of(const PipelinePlan& plan, int32_t stage);

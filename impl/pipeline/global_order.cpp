@@ -181,4 +181,10 @@ class Simulation {
 
 void put_when_needed(const PipelinePlan& plan, OrderListener& listener) { Simulation(plan, listener).run(); }
 
+void put_in_order(const PipelinePlan& plan, OrderListener& listener) {
+  if (plan.program) return put_as_given(plan, listener);
+  if (plan.spec.messages == PipeMessages::kAtOnce) return put_at_once(plan, listener);
+  put_when_needed(plan, listener);
+}
+
 }  // namespace dsc

@@ -28,4 +28,12 @@ void put_when_needed(const PipelinePlan& plan, OrderListener& listener);
 // (torch/distributed/pipelining/schedules.py); instructions are the same, one by one. Throws as above.
 void put_at_once(const PipelinePlan& plan, OrderListener& listener);
 
+// Follows the plan's program, in which every message has its place. Throws INVALID_ARG, naming stage and
+// step, for what is computed or sent too early, for a message without another end, and for stages that wait
+// for each other in a circle if sends wait for their receives.
+void put_as_given(const PipelinePlan& plan, OrderListener& listener);
+
+// One of the three, as the plan says.
+void put_in_order(const PipelinePlan& plan, OrderListener& listener);
+
 }  // namespace dsc

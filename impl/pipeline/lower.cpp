@@ -35,10 +35,7 @@ class LoweredSchedule final : public Schedule {
 std::unique_ptr<Schedule> lower(const PipelinePlan& plan, int32_t stage) {
   plan.expect_order();
   StageList list(plan, stage);
-  if (plan.spec.messages == PipeMessages::kAtOnce)
-    put_at_once(plan, list);
-  else
-    put_when_needed(plan, list);
+  put_in_order(plan, list);
   list.close();
   ScheduleSpec spec = plan.spec;
   spec.stage = stage;

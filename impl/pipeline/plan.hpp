@@ -7,12 +7,15 @@
 #include "pipeline/compute_order.hpp"
 #include "pipeline/ir.hpp"
 #include "pipeline/placement.hpp"
+#include "pipeline/program.hpp"
 
 namespace dsc {
 
 // Whatever looks at every operation refuses more micro-batches in all parts of the model together.
 inline constexpr int64_t kMostPlanned = int64_t{1} << 26;
 inline constexpr int32_t kMostStages = int32_t{1} << 18;
+
+using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
 
 struct PipelinePlan {
   PipelinePlan(ScheduleSpec what, std::shared_ptr<const ComputeOrder> how, PlacementShape shape)
@@ -21,6 +24,8 @@ struct PipelinePlan {
   ScheduleSpec spec;  // its stage is of no meaning here
   Placement placement;
   std::shared_ptr<const ComputeOrder> order;  // null if it is too large, and has instructions without it
+  std::shared_ptr<const Program> program;     // places of messages; null: the lowering finds them
+  ClosedForm closed_form = nullptr;           // of the instructions; null: they are lowered
 
   // Throws OVERFLOW.
   void expect_order() const;

@@ -1,5 +1,9 @@
 #include "pipeline/stage_list.hpp"
 
+#include <algorithm>
+
+#include "base/error.hpp"
+
 namespace dsc {
 
 StageList::StageList(const PipelinePlan& plan, int32_t stage)
@@ -7,6 +11,7 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
       stage_(stage),
       micro_batches_(plan.spec.micro_batches),
       forward_only_(plan.spec.forward_only),
+      given_(plan.program ? &(*plan.program)[static_cast<size_t>(stage)] : nullptr),
       places_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
   const auto computes = static_cast<size_t>(plan.order->size(stage));
   list_.reserve(computes * 3 + 3);  // a receive and a send for each, and the end of the batch
@@ -29,10 +34,24 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
 // Its backward pass needs a buffer, and so does whoever takes the gradient of its input. Without them only
 // whoever takes its output does.
 void StageList::occupy(int32_t part, int32_t micro_batch) {
-  if (free_.empty()) free_.push_back(n_buffers_++);
-  place(placement_.chunk(part), micro_batch) = {free_.back(),
-                                                forward_only_ || !placement_.has_input(part) ? 1 : 2};
-  free_.pop_back();
+  int32_t buffer = given_buffer_;
+  if (buffer >= 0) {
+    expect_free(buffer, micro_batch);
+    n_buffers_ = std::max(n_buffers_, buffer + 1);
+  } else {
+    if (free_.empty()) free_.push_back(n_buffers_++);
+    buffer = free_.back();
+    free_.pop_back();
+  }
+  const int32_t users = forward_only_ || !placement_.has_input(part) ? 1 : 2;
+  place(placement_.chunk(part), micro_batch) = {buffer, users};
+}
+
+void StageList::expect_free(int32_t buffer, int32_t micro_batch) const {
+  const auto used = [&](const Place& other) { return other.users > 0 && other.buffer == buffer; };
+  if (std::ranges::any_of(places_, used))
+    fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, micro-batch %d is put into buffer %d, which is in use",
+         stage_, static_cast<long long>(step_), micro_batch, buffer);
 }
 
 void StageList::release(int32_t part, int32_t micro_batch) {
@@ -44,6 +63,7 @@ void StageList::activation(int32_t from_part, int32_t micro_batch) {
   const int32_t to_part = from_part + 1;
   const int32_t from = placement_.stage(from_part);
   const int32_t to = placement_.stage(to_part);
+  if (from == stage_ || to == stage_) take_place();
   if (from == stage_) {
     add(PipeOp::kSendActivation, placement_.chunk(from_part), micro_batch, to);
     if (forward_only_) release(from_part, micro_batch);
@@ -57,6 +77,7 @@ void StageList::gradient(int32_t from_part, int32_t micro_batch) {
   const int32_t to_part = from_part - 1;
   const int32_t from = placement_.stage(from_part);
   const int32_t to = placement_.stage(to_part);
+  if (from == stage_ || to == stage_) take_place();
   if (to == stage_) add(PipeOp::kRecvGrad, placement_.chunk(to_part), micro_batch, from);
   if (from != stage_) return;
   add(PipeOp::kSendGrad, placement_.chunk(from_part), micro_batch, to);
@@ -65,17 +86,27 @@ void StageList::gradient(int32_t from_part, int32_t micro_batch) {
 
 void StageList::compute(int32_t stage, const Compute& op) {
   if (stage != stage_) return;
+  take_place();
   if (!in_pair_) begin_step(op);
   if (op.op == PipeOp::kForward)
     forward(placement_.part(stage, op.chunk), op);
   else if (op.op != kIdle)
     backward(placement_.part(stage, op.chunk), op);
   in_pair_ = op.overlaps && !in_pair_;
-  if (!in_pair_) ++step_;
+  if (!in_pair_ && !given_) ++step_;
+}
+
+// Where the program puts the next event of this stage, if there is one.
+void StageList::take_place() {
+  if (!given_) return;
+  const Event& event = given_->events[position_++];
+  step_ = event.step;
+  given_buffer_ = event.buffer;
 }
 
 void StageList::begin_step(const Compute& op) {
-  steps_.push_back({op.micro_batch, op.op == PipeOp::kForward});
+  steps_.resize(static_cast<size_t>(step_) + 1, {-1, true});
+  steps_.back() = {op.micro_batch, op.op == PipeOp::kForward};
   if (op.overlaps) list_.push_back({.step = step_, .op = PipeOp::kOverlap});
 }
 
@@ -98,7 +129,8 @@ void StageList::backward(int32_t part, const Compute& op) {
 
 // Messages after the last operation belong to its step.
 void StageList::close() {
-  const int64_t last = step_ - 1;
+  if (given_) steps_.resize(static_cast<size_t>(given_->steps), {-1, true});
+  const int64_t last = static_cast<int64_t>(steps_.size()) - 1;
   for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
   if (forward_only_) return;
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})

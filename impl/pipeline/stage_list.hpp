@@ -38,15 +38,20 @@ class StageList final : public OrderListener {
   void forward(int32_t part, const Compute& op);
   void backward(int32_t part, const Compute& op);
   void begin_step(const Compute& op);
+  void take_place();
   void occupy(int32_t part, int32_t micro_batch);
+  void expect_free(int32_t buffer, int32_t micro_batch) const;
   void release(int32_t part, int32_t micro_batch);
 
   const Placement placement_;
   const int32_t stage_;
   const int32_t micro_batches_;
   const bool forward_only_;
-  bool in_pair_ = false;  // the first of two operations that run at once has come
+  const StageProgram* const given_;  // null: steps and buffers are found here
+  size_t position_ = 0;              // in given_
+  bool in_pair_ = false;             // the first of two operations that run at once has come
   int64_t step_ = 0;
+  int32_t given_buffer_ = -1;
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;

@@ -1,0 +1,122 @@
+#include "pipeline/imported.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "pipeline/global_order.hpp"
+#include "pipeline/lower.hpp"
+
+namespace dsc {
+namespace {
+
+struct Size {
+  int32_t parts = 0;
+  int32_t micro_batches = 0;
+  int64_t computes = 0;
+  bool has_backward = false;
+};
+
+Size size_of(const Imported& imported) {
+  Size size;
+  for (const auto& stage : imported.stages)
+    for (const ImportedOp& it : stage) {
+      if (it.event.op.op == kIdle) continue;
+      size.parts = std::max(size.parts, it.part);
+      size.micro_batches = std::max(size.micro_batches, it.event.op.micro_batch);
+      const bool is_message = is_send(it.event.op.op) || is_recv(it.event.op.op);
+      if (!is_message) ++size.computes;
+      if (!is_message && it.event.op.op != PipeOp::kForward) size.has_backward = true;
+    }
+  if (size.computes == 0) fail(DSC_ERR_INVALID_ARG, "the schedule computes nothing");
+  if (size.parts == INT32_MAX || size.micro_batches == INT32_MAX)
+    fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model and %d micro-batches, expected fewer",
+         size.parts, size.micro_batches);
+  ++size.parts;
+  ++size.micro_batches;
+  return size;
+}
+
+void check_size(const Size& size, int32_t ranks) {
+  if (size.parts % ranks != 0)
+    fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model on %d ranks, expected a multiple of %d",
+         size.parts, ranks, ranks);
+  const int64_t passes = int64_t{size.parts} * size.micro_batches * (size.has_backward ? 2 : 1);
+  if (size.computes < passes)
+    fail(DSC_ERR_INVALID_ARG,
+         "there are %lld operations, expected %lld or more: %d stages of the model, %d micro-batches",
+         static_cast<long long>(size.computes), static_cast<long long>(passes), size.parts,
+         size.micro_batches);
+}
+
+// The first operation that is not where the placement has its part; null if there is none.
+const ImportedOp* misplaced(const Imported& imported, const Placement& placement, int32_t& rank) {
+  for (rank = 0; rank < placement.stages(); ++rank)
+    for (const ImportedOp& it : imported.stages[static_cast<size_t>(rank)])
+      if (it.event.op.op != kIdle && placement.stage(it.part) != rank) return &it;
+  return nullptr;
+}
+
+PlacementShape shape_of(const Imported& imported, int32_t ranks, int32_t chunks) {
+  int32_t rank = 0;
+  const Placement loop(ranks, chunks, PlacementShape::kLoop);
+  const ImportedOp* problem = misplaced(imported, loop, rank);
+  if (!problem) return PlacementShape::kLoop;
+  int32_t other = 0;
+  const Placement zig_zag(ranks, chunks, PlacementShape::kZigZag);
+  if (!misplaced(imported, zig_zag, other)) return PlacementShape::kZigZag;
+  fail(DSC_ERR_INVALID_ARG,
+       "line %zu: stage %d of the model is on rank %d, expected rank %d (round and round) or %d (to and fro)",
+       problem->line, problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
+}
+
+class Nobody final : public OrderListener {
+ public:
+  void compute(int32_t, const Compute&) override {}
+  void activation(int32_t, int32_t) override {}
+  void gradient(int32_t, int32_t) override {}
+};
+
+}  // namespace
+
+void expect_runs(const PipelinePlan& plan) {
+  Nobody nobody;
+  put_in_order(plan, nobody);
+  if (!plan.program) return;
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);  // buffers that are given
+}
+
+std::shared_ptr<const PipelinePlan> plan_of(const Imported& imported) {
+  const auto ranks = static_cast<int32_t>(imported.stages.size());
+  if (ranks == 0) fail(DSC_ERR_INVALID_ARG, "the schedule has no stages");
+  const Size size = size_of(imported);
+  check_size(size, ranks);
+  const ScheduleSpec spec{.name = "custom",
+                          .stages = ranks,
+                          .micro_batches = size.micro_batches,
+                          .chunks = size.parts / ranks,
+                          .forward_only = !size.has_backward};
+  const PlacementShape shape = shape_of(imported, ranks, spec.chunks);
+  const Placement placement(ranks, spec.chunks, shape);
+  std::vector<StageOrder> orders(imported.stages.size());
+  Program program(imported.stages.size());
+  for (size_t s = 0; s < imported.stages.size(); ++s) {
+    program[s].steps = imported.has_messages ? imported.steps[s] : 0;
+    for (const ImportedOp& it : imported.stages[s]) {
+      Event event = it.event;
+      if (event.op.op != kIdle) event.op.chunk = placement.chunk(it.part);
+      if (!imported.has_messages) orders[s].push_back(event.op);
+      program[s].events.push_back(event);
+    }
+  }
+  std::shared_ptr<const ComputeOrder> order;
+  if (imported.has_messages)
+    order = computes_of(program);
+  else
+    order = std::make_shared<ListedOrder>(std::move(orders));
+  auto plan = std::make_shared<PipelinePlan>(spec, std::move(order), shape);
+  if (imported.has_messages) plan->program = std::make_shared<Program>(std::move(program));
+  expect_runs(*plan);
+  return plan;
+}
+
+}  // namespace dsc

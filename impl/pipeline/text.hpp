@@ -1,0 +1,37 @@
+// Schedules as text, for and from other programs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "pipeline/plan.hpp"
+
+namespace dsc {
+
+// Numbers as in the public header.
+enum class PipeFormat : int32_t {
+  kPyTorchCompute = 1,  // PyTorch's CSV without communication: a row per stage, a cell per step
+  kPyTorchComms = 2,    // the same with sends and receives
+  kDeepSpeedSteps = 3,  // DeepSpeed's instructions by step
+  kMegatronOrder = 4,   // Megatron's lists of +chunk and -chunk
+  kJson = 5,
+};
+
+// Throws INVALID_ARG for a schedule that the format has no words for.
+std::string write_schedule(const PipelinePlan& plan, PipeFormat format);
+
+// Throws INVALID_ARG with line and column for what is no such text, and for a schedule that can not be run.
+std::shared_ptr<const PipelinePlan> read_schedule(std::string_view text, PipeFormat format);
+
+// The formats, which the two above choose from.
+std::string write_pytorch(const PipelinePlan& plan, bool with_messages);
+std::string write_deepspeed(const PipelinePlan& plan);
+std::string write_megatron(const PipelinePlan& plan);
+std::string write_json(const PipelinePlan& plan);
+std::shared_ptr<const PipelinePlan> read_pytorch(std::string_view text, bool with_messages);
+std::shared_ptr<const PipelinePlan> read_deepspeed(std::string_view text);
+std::shared_ptr<const PipelinePlan> read_megatron(std::string_view text);
+std::shared_ptr<const PipelinePlan> read_json(std::string_view text);
+
+}  // namespace dsc

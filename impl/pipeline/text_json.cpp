@@ -1,0 +1,225 @@
+// A schedule as JSON, with all that there is to know about it. docs/pipeline.md has the format.
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "pipeline/imported.hpp"
+#include "pipeline/text.hpp"
+
+namespace dsc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "libdsc pipeline schedule";
+constexpr int kVersion = 1;
+
+constexpr const char* kShapes[] = {"loop", "zigzag", "apart"};
+
+// ---- writing ----
+
+Json operation(const Compute& op) {
+  if (op.op == kIdle) return nullptr;
+  Json json{pipe_op_name(op.op), op.chunk, op.micro_batch};
+  if (op.overlaps) json.push_back("overlaps");
+  return json;
+}
+
+Json orders_of(const PipelinePlan& plan) {
+  Json all = Json::array();
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
+    Json& row = all.emplace_back(Json::array());
+    for (int64_t k = 0; k < plan.order->size(stage); ++k) row.push_back(operation(plan.order->at(stage, k)));
+  }
+  return all;
+}
+
+Json programs_of(const Program& program) {
+  Json all = Json::array();
+  for (const StageProgram& stage : program) {
+    Json events = Json::array();
+    for (const Event& event : stage.events)
+      events.push_back({{"op", operation(event.op)}, {"step", event.step}, {"buffer", event.buffer}});
+    all.push_back({{"steps", stage.steps}, {"events", std::move(events)}});
+  }
+  return all;
+}
+
+// ---- reading ----
+
+[[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
+  std::string shown = json.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 64);
+  fail(DSC_ERR_INVALID_ARG, "%s is %s, expected %s", where.c_str(), shown.c_str(), expected);
+}
+
+const Json& member(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) fail(DSC_ERR_INVALID_ARG, "there is no \"%s\"", name);
+  return *found;
+}
+
+int64_t integer(const std::string& where, const Json& json, int64_t least, int64_t most) {
+  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  const bool fits =
+      json.is_number_integer() && !(json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX);
+  if (!fits || json.get<int64_t>() < least || json.get<int64_t>() > most)
+    refuse(where, json, expected.c_str());
+  return json.get<int64_t>();
+}
+
+int32_t count(const Json& object, const char* name, int32_t least) {
+  return static_cast<int32_t>(integer(name, member(object, name), least, INT32_MAX));
+}
+
+const Json& list(const std::string& where, const Json& json) {
+  if (!json.is_array()) refuse(where, json, "a list");
+  return json;
+}
+
+PipeOp op_of(const std::string& where, const Json& json, PipeOp most) {
+  if (json.is_string())
+    for (int32_t op = static_cast<int32_t>(PipeOp::kForward); op <= static_cast<int32_t>(most); ++op)
+      if (json.get_ref<const std::string&>() == pipe_op_name(op)) return static_cast<PipeOp>(op);
+  refuse(where, json, "the name of an operation");
+}
+
+Compute compute_of(const std::string& where, const Json& json, PipeOp most) {
+  if (json.is_null() && most == PipeOp::kBackwardWeight) return {};
+  const bool fits = json.is_array() && (json.size() == 3 || (json.size() == 4 && json[3] == "overlaps"));
+  if (!fits) refuse(where, json, "[operation, chunk, micro-batch]");
+  return {op_of(where + "[0]", json[0], most),
+          static_cast<int32_t>(integer(where + "[1]", json[1], 0, INT32_MAX)),
+          static_cast<int32_t>(integer(where + "[2]", json[2], 0, INT32_MAX)), json.size() == 4};
+}
+
+std::shared_ptr<const ComputeOrder> read_orders(const Json& json) {
+  std::vector<StageOrder> stages;
+  for (const Json& row : list("orders", json)) {
+    const std::string where = "orders[" + std::to_string(stages.size()) + "]";
+    StageOrder order;
+    for (const Json& op : list(where, row))
+      order.push_back(
+          compute_of(where + "[" + std::to_string(order.size()) + "]", op, PipeOp::kBackwardWeight));
+    stages.push_back(std::move(order));
+  }
+  return std::make_shared<ListedOrder>(std::move(stages));
+}
+
+StageProgram read_program(const std::string& where, const Json& json) {
+  if (!json.is_object()) refuse(where, json, "an object");
+  StageProgram stage;
+  stage.steps = integer(where + ".steps", member(json, "steps"), 1, INT32_MAX);
+  int64_t step = 0;
+  for (const Json& event : list(where + ".events", member(json, "events"))) {
+    const std::string place = where + ".events[" + std::to_string(stage.events.size()) + "]";
+    if (!event.is_object()) refuse(place, event, "an object");
+    const Compute op = compute_of(place + ".op", member(event, "op"), PipeOp::kRecvGrad);
+    step = integer(place + ".step", member(event, "step"), step, stage.steps - 1);
+    const auto buffer =
+        static_cast<int32_t>(integer(place + ".buffer", member(event, "buffer"), -1, INT32_MAX - 1));
+    stage.events.push_back({op, step, buffer});
+  }
+  return stage;
+}
+
+Program read_programs(const Json& json) {
+  Program program;
+  for (const Json& stage : list("programs", json))
+    program.push_back(read_program("programs[" + std::to_string(program.size()) + "]", stage));
+  return program;
+}
+
+PlacementShape shape_of(const Json& json) {
+  if (json.is_string())
+    for (size_t i = 0; i < std::size(kShapes); ++i)
+      if (json.get_ref<const std::string&>() == kShapes[i]) return static_cast<PlacementShape>(i);
+  refuse("placement", json, "\"loop\", \"zigzag\" or \"apart\"");
+}
+
+ScheduleSpec spec_of(const Json& json) {
+  const Json& name = member(json, "name");
+  const Json& forward_only = member(json, "forward_only");
+  if (!name.is_string()) refuse("name", name, "a string");
+  if (!forward_only.is_boolean()) refuse("forward_only", forward_only, "true or false");
+  ScheduleSpec spec{.name = name.get<std::string>(),
+                    .stages = count(json, "stages", 1),
+                    .micro_batches = count(json, "micro_batches", 1),
+                    .chunks = count(json, "chunks", 1),
+                    .micro_batch_group = count(json, "micro_batch_group", 0),
+                    .forward_only = forward_only.get<bool>()};
+  if (const Json& messages = member(json, "messages"); messages == "at_once")
+    spec.messages = PipeMessages::kAtOnce;
+  else if (messages != "when_needed")
+    refuse("messages", messages, "\"when_needed\" or \"at_once\"");
+  return spec;
+}
+
+// Before any memory is taken for parts and micro-batches: there must be an operation for each of them.
+void check_size(const PipelinePlan& plan, size_t stages) {
+  if (stages != static_cast<size_t>(plan.spec.stages))
+    fail(DSC_ERR_INVALID_ARG, "there are %zu lists of operations, expected %d: one for each stage", stages,
+         plan.spec.stages);
+  int64_t operations = 0;
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) operations += plan.order->size(stage);
+  int64_t passes = int64_t{plan.spec.stages} * plan.spec.chunks;
+  if (__builtin_mul_overflow(passes, plan.spec.micro_batches, &passes) || operations < passes)
+    fail(DSC_ERR_INVALID_ARG,
+         "there are %lld operations, expected %d stages x %d chunks x %d micro-batches or more",
+         static_cast<long long>(operations), plan.spec.stages, plan.spec.chunks, plan.spec.micro_batches);
+}
+
+Json parsed(std::string_view text) {
+  Json json;
+  std::string problem;
+  capture([&] { json = Json::parse(text); }, [&](dsc_result_t, const char* words) { problem = words; });
+  if (!problem.empty()) fail(DSC_ERR_INVALID_ARG, "this is no JSON: %.200s", problem.c_str());
+  if (!json.is_object()) refuse("the text", json, "an object");
+  return json;
+}
+
+}  // namespace
+
+std::string write_json(const PipelinePlan& plan) {
+  plan.expect_order();
+  const bool has_places = plan.program || plan.closed_form;
+  Json json{{"format", kFormat},
+            {"version", kVersion},
+            {"name", plan.spec.name},
+            {"stages", plan.spec.stages},
+            {"chunks", plan.spec.chunks},
+            {"micro_batches", plan.spec.micro_batches},
+            {"micro_batch_group", plan.spec.micro_batch_group},
+            {"placement", kShapes[static_cast<size_t>(plan.placement.shape())]},
+            {"forward_only", plan.spec.forward_only},
+            {"messages", plan.spec.messages == PipeMessages::kAtOnce ? "at_once" : "when_needed"}};
+  if (has_places)
+    json["programs"] = programs_of(program_of(plan));
+  else
+    json["orders"] = orders_of(plan);
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+std::shared_ptr<const PipelinePlan> read_json(std::string_view text) {
+  const Json json = parsed(text);
+  if (const Json& format = member(json, "format"); format != kFormat)
+    refuse("format", format, "\"libdsc pipeline schedule\"");
+  if (const Json& version = member(json, "version"); version != kVersion) refuse("version", version, "1");
+  const bool has_places = json.contains("programs");
+  std::shared_ptr<const Program> program;
+  if (has_places) program = std::make_shared<Program>(read_programs(json["programs"]));
+  auto order = has_places ? computes_of(*program) : read_orders(member(json, "orders"));
+  const size_t stages = has_places ? program->size() : json["orders"].size();
+  ScheduleSpec spec = spec_of(json);
+  if (int64_t{spec.stages} * spec.chunks > INT32_MAX)
+    fail(DSC_ERR_INVALID_ARG, "%d stages x %d chunks, expected a product of at most %d", spec.stages,
+         spec.chunks, INT32_MAX);
+  auto plan =
+      std::make_shared<PipelinePlan>(std::move(spec), std::move(order), shape_of(member(json, "placement")));
+  plan->program = std::move(program);
+  check_size(*plan, stages);
+  expect_runs(*plan);
+  return plan;
+}
+
+}  // namespace dsc
