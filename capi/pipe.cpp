@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
@@ -13,9 +15,17 @@ namespace {
 
 constexpr size_t kFirstInstructionSize = 40;
 constexpr size_t kFirstScheduleOptionsSize = 32;
+constexpr size_t kFirstInfoSize = 40;
 static_assert(sizeof(dsc_pipe_instruction_t) == kFirstInstructionSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_schedule_options_t) == kFirstScheduleOptionsSize,
-              "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_schedule_options_t) == 56, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_schedule_info_t) == kFirstInfoSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_compute_t) == 16, "an array of them may never change");
+static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_LOOP &&
+                  static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_ZIGZAG &&
+                  static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_APART &&
+                  static_cast<int32_t>(dsc::PipeMessages::kWhenNeeded) == DSC_PIPE_WHEN_NEEDED &&
+                  static_cast<int32_t>(dsc::PipeMessages::kAtOnce) == DSC_PIPE_AT_ONCE,
+              "one set of numbers");
 static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOAD_MICRO_BATCH &&
                   static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_SEND_ACTIVATION &&
                   static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_RECV_GRAD &&
@@ -26,7 +36,6 @@ static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOA
 dsc_pipe_schedule_options_t default_schedule_options() {
   dsc_pipe_schedule_options_t options{};
   options.struct_size = sizeof options;
-  options.chunks = 1;
   return options;
 }
 
@@ -40,7 +49,64 @@ size_t instruction_size(const dsc_pipe_instruction_t* instruction) {
   return size;
 }
 
+bool flag(const char* name, int32_t value) {
+  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+  return value == 1;
+}
+
+// -1 is the whole pipeline.
+int32_t checked_stage(int32_t stage, int32_t stages) {
+  if (stage < dsc::PipeSchedule::kAllStages || stage >= stages)
+    dsc::fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline", stage,
+              stages - 1);
+  return stage;
+}
+
+dsc::StageOrder read_order(int32_t stage, const dsc_pipe_compute_t* operations, size_t begin, size_t end) {
+  dsc::StageOrder order;
+  for (size_t k = begin; k < end; ++k) {
+    const dsc_pipe_compute_t& it = operations[k];
+    if (it.overlaps != 0 && it.overlaps != 1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "stage %d: overlaps of operation %zu is %d, expected 0 or 1", stage,
+                k - begin, it.overlaps);
+    if (it.op == 0)
+      order.emplace_back();
+    else
+      order.push_back({static_cast<dsc::PipeOp>(it.op), it.chunk, it.micro_batch, it.overlaps == 1});
+  }
+  return order;
+}
+
 }  // namespace
+
+namespace dsc {
+
+dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_options_t* options) {
+  return read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
+}
+
+ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
+  if (options.messages != DSC_PIPE_WHEN_NEEDED && options.messages != DSC_PIPE_AT_ONCE)
+    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0 (when needed) or 1 (at once)", options.messages);
+  if (options.reserved != 0) fail(DSC_ERR_INVALID_ARG, "reserved is %d, expected 0", options.reserved);
+  return {.name = options.name ? options.name : "",
+          .stages = options.stages,
+          .stage = options.stage,
+          .micro_batches = options.micro_batches,
+          .chunks = options.chunks,
+          .micro_batch_group = options.micro_batch_group,
+          .forward_only = flag("forward_only", options.forward_only),
+          .merge_backward = flag("merge_backward", options.merge_backward),
+          .messages = static_cast<PipeMessages>(options.messages)};
+}
+
+PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
+  if (options.placement < DSC_PIPE_LOOP || options.placement > DSC_PIPE_APART)
+    fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0 to 2", options.placement);
+  return static_cast<PlacementShape>(options.placement);
+}
+
+}  // namespace dsc
 
 const char* dsc_pipe_op_name(int32_t op) { return dsc::pipe_op_name(op); }
 
@@ -56,15 +122,92 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     dsc::require(schedule, "schedule");
     *schedule = nullptr;
     dsc::require(options, "options");
-    const auto given =
-        dsc::read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
-    auto made = dsc::make_schedule({.name = &dsc::require(given.name, "options->name"),
-                                    .stages = given.stages,
-                                    .stage = given.stage,
-                                    .micro_batches = given.micro_batches,
-                                    .chunks = given.chunks});
-    *schedule = dsc::open_handle<dsc_pipe_schedule_t>(dsc::HandleKind::kPipeSchedule,
-                                                      std::make_shared<dsc::PipeSchedule>(std::move(made)));
+    const auto given = dsc::read_schedule_options(options);
+    dsc::require(given.name, "options->name");
+    if (given.placement != 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0: the schedule's name says it",
+                given.placement);
+    auto plan = dsc::make_plan(dsc::spec_of(given));
+    *schedule = dsc::open_schedule(plan, checked_stage(given.stage, plan->spec.stages));
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_options_t* options,
+                                             const dsc_pipe_compute_t* operations, const size_t* starts,
+                                             dsc_pipe_schedule_t** schedule) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(schedule, "schedule");
+    *schedule = nullptr;
+    dsc::require(options, "options");
+    dsc::require(operations, "operations");
+    dsc::require(starts, "starts");
+    const auto given = dsc::read_schedule_options(options);
+    auto spec = dsc::spec_of(given);
+    dsc::complete_custom(spec);
+    std::vector<dsc::StageOrder> orders;
+    for (int32_t stage = 0; stage < spec.stages; ++stage) {
+      if (starts[stage] > starts[stage + 1])
+        dsc::fail(DSC_ERR_INVALID_ARG, "starts[%d] is %zu, expected at most starts[%d], which is %zu", stage,
+                  starts[stage], stage + 1, starts[stage + 1]);
+      orders.push_back(read_order(stage, operations, starts[stage], starts[stage + 1]));
+    }
+    auto plan = dsc::make_custom(std::move(spec), std::move(orders), dsc::shape_of(given));
+    *schedule = dsc::open_schedule(plan, checked_stage(given.stage, plan->spec.stages));
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t stage,
+                                        dsc_pipe_schedule_t** other) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(other, "other");
+    *other = nullptr;
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    *other = dsc::open_schedule(pinned->plan(), checked_stage(stage, pinned->plan()->spec.stages));
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_describe(dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    const dsc::PipelinePlan& plan = *pinned->plan();
+    dsc_pipe_schedule_info_t found{};
+    found.stages = plan.spec.stages;
+    found.stage = pinned->stage();
+    found.micro_batches = plan.spec.micro_batches;
+    found.chunks = plan.spec.chunks;
+    found.micro_batch_group = plan.spec.micro_batch_group;
+    found.forward_only = plan.spec.forward_only ? 1 : 0;
+    found.messages = static_cast<int32_t>(plan.spec.messages);
+    found.placement = static_cast<int32_t>(plan.placement.shape());
+    dsc::write_sized(info, found, kFirstInfoSize, "info");
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_name(dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
+                                    size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    dsc::check_text_room(text, capacity, bytes);
+    dsc::give_text(pinned->plan()->spec.name, text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_order(dsc_pipe_schedule_t* schedule, int32_t stage, int64_t first,
+                                     dsc_pipe_compute_t* operations, size_t capacity, int64_t* total) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    const dsc::PipelinePlan& plan = *pinned->plan();
+    plan.expect_order();
+    dsc::check_rank("stage", stage, plan.spec.stages);
+    dsc::require(total, "total");
+    if (capacity > 0) dsc::require(operations, "operations");
+    if (first < 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "first is %lld, expected 0 or more", static_cast<long long>(first));
+    *total = plan.order->size(stage);
+    for (size_t i = 0; i < capacity && first < *total; ++i, ++first) {
+      const dsc::Compute op = plan.order->at(stage, first);
+      operations[i] = {static_cast<int32_t>(op.op), op.chunk, op.micro_batch, op.overlaps ? 1 : 0};
+    }
   });
 }
 

@@ -11,6 +11,16 @@ inline Pinned<PipeSchedule> pin_pipe_schedule(const void* handle) {
   return Pinned<PipeSchedule>(HandleKind::kPipeSchedule, handle);
 }
 
+inline dsc_pipe_schedule_t* open_schedule(std::shared_ptr<const PipelinePlan> plan, int32_t stage) {
+  return open_handle<dsc_pipe_schedule_t>(HandleKind::kPipeSchedule,
+                                          std::make_shared<PipeSchedule>(std::move(plan), stage));
+}
+
+// Options of a schedule as the library has them. Throws for what is wrong in any schedule.
+dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_options_t* options);
+ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options);
+PlacementShape shape_of(const dsc_pipe_schedule_options_t& options);
+
 using PipeScheduleCall = ExclusiveCall<PipeSchedule, HandleKind::kPipeSchedule>;
 
 inline dsc_pipe_instruction_t public_instruction(const Instruction& instruction,

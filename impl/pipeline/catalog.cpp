@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "pipeline/closed_form.hpp"
+#include "pipeline/imported.hpp"
 #include "pipeline/lower.hpp"
 #include "pipeline/orders.hpp"
 #include "pipeline/pattern_order.hpp"
@@ -92,7 +93,7 @@ constexpr std::array kEntries{
 // Orders that are listed take 16 bytes for each of up to 6 operations per part and micro-batch.
 constexpr int64_t kMostListed = int64_t{1} << 21;
 
-constexpr std::array<std::string_view, 2> kNotOffered{"auto", "custom"};
+constexpr std::array<std::string_view, 1> kNotOffered{"auto"};
 
 // How many letters must be added, removed or changed.
 size_t distance(std::string_view a, std::string_view b) {
@@ -115,6 +116,9 @@ size_t distance(std::string_view a, std::string_view b) {
   if (std::ranges::find(kNotOffered, name) != kNotOffered.end())
     fail(DSC_ERR_UNSUPPORTED, "schedule \"%.*s\" is not offered by this version",
          static_cast<int>(shown.size()), shown.data());
+  if (name == "custom")
+    fail(DSC_ERR_INVALID_ARG,
+         "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
   auto known = kEntries;
   std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return distance(shown, entry.name); });
   std::string list;
@@ -219,6 +223,26 @@ std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
   auto order = fits ? entry.order(spec) : nullptr;
   auto plan = std::make_shared<PipelinePlan>(std::move(spec), std::move(order), entry.shape);
   plan->closed_form = entry.closed_form;
+  return plan;
+}
+
+void complete_custom(ScheduleSpec& spec) {
+  check_numbers(spec);
+  if (spec.name.empty()) spec.name = "custom";
+  if (spec.chunks == 0) spec.chunks = 1;
+  if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 or more", spec.chunks);
+  if (spec.micro_batch_group != 0)
+    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0: the order says it",
+         spec.micro_batch_group);
+  if (spec.stages > kMostStages || passes_of(spec) > kMostListed) refuse_size(spec, kMostListed);
+}
+
+std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<StageOrder> orders,
+                                                PlacementShape shape) {
+  std::shared_ptr<const ComputeOrder> order = std::make_shared<ListedOrder>(std::move(orders));
+  if (spec.merge_backward) order = merged(*order, spec.stages);
+  auto plan = std::make_shared<PipelinePlan>(std::move(spec), std::move(order), shape);
+  expect_runs(*plan);
   return plan;
 }
 

@@ -12,6 +12,12 @@ namespace dsc {
 // wrong, OVERFLOW for a schedule that is too large to be written down.
 std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec);
 
+// A schedule from the order of each stage. First the numbers are checked and completed, so that nobody looks
+// at more stages than there can be. Throws INVALID_ARG, also for orders that can not be run.
+void complete_custom(ScheduleSpec& spec);
+std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<StageOrder> orders,
+                                                PlacementShape shape);
+
 // The same with other places for messages, or with halves of backward passes merged. Throws INVALID_ARG where
 // the schedule has places of its own for its messages, which these would change.
 std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge_backward,

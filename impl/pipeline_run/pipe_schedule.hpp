@@ -3,24 +3,49 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
+#include "base/error.hpp"
+#include "pipeline/catalog.hpp"
 #include "pipeline_run/runner.hpp"
 
 namespace dsc {
 
 class PipeSchedule {
  public:
-  explicit PipeSchedule(std::unique_ptr<Schedule> instructions) : instructions_(std::move(instructions)) {}
+  static constexpr int32_t kAllStages = -1;
 
-  Schedule& instructions() noexcept { return *instructions_; }
+  PipeSchedule(std::shared_ptr<const PipelinePlan> plan, int32_t stage)
+      : plan_(std::move(plan)), stage_(stage) {
+    if (stage == kAllStages) return;
+    instructions_ = instructions_of(*plan_, stage);
+    runner_.emplace(*instructions_);
+  }
 
-  PipeRunner& runner() noexcept { return runner_; }
+  const std::shared_ptr<const PipelinePlan>& plan() const noexcept { return plan_; }
+  int32_t stage() const noexcept { return stage_; }
+
+  Schedule& instructions() {
+    expect_stage();
+    return *instructions_;
+  }
+  PipeRunner& runner() {
+    expect_stage();
+    return *runner_;
+  }
 
   std::atomic<bool> in_call{false};  // one thread at a time moves it
 
  private:
-  const std::unique_ptr<Schedule> instructions_;
-  PipeRunner runner_{*instructions_};
+  void expect_stage() const {
+    if (!instructions_)
+      fail(DSC_ERR_STATE, "the schedule is of the whole pipeline, expected one of a stage: see at_stage");
+  }
+
+  const std::shared_ptr<const PipelinePlan> plan_;
+  const int32_t stage_;
+  std::unique_ptr<Schedule> instructions_;
+  std::optional<PipeRunner> runner_;
 };
 
 }  // namespace dsc

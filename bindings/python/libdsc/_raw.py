@@ -155,6 +155,41 @@ class PipeOp(IntEnum):
     OVERLAP = 13  # a forward and a backward pass at once
 
 
+class PipePlacement(IntEnum):
+    """Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks there
+    are s x c of them."""
+
+    LOOP = 0  # part p is on stage p modulo s: from the first stage to the last, again and again
+    ZIGZAG = 1  # 
+    APART = 2  # every stage has a whole model; no data flows
+
+
+class PipeMessages(IntEnum):
+    """Where lowering puts messages. Both complete even if every send waits for its receive."""
+
+    WHEN_NEEDED = 0  # when the receiver needs them for what it computes next: fewest buffers
+    AT_ONCE = 1  # sent after what makes them and received as early, as PyTorch 2.7 does
+
+
+class PipePicture(IntEnum):
+    """A form of picture."""
+
+    TEXT = 1  # a line per stage, for a terminal
+    COLOR = 2  # the same with colour, by ANSI escape sequences
+    SVG = 3  # a drawing by itself, as of an .svg file
+    PERFETTO = 4  # 
+
+
+class PipeFormat(IntEnum):
+    """A form of text. docs/pipeline.md describes each."""
+
+    PYTORCH = 1  # PyTorch's CSV without communication: a row per stage, a cell per step
+    PYTORCH_COMMS = 2  # PyTorch's CSV with sends and receives
+    DEEPSPEED = 3  # DeepSpeed's instructions, a line per step
+    MEGATRON = 4  # Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage
+    JSON = 5  # all of a schedule
+
+
 # Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 StorePut = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
@@ -405,9 +440,15 @@ class PipeScheduleOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     name: Bytes | None  # see dsc_pipe_schedule_create()
     stages: int  # devices of the pipeline, 1 or more
-    stage: int  # whose instructions: 0 to stages - 1
+    stage: int  # whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, written down and taken apart
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
-    chunks: int  # parts of the model on every stage; default 1
+    chunks: int  # parts of the model on every stage; default 0: what the schedule is made for
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
+    forward_only: int  # 1: without backward passes; default 0
+    merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
+    messages: int  # ::dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED
+    placement: int  # ::dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0
+    reserved: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -416,6 +457,54 @@ class PipeScheduleOptions(ctypes.Structure):
         ("stage", ctypes.c_int32),
         ("micro_batches", ctypes.c_int32),
         ("chunks", ctypes.c_int32),
+        ("micro_batch_group", ctypes.c_int32),
+        ("forward_only", ctypes.c_int32),
+        ("merge_backward", ctypes.c_int32),
+        ("messages", ctypes.c_int32),
+        ("placement", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class PipeScheduleInfo(ctypes.Structure):
+    """What a schedule is."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    stages: int  # devices of the pipeline
+    stage: int  # whose instructions; -1: the whole pipeline
+    micro_batches: int  # of a batch
+    chunks: int  # parts of the model on every stage
+    micro_batch_group: int  # as it was made; 0 where it has no meaning
+    forward_only: int  # 1: without backward passes
+    messages: int  # ::dsc_pipe_messages
+    placement: int  # ::dsc_pipe_placement
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("stages", ctypes.c_int32),
+        ("stage", ctypes.c_int32),
+        ("micro_batches", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
+        ("micro_batch_group", ctypes.c_int32),
+        ("forward_only", ctypes.c_int32),
+        ("messages", ctypes.c_int32),
+        ("placement", ctypes.c_int32),
+    ]
+
+
+class PipeCompute(ctypes.Structure):
+    """One operation of a stage."""
+
+    op: int  # forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    chunk: int  # 0 to chunks - 1; -1 when idle
+    micro_batch: int  # 0 to micro_batches - 1; -1 when idle
+    overlaps: int  # 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+
+    _fields_ = [
+        ("op", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+        ("overlaps", ctypes.c_int32),
     ]
 
 
@@ -545,6 +634,114 @@ class PipeRunOptions(ctypes.Structure):
         ("outputs", ctypes.POINTER(Tensor)),
         ("n_outputs", ctypes.c_size_t),
         ("stream", ctypes.c_void_p),
+    ]
+
+
+class PipeCosts(ctypes.Structure):
+    """What operations, messages and memory cost. Fill with dsc_pipe_costs_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
+    forward: Any  # time of a forward pass; NULL: 1
+    backward_input: Any  # time of the first half of a backward pass; NULL: 1
+    backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
+    message_bytes: Any  # what a part gives to the next one, and gets back as gradients; NULL: 0
+    activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
+    gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    overlap: float  # what a forward and a backward pass at once take, as a part of their sum; default 1
+    latency: float  # of a message between stages; default 0
+    bytes_per_time: float  # of a link between two stages, in each direction; default 0: without end
+    bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
+    reduce_latency: float  # of an all-reduce; default 0
+    reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: without end
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("n", ctypes.c_size_t),
+        ("forward", ctypes.POINTER(ctypes.c_double)),
+        ("backward_input", ctypes.POINTER(ctypes.c_double)),
+        ("backward_weight", ctypes.POINTER(ctypes.c_double)),
+        ("message_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("activation_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("static_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("gradient_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("overlap", ctypes.c_double),
+        ("latency", ctypes.c_double),
+        ("bytes_per_time", ctypes.c_double),
+        ("bucket_bytes", ctypes.c_double),
+        ("reduce_latency", ctypes.c_double),
+        ("reduce_bytes_per_time", ctypes.c_double),
+    ]
+
+
+class PipeStageReport(ctypes.Structure):
+    """What a stage does in a simulation."""
+
+    busy: float  # time in which it computes
+    start: float  # when its first operation starts
+    end: float  # when its last one ends
+    idle: float  # of the whole makespan: makespan - busy
+    own_window_idle: float  # of its own window: end - start - busy
+    reduced: float  # when its last all-reduce ends; 0: there is none
+    peak_bytes: float  # static bytes and the most bytes of activations held at once
+    peak_activations: int  # most micro-batches times chunks held at once
+
+    _fields_ = [
+        ("busy", ctypes.c_double),
+        ("start", ctypes.c_double),
+        ("end", ctypes.c_double),
+        ("idle", ctypes.c_double),
+        ("own_window_idle", ctypes.c_double),
+        ("reduced", ctypes.c_double),
+        ("peak_bytes", ctypes.c_double),
+        ("peak_activations", ctypes.c_int64),
+    ]
+
+
+class PipeSpan(ctypes.Structure):
+    """An operation in a simulation."""
+
+    stage: int  # where
+    op: int  # ::dsc_pipe_op
+    chunk: int  # 0 to chunks - 1
+    micro_batch: int  # 0 to micro_batches - 1
+    start: float  # when it starts
+    end: float  # when it ends; two that run at once have the same times
+
+    _fields_ = [
+        ("stage", ctypes.c_int32),
+        ("op", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+        ("start", ctypes.c_double),
+        ("end", ctypes.c_double),
+    ]
+
+
+class PipeReport(ctypes.Structure):
+    """Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the caller's."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    makespan: float  # [out] when all stages have computed and reduced
+    stages: Any  # room for one entry per stage; NULL: not wanted
+    timeline: Any  # room for all operations, stage after stage; NULL: not wanted
+    timeline_capacity: int  # entries of timeline; further operations are left out
+    timeline_count: int  # [out] operations of all stages; 0 if not wanted
+    critical_path: Any  # room for the operations that nothing could delay; NULL: not wanted
+    critical_path_capacity: int  # entries of critical_path; earlier operations are left out
+    critical_path_count: int  # [out] operations of the critical path; 0 if not wanted
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("makespan", ctypes.c_double),
+        ("stages", ctypes.POINTER(PipeStageReport)),
+        ("timeline", ctypes.POINTER(PipeSpan)),
+        ("timeline_capacity", ctypes.c_size_t),
+        ("timeline_count", ctypes.c_size_t),
+        ("critical_path", ctypes.POINTER(PipeSpan)),
+        ("critical_path_capacity", ctypes.c_size_t),
+        ("critical_path_count", ctypes.c_size_t),
     ]
 
 
@@ -1041,6 +1238,38 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_pipe_schedule_create_custom": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCompute),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_at_stage": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_describe": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeScheduleInfo)
+        ],
+    ),
+    "dsc_pipe_schedule_name": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_order": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(PipeCompute), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
     "dsc_pipe_schedule_next": (
         ctypes.c_int32,
         [
@@ -1180,6 +1409,46 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(PipeCallbacks), ctypes.POINTER(PipeRunOptions),
             ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_pipe_costs_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeCosts), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_simulate": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(PipeReport)
+        ],
+    ),
+    "dsc_pipe_draw": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_export": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_import": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(PipeScheduleOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_validate": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeInstruction),
+            ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_comm_agree": (

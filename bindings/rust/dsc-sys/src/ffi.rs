@@ -225,6 +225,45 @@ pub const DSC_PIPE_OPTIMIZER_STEP: dsc_pipe_op = 12;
 /// a forward and a backward pass at once
 pub const DSC_PIPE_OVERLAP: dsc_pipe_op = 13;
 
+/// Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
+/// there are s x c of them.
+pub type dsc_pipe_placement = i32;
+/// part p is on stage p modulo s: from the first stage to the last, again and again
+pub const DSC_PIPE_LOOP: dsc_pipe_placement = 0;
+pub const DSC_PIPE_ZIGZAG: dsc_pipe_placement = 1;
+/// every stage has a whole model; no data flows
+pub const DSC_PIPE_APART: dsc_pipe_placement = 2;
+
+/// Where lowering puts messages. Both complete even if every send waits for its receive.
+pub type dsc_pipe_messages = i32;
+/// when the receiver needs them for what it computes next: fewest buffers
+pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages = 0;
+/// sent after what makes them and received as early, as PyTorch 2.7 does
+pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages = 1;
+
+/// A form of picture.
+pub type dsc_pipe_picture = i32;
+/// a line per stage, for a terminal
+pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture = 1;
+/// the same with colour, by ANSI escape sequences
+pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture = 2;
+/// a drawing by itself, as of an .svg file
+pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture = 3;
+pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture = 4;
+
+/// A form of text. docs/pipeline.md describes each.
+pub type dsc_pipe_format = i32;
+/// PyTorch's CSV without communication: a row per stage, a cell per step
+pub const DSC_PIPE_FORMAT_PYTORCH: dsc_pipe_format = 1;
+/// PyTorch's CSV with sends and receives
+pub const DSC_PIPE_FORMAT_PYTORCH_COMMS: dsc_pipe_format = 2;
+/// DeepSpeed's instructions, a line per step
+pub const DSC_PIPE_FORMAT_DEEPSPEED: dsc_pipe_format = 3;
+/// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage
+pub const DSC_PIPE_FORMAT_MEGATRON: dsc_pipe_format = 4;
+/// all of a schedule
+pub const DSC_PIPE_FORMAT_JSON: dsc_pipe_format = 5;
+
 /// A communicator: a group of ranks. Its value is an id, never an address.
 ///
 /// Thread-safety: one thread at a time for its operations, any thread for queries, abort, time-out
@@ -263,7 +302,7 @@ pub struct dsc_store_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// A schedule of one stage.
+/// A schedule, of one stage or of the whole pipeline.
 ///
 /// Thread-safety: one thread at a time for next, reset and run; any thread for the rest. Different
 /// schedules are independent.
@@ -548,12 +587,64 @@ pub struct dsc_pipe_schedule_options_t {
     pub name: *const c_char,
     /// devices of the pipeline, 1 or more
     pub stages: i32,
-    /// whose instructions: 0 to stages - 1
+    /// whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but
+    /// can be simulated, drawn, written down and taken apart
     pub stage: i32,
     /// of a batch, 1 or more; may be fewer than stages
     pub micro_batches: i32,
-    /// parts of the model on every stage; default 1
+    /// parts of the model on every stage; default 0: what the schedule is made for
     pub chunks: i32,
+    /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
+    /// as many as stages, or what divides the batch evenly
+    pub micro_batch_group: i32,
+    /// 1: without backward passes; default 0
+    pub forward_only: i32,
+    /// 1: halves of a backward pass that follow each other become one; default 0
+    pub merge_backward: i32,
+    /// dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED
+    pub messages: i32,
+    /// dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0
+    pub placement: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// What a schedule is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_schedule_info_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// devices of the pipeline
+    pub stages: i32,
+    /// whose instructions; -1: the whole pipeline
+    pub stage: i32,
+    /// of a batch
+    pub micro_batches: i32,
+    /// parts of the model on every stage
+    pub chunks: i32,
+    /// as it was made; 0 where it has no meaning
+    pub micro_batch_group: i32,
+    /// 1: without backward passes
+    pub forward_only: i32,
+    /// dsc_pipe_messages
+    pub messages: i32,
+    /// dsc_pipe_placement
+    pub placement: i32,
+}
+
+/// One operation of a stage.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_compute_t {
+    /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    pub op: i32,
+    /// 0 to chunks - 1; -1 when idle
+    pub chunk: i32,
+    /// 0 to micro_batches - 1; -1 when idle
+    pub micro_batch: i32,
+    /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    pub overlaps: i32,
 }
 
 /// One tensor of a list. All elements of a list have the same struct_size.
@@ -671,6 +762,107 @@ pub struct dsc_pipe_run_options_t {
     pub n_outputs: usize,
     /// with tensors on a device: what callbacks put their work on, NULL its default one
     pub stream: *mut c_void,
+}
+
+/// What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_costs_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// entries of every list that is not NULL: 1, or stages x chunks; default 1
+    pub n: usize,
+    /// time of a forward pass; NULL: 1
+    pub forward: *const f64,
+    /// time of the first half of a backward pass; NULL: 1
+    pub backward_input: *const f64,
+    /// time of the second half; a whole backward pass takes both; NULL: 1
+    pub backward_weight: *const f64,
+    /// what a part gives to the next one, and gets back as gradients; NULL: 0
+    pub message_bytes: *const f64,
+    /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    pub activation_bytes: *const f64,
+    /// weights, their gradients and the optimizer's state; NULL: 0
+    pub static_bytes: *const f64,
+    /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    pub gradient_bytes: *const f64,
+    /// what a forward and a backward pass at once take, as a part of their sum; default 1
+    pub overlap: f64,
+    /// of a message between stages; default 0
+    pub latency: f64,
+    /// of a link between two stages, in each direction; default 0: without end
+    pub bytes_per_time: f64,
+    /// gradients that are reduced at once; default 0: all of a part
+    pub bucket_bytes: f64,
+    /// of an all-reduce; default 0
+    pub reduce_latency: f64,
+    /// of gradients in an all-reduce; default 0: without end
+    pub reduce_bytes_per_time: f64,
+}
+
+/// What a stage does in a simulation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_stage_report_t {
+    /// time in which it computes
+    pub busy: f64,
+    /// when its first operation starts
+    pub start: f64,
+    /// when its last one ends
+    pub end: f64,
+    /// of the whole makespan: makespan - busy
+    pub idle: f64,
+    /// of its own window: end - start - busy
+    pub own_window_idle: f64,
+    /// when its last all-reduce ends; 0: there is none
+    pub reduced: f64,
+    /// static bytes and the most bytes of activations held at once
+    pub peak_bytes: f64,
+    /// most micro-batches times chunks held at once
+    pub peak_activations: i64,
+}
+
+/// An operation in a simulation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_span_t {
+    /// where
+    pub stage: i32,
+    /// dsc_pipe_op
+    pub op: i32,
+    /// 0 to chunks - 1
+    pub chunk: i32,
+    /// 0 to micro_batches - 1
+    pub micro_batch: i32,
+    /// when it starts
+    pub start: f64,
+    /// when it ends; two that run at once have the same times
+    pub end: f64,
+}
+
+/// Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the
+/// caller's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_report_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// [out] when all stages have computed and reduced
+    pub makespan: f64,
+    /// room for one entry per stage; NULL: not wanted
+    pub stages: *mut dsc_pipe_stage_report_t,
+    /// room for all operations, stage after stage; NULL: not wanted
+    pub timeline: *mut dsc_pipe_span_t,
+    /// entries of timeline; further operations are left out
+    pub timeline_capacity: usize,
+    /// [out] operations of all stages; 0 if not wanted
+    pub timeline_count: usize,
+    /// room for the operations that nothing could delay; NULL: not wanted
+    pub critical_path: *mut dsc_pipe_span_t,
+    /// entries of critical_path; earlier operations are left out
+    pub critical_path_capacity: usize,
+    /// [out] operations of the critical path; 0 if not wanted
+    pub critical_path_count: usize,
 }
 
 extern "C" {
@@ -2027,21 +2219,115 @@ extern "C" {
 
     /// Makes the schedule of one stage.
     ///
-    /// - `options` (in): name, stages, stage, micro_batches, chunks; all schedules above take 1
-    ///   chunk
+    /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
+    ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: options are copied. Threads: any. Cost: none for
-    /// the first three. For the last two time grows with stages times micro_batches (about 0.1
-    /// microseconds each, so up to seconds), and memory with the instructions of this stage.
+    /// the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
+    /// microseconds each, so up to seconds) if there is a stage, and memory with the instructions
+    /// of this stage. v_half, v_min and merged ones store their order, 16 bytes per operation of
+    /// all stages.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which lists the known ones);
-    /// DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW when
-    /// the last two are asked for more than 2^24 micro-batches times stages; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
+    /// DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW for
+    /// more than 2^26 micro-batches times parts of the model (2^21 where the order is stored), or
+    /// 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_create(
         options: *const dsc_pipe_schedule_options_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Makes a schedule from the order in which each stage computes.
+    ///
+    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
+    ///   merge_backward, messages; name is what it will be called, NULL for "custom"
+    /// - `operations` (in): those of stage 0, then those of stage 1, and so on
+    /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
+    ///   operations[starts[s + 1] - 1]
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong,
+    /// missing, or can never run, with the stages that wait for each other in a circle;
+    /// DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_create_custom(
+        options: *const dsc_pipe_schedule_options_t,
+        operations: *const dsc_pipe_compute_t,
+        starts: *const usize,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+    ///
+    /// - `schedule` (in): any schedule
+    /// - `stage` (in): 0 to stages - 1; -1: the whole pipeline
+    /// - `other` (out): the new schedule, at its first instruction; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order
+    /// is shared.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_at_stage(
+        schedule: *mut dsc_pipe_schedule_t,
+        stage: i32,
+        other: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Says what a schedule is.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `info` (inout): struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_describe(
+        schedule: *mut dsc_pipe_schedule_t,
+        info: *mut dsc_pipe_schedule_info_t,
+    ) -> dsc_result_t;
+
+    /// Gives a schedule's name.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `text` (out): the name and a zero byte if there is room for both; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_schedule_name(
+        schedule: *mut dsc_pipe_schedule_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the order in which a stage computes, without loads, messages and buffers.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
+    /// - `first` (in): number of the first operation wanted, 0 or more
+    /// - `operations` (out): up to capacity operations; may be NULL with capacity 0
+    /// - `capacity` (in): entries of operations
+    /// - `total` (out): how many operations the stage has in all
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW
+    /// for a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_order(
+        schedule: *mut dsc_pipe_schedule_t,
+        stage: i32,
+        first: i64,
+        operations: *mut dsc_pipe_compute_t,
+        capacity: usize,
+        total: *mut i64,
     ) -> dsc_result_t;
 
     /// Gives the next instruction.
@@ -2051,8 +2337,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
-    /// Returns DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a
+    /// schedule of the whole pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_next(
         schedule: *mut dsc_pipe_schedule_t,
         instruction: *mut dsc_pipe_instruction_t,
@@ -2064,7 +2350,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE as above; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
 
     /// Gives the number of steps.
@@ -2074,7 +2361,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_steps(
         schedule: *mut dsc_pipe_schedule_t,
         steps: *mut i64,
@@ -2090,7 +2378,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_step(
         schedule: *mut dsc_pipe_schedule_t,
         step: i64,
@@ -2105,7 +2394,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_buffers(
         schedule: *mut dsc_pipe_schedule_t,
         buffers: *mut i32,
@@ -2420,6 +2710,126 @@ extern "C" {
         callbacks: *const dsc_pipe_callbacks_t,
         options: *const dsc_pipe_run_options_t,
         mean_loss: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Fills costs with their defaults: every operation takes 1, messages and memory cost nothing.
+    ///
+    /// - `costs` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_costs_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_costs_init(
+        costs: *mut dsc_pipe_costs_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Computes when every operation of a pipeline runs, and what memory that takes.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `costs` (in): NULL: defaults
+    /// - `report` (inout): see dsc_pipe_report_t
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Cost: about 0.1 microseconds and 16 bytes per
+    /// operation of all stages; a timeline or critical path 40 bytes more.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_simulate(
+        schedule: *mut dsc_pipe_schedule_t,
+        costs: *const dsc_pipe_costs_t,
+        report: *mut dsc_pipe_report_t,
+    ) -> dsc_result_t;
+
+    /// Draws when every operation of a pipeline runs.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `costs` (in): NULL: defaults
+    /// - `picture` (in): dsc_pipe_picture
+    /// - `text` (out): the picture and a zero byte if there is room for both; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW
+    /// for more than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_draw(
+        schedule: *mut dsc_pipe_schedule_t,
+        costs: *const dsc_pipe_costs_t,
+        picture: i32,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Writes the schedule of a whole pipeline down.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `format` (in): dsc_pipe_format
+    /// - `text` (out): the text and a zero byte if there is room for both; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+    ///
+    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG for a schedule that the format has no
+    /// words for, which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_export(
+        schedule: *mut dsc_pipe_schedule_t,
+        format: i32,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Makes a schedule from text.
+    ///
+    /// - `text` (in): need not end with a zero byte
+    /// - `bytes` (in): of text
+    /// - `format` (in): dsc_pipe_format
+    /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
+    ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG with line and column for what is no such text, and as
+    /// dsc_pipe_validate() for a schedule that can not be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_import(
+        text: *const c_char,
+        bytes: usize,
+        format: i32,
+        options: *const dsc_pipe_schedule_options_t,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Checks instructions of all stages that another program made, by following them as blocking
+    /// sends and receives would.
+    ///
+    /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
+    ///   the rest are unused
+    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; struct_size is
+    ///   that of the first for all of them
+    /// - `starts` (in): stages + 1 entries: stage s has instructions[starts[s]] to
+    ///   instructions[starts[s + 1] - 1]
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an
+    /// operation that comes twice, too early or not at all, of a message without another end or
+    /// with a wrong peer, of a buffer that is in use; or the circle in which stages wait for each
+    /// other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_validate(
+        options: *const dsc_pipe_schedule_options_t,
+        instructions: *const dsc_pipe_instruction_t,
+        starts: *const usize,
     ) -> dsc_result_t;
 
     /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.

@@ -1,0 +1,135 @@
+#include "dsc/pipe_simulate.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "pipe_call.hpp"
+#include "pipeline/draw.hpp"
+#include "pipeline/simulate.hpp"
+
+namespace {
+
+constexpr size_t kFirstCostsSize = 120;
+constexpr size_t kFirstReportSize = 72;
+static_assert(sizeof(dsc_pipe_costs_t) == kFirstCostsSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_report_t) == kFirstReportSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_pipe_stage_report_t) == 64 && sizeof(dsc_pipe_span_t) == 32,
+              "arrays of them may never change");
+static_assert(static_cast<int32_t>(dsc::PipePicture::kText) == DSC_PIPE_PICTURE_TEXT &&
+                  static_cast<int32_t>(dsc::PipePicture::kColor) == DSC_PIPE_PICTURE_COLOR &&
+                  static_cast<int32_t>(dsc::PipePicture::kSvg) == DSC_PIPE_PICTURE_SVG &&
+                  static_cast<int32_t>(dsc::PipePicture::kPerfetto) == DSC_PIPE_PICTURE_PERFETTO,
+              "one set of numbers");
+
+dsc_pipe_costs_t default_costs() {
+  dsc_pipe_costs_t costs{};
+  costs.struct_size = sizeof costs;
+  costs.n = 1;
+  costs.overlap = 1;
+  return costs;
+}
+
+dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, const dsc::PipelinePlan& plan) {
+  const auto costs = dsc::read_sized(given, default_costs(), kFirstCostsSize, "costs");
+  const auto parts = static_cast<size_t>(plan.placement.parts());
+  if (costs.n != 1 && costs.n != parts)
+    dsc::fail(DSC_ERR_INVALID_ARG, "costs->n is %zu, expected 1 or %zu: one for each part of the model",
+              costs.n, parts);
+  dsc::PipelineCosts all;
+  const auto read = [&](std::vector<double>& list, const double* values) {
+    if (values) list.assign(values, values + costs.n);
+  };
+  read(all.forward, costs.forward);
+  read(all.backward_input, costs.backward_input);
+  read(all.backward_weight, costs.backward_weight);
+  read(all.message_bytes, costs.message_bytes);
+  read(all.activation_bytes, costs.activation_bytes);
+  read(all.static_bytes, costs.static_bytes);
+  read(all.gradient_bytes, costs.gradient_bytes);
+  all.overlap = costs.overlap;
+  all.latency = costs.latency;
+  all.bytes_per_time = costs.bytes_per_time;
+  all.bucket_bytes = costs.bucket_bytes;
+  all.reduce_latency = costs.reduce_latency;
+  all.reduce_bytes_per_time = costs.reduce_bytes_per_time;
+  return all;
+}
+
+dsc_pipe_span_t public_span(const dsc::PipelineSpan& span) {
+  return {span.stage, static_cast<int32_t>(span.op.op), span.op.chunk, span.op.micro_batch, span.start,
+          span.end};
+}
+
+dsc_pipe_report_t read_report(const dsc_pipe_report_t* given) {
+  dsc::require(given, "report");
+  auto report = dsc::read_sized(given, dsc_pipe_report_t{}, kFirstReportSize, "report");
+  if (report.timeline_capacity > 0) dsc::require(report.timeline, "report->timeline");
+  if (report.critical_path_capacity > 0) dsc::require(report.critical_path, "report->critical_path");
+  return report;
+}
+
+void give_stages(const dsc::PipelineReport& found, dsc_pipe_stage_report_t* stages) {
+  for (const dsc::StageReport& it : found.stages)
+    *stages++ = {.busy = it.busy,
+                 .start = it.start,
+                 .end = it.end,
+                 .idle = found.makespan - it.busy,
+                 .own_window_idle = it.end - it.start - it.busy,
+                 .reduced = it.reduced,
+                 .peak_bytes = it.peak_bytes,
+                 .peak_activations = it.peak_activations};
+}
+
+void give_timeline(const dsc::PipelineReport& found, dsc_pipe_report_t& report) {
+  report.timeline_count = 0;
+  for (const auto& spans : found.timeline)
+    for (const auto& span : spans)
+      if (const size_t i = report.timeline_count++; i < report.timeline_capacity)
+        report.timeline[i] = public_span(span);
+}
+
+// Without room for all of it the end is given, which says what to shorten.
+void give_critical_path(const dsc::PipelineReport& found, dsc_pipe_report_t& report) {
+  const auto& path = found.critical_path;
+  report.critical_path_count = path.size();
+  const size_t given = std::min(path.size(), report.critical_path_capacity);
+  std::transform(path.end() - static_cast<ptrdiff_t>(given), path.end(), report.critical_path, public_span);
+}
+
+}  // namespace
+
+dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_size) {
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(costs, struct_size, default_costs(), kFirstCostsSize, "costs"); });
+}
+
+dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                               dsc_pipe_report_t* report) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    dsc_pipe_report_t wanted = read_report(report);
+    const dsc::PipelinePlan& plan = *pinned->plan();
+    const auto found = dsc::simulate(
+        plan, read_costs(costs, plan),
+        {.timeline = wanted.timeline != nullptr, .critical_path = wanted.critical_path != nullptr});
+    wanted.makespan = found.makespan;
+    if (wanted.stages) give_stages(found, wanted.stages);
+    give_timeline(found, wanted);
+    give_critical_path(found, wanted);
+    dsc::write_sized(report, wanted, kFirstReportSize, "report");
+  });
+}
+
+dsc_result_t dsc_pipe_draw(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs, int32_t picture,
+                           char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    dsc::check_text_room(text, capacity, bytes);
+    const dsc::PipelinePlan& plan = *pinned->plan();
+    dsc::give_text(dsc::draw(plan, read_costs(costs, plan), static_cast<dsc::PipePicture>(picture)), text,
+                   capacity, bytes);
+  });
+}

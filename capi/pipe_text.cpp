@@ -1,0 +1,164 @@
+#include "dsc/pipe_text.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "pipe_call.hpp"
+#include "pipeline/imported.hpp"
+#include "pipeline/text.hpp"
+
+namespace {
+
+static_assert(static_cast<int32_t>(dsc::PipeFormat::kPyTorchCompute) == DSC_PIPE_FORMAT_PYTORCH &&
+                  static_cast<int32_t>(dsc::PipeFormat::kPyTorchComms) == DSC_PIPE_FORMAT_PYTORCH_COMMS &&
+                  static_cast<int32_t>(dsc::PipeFormat::kDeepSpeedSteps) == DSC_PIPE_FORMAT_DEEPSPEED &&
+                  static_cast<int32_t>(dsc::PipeFormat::kMegatronOrder) == DSC_PIPE_FORMAT_MEGATRON &&
+                  static_cast<int32_t>(dsc::PipeFormat::kJson) == DSC_PIPE_FORMAT_JSON,
+              "one set of numbers");
+
+// What a text says by itself may not be said again.
+void expect_unset(const char* name, int32_t value) {
+  if (value != 0) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0: the text says it", name, value);
+}
+
+void check_import(const dsc_pipe_schedule_options_t& options) {
+  if (options.name)
+    dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL: the text says it", options.name);
+  expect_unset("stages", options.stages);
+  expect_unset("micro_batches", options.micro_batches);
+  expect_unset("chunks", options.chunks);
+  expect_unset("micro_batch_group", options.micro_batch_group);
+  expect_unset("forward_only", options.forward_only);
+  expect_unset("placement", options.placement);
+}
+
+// One instruction of another program; struct_size tells how far apart they are.
+class Instructions {
+ public:
+  Instructions(const dsc_pipe_instruction_t* first, size_t count) : first_(first), count_(count) {
+    if (count_ == 0) return;
+    std::memcpy(&size_, first, sizeof size_);
+    if (size_ < sizeof(dsc_pipe_instruction_t))
+      dsc::fail(DSC_ERR_INVALID_ARG, "instructions[0].struct_size is %zu, expected at least %zu", size_,
+                sizeof(dsc_pipe_instruction_t));
+  }
+
+  dsc_pipe_instruction_t at(size_t i) const {
+    dsc_pipe_instruction_t it;
+    std::memcpy(&it, reinterpret_cast<const std::byte*>(first_) + i * size_, sizeof it);
+    return it;
+  }
+
+ private:
+  const dsc_pipe_instruction_t* first_;
+  size_t count_;
+  size_t size_ = 0;
+};
+
+bool is_passed_over(int32_t op) {
+  return op == DSC_PIPE_LOAD_MICRO_BATCH || op == DSC_PIPE_OVERLAP || op == DSC_PIPE_REDUCE_TIED_GRADS ||
+         op == DSC_PIPE_REDUCE_GRADS || op == DSC_PIPE_OPTIMIZER_STEP;
+}
+
+[[noreturn]] void refuse(int32_t stage, size_t number, const dsc_pipe_instruction_t& it, const char* field,
+                         int64_t value, const std::string& expected) {
+  dsc::fail(DSC_ERR_INVALID_ARG, "stage %d: %s of instruction %zu, %s, is %lld, expected %s", stage, field,
+            number, dsc::pipe_op_name(it.op), static_cast<long long>(value), expected.c_str());
+}
+
+// A message's other end must be where the model's neighbouring part is.
+void check_peer(int32_t stage, size_t number, const dsc_pipe_instruction_t& it,
+                const dsc::Placement& placement) {
+  const bool to_next = it.op == DSC_PIPE_SEND_ACTIVATION || it.op == DSC_PIPE_RECV_GRAD;
+  if (it.chunk < 0 || it.chunk >= placement.chunks())
+    refuse(stage, number, it, "chunk", it.chunk, "0 to " + std::to_string(placement.chunks() - 1));
+  const int32_t part = placement.part(stage, it.chunk);
+  if (to_next ? !placement.has_output(part) : !placement.has_input(part)) return;  // told by who follows it
+  const int32_t peer = placement.stage(part + (to_next ? 1 : -1));
+  if (it.peer != peer)
+    refuse(
+        stage, number, it, "peer", it.peer,
+        std::to_string(peer) + ", which has the " + (to_next ? "next" : "previous") + " part of the model");
+}
+
+dsc::StageProgram read_program(int32_t stage, const Instructions& instructions, size_t begin, size_t end,
+                               const dsc::Placement& placement) {
+  dsc::StageProgram program;
+  int64_t step = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const dsc_pipe_instruction_t it = instructions.at(i);
+    if (it.op < DSC_PIPE_LOAD_MICRO_BATCH || it.op > DSC_PIPE_OVERLAP)
+      refuse(stage, i - begin, it, "op", it.op, "1 to 13");
+    if (it.step < step) refuse(stage, i - begin, it, "step", it.step, std::to_string(step) + " or more");
+    step = it.step;
+    if (is_passed_over(it.op)) continue;
+    const auto op = static_cast<dsc::PipeOp>(it.op);
+    if (dsc::is_send(op) || dsc::is_recv(op)) check_peer(stage, i - begin, it, placement);
+    program.events.push_back({{op, it.chunk, it.micro_batch, false}, step, std::max(it.buffer, -1)});
+  }
+  program.steps = step + 1;
+  return program;
+}
+
+void validate(const dsc_pipe_schedule_options_t& options, const dsc_pipe_instruction_t* instructions,
+              const size_t* starts) {
+  auto spec = dsc::spec_of(options);
+  dsc::complete_custom(spec);
+  const auto shape = dsc::shape_of(options);
+  const dsc::Placement placement(spec.stages, spec.chunks, shape);
+  for (int32_t stage = 0; stage < spec.stages; ++stage)
+    if (starts[stage] > starts[stage + 1])
+      dsc::fail(DSC_ERR_INVALID_ARG, "starts[%d] is %zu, expected at most starts[%d], which is %zu", stage,
+                starts[stage], stage + 1, starts[stage + 1]);
+  const Instructions all(instructions, starts[spec.stages]);
+  auto program = std::make_shared<dsc::Program>();
+  for (int32_t stage = 0; stage < spec.stages; ++stage)
+    program->push_back(read_program(stage, all, starts[stage], starts[stage + 1], placement));
+  dsc::PipelinePlan plan(std::move(spec), dsc::computes_of(*program), shape);
+  plan.program = std::move(program);
+  dsc::expect_runs(plan);
+}
+
+}  // namespace
+
+dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int32_t format, char* text,
+                                      size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_pipe_schedule(schedule);
+    dsc::check_text_room(text, capacity, bytes);
+    dsc::give_text(dsc::write_schedule(*pinned->plan(), static_cast<dsc::PipeFormat>(format)), text, capacity,
+                   bytes);
+  });
+}
+
+dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t format,
+                                      const dsc_pipe_schedule_options_t* options,
+                                      dsc_pipe_schedule_t** schedule) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(schedule, "schedule");
+    *schedule = nullptr;
+    dsc::require(text, "text");
+    const auto given = dsc::read_schedule_options(options);
+    check_import(given);
+    const auto spec = dsc::spec_of(given);
+    auto plan = dsc::read_schedule({text, bytes}, static_cast<dsc::PipeFormat>(format));
+    const bool is_changed = spec.merge_backward || spec.messages != dsc::PipeMessages::kWhenNeeded;
+    if (is_changed) plan = dsc::changed(*plan, spec.merge_backward, spec.messages);
+    if (spec.stage < dsc::PipeSchedule::kAllStages || spec.stage >= plan->spec.stages)
+      dsc::fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline",
+                spec.stage, plan->spec.stages - 1);
+    *schedule = dsc::open_schedule(std::move(plan), spec.stage);
+  });
+}
+
+dsc_result_t dsc_pipe_validate(const dsc_pipe_schedule_options_t* options,
+                               const dsc_pipe_instruction_t* instructions, const size_t* starts) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(options, "options");
+    dsc::require(instructions, "instructions");
+    dsc::require(starts, "starts");
+    validate(dsc::read_schedule_options(options), instructions, starts);
+  });
+}

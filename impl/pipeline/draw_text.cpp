@@ -1,0 +1,93 @@
+// A line per stage. Columns are time; an operation is as wide as it is long, and no label is cut unless the
+// line would become longer than anybody reads.
+#include <algorithm>
+#include <cmath>
+
+#include "pipeline/draw.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr double kMostColumns = 2000;
+constexpr size_t kGap = 1;  // between a label and the next operation
+
+// What is drawn at one place: one operation, or two that run at once.
+struct Cell {
+  std::string label;
+  PipeOp op{};
+  int32_t chunk = 0;
+  double start = 0;
+  double end = 0;
+};
+
+std::vector<Cell> cells_of(const PipelinePlan& plan, const std::vector<PipelineSpan>& spans) {
+  std::vector<Cell> cells;
+  for (size_t k = 0; k < spans.size(); ++k) {
+    const PipelineSpan& span = spans[k];
+    const std::string label = label_of(plan, span.op);
+    if (k > 0 && spans[k - 1].op.overlaps && spans[k - 1].start == span.start)
+      cells.back().label += "+" + label;
+    else
+      cells.push_back({label, span.op.op, span.op.chunk, span.start, span.end});
+  }
+  return cells;
+}
+
+// So many columns for a unit of time that every label fits into its operation.
+double columns_per_time(const std::vector<std::vector<Cell>>& rows, double makespan) {
+  double needed = 0;
+  for (const auto& row : rows)
+    for (const Cell& cell : row)
+      if (cell.end > cell.start)
+        needed = std::max(needed, static_cast<double>(cell.label.size() + kGap) / (cell.end - cell.start));
+  return makespan > 0 ? std::min(needed, kMostColumns / makespan) : 0;
+}
+
+const char* color_of(const Cell& cell) {
+  const bool odd = cell.chunk % 2 == 1;
+  switch (cell.op) {
+    case PipeOp::kForward:
+      return odd ? "\033[30;104m" : "\033[97;44m";
+    case PipeOp::kBackwardWeight:
+      return odd ? "\033[30;103m" : "\033[30;43m";
+    default:
+      return odd ? "\033[30;102m" : "\033[30;42m";
+  }
+}
+
+std::string row_of(const std::vector<Cell>& cells, double scale, double makespan, bool with_color) {
+  const auto column = [&](double time) { return static_cast<size_t>(std::llround(time * scale)); };
+  std::string row;
+  size_t at = 0;
+  for (const Cell& cell : cells) {
+    const size_t start = std::max(at, column(cell.start));
+    const size_t width = std::max(column(cell.end), start) - start;
+    row.append(start - at, with_color ? ' ' : '.');
+    std::string text = cell.label.substr(0, width);
+    text.append(width - text.size(), with_color || text.size() + kGap == width ? ' ' : '-');
+    if (!with_color && !text.empty() && width > cell.label.size()) text.back() = ' ';
+    row += with_color && width > 0 ? color_of(cell) + text + "\033[0m" : text;
+    at = start + width;
+  }
+  const size_t end = std::max(at, column(makespan));
+  return row.append(end - at, with_color ? ' ' : '.');
+}
+
+}  // namespace
+
+std::string draw_text(const PipelinePlan& plan, const PipelineReport& report, bool with_color) {
+  std::vector<std::vector<Cell>> rows;
+  for (const auto& spans : report.timeline) rows.push_back(cells_of(plan, spans));
+  const double scale = columns_per_time(rows, report.makespan);
+  const size_t digits = std::to_string(rows.size() - 1).size();
+  std::string text = title_of(plan) + "\n";
+  for (size_t stage = 0; stage < rows.size(); ++stage) {
+    std::string number = std::to_string(stage);
+    number.insert(0, digits - number.size(), ' ');
+    text += number + " |" + row_of(rows[stage], scale, report.makespan, with_color) + "| holds " +
+            std::to_string(report.stages[stage].peak_activations) + "\n";
+  }
+  return text + summary_of(report) + "\n";
+}
+
+}  // namespace dsc
