@@ -137,6 +137,14 @@ class Average(IntEnum):
     PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
 
 
+class RngRegion(IntEnum):
+    """Regions of a model whose random numbers differ in what ranks share."""
+
+    DATA = 1  # the same on all ranks of a tensor-parallel group
+    TENSOR = 2  # different on each rank of a tensor-parallel group
+    EXPERT = 3  # different on each rank that holds other experts, or other parts of them
+
+
 class PipeOp(IntEnum):
     """What an instruction asks for."""
 
@@ -372,6 +380,24 @@ class InitOptions(ctypes.Structure):
         ("store", ctypes.c_void_p),
         ("nccl_library", ctypes.c_char_p),
         ("cuda_library", ctypes.c_char_p),
+    ]
+
+
+class PipePartitionOptions(ctypes.Structure):
+    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
+    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
+    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
+    n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("method", ctypes.c_char_p),
+        ("layer_bytes", ctypes.POINTER(ctypes.c_uint64)),
+        ("part_limits", ctypes.POINTER(ctypes.c_uint64)),
+        ("n_part_limits", ctypes.c_size_t),
     ]
 
 
@@ -1021,6 +1047,32 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_int32
+        ],
+    ),
+    "dsc_pipe_partition_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipePartitionOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_partition": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_double), ctypes.c_size_t, ctypes.c_size_t,
+            ctypes.POINTER(PipePartitionOptions), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_seed_layer": (
+        ctypes.c_uint64,
+        [
+            ctypes.c_uint64, ctypes.c_uint64
+        ],
+    ),
+    "dsc_seed_region": (
+        ctypes.c_int32,
+        [
+            ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_pipe_op_name": (

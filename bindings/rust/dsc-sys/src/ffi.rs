@@ -196,6 +196,15 @@ pub const DSC_AVERAGE_NONE: dsc_average = 3;
 /// by n
 pub const DSC_AVERAGE_PYTORCH: dsc_average = 4;
 
+/// Regions of a model whose random numbers differ in what ranks share.
+pub type dsc_rng_region = i32;
+/// the same on all ranks of a tensor-parallel group
+pub const DSC_RNG_DATA: dsc_rng_region = 1;
+/// different on each rank of a tensor-parallel group
+pub const DSC_RNG_TENSOR: dsc_rng_region = 2;
+/// different on each rank that holds other experts, or other parts of them
+pub const DSC_RNG_EXPERT: dsc_rng_region = 3;
+
 /// What an instruction asks for.
 pub type dsc_pipe_op = i32;
 /// load inputs (first stage) or labels (last stage)
@@ -514,6 +523,22 @@ pub struct dsc_init_options_t {
     pub nccl_library: *const c_char,
     /// file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
     pub cuda_library: *const c_char,
+}
+
+/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_partition_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// see dsc_pipe_partition(); NULL (default): "bottleneck"
+    pub method: *const c_char,
+    /// memory that each layer takes, in bytes; NULL (default): no limits
+    pub layer_bytes: *const u64,
+    /// memory of each part, in bytes; NULL (default): no limits
+    pub part_limits: *const u64,
+    /// entries of part_limits: 1 for all parts, or one for each; default 0
+    pub n_part_limits: usize,
 }
 
 /// One instruction. Fields that have no meaning for its op are -1.
@@ -2002,6 +2027,80 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
+
+    /// Fills partition options with their defaults: "bottleneck" without limits.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_partition_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_partition_options_init(
+        options: *mut dsc_pipe_partition_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Cuts a list of layers into consecutive parts, one per stage.
+    ///
+    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
+    ///   uniform methods
+    /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
+    ///   for the others
+    /// - `n_parts` (in): 1 to 2^31 - 1
+    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
+    /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
+    ///   boundaries[p + 1] - 1
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
+    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
+    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
+    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
+    /// and when no partition keeps the limits (the first layer or part that cannot is named);
+    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
+    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_pipe_partition(
+        weights: *const f64,
+        n_layers: usize,
+        n_parts: usize,
+        options: *const dsc_pipe_partition_options_t,
+        boundaries: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
+    ///
+    /// - `seed` (in): of the run, any
+    /// - `layer` (in): index of the layer in the whole model
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns the seed of the layer. Since 0.1.
+    pub fn dsc_seed_layer(seed: u64, layer: u64) -> u64;
+
+    /// Gives the seed of a region on one rank, with Megatron's numbers
+    /// (megatron/core/tensor_parallel).
+    ///
+    /// - `seed` (in): of the run, or of the stage
+    /// - `region` (in): dsc_rng_region
+    /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
+    /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
+    /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
+    /// - `region_seed` (out): the seed
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits.
+    /// Since 0.1.
+    pub fn dsc_seed_region(
+        seed: u64,
+        region: i32,
+        tensor_rank: i32,
+        expert_rank: i32,
+        expert_tensor_rank: i32,
+        region_seed: *mut u64,
+    ) -> dsc_result_t;
 
     /// Gives the name of an instruction's op, such as "forward" or "send_activation".
     ///
