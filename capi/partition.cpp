@@ -59,7 +59,10 @@ dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n
   });
 }
 
-uint64_t dsc_seed_layer(uint64_t seed, uint64_t layer) { return dsc::seed_layer(seed, layer); }
+dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(seed, layer); });
+}
 
 dsc_result_t dsc_seed_region(uint64_t seed, int32_t region, int32_t tensor_rank, int32_t expert_rank,
                              int32_t expert_tensor_rank, uint64_t* region_seed) {

@@ -205,8 +205,12 @@ static void pipe_partition(void) {
 }
 
 static void seed_layer(void) {
-  EXPECT(dsc_seed_layer(0, 0) == 0xa706dd2f4d197e6fu);
-  EXPECT(dsc_seed_layer(UINT64_MAX, UINT64_MAX) == 0x445018e305810b78u);
+  uint64_t seed = 9;
+  WALK_INVALID(dsc_seed_layer(0, 0, NULL));
+  WALK(DSC_OK, dsc_seed_layer(0, 0, &seed));
+  EXPECT(seed == 0xa706dd2f4d197e6fu);
+  WALK(DSC_OK, dsc_seed_layer(UINT64_MAX, UINT64_MAX, &seed));
+  EXPECT(seed == 0x445018e305810b78u);
 }
 
 static void seed_region(void) {

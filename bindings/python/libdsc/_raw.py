@@ -1063,9 +1063,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "dsc_seed_layer": (
-        ctypes.c_uint64,
+        ctypes.c_int32,
         [
-            ctypes.c_uint64, ctypes.c_uint64
+            ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_seed_region": (

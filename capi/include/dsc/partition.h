@@ -87,12 +87,13 @@ DSC_API dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, 
  *
  * @param[in] seed of the run, any
  * @param[in] layer index of the layer in the whole model
+ * @param[out] layer_seed the seed of the layer
  *
- * Collective: no. Blocking: no. Threads: any. Works after fork().
- * @return the seed of the layer
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API uint64_t dsc_seed_layer(uint64_t seed, uint64_t layer);
+DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed);
 
 /**
  * @brief Gives the seed of a region on one rank, with Megatron's numbers (megatron/core/tensor_parallel).

@@ -2073,11 +2073,16 @@ extern "C" {
     ///
     /// - `seed` (in): of the run, any
     /// - `layer` (in): index of the layer in the whole model
+    /// - `layer_seed` (out): the seed of the layer
     ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns the seed of the layer. Since 0.1.
-    pub fn dsc_seed_layer(seed: u64, layer: u64) -> u64;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_seed_layer(
+        seed: u64,
+        layer: u64,
+        layer_seed: *mut u64,
+    ) -> dsc_result_t;
 
     /// Gives the seed of a region on one rank, with Megatron's numbers
     /// (megatron/core/tensor_parallel).

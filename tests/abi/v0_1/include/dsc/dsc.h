@@ -13,6 +13,7 @@
 #include <dsc/log.h>
 #include <dsc/memory.h>
 #include <dsc/op.h>
+#include <dsc/partition.h>
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
 #include <dsc/recovery.h>
