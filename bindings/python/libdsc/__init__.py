@@ -47,6 +47,7 @@ from libdsc.errors import (
 )
 from libdsc._group import OperationGroup
 from libdsc._log import read_log, set_log
+from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
@@ -79,6 +80,8 @@ __all__ = [
     "ForkedError",
     "InternalError",
     "InvalidArgError",
+    "Mesh",
+    "MeshGroup",
     "MismatchError",
     "NoBackendError",
     "NomemError",

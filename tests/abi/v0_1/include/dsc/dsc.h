@@ -12,6 +12,7 @@
 #include <dsc/init.h>
 #include <dsc/log.h>
 #include <dsc/memory.h>
+#include <dsc/mesh.h>
 #include <dsc/op.h>
 #include <dsc/partition.h>
 #include <dsc/pipe.h>
