@@ -10,7 +10,14 @@
 
 namespace dsc {
 
-enum class HandleKind : uint8_t { kComm = 1, kWork = 2, kBucketReducer = 3, kPipeSchedule = 4, kStore = 5 };
+enum class HandleKind : uint8_t {
+  kComm = 1,
+  kWork = 2,
+  kBucketReducer = 3,
+  kPipeSchedule = 4,
+  kStore = 5,
+  kMesh = 6
+};
 
 namespace handles {
 

@@ -6,28 +6,21 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/split_mix.hpp"
 
 namespace dsc {
 namespace {
 
-// SplitMix64: any seed is a good one, and the state is one number.
-class SplitMix64 {
+class Shuffler {
  public:
-  explicit SplitMix64(uint64_t seed) noexcept : state_(seed) {}
-
-  uint64_t next() noexcept {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  explicit Shuffler(uint64_t seed) noexcept : random_(seed) {}
 
   // Lemire's method: uniform in 0 to bound - 1, almost always without a division.
   uint64_t below(uint64_t bound) noexcept {
-    auto product = widened(next(), bound);
+    auto product = widened(random_.next(), bound);
     if (static_cast<uint64_t>(product) < bound) {
       const uint64_t threshold = -bound % bound;
-      while (static_cast<uint64_t>(product) < threshold) product = widened(next(), bound);
+      while (static_cast<uint64_t>(product) < threshold) product = widened(random_.next(), bound);
     }
     return static_cast<uint64_t>(product >> 64);
   }
@@ -36,13 +29,13 @@ class SplitMix64 {
   __extension__ using Wide = unsigned __int128;
   static Wide widened(uint64_t a, uint64_t b) noexcept { return static_cast<Wide>(a) * b; }
 
-  uint64_t state_;
+  SplitMix64 random_;
 };
 
 std::vector<size_t> shuffled(size_t count, uint64_t seed) {
   std::vector<size_t> samples(count);
   std::iota(samples.begin(), samples.end(), size_t{0});
-  SplitMix64 random(seed);
+  Shuffler random(seed);
   for (size_t last = count - 1; last > 0; --last) std::swap(samples[last], samples[random.below(last + 1)]);
   return samples;
 }

@@ -58,13 +58,22 @@ WRAPPERS = {
     "dsc_work_t": ("WorkHandle", "Work"),
     "dsc_bucket_reducer_t": ("ReducerHandle", "BucketReducer"),
     "dsc_pipe_schedule_t": ("ScheduleHandle", "PipeSchedule"),
+    "dsc_mesh_t": ("MeshHandle", "Mesh"),
     "dsc_store_t": ("StoreHandle", "Store"),
 }
 
 
+def handle_of(function):
+    """The handle that a function's rule about threads is of: its first argument, or the communicator if it says so."""
+    types = [argument["type"] for argument in function["arguments"]]
+    if function["threads"].endswith("per communicator") and "dsc_comm_t*" in types:
+        return "dsc_comm_t*"
+    return types[0] if types else ""
+
+
 def restricted(handle):
     """Functions on this handle that take one thread at a time."""
-    on_it = [f for f in API["functions"] if f["arguments"] and f["arguments"][0]["type"] == f"{handle}*"]
+    on_it = [f for f in API["functions"] if handle_of(f) == f"{handle}*"]
     assert on_it, handle
     return {f["name"] for f in on_it if not f["threads"].startswith("any")}
 

@@ -158,6 +158,75 @@ static void shard_indices(void) {
   EXPECT(n == 4 && indices[0] == 1 && indices[2] == 5 && indices[3] == 0);
 }
 
+static void pipe_partition_options_init(void) {
+  dsc_pipe_partition_options_t options;
+  WALK_INVALID(dsc_pipe_partition_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_pipe_partition_options_init(&options, 8));
+  WALK(DSC_OK, dsc_pipe_partition_options_init(&options, sizeof options));
+  EXPECT(options.struct_size == sizeof options && options.method == NULL && options.layer_bytes == NULL);
+  EXPECT(options.part_limits == NULL && options.n_part_limits == 0);
+}
+
+static void pipe_partition(void) {
+  const double weights[] = {1, 2, 3}, wrong[] = {1, -2, 3}, huge[] = {1e308, 1e308, 3};
+  const uint64_t limits[] = {5, 5, 5}, overflow[] = {UINT64_MAX, 5, 5};
+  dsc_pipe_partition_options_t options;
+  size_t found[4] = {9, 9, 9, 9};
+  WALK(DSC_OK, dsc_pipe_partition_options_init(&options, sizeof options));
+  WALK_INVALID(dsc_pipe_partition(NULL, 3, 2, NULL, found));
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, NULL, NULL));
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 0, NULL, found));
+  WALK_INVALID(dsc_pipe_partition(weights, 3, (size_t)1 << 31, NULL, found));
+  WALK_INVALID(dsc_pipe_partition(weights, 1, 2, NULL, found));
+  WALK_INVALID(dsc_pipe_partition(wrong, 3, 2, NULL, found));
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_partition(huge, 3, 2, NULL, found));
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_partition(weights, SIZE_MAX / 64, 2, NULL, found));
+  options.method = "bottle";
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found));
+  options.method = NULL;
+  options.part_limits = limits;
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* n_part_limits is 0 */
+  options.n_part_limits = 3;
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 3, &options, found)); /* without layer_bytes */
+  options.layer_bytes = limits;
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* 3 limits for 2 parts */
+  options.n_part_limits = 1;
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 2, &options, found)); /* too little */
+  options.layer_bytes = overflow;
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_partition(weights, 3, 2, &options, found));
+  options.layer_bytes = limits;
+  options.struct_size = 8;
+  WALK_INVALID(dsc_pipe_partition(weights, 3, 3, &options, found));
+  options.struct_size = sizeof options;
+  EXPECT(found[0] == 9 && found[1] == 9 && found[2] == 9 && found[3] == 9);
+  WALK(DSC_OK, dsc_pipe_partition(weights, 3, 3, &options, found));
+  WALK(DSC_OK, dsc_pipe_partition(weights, 3, 2, NULL, found));
+  EXPECT(found[0] == 0 && found[1] == 2 && found[2] == 3);
+}
+
+static void seed_layer(void) {
+  uint64_t seed = 9;
+  WALK_INVALID(dsc_seed_layer(0, 0, NULL));
+  WALK(DSC_OK, dsc_seed_layer(0, 0, &seed));
+  EXPECT(seed == 0xa706dd2f4d197e6fu);
+  WALK(DSC_OK, dsc_seed_layer(UINT64_MAX, UINT64_MAX, &seed));
+  EXPECT(seed == 0x445018e305810b78u);
+}
+
+static void seed_region(void) {
+  uint64_t seed = 9;
+  WALK_INVALID(dsc_seed_region(1, 0, 0, 0, 0, &seed));
+  WALK_INVALID(dsc_seed_region(1, 4, 0, 0, 0, &seed));
+  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, -1, 0, 0, &seed));
+  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, INT32_MIN, 0, &seed));
+  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, 0, -1, &seed));
+  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, 0, 0, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_seed_region(UINT64_MAX, DSC_RNG_EXPERT, 0, 0, 0, &seed));
+  EXPECT(seed == 9);
+  WALK(DSC_OK, dsc_seed_region(1, DSC_RNG_TENSOR, 1, 0, 0, &seed));
+  EXPECT(seed == 2720);
+}
+
 static void engine_report(void) {
   char text[4096] = "untouched", second[4096];
   size_t bytes = 0, again = 0;
@@ -185,5 +254,9 @@ const walk_step_t walk_pure[] = {
     {"dsc_log_read", log_read},
     {"dsc_bucket_plan", bucket_plan},
     {"dsc_shard_indices", shard_indices},
+    {"dsc_pipe_partition_options_init", pipe_partition_options_init},
+    {"dsc_pipe_partition", pipe_partition},
+    {"dsc_seed_layer", seed_layer},
+    {"dsc_seed_region", seed_region},
     {NULL, NULL},
 };

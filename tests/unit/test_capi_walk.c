@@ -15,6 +15,7 @@ static dsc_comm_t* stale_comm;
 static dsc_work_t* stale_work;
 static dsc_bucket_reducer_t* stale_reducer;
 static dsc_pipe_schedule_t* stale_schedule;
+static dsc_mesh_t* stale_mesh;
 static dsc_store_t* stale_store;
 
 void walk_expect(const char* file, int line, const char* condition, bool holds) {
@@ -53,6 +54,7 @@ static void* wrong_kind(walk_kind_t kind, bool first) {
 static void* live(walk_kind_t kind) {
   if (kind == WALK_COMM) return walk_world.world;
   if (kind == WALK_SCHEDULE) return walk_world.schedule;
+  if (kind == WALK_MESH) return walk_world.mesh;
   if (kind == WALK_STORE) return walk_world.store;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
@@ -60,6 +62,7 @@ static void* live(walk_kind_t kind) {
 static void* stale(walk_kind_t kind) {
   if (kind == WALK_COMM) return stale_comm;
   if (kind == WALK_SCHEDULE) return stale_schedule;
+  if (kind == WALK_MESH) return stale_mesh;
   if (kind == WALK_STORE) return stale_store;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
@@ -163,6 +166,17 @@ static int make_stores(void) {
   return dsc_store_destroy(stale_store) == DSC_OK ? 0 : -1;
 }
 
+static int make_meshes(void) {
+  static const char* const names[] = {"tp", "dp"};
+  static const int32_t sizes[] = {2, 3};
+  dsc_mesh_options_t options;
+  if (dsc_mesh_options_init(&options, sizeof options) != DSC_OK) return -1;
+  options.order = "tp-dp";
+  if (dsc_mesh_create(names, sizes, 2, &options, &stale_mesh) != DSC_OK) return -1;
+  if (dsc_mesh_create(names, sizes, 2, &options, &walk_world.mesh) != DSC_OK) return -1;
+  return dsc_mesh_destroy(stale_mesh) == DSC_OK ? 0 : -1;
+}
+
 static int make_schedules(void) {
   dsc_pipe_schedule_options_t options;
   if (dsc_pipe_schedule_options_init(&options, sizeof options) != DSC_OK) return -1;
@@ -177,7 +191,7 @@ static int make_schedules(void) {
 
 static int set_up(void** state) {
   (void)state;
-  if (make_schedules() != 0 || make_stores() != 0) return -1;
+  if (make_schedules() != 0 || make_meshes() != 0 || make_stores() != 0) return -1;
   if (pthread_create(&other_thread, NULL, other_rank, NULL) != 0) return -1;
   if (join_world(0, &walk_world.world) != DSC_OK) return -1;
   if (make_objects(walk_world.world, &walk_world, &stale_comm, &stale_reducer) != DSC_OK) return -1;
@@ -199,6 +213,7 @@ static int tear_down(void** state) {
   (void)state;
   void* result = NULL;
   if (dsc_pipe_schedule_destroy(walk_world.schedule) != DSC_OK) return -1;
+  if (dsc_mesh_destroy(walk_world.mesh) != DSC_OK) return -1;
   if (dsc_store_destroy(walk_world.store) != DSC_OK) return -1;
   if (say(SAY_END) != DSC_OK || dsc_finalize() != DSC_OK || pthread_join(other_thread, &result) != 0)
     return -1;
@@ -207,9 +222,8 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,       walk_init,     walk_comm,
-                                           walk_operations, walk_recovery, walk_reducer,
-                                           walk_pipe,       walk_store,    walk_trace};
+static const walk_step_t* const lists[] = {walk_pure,    walk_init, walk_comm, walk_operations, walk_recovery,
+                                           walk_reducer, walk_pipe, walk_mesh, walk_store,      walk_trace};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -252,6 +266,11 @@ static void reducers(void** state) {
 static void pipeline_schedules(void** state) {
   (void)state;
   walk_all(walk_pipe);
+}
+
+static void meshes(void** state) {
+  (void)state;
+  walk_all(walk_mesh);
 }
 
 static void stores(void** state) {
@@ -325,6 +344,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(recovery),
       cmocka_unit_test(reducers),
       cmocka_unit_test(pipeline_schedules),
+      cmocka_unit_test(meshes),
       cmocka_unit_test(stores),
       cmocka_unit_test(traces),
   };

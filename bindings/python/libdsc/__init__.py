@@ -47,8 +47,10 @@ from libdsc.errors import (
 )
 from libdsc._group import OperationGroup
 from libdsc._log import read_log, set_log
+from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._ops import ReduceOp, premul, user_op
+from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
 from libdsc._pipe import PipeInstruction, PipeSchedule, PipeStep
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
@@ -78,6 +80,8 @@ __all__ = [
     "ForkedError",
     "InternalError",
     "InvalidArgError",
+    "Mesh",
+    "MeshGroup",
     "MismatchError",
     "NoBackendError",
     "NomemError",
@@ -88,6 +92,7 @@ __all__ = [
     "OpStats",
     "OperationGroup",
     "OverflowError",
+    "Partition",
     "PeerDeadError",
     "PeerError",
     "PeerLeftError",
@@ -115,13 +120,17 @@ __all__ = [
     "init_distributed",
     "is_initialized",
     "launch_report",
+    "partition_layers",
     "plan_buckets",
     "premul",
     "read_log",
     "request_trace_dump",
+    "seed_layer",
+    "seed_region",
     "set_log",
     "shard_indices",
     "spawn",
+    "type_weights",
     "user_op",
     "verify_params",
     "version",

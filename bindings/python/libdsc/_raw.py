@@ -137,6 +137,14 @@ class Average(IntEnum):
     PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
 
 
+class RngRegion(IntEnum):
+    """Regions of a model whose random numbers differ in what ranks share."""
+
+    DATA = 1  # the same on all ranks of a tensor-parallel group
+    TENSOR = 2  # different on each rank of a tensor-parallel group
+    EXPERT = 3  # different on each rank that holds other experts, or other parts of them
+
+
 class PipeOp(IntEnum):
     """What an instruction asks for."""
 
@@ -407,6 +415,66 @@ class InitOptions(ctypes.Structure):
         ("store", ctypes.c_void_p),
         ("nccl_library", ctypes.c_char_p),
         ("cuda_library", ctypes.c_char_p),
+    ]
+
+
+class MeshOptions(ctypes.Structure):
+    """Options of dsc_mesh_create(). Fill with dsc_mesh_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    order: Bytes | None  # such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first; axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
+    world_size: int  # what the product of the sizes must be; 0: it may be any
+    rank_offset: int  # the first rank, 0 or more; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("order", ctypes.c_char_p),
+        ("world_size", ctypes.c_int32),
+        ("rank_offset", ctypes.c_int32),
+    ]
+
+
+class MeshPlanOptions(ctypes.Structure):
+    """What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    style: Bytes | None  # "megatron" (default) or "deepspeed"
+    experts: int | None  # mesh of dsc_mesh_create_experts(); NULL: one with ep 1
+    cp_levels: Any  # sizes of hierarchical cp groups, the first one fastest; NULL: none
+    n_cp_levels: int  # entries of cp_levels
+    instances: int  # of the distributed optimizer, 1 or more; default 1
+    hybrid: int  # 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0
+    virtual_stages: int  # parts of the model on every pipeline stage, 1 or more; default 1
+    rank: int  # only the groups of this rank; -1 (default): all
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("style", ctypes.c_char_p),
+        ("experts", ctypes.c_void_p),
+        ("cp_levels", ctypes.POINTER(ctypes.c_int32)),
+        ("n_cp_levels", ctypes.c_size_t),
+        ("instances", ctypes.c_int32),
+        ("hybrid", ctypes.c_int32),
+        ("virtual_stages", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+    ]
+
+
+class PipePartitionOptions(ctypes.Structure):
+    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
+    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
+    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
+    n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("method", ctypes.c_char_p),
+        ("layer_bytes", ctypes.POINTER(ctypes.c_uint64)),
+        ("part_limits", ctypes.POINTER(ctypes.c_uint64)),
+        ("n_part_limits", ctypes.c_size_t),
     ]
 
 
@@ -1202,6 +1270,158 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p
         ],
     ),
+    "dsc_mesh_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(MeshOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_mesh_create": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int32), ctypes.c_int32,
+            ctypes.POINTER(MeshOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mesh_create_experts": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mesh_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_mesh_size": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_order": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_axis_size": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_coord": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32
+        ],
+    ),
+    "dsc_mesh_rank": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_filter": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_neighbor": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_peer": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_rank_name": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p,
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_groups": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_group": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_levels": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_members": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_hybrid_sizes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_plan_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(MeshPlanOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_mesh_plan": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(MeshPlanOptions), ctypes.POINTER(ctypes.c_char_p),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_prime_factors": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_mesh_default_grid": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_mesh_comm": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(GroupOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
     "dsc_op_create_premul": (
         ctypes.c_int32,
         [
@@ -1218,6 +1438,32 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_int32
+        ],
+    ),
+    "dsc_pipe_partition_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipePartitionOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_partition": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_double), ctypes.c_size_t, ctypes.c_size_t,
+            ctypes.POINTER(PipePartitionOptions), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_seed_layer": (
+        ctypes.c_int32,
+        [
+            ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_seed_region": (
+        ctypes.c_int32,
+        [
+            ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_pipe_op_name": (

@@ -196,6 +196,15 @@ pub const DSC_AVERAGE_NONE: dsc_average = 3;
 /// by n
 pub const DSC_AVERAGE_PYTORCH: dsc_average = 4;
 
+/// Regions of a model whose random numbers differ in what ranks share.
+pub type dsc_rng_region = i32;
+/// the same on all ranks of a tensor-parallel group
+pub const DSC_RNG_DATA: dsc_rng_region = 1;
+/// different on each rank of a tensor-parallel group
+pub const DSC_RNG_TENSOR: dsc_rng_region = 2;
+/// different on each rank that holds other experts, or other parts of them
+pub const DSC_RNG_EXPERT: dsc_rng_region = 3;
+
 /// What an instruction asks for.
 pub type dsc_pipe_op = i32;
 /// load inputs (first stage) or labels (last stage)
@@ -298,6 +307,15 @@ pub struct dsc_bucket_reducer_t {
 /// Thread-safety: any thread.
 #[repr(C)]
 pub struct dsc_store_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Named axes over ranks; it never changes.
+///
+/// Thread-safety: any thread, several at once.
+#[repr(C)]
+pub struct dsc_mesh_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -553,6 +571,61 @@ pub struct dsc_init_options_t {
     pub nccl_library: *const c_char,
     /// file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
     pub cuda_library: *const c_char,
+}
+
+/// Options of dsc_mesh_create(). Fill with dsc_mesh_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_mesh_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first;
+    /// axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
+    pub order: *const c_char,
+    /// what the product of the sizes must be; 0: it may be any
+    pub world_size: i32,
+    /// the first rank, 0 or more; default 0
+    pub rank_offset: i32,
+}
+
+/// What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_mesh_plan_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// "megatron" (default) or "deepspeed"
+    pub style: *const c_char,
+    /// mesh of dsc_mesh_create_experts(); NULL: one with ep 1
+    pub experts: *mut dsc_mesh_t,
+    /// sizes of hierarchical cp groups, the first one fastest; NULL: none
+    pub cp_levels: *const i32,
+    /// entries of cp_levels
+    pub n_cp_levels: usize,
+    /// of the distributed optimizer, 1 or more; default 1
+    pub instances: i32,
+    /// 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0
+    pub hybrid: i32,
+    /// parts of the model on every pipeline stage, 1 or more; default 1
+    pub virtual_stages: i32,
+    /// only the groups of this rank; -1 (default): all
+    pub rank: i32,
+}
+
+/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_partition_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// see dsc_pipe_partition(); NULL (default): "bottleneck"
+    pub method: *const c_char,
+    /// memory that each layer takes, in bytes; NULL (default): no limits
+    pub layer_bytes: *const u64,
+    /// memory of each part, in bytes; NULL (default): no limits
+    pub part_limits: *const u64,
+    /// entries of part_limits: 1 for all parts, or one for each; default 0
+    pub n_part_limits: usize,
 }
 
 /// One instruction. Fields that have no meaning for its op are -1.
@@ -2152,6 +2225,464 @@ extern "C" {
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
 
+    /// Fills mesh options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_mesh_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_mesh_options_init(
+        options: *mut dsc_mesh_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a mesh.
+    ///
+    /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
+    /// - `sizes` (in): 1 or more each; -1, at most once, stands for what the world size leaves
+    /// - `n_axes` (in): 1 to 32
+    /// - `options` (in): NULL: defaults
+    /// - `mesh` (out): the new mesh; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW for more than 2^31 - 1 ranks;
+    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_create(
+        names: *const *const c_char,
+        sizes: *const i32,
+        n_axes: i32,
+        options: *const dsc_mesh_options_t,
+        mesh: *mut *mut dsc_mesh_t,
+    ) -> dsc_result_t;
+
+    /// Makes the mesh of the experts beside that of the dense layers: the same ranks and the same
+    /// order, with cp 1, a tp of its own, ep, and as dp what is left.
+    ///
+    /// - `mesh` (in): of the dense layers: with an order, with axes above size 1 only among tp, cp,
+    ///   dp and pp, and with an axis "ep" if ep is above 1
+    /// - `ep` (in): expert parallel size, 1 or more
+    /// - `expert_tp` (in): tensor parallel size of experts, 1 or more; 0: that of the dense layers
+    /// - `experts` (out): the new mesh; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_create_experts(
+        mesh: *mut dsc_mesh_t,
+        ep: i32,
+        expert_tp: i32,
+        experts: *mut *mut dsc_mesh_t,
+    ) -> dsc_result_t;
+
+    /// Releases a mesh. Communicators that were made by it stay.
+    ///
+    /// - `mesh` (in): mesh; NULL is allowed
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_destroy(mesh: *mut dsc_mesh_t) -> dsc_result_t;
+
+    /// Gives the number of ranks.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `size` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_size(mesh: *mut dsc_mesh_t, size: *mut i32) -> dsc_result_t;
+
+    /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    ///
+    /// - `mesh` (in): mesh
+    /// - `text` (out): receives it with its final zero when there is room; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): what it needs, with the final zero
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_order(
+        mesh: *mut dsc_mesh_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the size of an axis.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axis` (in): its name
+    /// - `size` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
+    /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_axis_size(
+        mesh: *mut dsc_mesh_t,
+        axis: *const c_char,
+        size: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the coordinates of a rank.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `coords` (out): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `n_coords` (in): number of axes
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_coord(
+        mesh: *mut dsc_mesh_t,
+        rank: i32,
+        coords: *mut i32,
+        n_coords: i32,
+    ) -> dsc_result_t;
+
+    /// Gives the rank with these coordinates.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `n_coords` (in): number of axes
+    /// - `rank` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_rank(
+        mesh: *mut dsc_mesh_t,
+        coords: *const i32,
+        n_coords: i32,
+        rank: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives all ranks with these coordinates, ascending.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them; -1: any
+    /// - `n_coords` (in): number of axes
+    /// - `ranks` (out): the ranks; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `n_ranks` (out): their number, 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_filter(
+        mesh: *mut dsc_mesh_t,
+        coords: *const i32,
+        n_coords: i32,
+        ranks: *mut i32,
+        capacity: usize,
+        n_ranks: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the rank that differs from another one only along one axis, a number of steps on. The
+    /// axis is a ring: behind the last comes the first.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axis` (in): name of the axis
+    /// - `steps` (in): any number; 1: the next one, -1: the one before
+    /// - `peer` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_neighbor(
+        mesh: *mut dsc_mesh_t,
+        rank: i32,
+        axis: *const c_char,
+        steps: i32,
+        peer: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the rank that differs from another one only along one axis, at a place of it:
+    /// DeepSpeed's stage_to_global().
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axis` (in): name of the axis
+    /// - `coord` (in): -size to size - 1; negative ones count from the end: 0 is the first, -1 the
+    ///   last
+    /// - `peer` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_peer(
+        mesh: *mut dsc_mesh_t,
+        rank: i32,
+        axis: *const c_char,
+        coord: i32,
+        peer: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `omit` (in): axes to leave out, such as "data-pipe"; those that the mesh lacks are passed
+    ///   over; NULL: none
+    /// - `inner` (in): between an axis and its number, any text; NULL: "_"
+    /// - `outer` (in): between axes, any text; NULL: "-"
+    /// - `text` (out): receives it with its final zero when there is room; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): what it needs, with the final zero
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_rank_name(
+        mesh: *mut dsc_mesh_t,
+        rank: i32,
+        omit: *const c_char,
+        inner: *const c_char,
+        outer: *const c_char,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists all groups along some axes.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "tp-dp"
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_groups(
+        mesh: *mut dsc_mesh_t,
+        axes: *const c_char,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the one group along some axes that holds a rank, without listing the others.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axes` (in): such as "tp-dp"
+    /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `group_size` (out): ranks of the group
+    /// - `group` (out): its number among those of dsc_mesh_groups(); may be NULL
+    /// - `member` (out): the rank's place in it, from 0; may be NULL
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_group(
+        mesh: *mut dsc_mesh_t,
+        rank: i32,
+        axes: *const c_char,
+        ranks: *mut i32,
+        capacity: usize,
+        group_size: *mut usize,
+        group: *mut usize,
+        member: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists one level of the groups along some axes, each seen as a box of several levels, the
+    /// first one fastest.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "cp"
+    /// - `sizes` (in): of the levels, 1 or more each; their product is the size of a group
+    /// - `n_levels` (in): 1 or more
+    /// - `level` (in): which one, 0 to n_levels - 1
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_levels(
+        mesh: *mut dsc_mesh_t,
+        axes: *const c_char,
+        sizes: *const i32,
+        n_levels: usize,
+        level: usize,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists groups made of some members of each group along some axes.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "pp"
+    /// - `positions` (in): in each group, from 0, or from the end below 0; one that comes again is
+    ///   left out
+    /// - `n_positions` (in): 1 or more
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_members(
+        mesh: *mut dsc_mesh_t,
+        axes: *const c_char,
+        positions: *const i32,
+        n_positions: usize,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the sizes into which Megatron-LM's hybrid context parallelism cuts the groups along
+    /// some axes: 2, 4 and so on, up to half of a group. The groups of size s are level 0 of {s,
+    /// group size / s} in dsc_mesh_levels().
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "dp-cp"; their groups must be of size 1, or a multiple of each of
+    ///   these sizes
+    /// - `sizes` (out): ascending; may be NULL with capacity 0
+    /// - `capacity` (in): entries of sizes; 30 are enough
+    /// - `n_sizes` (out): their number, 0 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_mesh_hybrid_sizes(
+        mesh: *mut dsc_mesh_t,
+        axes: *const c_char,
+        sizes: *mut i32,
+        capacity: usize,
+        n_sizes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills plan options with their defaults: all groups of Megatron-LM, no experts.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_mesh_plan_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_mesh_plan_options_init(
+        options: *mut dsc_mesh_plan_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's
+    /// PipelineParallelGrid makes, in the order in which all ranks make them.
+    ///
+    /// - `mesh` (in): mesh of the dense layers
+    /// - `options` (in): NULL: defaults
+    /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
+    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: one entry more
+    ///   than groups; may be NULL with group_capacity 0
+    /// - `group_capacity` (in): entries of names; starts has one more
+    /// - `ranks` (out): may be NULL with rank_capacity 0
+    /// - `rank_capacity` (in): entries of ranks
+    /// - `n_groups` (out): number of groups
+    /// - `n_ranks` (out): ranks of all of them
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_plan(
+        mesh: *mut dsc_mesh_t,
+        options: *const dsc_mesh_plan_options_t,
+        names: *mut *const c_char,
+        starts: *mut usize,
+        group_capacity: usize,
+        ranks: *mut i32,
+        rank_capacity: usize,
+        n_groups: *mut usize,
+        n_ranks: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the prime factors of a number, ascending.
+    ///
+    /// - `n` (in): 1 or more
+    /// - `factors` (out): may be NULL with capacity 0
+    /// - `capacity` (in): entries of factors; 30 are enough
+    /// - `n_factors` (out): their number; 0 for 1
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_mesh_prime_factors(
+        n: i32,
+        factors: *mut i32,
+        capacity: usize,
+        n_factors: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the grid that DeepSpeed takes when it is told none: the prime factors of the world
+    /// size, in turn to the pipeline and to data.
+    ///
+    /// - `world_size` (in): 1 or more
+    /// - `pipe` (out): stages
+    /// - `data` (out): replicas; pipe x data is the world size
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_mesh_default_grid(
+        world_size: i32,
+        pipe: *mut i32,
+        data: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Makes the communicators of all groups along some axes at once; each rank gets its own.
+    ///
+    /// - `mesh` (in): the same on all ranks, as large as comm
+    /// - `comm` (in): the parent
+    /// - `axes` (in): such as "tp-dp", the same on all ranks
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `group` (out): the new communicator; NULL on failure
+    ///
+    /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
+    /// until all came. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
+    /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
+    /// that it lacks. Since 0.1.
+    pub fn dsc_mesh_comm(
+        mesh: *mut dsc_mesh_t,
+        comm: *mut dsc_comm_t,
+        axes: *const c_char,
+        options: *const dsc_group_options_t,
+        group: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
     /// Makes an operation that multiplies every input by a number as it is read, and sums.
     ///
     /// - `scale` (in): finite; all ranks use the same
@@ -2194,6 +2725,85 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
+
+    /// Fills partition options with their defaults: "bottleneck" without limits.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_partition_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_partition_options_init(
+        options: *mut dsc_pipe_partition_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Cuts a list of layers into consecutive parts, one per stage.
+    ///
+    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
+    ///   uniform methods
+    /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
+    ///   for the others
+    /// - `n_parts` (in): 1 to 2^31 - 1
+    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
+    /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
+    ///   boundaries[p + 1] - 1
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
+    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
+    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
+    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
+    /// and when no partition keeps the limits (the first layer or part that cannot is named);
+    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
+    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_pipe_partition(
+        weights: *const f64,
+        n_layers: usize,
+        n_parts: usize,
+        options: *const dsc_pipe_partition_options_t,
+        boundaries: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
+    ///
+    /// - `seed` (in): of the run, any
+    /// - `layer` (in): index of the layer in the whole model
+    /// - `layer_seed` (out): the seed of the layer
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_seed_layer(
+        seed: u64,
+        layer: u64,
+        layer_seed: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of a region on one rank, with Megatron's numbers
+    /// (megatron/core/tensor_parallel).
+    ///
+    /// - `seed` (in): of the run, or of the stage
+    /// - `region` (in): dsc_rng_region
+    /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
+    /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
+    /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
+    /// - `region_seed` (out): the seed
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits.
+    /// Since 0.1.
+    pub fn dsc_seed_region(
+        seed: u64,
+        region: i32,
+        tensor_rank: i32,
+        expert_rank: i32,
+        expert_tensor_rank: i32,
+        region_seed: *mut u64,
+    ) -> dsc_result_t;
 
     /// Gives the name of an instruction's op, such as "forward" or "send_activation".
     ///

@@ -22,6 +22,9 @@ pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
 /// A pipeline schedule; destroyed when dropped.
 pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 
+/// A mesh; destroyed when dropped.
+pub(crate) struct MeshHandle(pub(crate) NonNull<sys::dsc_mesh_t>);
+
 /// A store; destroyed when dropped.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
@@ -45,6 +48,12 @@ unsafe impl Sync for ReducerHandle {}
 unsafe impl Send for ScheduleHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ScheduleHandle {}
+
+// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The one that
+// makes communicators takes one thread at a time of its communicator, and reaches it through Comm.
+unsafe impl Send for MeshHandle {}
+// SAFETY: as above.
+unsafe impl Sync for MeshHandle {}
 
 // SAFETY: every function on a store may be called from any thread, by several at once.
 unsafe impl Send for StoreHandle {}
@@ -93,6 +102,13 @@ impl Drop for ScheduleHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_pipe_schedule_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for MeshHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_mesh_destroy(self.0.as_ptr()) };
     }
 }
 

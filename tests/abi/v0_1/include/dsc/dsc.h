@@ -12,7 +12,9 @@
 #include <dsc/init.h>
 #include <dsc/log.h>
 #include <dsc/memory.h>
+#include <dsc/mesh.h>
 #include <dsc/op.h>
+#include <dsc/partition.h>
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
 #include <dsc/recovery.h>

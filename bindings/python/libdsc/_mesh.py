@@ -1,0 +1,347 @@
+"""Meshes: named axes over ranks, the groups along them, and communicators for these groups."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import byref, c_char_p, c_int32, c_size_t, c_void_p
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
+
+from libdsc import _raw
+from libdsc._arguments import INT32, integer, integers, optional_string, string
+from libdsc._communicator import Communicator
+from libdsc._library import check, lib
+from libdsc._start import world
+from libdsc._work import Work
+
+_ENDS = {"first": 0, "last": -1}
+
+
+class MeshGroup(NamedTuple):
+    """One group of Mesh.plan()."""
+
+    name: str
+    ranks: list[int]
+
+
+class Mesh:
+    """Named axes over ranks: who stands where, and who shares a group.
+
+        mesh = dsc.Mesh({"tp": 2, "cp": 1, "ep": 1, "dp": 2, "pp": 2}, order="tp-cp-ep-dp-pp")
+        mesh.groups("tp-dp")  # [[0, 1, 2, 3], [4, 5, 6, 7]]
+        mesh.broadcast_from("pp", "last", x)
+
+    It is plain arithmetic and never changes; any thread may ask it. Only comm() and broadcast_from() need ranks that
+    run, as many as the mesh has; these two are for one thread at a time. Axes are named as in "tp-dp"; in what order
+    means nothing. The ranks of a group ascend.
+
+    Args:
+        axes: sizes by name; -1, at most once, stands for what world_size leaves.
+        order: names of axes, the one along which neighbours in rank stand first, as Megatron-LM has it; axes of size 1
+            may be left out. Without it the axes are as listed, the last one fastest, as DeepSpeed has it.
+        world_size: what the product of the sizes must be.
+        rank_offset: the first rank.
+    """
+
+    __slots__ = ("axes", "order", "size", "rank_offset", "_handle", "_comms", "_release", "__weakref__")
+
+    axes: dict[str, int]  # sizes, in the order in which they were listed
+    order: str  # the fastest axis first
+    size: int  # number of ranks
+    rank_offset: int
+
+    def __init__(
+        self,
+        axes: Mapping[str, int],
+        order: Optional[str] = None,
+        world_size: Optional[int] = None,
+        rank_offset: int = 0,
+    ) -> None:
+        names = [string("a name of axes", name) for name in axes]
+        sizes = integers("sizes", list(axes.values()), *INT32)
+        options = _raw.MeshOptions()
+        check(lib.dsc_mesh_options_init(byref(options), ctypes.sizeof(options)))
+        options.order = optional_string("order", order)
+        options.world_size = 0 if world_size is None else integer("world_size", world_size, 1)
+        options.rank_offset = integer("rank_offset", rank_offset)
+        made = c_void_p()
+        room = max(1, len(names))
+        check(
+            lib.dsc_mesh_create(
+                (c_char_p * room)(*names), (c_int32 * room)(*sizes), len(names), byref(options), byref(made)
+            )
+        )
+        self._take(made, list(axes), rank_offset)
+
+    def _take(self, made: c_void_p, names: list[str], rank_offset: int) -> None:
+        assert made.value is not None
+        self._handle = made.value
+        self._release = weakref.finalize(self, lib.dsc_mesh_destroy, made.value)
+        self._comms: dict[tuple[int, frozenset[str]], Communicator] = {}
+        self.axes = {name: _number(lib.dsc_mesh_axis_size, self._handle, name.encode()) for name in names}
+        self.order = _text(lambda *room: lib.dsc_mesh_order(self._handle, *room))
+        self.size = _number(lib.dsc_mesh_size, self._handle)
+        self.rank_offset = rank_offset
+
+    def __repr__(self) -> str:
+        return f"<libdsc.Mesh {self.axes}, order {self.order!r}>"
+
+    @staticmethod
+    def default_grid(world_size: int) -> Mesh:
+        """The mesh that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data"."""
+        pipe, data = c_int32(), c_int32()
+        check(lib.dsc_mesh_default_grid(integer("world_size", world_size), byref(pipe), byref(data)))
+        return Mesh({"pipe": pipe.value, "data": data.value})
+
+    def experts(self, ep: int, expert_tp: Optional[int] = None) -> Mesh:
+        """The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups.
+
+        Args:
+            ep: expert parallel size. Above 1 this mesh needs an axis "ep" of size 1, for its place in the order.
+            expert_tp: tensor parallel size of experts; None: as here. cp is 1, and dp is what is left.
+        """
+        made = c_void_p()
+        tp = 0 if expert_tp is None else integer("expert_tp", expert_tp, 1)
+        check(lib.dsc_mesh_create_experts(self._handle, integer("ep", ep), tp, byref(made)))
+        mesh = object.__new__(Mesh)
+        mesh._take(made, list(self.axes), self.rank_offset)
+        return mesh
+
+    # ---- ranks and coordinates ---------------------------------------------------------------------------------
+
+    def coord(self, rank: int) -> dict[str, int]:
+        """The coordinates of a rank, by axis."""
+        coords = (c_int32 * len(self.axes))()
+        check(lib.dsc_mesh_coord(self._handle, integer("rank", rank), coords, len(coords)))
+        return dict(zip(self.axes, coords))
+
+    def rank(self, **coords: int) -> int:
+        """The rank with these coordinates: one for every axis."""
+        missing = [name for name in self.axes if name not in coords]
+        if missing:
+            raise ValueError(f"no coordinate for {', '.join(missing)}; expected one for every axis")
+        listed = self._coords(coords)
+        return _number(lib.dsc_mesh_rank, self._handle, listed, len(listed))
+
+    def filter(self, **coords: int) -> list[int]:
+        """All ranks with these coordinates, ascending; axes that are not named may have any."""
+        listed, n = self._coords(coords), c_size_t()
+        check(lib.dsc_mesh_filter(self._handle, listed, len(listed), None, 0, byref(n)))
+        ranks = (c_int32 * n.value)()
+        check(lib.dsc_mesh_filter(self._handle, listed, len(listed), ranks, n.value, byref(n)))
+        return list(ranks)
+
+    def neighbor(self, rank: int, axis: str, steps: int = 1) -> int:
+        """The rank so many steps on along an axis; behind the last comes the first."""
+        rank, steps = integer("rank", rank), integer("steps", steps)
+        return _number(lib.dsc_mesh_neighbor, self._handle, rank, string("axis", axis), steps)
+
+    def peer(self, rank: int, axis: str, coord: int) -> int:
+        """The rank at a place of an axis, all other coordinates as those of rank; negative ones count from the end."""
+        rank, coord = integer("rank", rank), integer("coord", coord)
+        return _number(lib.dsc_mesh_peer, self._handle, rank, string("axis", axis), coord)
+
+    def first(self, rank: int, axis: str) -> int:
+        """The first rank along an axis, all other coordinates as those of rank."""
+        return self.peer(rank, axis, 0)
+
+    def last(self, rank: int, axis: str) -> int:
+        """The last rank along an axis, all other coordinates as those of rank."""
+        return self.peer(rank, axis, -1)
+
+    def rank_name(self, rank: int, omit: Sequence[str] = (), inner: str = "_", outer: str = "-") -> str:
+        """The name of a rank, such as "pipe_00-data_01", as DeepSpeed has it.
+
+        Args:
+            rank: rank of the mesh.
+            omit: axes to leave out; those that the mesh lacks are passed over.
+            inner: between an axis and its number.
+            outer: between axes.
+        """
+        words = [string("omit", "-".join(omit)), string("inner", inner), string("outer", outer)]
+        number = integer("rank", rank)
+        return _text(lambda *room: lib.dsc_mesh_rank_name(self._handle, number, *words, *room))
+
+    # ---- groups ------------------------------------------------------------------------------------------------
+
+    def groups(self, axes: str) -> list[list[int]]:
+        """All groups along some axes, such as "tp-dp"."""
+        named = string("axes", axes)
+        return _lists(lambda *room: lib.dsc_mesh_groups(self._handle, named, *room))
+
+    def group(self, rank: int, axes: str) -> list[int]:
+        """The one group along some axes that holds a rank, without listing the others."""
+        given = (self._handle, integer("rank", rank), string("axes", axes))
+        size = c_size_t()
+        check(lib.dsc_mesh_group(*given, None, 0, byref(size), None, None))
+        ranks = (c_int32 * size.value)()
+        check(lib.dsc_mesh_group(*given, ranks, size.value, byref(size), None, None))
+        return list(ranks)
+
+    def levels(self, axes: str, sizes: Sequence[int]) -> list[list[list[int]]]:
+        """Megatron-LM's hierarchical groups: the groups of each level of the groups along some axes.
+
+        Args:
+            axes: such as "cp".
+            sizes: of the levels, the first one fastest; their product is the size of a group.
+        """
+        named, box = string("axes", axes), (c_int32 * len(sizes))(*integers("sizes", sizes, *INT32))
+
+        def level(number: int) -> list[list[int]]:
+            return _lists(lambda *room: lib.dsc_mesh_levels(self._handle, named, box, len(box), number, *room))
+
+        return [level(number) for number in range(max(1, len(box)))]
+
+    def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
+        """Groups of some members of each group along some axes, by their positions; negative ones count from the end."""
+        named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
+        return _lists(lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
+
+    def embedding_groups(self, axis: str = "pp") -> list[list[int]]:
+        """The first and the last rank of each pipeline, which share the word embeddings."""
+        return self.members(axis, (0, -1))
+
+    def position_embedding_groups(self, axis: str = "pp") -> list[list[int]]:
+        """The first rank of each pipeline, which has the position embeddings."""
+        return self.members(axis, (0,))
+
+    def hybrid_groups(self, axes: str = "dp-cp") -> dict[int, list[list[int]]]:
+        """The runs of 2, 4 and so on ranks that hybrid context parallelism cuts groups into, by their size."""
+        sizes, n = (c_int32 * 30)(), c_size_t()
+        check(lib.dsc_mesh_hybrid_sizes(self._handle, string("axes", axes), sizes, len(sizes), byref(n)))
+        whole = len(self.group(self.rank_offset, axes))
+        return {size: self.levels(axes, (size, whole // size))[0] for size in sizes[: n.value]}
+
+    def plan(
+        self,
+        style: str = "megatron",
+        rank: Optional[int] = None,
+        experts: Optional[Mesh] = None,
+        cp_levels: Sequence[int] = (),
+        instances: int = 1,
+        hybrid: bool = False,
+        virtual_stages: int = 1,
+    ) -> list[MeshGroup]:
+        """Every group that a framework makes of this mesh, in the order in which all ranks make them.
+
+        Args:
+            style: "megatron" (initialize_model_parallel) or "deepspeed" (PipelineParallelGrid; axes pipe, data, model).
+            rank: only the groups that hold it.
+            experts: mesh of experts(); None: one with ep 1.
+            cp_levels: sizes of hierarchical cp groups, the first one fastest.
+            instances: of the distributed optimizer.
+            hybrid: also the dp x cp groups of hybrid_groups().
+            virtual_stages: parts of the model on every pipeline stage; more than one needs pp above 1.
+        """
+        options = _raw.MeshPlanOptions()
+        check(lib.dsc_mesh_plan_options_init(byref(options), ctypes.sizeof(options)))
+        options.style = string("style", style)
+        options.experts = None if experts is None else experts._handle
+        levels = (c_int32 * max(1, len(cp_levels)))(*integers("cp_levels", cp_levels, *INT32))
+        options.cp_levels, options.n_cp_levels = levels, len(cp_levels)
+        options.instances = integer("instances", instances)
+        options.hybrid = int(bool(hybrid))
+        options.virtual_stages = integer("virtual_stages", virtual_stages)
+        options.rank = -1 if rank is None else integer("rank", rank, 0)
+        n_groups, n_ranks = c_size_t(), c_size_t()
+        ends = (byref(n_groups), byref(n_ranks))
+        check(lib.dsc_mesh_plan(self._handle, byref(options), None, None, 0, None, 0, *ends))
+        names, starts = (c_char_p * n_groups.value)(), (c_size_t * (n_groups.value + 1))()
+        ranks = (c_int32 * n_ranks.value)()
+        room = (names, starts, n_groups.value, ranks, n_ranks.value)
+        check(lib.dsc_mesh_plan(self._handle, byref(options), *room, *ends))
+        texts = [(name or b"").decode() for name in names]
+        return [MeshGroup(name, ranks[starts[g] : starts[g + 1]]) for g, name in enumerate(texts)]
+
+    # ---- communicators -----------------------------------------------------------------------------------------
+
+    def comm(
+        self,
+        axes: str,
+        comm: Optional[Communicator] = None,
+        name: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Communicator:
+        """The communicator of this rank's group along some axes.
+
+        It is made once for each set of axes and each parent, and kept: the first call is collective over the parent,
+        and later ones are local. So all ranks must ask in the same order. name and timeout count for the first call.
+
+        Args:
+            axes: such as "tp-dp".
+            comm: the parent, as large as the mesh; None: the world.
+            name: in errors; the axes' by default.
+            timeout: in seconds, of every operation; the parent's by default.
+        """
+        parent = world() if comm is None else comm
+        key = (parent._handle, frozenset(axes.split("-")))
+        known = self._comms.get(key)
+        if known is not None and known._handle:
+            return known
+        made = parent._make_group(dsc_mesh_comm, (self._handle, string("axes", axes)), name, timeout)
+        assert made is not None
+        self._comms[key] = made
+        return made
+
+    def broadcast_from(
+        self,
+        axes: str,
+        position: Union[str, int],
+        x: Any,
+        comm: Optional[Communicator] = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
+    ) -> Optional[Work]:
+        """Copies the x of one member of each group along some axes into the x of all its members.
+
+        Args:
+            axes: such as "pp".
+            position: "first", "last", or a number; a negative one counts from the end.
+            x, async_op, dtype, stream: as of Communicator.broadcast().
+            comm: the parent, as of comm().
+        """
+        if isinstance(position, str) and position not in _ENDS:
+            raise ValueError(f"position is {position!r}; expected 'first', 'last' or a number")
+        group = self.comm(axes, comm)
+        at = _ENDS[position] if isinstance(position, str) else integer("position", position, -group.size, group.size - 1)
+        return group.broadcast(x, at % group.size, async_op, dtype, stream=stream)
+
+    def _coords(self, coords: Mapping[str, int]) -> Any:
+        """A coordinate per axis for C; -1 where none is named."""
+        for name in coords:
+            if name not in self.axes:
+                _number(lib.dsc_mesh_axis_size, self._handle, string("an axis", name))  # says what is wrong
+        given = {name: integer(name, value, 0, self.axes[name] - 1) for name, value in coords.items()}
+        return (c_int32 * len(self.axes))(*(given.get(name, -1) for name in self.axes))
+
+
+def dsc_mesh_comm(comm: int, mesh: int, *rest: Any) -> int:
+    """The function of that name, with the communicator first as all others have it."""
+    code: int = lib.dsc_mesh_comm(mesh, comm, *rest)
+    return code
+
+
+def _number(function: Any, *arguments: Any) -> int:
+    number = c_int32()
+    check(function(*arguments, byref(number)))
+    return number.value
+
+
+def _text(read: Callable[..., int]) -> str:
+    """A text of any length, of a function that ends with (text, capacity, &bytes)."""
+    needed = c_size_t()
+    check(read(None, 0, byref(needed)))
+    text = ctypes.create_string_buffer(needed.value)
+    check(read(text, needed.value, byref(needed)))
+    return text.value.decode(errors="replace")
+
+
+def _lists(read: Callable[..., int]) -> list[list[int]]:
+    """Lists of equal length, of a function that ends with (ranks, capacity, &n_groups, &group_size)."""
+    n_groups, size = c_size_t(), c_size_t()
+    check(read(None, 0, byref(n_groups), byref(size)))
+    ranks = (c_int32 * (n_groups.value * size.value))()
+    check(read(ranks, len(ranks), byref(n_groups), byref(size)))
+    return [ranks[start : start + size.value] for start in range(0, len(ranks), size.value)]

@@ -1,0 +1,369 @@
+//! Meshes: named axes over ranks, the groups along them, and communicators for these groups.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::mem::{size_of, MaybeUninit};
+use std::os::raw::c_char;
+use std::ptr::{self, NonNull};
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{c_string, number};
+use crate::error::{check, Error, Result};
+use crate::group::GroupOptions;
+use crate::handles::MeshHandle;
+use crate::numbers::ErrorCode;
+
+/// Named axes over ranks: who stands where, and who shares a group. Plain arithmetic; it never changes.
+///
+/// Axes are named as in "tp-dp"; in what order means nothing. The ranks of a group ascend.
+///
+/// ```
+/// use dsc::Mesh;
+///
+/// # fn main() -> dsc::Result<()> {
+/// let mesh = Mesh::with_order(&[("tp", 2), ("dp", 2), ("pp", 2)], "tp-dp-pp")?;
+/// assert_eq!(mesh.groups("tp-dp")?, [[0, 1, 2, 3], [4, 5, 6, 7]]);
+/// assert_eq!(mesh.group(5, "pp")?, [1, 5]);
+/// assert_eq!(mesh.neighbor(5, "dp", 1)?, 7);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Mesh {
+    handle: MeshHandle,
+    names: Vec<String>,
+}
+
+/// Settings of [`Mesh::plan`].
+#[derive(Debug)]
+pub struct MeshPlanOptions<'a> {
+    /// "megatron" or "deepspeed".
+    pub style: &'a str,
+    /// Of [`Mesh::experts`]; `None`: one with ep 1.
+    pub experts: Option<&'a Mesh>,
+    /// Sizes of hierarchical cp groups, the first one fastest.
+    pub cp_levels: &'a [usize],
+    /// Of the distributed optimizer.
+    pub instances: usize,
+    /// Also the runs of dp x cp groups of [`Mesh::hybrid_sizes`].
+    pub hybrid: bool,
+    /// Parts of the model on every pipeline stage.
+    pub virtual_stages: usize,
+    /// Only groups that hold this rank.
+    pub rank: Option<usize>,
+}
+
+impl Default for MeshPlanOptions<'_> {
+    fn default() -> Self {
+        MeshPlanOptions {
+            style: "megatron",
+            experts: None,
+            cp_levels: &[],
+            instances: 1,
+            hybrid: false,
+            virtual_stages: 1,
+            rank: None,
+        }
+    }
+}
+
+impl Mesh {
+    /// The axes as they are listed, the last one fastest, as DeepSpeed has it.
+    pub fn new(axes: &[(&str, usize)]) -> Result<Self> {
+        Self::create(axes, None)
+    }
+
+    /// The axes in the order of a text such as "tp-cp-ep-dp-pp", the first one fastest, as Megatron-LM has it; axes of
+    /// size 1 may be left out.
+    pub fn with_order(axes: &[(&str, usize)], order: &str) -> Result<Self> {
+        Self::create(axes, Some(&c_string("order", order)?))
+    }
+
+    fn create(axes: &[(&str, usize)], order: Option<&CString>) -> Result<Self> {
+        let texts = axes.iter().map(|(name, _)| c_string("an axis", name)).collect::<Result<Vec<_>>>()?;
+        let names: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
+        let sizes = axes.iter().map(|(name, size)| number(name, *size)).collect::<Result<Vec<_>>>()?;
+        let n_axes = number("the number of axes", axes.len())?;
+        let mut options = MaybeUninit::uninit();
+        // SAFETY: the call fills the whole struct, whose size it is told.
+        let mut options: sys::dsc_mesh_options_t = unsafe {
+            check(sys::dsc_mesh_options_init(options.as_mut_ptr(), size_of::<sys::dsc_mesh_options_t>()))?;
+            options.assume_init()
+        };
+        options.order = order.map_or(ptr::null(), |order| order.as_ptr());
+        let mut mesh = ptr::null_mut();
+        // SAFETY: there are n_axes names and sizes; they and the options outlive the call, as mesh does.
+        check(unsafe { sys::dsc_mesh_create(names.as_ptr(), sizes.as_ptr(), n_axes, &options, &mut mesh) })?;
+        Self::taken(mesh, axes.iter().map(|(name, _)| name.to_string()).collect())
+    }
+
+    fn taken(mesh: *mut sys::dsc_mesh_t, names: Vec<String>) -> Result<Self> {
+        let handle = NonNull::new(mesh)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no mesh and no error".into()))?;
+        Ok(Mesh { handle: MeshHandle(handle), names })
+    }
+
+    fn raw(&self) -> *mut sys::dsc_mesh_t {
+        self.handle.0.as_ptr()
+    }
+
+    /// The grid that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data".
+    pub fn default_grid(world_size: usize) -> Result<Self> {
+        let (mut pipe, mut data) = (0, 0);
+        let world_size = number("world_size", world_size)?;
+        // SAFETY: both numbers outlive the call.
+        check(unsafe { sys::dsc_mesh_default_grid(world_size, &mut pipe, &mut data) })?;
+        Self::new(&[("pipe", natural(pipe)), ("data", natural(data))])
+    }
+
+    /// The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups, with cp 1,
+    /// `ep`, a tp of its own (`None`: as here), and as dp what is left.
+    pub fn experts(&self, ep: usize, expert_tp: Option<usize>) -> Result<Mesh> {
+        let (ep, tp) = (number("ep", ep)?, number("expert_tp", expert_tp.unwrap_or(0))?);
+        let mut experts = ptr::null_mut();
+        // SAFETY: the library checks the handle, and experts outlives the call.
+        check(unsafe { sys::dsc_mesh_create_experts(self.raw(), ep, tp, &mut experts) })?;
+        Self::taken(experts, self.names.clone())
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> Result<usize> {
+        let mut size = 0;
+        // SAFETY: the library checks the handle, and size outlives the call.
+        check(unsafe { sys::dsc_mesh_size(self.raw(), &mut size) })?;
+        Ok(natural(size))
+    }
+
+    /// The size of an axis.
+    pub fn axis_size(&self, axis: &str) -> Result<usize> {
+        let (axis, mut size) = (c_string("axis", axis)?, 0);
+        // SAFETY: the library checks the handle; axis and size outlive the call.
+        check(unsafe { sys::dsc_mesh_axis_size(self.raw(), axis.as_ptr(), &mut size) })?;
+        Ok(natural(size))
+    }
+
+    /// The order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    pub fn order(&self) -> Result<String> {
+        text(|room, capacity, bytes| {
+            // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
+            unsafe { sys::dsc_mesh_order(self.raw(), room, capacity, bytes) }
+        })
+    }
+
+    /// The coordinates of a rank, one per axis, in the order in which the axes were listed.
+    pub fn coord(&self, rank: usize) -> Result<Vec<usize>> {
+        let mut coords = vec![0; self.names.len()];
+        let (rank, n_coords) = (number("rank", rank)?, number("the number of axes", coords.len())?);
+        // SAFETY: the library checks the handle; there is room for n_coords numbers.
+        check(unsafe { sys::dsc_mesh_coord(self.raw(), rank, coords.as_mut_ptr(), n_coords) })?;
+        Ok(coords.into_iter().map(natural).collect())
+    }
+
+    /// The rank with these coordinates, one per axis, in the order in which the axes were listed.
+    pub fn rank(&self, coords: &[usize]) -> Result<usize> {
+        let listed = numbers("a coordinate", coords)?;
+        let (n_coords, mut rank) = (number("the number of coordinates", listed.len())?, 0);
+        // SAFETY: the library checks the handle; there are n_coords coordinates, and rank outlives the call.
+        check(unsafe { sys::dsc_mesh_rank(self.raw(), listed.as_ptr(), n_coords, &mut rank) })?;
+        Ok(natural(rank))
+    }
+
+    /// All ranks with these coordinates, ascending; `None`: any.
+    pub fn filter(&self, coords: &[Option<usize>]) -> Result<Vec<usize>> {
+        let listed = coords
+            .iter()
+            .map(|coord| coord.map_or(Ok(-1), |coord| number("a coordinate", coord)))
+            .collect::<Result<Vec<_>>>()?;
+        let n_coords = number("the number of coordinates", listed.len())?;
+        let found = lists(|ranks, capacity, n_groups, n_ranks| {
+            *n_groups = 1;
+            // SAFETY: the library checks the handle; coordinates and room are as many as it is told.
+            unsafe { sys::dsc_mesh_filter(self.raw(), listed.as_ptr(), n_coords, ranks, capacity, n_ranks) }
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The rank so many steps on along an axis; behind the last comes the first.
+    pub fn neighbor(&self, rank: usize, axis: &str, steps: i32) -> Result<usize> {
+        let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
+        // SAFETY: the library checks the handle; axis and peer outlive the call.
+        check(unsafe { sys::dsc_mesh_neighbor(self.raw(), rank, axis.as_ptr(), steps, &mut peer) })?;
+        Ok(natural(peer))
+    }
+
+    /// The rank at a place of an axis, all other coordinates as those of `rank`; 0 is the first, -1 the last.
+    pub fn peer(&self, rank: usize, axis: &str, coord: i32) -> Result<usize> {
+        let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
+        // SAFETY: the library checks the handle; axis and peer outlive the call.
+        check(unsafe { sys::dsc_mesh_peer(self.raw(), rank, axis.as_ptr(), coord, &mut peer) })?;
+        Ok(natural(peer))
+    }
+
+    /// The name of a rank, such as "pipe_00-data_01", without the axes to omit.
+    pub fn rank_name(&self, rank: usize, omit: &[&str]) -> Result<String> {
+        let (rank, omit) = (number("rank", rank)?, c_string("omit", &omit.join("-"))?);
+        text(|room, capacity, bytes| {
+            let (inner, outer) = (ptr::null(), ptr::null());
+            // SAFETY: the library checks the handle; omit outlives the call, and room has capacity bytes.
+            unsafe { sys::dsc_mesh_rank_name(self.raw(), rank, omit.as_ptr(), inner, outer, room, capacity, bytes) }
+        })
+    }
+
+    /// All groups along some axes, such as "tp-dp".
+    pub fn groups(&self, axes: &str) -> Result<Vec<Vec<usize>>> {
+        let axes = c_string("axes", axes)?;
+        lists(|ranks, capacity, n_groups, size| {
+            // SAFETY: the library checks the handle; axes outlives the call, and ranks has the room.
+            unsafe { sys::dsc_mesh_groups(self.raw(), axes.as_ptr(), ranks, capacity, n_groups, size) }
+        })
+    }
+
+    /// The one group along some axes that holds a rank, without listing the others.
+    pub fn group(&self, rank: usize, axes: &str) -> Result<Vec<usize>> {
+        let (rank, axes) = (number("rank", rank)?, c_string("axes", axes)?);
+        let found = lists(|ranks, capacity, n_groups, size| {
+            *n_groups = 1;
+            let unasked = ptr::null_mut();
+            // SAFETY: the library checks the handle; axes outlives the call, and ranks has the room.
+            unsafe { sys::dsc_mesh_group(self.raw(), rank, axes.as_ptr(), ranks, capacity, size, unasked, unasked) }
+        })?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// One level of the groups along some axes, each seen as a box of these sizes, the first one fastest.
+    pub fn levels(&self, axes: &str, sizes: &[usize], level: usize) -> Result<Vec<Vec<usize>>> {
+        let (axes, sizes) = (c_string("axes", axes)?, numbers("a size", sizes)?);
+        lists(|ranks, capacity, n_groups, size| {
+            let (box_sizes, n_levels) = (sizes.as_ptr(), sizes.len());
+            // SAFETY: the library checks the handle; axes and sizes outlive the call, and ranks has the room.
+            unsafe {
+                let (mesh, axes) = (self.raw(), axes.as_ptr());
+                sys::dsc_mesh_levels(mesh, axes, box_sizes, n_levels, level, ranks, capacity, n_groups, size)
+            }
+        })
+    }
+
+    /// Groups of the members at these positions of each group along some axes; negative ones count from the end.
+    pub fn members(&self, axes: &str, positions: &[i32]) -> Result<Vec<Vec<usize>>> {
+        let axes = c_string("axes", axes)?;
+        lists(|ranks, capacity, n_groups, size| {
+            let (first, n) = (positions.as_ptr(), positions.len());
+            // SAFETY: the library checks the handle; axes and positions outlive the call, and ranks has the room.
+            unsafe { sys::dsc_mesh_members(self.raw(), axes.as_ptr(), first, n, ranks, capacity, n_groups, size) }
+        })
+    }
+
+    /// The sizes into which hybrid context parallelism cuts the groups along some axes: 2, 4 and so on.
+    pub fn hybrid_sizes(&self, axes: &str) -> Result<Vec<usize>> {
+        let (axes, mut sizes, mut n_sizes) = (c_string("axes", axes)?, [0; 30], 0);
+        // SAFETY: the library checks the handle; axes outlives the call, and sizes has the room that it is told.
+        let result = unsafe {
+            sys::dsc_mesh_hybrid_sizes(self.raw(), axes.as_ptr(), sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
+        };
+        check(result)?;
+        Ok(sizes[..n_sizes].iter().copied().map(natural).collect())
+    }
+
+    /// Every group that a framework makes of this mesh, by name, in the order in which all ranks make them.
+    pub fn plan(&self, options: &MeshPlanOptions<'_>) -> Result<Vec<(String, Vec<usize>)>> {
+        let (style, levels) = (c_string("style", options.style)?, numbers("a level", options.cp_levels)?);
+        let mut raw = MaybeUninit::uninit();
+        // SAFETY: the call fills the whole struct, whose size it is told.
+        let mut raw: sys::dsc_mesh_plan_options_t = unsafe {
+            check(sys::dsc_mesh_plan_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_mesh_plan_options_t>()))?;
+            raw.assume_init()
+        };
+        raw.style = style.as_ptr();
+        raw.experts = options.experts.map_or(ptr::null_mut(), Mesh::raw);
+        raw.cp_levels = levels.as_ptr();
+        raw.n_cp_levels = levels.len();
+        raw.instances = number("instances", options.instances)?;
+        raw.hybrid = i32::from(options.hybrid);
+        raw.virtual_stages = number("virtual_stages", options.virtual_stages)?;
+        raw.rank = options.rank.map_or(Ok(-1), |rank| number("rank", rank))?;
+        self.planned(&raw)
+    }
+
+    fn planned(&self, options: &sys::dsc_mesh_plan_options_t) -> Result<Vec<(String, Vec<usize>)>> {
+        let (mut names, mut starts, mut ranks): (Vec<*const c_char>, Vec<usize>, Vec<i32>) = Default::default();
+        let (mut n_groups, mut n_ranks) = (0, 0);
+        for _ in 0..2 {
+            names.resize(n_groups, ptr::null());
+            starts.resize(n_groups + 1, 0);
+            ranks.resize(n_ranks, 0);
+            let (text, start, rank) = (names.as_mut_ptr(), starts.as_mut_ptr(), ranks.as_mut_ptr());
+            let (groups, all, mesh) = (names.len(), ranks.len(), self.raw());
+            // SAFETY: the library checks the handle; what the options point to outlives the call, and there is the
+            // room that it is told.
+            check(unsafe {
+                sys::dsc_mesh_plan(mesh, options, text, start, groups, rank, all, &mut n_groups, &mut n_ranks)
+            })?;
+        }
+        let named = names.iter().enumerate().map(|(group, name)| {
+            // SAFETY: a static text of the library.
+            let name = unsafe { CStr::from_ptr(*name) }.to_string_lossy().into_owned();
+            (name, ranks[starts[group]..starts[group + 1]].iter().copied().map(natural).collect())
+        });
+        Ok(named.collect())
+    }
+
+    /// Makes the communicators of all groups along some axes; every rank gets its own. Collective over `comm`, which
+    /// must be as large as the mesh.
+    pub fn comm(&self, comm: &Comm, axes: &str) -> Result<Comm> {
+        self.comm_with(comm, axes, &GroupOptions::new())
+    }
+
+    /// As [`comm`](Mesh::comm), with options.
+    pub fn comm_with(&self, comm: &Comm, axes: &str, options: &GroupOptions) -> Result<Comm> {
+        let (axes, mut group) = (c_string("axes", axes)?, ptr::null_mut());
+        let result = options.with_raw(|raw| {
+            // SAFETY: the library checks the handles; axes and options outlive the call, as group does.
+            unsafe { sys::dsc_mesh_comm(self.raw(), comm.raw(), axes.as_ptr(), raw, &mut group) }
+        })?;
+        comm.check(result, "mesh_comm")?;
+        Ok(Comm::from_group(group)?.expect("every rank is in a group"))
+    }
+}
+
+impl fmt::Debug for Mesh {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Mesh").field("size", &self.size()).field("order", &self.order()).finish()
+    }
+}
+
+/// The prime factors of a number, ascending.
+#[doc(alias = "dsc_mesh_prime_factors")]
+pub fn prime_factors(n: usize) -> Result<Vec<usize>> {
+    let (n, mut factors, mut n_factors) = (number("n", n)?, [0; 30], 0);
+    // SAFETY: factors has the room that the call is told, and n_factors outlives it.
+    check(unsafe { sys::dsc_mesh_prime_factors(n, factors.as_mut_ptr(), factors.len(), &mut n_factors) })?;
+    Ok(factors[..n_factors].iter().copied().map(natural).collect())
+}
+
+fn natural(number: i32) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
+    values.iter().map(|value| number(name, *value)).collect()
+}
+
+/// A text of any length, of a function that is told room, capacity and where the needed bytes go.
+fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
+    let mut needed = 0;
+    check(read(ptr::null_mut(), 0, &mut needed))?;
+    let mut room = vec![0u8; needed];
+    check(read(room.as_mut_ptr().cast(), room.len(), &mut needed))?;
+    room.pop();
+    Ok(String::from_utf8_lossy(&room).into_owned())
+}
+
+/// Lists of equal length, of a function that is told room, capacity and where their number and length go.
+fn lists(read: impl Fn(*mut i32, usize, &mut usize, &mut usize) -> sys::dsc_result_t) -> Result<Vec<Vec<usize>>> {
+    let (mut n_groups, mut size) = (0, 0);
+    check(read(ptr::null_mut(), 0, &mut n_groups, &mut size))?;
+    let mut ranks = vec![0; n_groups * size];
+    check(read(ranks.as_mut_ptr(), ranks.len(), &mut n_groups, &mut size))?;
+    Ok(ranks.chunks(size.max(1)).map(|group| group.iter().copied().map(natural).collect()).collect())
+}

@@ -1,0 +1,402 @@
+#include "dsc/mesh.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm/agreement.hpp"
+#include "comm_call.hpp"
+#include "group_options.hpp"
+#include "topology/derived.hpp"
+#include "topology/group_plan.hpp"
+#include "topology/names.hpp"
+
+namespace {
+
+constexpr size_t kFirstMeshOptionsSize = 24;
+constexpr size_t kFirstPlanOptionsSize = 56;
+constexpr uint64_t kMeshTag = 3;  // of find_disagreement()
+static_assert(sizeof(dsc_mesh_options_t) == kFirstMeshOptionsSize, "no padding, only appended fields");
+static_assert(sizeof(dsc_mesh_plan_options_t) == kFirstPlanOptionsSize, "no padding, only appended fields");
+
+dsc_mesh_options_t default_mesh_options() {
+  dsc_mesh_options_t options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+dsc_mesh_plan_options_t default_plan_options() {
+  dsc_mesh_plan_options_t options{};
+  options.struct_size = sizeof options;
+  options.style = "megatron";
+  options.instances = 1;
+  options.virtual_stages = 1;
+  options.rank = -1;
+  return options;
+}
+
+dsc::Pinned<dsc::RankMesh> pin_mesh(const void* handle) {
+  return dsc::Pinned<dsc::RankMesh>(dsc::HandleKind::kMesh, handle);
+}
+
+dsc_mesh_t* open_mesh(dsc::RankMesh mesh) {
+  return dsc::open_handle<dsc_mesh_t>(dsc::HandleKind::kMesh,
+                                      std::make_shared<dsc::RankMesh>(std::move(mesh)));
+}
+
+void check_capacity(const char* name, const void* list, size_t capacity, size_t needed) {
+  if (capacity == 0) return;
+  if (!list) dsc::fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected room for %zu entries", name, capacity);
+  if (capacity < needed)
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s has room for %zu entries, expected %zu, or 0 to ask only", name,
+              capacity, needed);
+}
+
+void give_lists(const dsc::RankLists& lists, int32_t* ranks, size_t capacity, size_t* n_groups,
+                size_t* group_size) {
+  dsc::require(n_groups, "n_groups");
+  dsc::require(group_size, "group_size");
+  check_capacity("ranks", ranks, capacity, lists.ranks());
+  if (capacity > 0) lists.write({ranks, lists.ranks()});
+  *n_groups = lists.count;
+  *group_size = lists.size;
+}
+
+template <typename From>
+void give_numbers(const char* name, const From& from, int32_t* numbers, size_t capacity, size_t* n) {
+  check_capacity(name, numbers, capacity, from.size());
+  if (capacity > 0)
+    std::ranges::transform(from, numbers, [](auto number) { return static_cast<int32_t>(number); });
+  *n = from.size();
+}
+
+std::span<const int32_t> read_coords(const dsc::RankMesh& mesh, const int32_t* coords, int32_t n_coords) {
+  dsc::require(coords, "coords");
+  if (n_coords < 0 || static_cast<size_t>(n_coords) != mesh.axes().size())
+    dsc::fail(DSC_ERR_INVALID_ARG, "n_coords is %d, expected %zu, one per axis", n_coords,
+              mesh.axes().size());
+  return {coords, static_cast<size_t>(n_coords)};
+}
+
+template <typename T>
+std::span<const T> read_list(const char* name, const T* list, size_t n) {
+  if (n > 0) dsc::require(list, name);
+  return {list, n};
+}
+
+dsc::MeshGroups read_groups(const dsc::RankMesh& mesh, const char* axes) {
+  return mesh.groups(std::string_view(&dsc::require(axes, "axes")));
+}
+
+// Settled with the other ranks before anything is checked that they may have otherwise.
+void check_same_mesh(dsc::Comm& comm, const dsc::RankMesh& mesh, const char* axes) {
+  const std::string lines[] = {mesh.describe(), axes};
+  const auto found = dsc::find_disagreement(comm, kMeshTag, lines);
+  if (!found) return;
+  dsc::fail(DSC_ERR_MISMATCH,
+            "expected the same %s on all ranks, but it is \"%s\" on rank 0 and \"%s\" on %s",
+            found->line == 0 ? "mesh" : "text of axes", dsc::shown_words(found->expected).c_str(),
+            dsc::shown_words(found->found).c_str(), dsc::ranks_text(found->ranks).c_str());
+}
+
+std::string name_of(const dsc::RankMesh& mesh, const std::vector<size_t>& axes) {
+  std::string name;
+  for (const size_t axis : mesh.order())
+    if (std::ranges::find(axes, axis) != axes.end())
+      (name += name.empty() ? "" : "-") += mesh.axes()[axis].name;
+  return name;
+}
+
+std::shared_ptr<dsc::Comm> split_along(dsc::Comm& comm, const dsc::RankMesh& mesh, const char* axes,
+                                       dsc::GroupOptions options) {
+  if (mesh.size() != comm.size())
+    dsc::fail(DSC_ERR_INVALID_ARG, "the mesh has %d ranks, expected %d as the communicator", mesh.size(),
+              comm.size());
+  const std::vector<size_t> set = mesh.axis_set(axes);
+  if (options.name.empty()) options.name = name_of(mesh, set);
+  const dsc::MeshPlace own = mesh.groups(set).place(comm.rank() + mesh.first_rank());
+  return comm.split(own.group, own.member, options);
+}
+
+dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, int32_t n_axes,
+                                const dsc_mesh_options_t* options) {
+  const auto given = dsc::read_sized(options, default_mesh_options(), kFirstMeshOptionsSize, "options");
+  if (n_axes < 1 || static_cast<size_t>(n_axes) > dsc::kMostAxes)
+    dsc::fail(DSC_ERR_INVALID_ARG, "n_axes is %d, expected 1 to %zu", n_axes, dsc::kMostAxes);
+  dsc::require(names, "names");
+  dsc::require(sizes, "sizes");
+  dsc::MeshSettings settings;
+  for (int32_t i = 0; i < n_axes; ++i)
+    settings.axes.push_back({&dsc::require(names[i], "an entry of names"), sizes[i]});
+  settings.order = given.order;
+  settings.world_size = given.world_size;
+  settings.first_rank = given.rank_offset;
+  return settings;
+}
+
+}  // namespace
+
+// ---- creation ----
+
+dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_mesh_options(), kFirstMeshOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int32_t n_axes,
+                             const dsc_mesh_options_t* options, dsc_mesh_t** mesh) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(mesh, "mesh") = nullptr;
+    *mesh = open_mesh(dsc::RankMesh(mesh_settings(names, sizes, n_axes, options)));
+  });
+}
+
+dsc_result_t dsc_mesh_create_experts(dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp, dsc_mesh_t** experts) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(experts, "experts") = nullptr;
+    *experts = open_mesh(dsc::expert_mesh(*pin_mesh(mesh), ep, expert_tp));
+  });
+}
+
+dsc_result_t dsc_mesh_destroy(dsc_mesh_t* mesh) {
+  return dsc::guard(__func__, [&] {
+    if (mesh) pin_mesh(mesh).close();
+  });
+}
+
+// ---- axes and coordinates ----
+
+dsc_result_t dsc_mesh_size(dsc_mesh_t* mesh, int32_t* size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(size, "size") = pinned->size();
+  });
+}
+
+dsc_result_t dsc_mesh_order(dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::check_text_room(text, capacity, bytes);
+    dsc::give_text(pinned->order_text(), text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int32_t* size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(axis, "axis");
+    dsc::require(size, "size");
+    *size = pinned->axes()[pinned->axis(axis)].size;
+  });
+}
+
+dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    const size_t n = read_coords(*pinned, coords, n_coords).size();
+    pinned->check_rank("rank", rank);
+    for (size_t axis = 0; axis < n; ++axis) coords[axis] = pinned->coordinate(rank, axis);
+  });
+}
+
+dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(rank, "rank");
+    *rank = pinned->rank(read_coords(*pinned, coords, n_coords));
+  });
+}
+
+dsc_result_t dsc_mesh_filter(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* ranks,
+                             size_t capacity, size_t* n_ranks) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(n_ranks, "n_ranks");
+    size_t one = 0;
+    give_lists(dsc::lists_of(pinned->matching(read_coords(*pinned, coords, n_coords))), ranks, capacity, &one,
+               n_ranks);
+  });
+}
+
+dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
+                               int32_t* peer) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(axis, "axis");
+    dsc::require(peer, "peer");
+    pinned->check_rank("rank", rank);
+    const size_t along = pinned->axis(axis);
+    const int64_t size = pinned->axes()[along].size;
+    const int64_t at = (pinned->coordinate(rank, along) + int64_t{steps} % size + size) % size;
+    *peer = pinned->replaced(rank, along, static_cast<int32_t>(at));
+  });
+}
+
+dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord, int32_t* peer) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(axis, "axis");
+    dsc::require(peer, "peer");
+    pinned->check_rank("rank", rank);
+    const size_t along = pinned->axis(axis);
+    const int32_t size = pinned->axes()[along].size;
+    if (coord < -size || coord >= size)
+      dsc::fail(DSC_ERR_INVALID_ARG, "coord is %d, expected %d to %d along \"%s\"", coord, -size, size - 1,
+                axis);
+    *peer = pinned->replaced(rank, along, coord < 0 ? coord + size : coord);
+  });
+}
+
+dsc_result_t dsc_mesh_rank_name(dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
+                                const char* outer, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    pinned->check_rank("rank", rank);
+    dsc::check_text_room(text, capacity, bytes);
+    const dsc::NameStyle style{omit ? omit : "", inner ? inner : "_", outer ? outer : "-"};
+    dsc::give_text(dsc::rank_name(*pinned, rank, style), text, capacity, bytes);
+  });
+}
+
+// ---- groups ----
+
+dsc_result_t dsc_mesh_groups(dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
+                             size_t* n_groups, size_t* group_size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    give_lists(dsc::lists_of(read_groups(*pinned, axes)), ranks, capacity, n_groups, group_size);
+  });
+}
+
+dsc_result_t dsc_mesh_group(dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks, size_t capacity,
+                            size_t* group_size, size_t* group, size_t* member) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    const dsc::MeshGroups groups = read_groups(*pinned, axes);
+    pinned->check_rank("rank", rank);
+    dsc::require(group_size, "group_size");
+    const auto size = static_cast<size_t>(groups.size());
+    check_capacity("ranks", ranks, capacity, size);
+    const dsc::MeshPlace own = groups.place(rank);
+    for (int32_t at = 0; capacity > 0 && at < groups.size(); ++at) ranks[at] = groups.rank(own.group, at);
+    *group_size = size;
+    if (group) *group = static_cast<size_t>(own.group);
+    if (member) *member = static_cast<size_t>(own.member);
+  });
+}
+
+dsc_result_t dsc_mesh_levels(dsc_mesh_t* mesh, const char* axes, const int32_t* sizes, size_t n_levels,
+                             size_t level, int32_t* ranks, size_t capacity, size_t* n_groups,
+                             size_t* group_size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    auto lists = dsc::lists_of(read_groups(*pinned, axes));
+    const auto box = read_list("sizes", sizes, n_levels);
+    give_lists(dsc::level_lists(std::move(lists), box, level), ranks, capacity, n_groups, group_size);
+  });
+}
+
+dsc_result_t dsc_mesh_members(dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
+                              size_t n_positions, int32_t* ranks, size_t capacity, size_t* n_groups,
+                              size_t* group_size) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    auto lists = dsc::lists_of(read_groups(*pinned, axes));
+    if (n_positions == 0) dsc::fail(DSC_ERR_INVALID_ARG, "n_positions is 0, expected 1 or more");
+    const auto picked = read_list("positions", positions, n_positions);
+    give_lists(dsc::picked_lists(std::move(lists), picked), ranks, capacity, n_groups, group_size);
+  });
+}
+
+dsc_result_t dsc_mesh_hybrid_sizes(dsc_mesh_t* mesh, const char* axes, int32_t* sizes, size_t capacity,
+                                   size_t* n_sizes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    dsc::require(n_sizes, "n_sizes");
+    give_numbers("sizes", dsc::hybrid_sizes(read_groups(*pinned, axes).size()), sizes, capacity, n_sizes);
+  });
+}
+
+// ---- all groups of a framework ----
+
+dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_plan_options(), kFirstPlanOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_mesh_plan(dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options, const char** names,
+                           size_t* starts, size_t group_capacity, int32_t* ranks, size_t rank_capacity,
+                           size_t* n_groups, size_t* n_ranks) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_mesh(mesh);
+    const auto given = dsc::read_sized(options, default_plan_options(), kFirstPlanOptionsSize, "options");
+    dsc::require(n_groups, "n_groups");
+    dsc::require(n_ranks, "n_ranks");
+    if (given.hybrid != 0 && given.hybrid != 1)
+      dsc::fail(DSC_ERR_INVALID_ARG, "options->hybrid is %d, expected 0 or 1", given.hybrid);
+    std::optional<dsc::Pinned<dsc::RankMesh>> experts;
+    if (given.experts) experts.emplace(dsc::HandleKind::kMesh, given.experts);
+    const dsc::GroupPlan plan = dsc::plan_groups(
+        *pinned, {.style = &dsc::require(given.style, "options->style"),
+                  .experts = experts ? experts->get() : nullptr,
+                  .cp_levels = read_list("options->cp_levels", given.cp_levels, given.n_cp_levels),
+                  .instances = given.instances,
+                  .hybrid = given.hybrid == 1,
+                  .virtual_stages = given.virtual_stages,
+                  .rank = given.rank});
+    if ((group_capacity == 0) != (rank_capacity == 0))
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "group_capacity is %zu and rank_capacity %zu, expected both 0 or both enough", group_capacity,
+                rank_capacity);
+    check_capacity("names", names, group_capacity, plan.names.size());
+    check_capacity("starts", starts, group_capacity, plan.names.size());
+    check_capacity("ranks", ranks, rank_capacity, plan.ranks.size());
+    if (group_capacity > 0) {
+      std::ranges::copy(plan.names, names);
+      std::ranges::copy(plan.starts, starts);
+      std::ranges::copy(plan.ranks, ranks);
+    }
+    *n_groups = plan.names.size();
+    *n_ranks = plan.ranks.size();
+  });
+}
+
+dsc_result_t dsc_mesh_prime_factors(int32_t n, int32_t* factors, size_t capacity, size_t* n_factors) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(n_factors, "n_factors");
+    give_numbers("factors", dsc::prime_factors(n), factors, capacity, n_factors);
+  });
+}
+
+dsc_result_t dsc_mesh_default_grid(int32_t world_size, int32_t* pipe, int32_t* data) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(pipe, "pipe");
+    dsc::require(data, "data");
+    if (world_size < 1) dsc::fail(DSC_ERR_INVALID_ARG, "world_size is %d, expected 1 or more", world_size);
+    const dsc::DefaultGrid grid = dsc::default_grid(world_size);
+    *pipe = grid.pipe;
+    *data = grid.data;
+  });
+}
+
+// ---- communicators ----
+
+dsc_result_t dsc_mesh_comm(dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
+                           const dsc_group_options_t* options, dsc_comm_t** group) {
+  return dsc::guard(__func__, [&] {
+    if (group) *group = nullptr;
+    const auto pinned = pin_mesh(mesh);
+    dsc::CommCall inside(comm);
+    dsc::require(group, "group");
+    dsc::require(axes, "axes");
+    auto settings = dsc::read_group_options(options);
+    check_same_mesh(*inside, *pinned, axes);
+    *group = dsc::open_comm(split_along(*inside, *pinned, axes, std::move(settings)));
+  });
+}

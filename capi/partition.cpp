@@ -1,0 +1,76 @@
+#include "dsc/partition.h"
+
+#include <algorithm>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "pipeline/partition.hpp"
+#include "pipeline/seed.hpp"
+
+namespace {
+
+constexpr size_t kFirstPartitionOptionsSize = 40;
+static_assert(sizeof(dsc_pipe_partition_options_t) == kFirstPartitionOptionsSize,
+              "no padding, only appended fields");
+static_assert(static_cast<int32_t>(dsc::RandomRegion::kData) == DSC_RNG_DATA &&
+                  static_cast<int32_t>(dsc::RandomRegion::kTensor) == DSC_RNG_TENSOR &&
+                  static_cast<int32_t>(dsc::RandomRegion::kExpert) == DSC_RNG_EXPERT,
+              "one set of numbers");
+
+dsc_pipe_partition_options_t default_partition_options() {
+  dsc_pipe_partition_options_t options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+dsc::PartitionRequest read_request(const double* weights, size_t n_layers, size_t n_parts,
+                                   const dsc_pipe_partition_options_t& options) {
+  dsc::PartitionRequest request;
+  request.method = options.method ? options.method : "bottleneck";
+  request.layers = n_layers;
+  request.parts = n_parts;
+  const bool unread = request.method == "uniform" || request.method == "uniform_v0";
+  if (!unread && n_layers > 0) request.weights = {&dsc::require(weights, "weights"), n_layers};
+  if (options.layer_bytes) request.bytes = {options.layer_bytes, n_layers};
+  if (options.n_part_limits > 0)
+    request.limits = {&dsc::require(options.part_limits, "options->part_limits"), options.n_part_limits};
+  else if (options.part_limits)
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->n_part_limits is 0, expected the number of options->part_limits");
+  return request;
+}
+
+}  // namespace
+
+dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::init_sized(options, struct_size, default_partition_options(), kFirstPartitionOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n_parts,
+                                const dsc_pipe_partition_options_t* options, size_t* boundaries) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(boundaries, "boundaries");
+    const auto given =
+        dsc::read_sized(options, default_partition_options(), kFirstPartitionOptionsSize, "options");
+    std::ranges::copy(dsc::partition_layers(read_request(weights, n_layers, n_parts, given)), boundaries);
+  });
+}
+
+dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(seed, layer); });
+}
+
+dsc_result_t dsc_seed_region(uint64_t seed, int32_t region, int32_t tensor_rank, int32_t expert_rank,
+                             int32_t expert_tensor_rank, uint64_t* region_seed) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(region_seed, "region_seed");
+    if (region < DSC_RNG_DATA || region > DSC_RNG_EXPERT)
+      dsc::fail(DSC_ERR_INVALID_ARG, "region is %d, expected 1 (data), 2 (tensor) or 3 (expert)", region);
+    *region_seed = dsc::seed_region(seed, static_cast<dsc::RandomRegion>(region),
+                                    {tensor_rank, expert_rank, expert_tensor_rank});
+  });
+}

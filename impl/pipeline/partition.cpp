@@ -1,0 +1,97 @@
+#include "pipeline/partition.hpp"
+
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kMostParts = (size_t{1} << 31) - 1;
+constexpr size_t kMostCells = size_t{1} << 24;  // layers times parts: the tables of the methods that search
+
+using Method = Boundaries (*)(const PartitionRequest&);
+
+struct Row {
+  std::string_view name;
+  Method method;
+  bool searches;  // needs weights, and a table
+  bool non_empty;
+};
+
+constexpr std::array<Row, 5> kMethods{{
+    {"bottleneck", partition_bottleneck, true, true},
+    {"uniform", [](const PartitionRequest& r) { return partition_uniform(r.layers, r.parts); }, false, false},
+    {"deepspeed_balanced", [](const PartitionRequest& r) { return partition_balanced(r.weights, r.parts); },
+     true, false},
+    {"uniform_v0", [](const PartitionRequest& r) { return partition_uniform_v0(r.layers, r.parts); }, false,
+     false},
+    {"deepspeed_balanced_v0",
+     [](const PartitionRequest& r) { return partition_balanced_v0(r.weights, r.parts); }, true, false},
+}};
+
+const Row& find_method(std::string_view name) {
+  std::string known;
+  for (const Row& row : kMethods) {
+    if (row.name == name) return row;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  fail(DSC_ERR_INVALID_ARG, "there is no method '%.*s'; expected one of %s", static_cast<int>(name.size()),
+       name.data(), known.c_str());
+}
+
+void check_weights(std::span<const double> weights) {
+  double sum = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0)
+      fail(DSC_ERR_INVALID_ARG, "weights[%zu] is %g, expected a finite number of 0 or more", i, weights[i]);
+    sum += weights[i];
+  }
+  if (!std::isfinite(sum)) fail(DSC_ERR_OVERFLOW, "the sum of the weights is beyond the range of a double");
+}
+
+void check_limits(const PartitionRequest& request, const Row& row) {
+  const size_t limits = request.limits.size();
+  if (limits == 0 && request.bytes.empty()) return;
+  if (!row.non_empty)
+    fail(DSC_ERR_INVALID_ARG, "method '%.*s' takes no limits of memory, expected 'bottleneck' with them",
+         static_cast<int>(row.name.size()), row.name.data());
+  if (limits == 0) fail(DSC_ERR_INVALID_ARG, "the bytes of layers were given, but no limit of a part");
+  if (request.bytes.empty())
+    fail(DSC_ERR_INVALID_ARG, "limits of parts were given, but not the bytes of layers");
+  if (limits != 1 && limits != request.parts)
+    fail(DSC_ERR_INVALID_ARG, "%zu limits were given, expected 1 for all parts, or %zu", limits,
+         request.parts);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < request.bytes.size(); ++i)
+    if (__builtin_add_overflow(sum, request.bytes[i], &sum))
+      fail(DSC_ERR_OVERFLOW, "the bytes of layers 0 to %zu do not fit 64 bits", i);
+}
+
+void check_size(const PartitionRequest& request, const Row& row) {
+  if (request.parts == 0 || request.parts > kMostParts)
+    fail(DSC_ERR_INVALID_ARG, "%zu parts, expected 1 to %zu", request.parts, kMostParts);
+  if (row.non_empty && request.layers < request.parts)
+    fail(DSC_ERR_INVALID_ARG, "%zu layers for %zu parts, expected at least one layer for each part",
+         request.layers, request.parts);
+  size_t cells = 0;
+  const bool trivial = !row.non_empty && request.layers <= request.parts;
+  if (row.searches && !trivial &&
+      (__builtin_mul_overflow(request.layers + 1, request.parts, &cells) || cells > kMostCells))
+    fail(DSC_ERR_OVERFLOW, "%zu layers and %zu parts, expected at most 2^24 as their product", request.layers,
+         request.parts);
+}
+
+}  // namespace
+
+Boundaries partition_layers(const PartitionRequest& request) {
+  const Row& row = find_method(request.method);
+  check_size(request, row);
+  if (row.searches) check_weights(request.weights);
+  check_limits(request, row);
+  return row.method(request);
+}
+
+}  // namespace dsc

@@ -1,0 +1,187 @@
+// The partition whose list of part weights, heaviest first, is the smallest in dictionary order; among equal
+// ones the later boundary, the last one first.
+//
+// Dynamic programming over (parts, layers). It is exact since that order of lists keeps when the same weight
+// is added to both, so a best partition begins with a best one. For the same limit of all parts the best
+// start of the last part never moves back when a layer is added, and once the parts before it are heavier by
+// themselves than the best list, later starts are worse: hence few comparisons per entry, each of lists of at
+// most `parts` numbers.
+#include <algorithm>
+#include <limits>
+
+#include "base/error.hpp"
+#include "pipeline/partition.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Weights of parts, heaviest first, and one more that is not in its place yet.
+struct Candidate {
+  const double* sorted;
+  double extra;
+};
+
+// Reads a candidate as one list, heaviest first.
+class Merged {
+ public:
+  explicit Merged(const Candidate& candidate, size_t size)
+      : next_(candidate.sorted), end_(candidate.sorted + size), extra_(candidate.extra) {}
+
+  double take() {
+    if (pending_ && (next_ == end_ || extra_ >= *next_)) {
+      pending_ = false;
+      return extra_;
+    }
+    return *next_++;
+  }
+
+ private:
+  const double* next_;
+  const double* end_;
+  double extra_;
+  bool pending_ = true;
+};
+
+// Below 0: a is the better list; `size` is without the extra ones.
+int compare(const Candidate& a, const Candidate& b, size_t size) {
+  Merged left(a, size);
+  Merged right(b, size);
+  for (size_t n = 0; n <= size; ++n) {
+    const double x = left.take();
+    const double y = right.take();
+    if (x != y) return x < y ? -1 : 1;
+  }
+  return 0;
+}
+
+// Whether the sorted list alone, whatever is added to it, is worse than the candidate.
+bool hopeless(const double* sorted, const Candidate& best, size_t size) {
+  Merged list(best, size);
+  for (size_t n = 0; n < size; ++n) {
+    const double x = list.take();
+    if (sorted[n] != x) return sorted[n] > x;
+  }
+  return false;
+}
+
+class Search {
+ public:
+  explicit Search(const PartitionRequest& request)
+      : request_(request),
+        n_(request.layers),
+        parts_(request.parts),
+        one_limit_(std::ranges::adjacent_find(request.limits, std::ranges::not_equal_to()) ==
+                   request.limits.end()),
+        sums_(n_ + 1, 0.0),
+        bytes_(request.bytes.empty() ? 0 : n_ + 1, 0),
+        before_((n_ + 1) * parts_, kInfinity),
+        after_((n_ + 1) * parts_, kInfinity),
+        from_((n_ + 1) * parts_) {
+    for (size_t i = 0; i < n_; ++i) {
+      sums_[i + 1] = sums_[i] + request.weights[i];
+      if (!bytes_.empty()) bytes_[i + 1] = bytes_[i] + request.bytes[i];
+    }
+  }
+
+  Boundaries run() {
+    first_part();
+    for (size_t part = 1; part < parts_; ++part) {
+      std::swap(before_, after_);
+      size_t start = part;
+      for (size_t i = part + 1; i <= last_layer(part); ++i) {
+        if (one_limit_)
+          start = scan_on(part, start, i);
+        else
+          scan_back(part, i);
+      }
+    }
+    if (!possible(after_, n_)) explain_limits(request_);
+    Boundaries result(parts_ + 1, n_);
+    for (size_t part = parts_; part > 0; --part)
+      result[part - 1] = from_[(part - 1) * (n_ + 1) + result[part]];
+    return result;
+  }
+
+ private:
+  // Parts 0 to `part` end there at most: each of the others needs a layer.
+  size_t last_layer(size_t part) const { return n_ - (parts_ - 1 - part); }
+  const double* row(const std::vector<double>& rows, size_t i) const { return rows.data() + i * parts_; }
+  bool possible(const std::vector<double>& rows, size_t i) const { return *row(rows, i) < kInfinity; }
+  Candidate candidate(size_t start, size_t end) const {
+    return {row(before_, start), sums_[end] - sums_[start]};
+  }
+
+  bool fits(size_t part, size_t start, size_t end) const {
+    if (bytes_.empty()) return true;
+    const uint64_t limit = request_.limits.size() == 1 ? request_.limits[0] : request_.limits[part];
+    return bytes_[end] - bytes_[start] <= limit;
+  }
+
+  void first_part() {
+    for (size_t i = 1; i <= last_layer(0); ++i)
+      if (fits(0, 0, i)) after_[i * parts_] = sums_[i];
+  }
+
+  // Notes that the best partition of the first `end` layers has its last part begin at `start`.
+  void keep(size_t part, size_t start, size_t end) {
+    Merged list(candidate(start, end), part);
+    double* target = after_.data() + end * parts_;
+    for (size_t n = 0; n <= part; ++n) target[n] = list.take();
+    from_[part * (n_ + 1) + end] = static_cast<uint32_t>(start);
+  }
+
+  // From the best start for a layer less; returns the best one.
+  size_t scan_on(size_t part, size_t start, size_t end) {
+    while (start < end && !fits(part, start, end)) ++start;
+    if (start == end || !possible(before_, start)) return refuse(start, end);
+    size_t best = start;
+    for (size_t k = start + 1; k < end && possible(before_, k); ++k) {
+      if (compare(candidate(k, end), candidate(best, end), part) <= 0)
+        best = k;
+      else if (hopeless(row(before_, k), candidate(best, end), part))
+        break;
+    }
+    keep(part, best, end);
+    return best;
+  }
+
+  // All starts, the last one first, as long as the last part is not the heaviest by far.
+  void scan_back(size_t part, size_t end) {
+    size_t best = end;
+    double heaviest = kInfinity;
+    for (size_t k = end; k-- > part && fits(part, k, end) && sums_[end] - sums_[k] <= heaviest;) {
+      if (!possible(before_, k)) continue;
+      if (best < end && compare(candidate(k, end), candidate(best, end), part) >= 0) continue;
+      best = k;
+      heaviest = std::max(*row(before_, k), sums_[end] - sums_[k]);
+    }
+    if (best == end)
+      refuse(end, end);
+    else
+      keep(part, best, end);
+  }
+
+  size_t refuse(size_t start, size_t end) {
+    after_[end * parts_] = kInfinity;
+    return std::min(start, end - 1);
+  }
+
+  const PartitionRequest& request_;
+  const size_t n_;
+  const size_t parts_;
+  const bool one_limit_;
+  std::vector<double> sums_;     // of the weights before each layer
+  std::vector<uint64_t> bytes_;  // empty: no limits
+  std::vector<double>
+      before_;                 // by layers: weights of the parts so far, heaviest first; infinity: impossible
+  std::vector<double> after_;  // the same with one part more
+  std::vector<uint32_t> from_;  // by part and layers: where the last part begins
+};
+
+}  // namespace
+
+Boundaries partition_bottleneck(const PartitionRequest& request) { return Search(request).run(); }
+
+}  // namespace dsc

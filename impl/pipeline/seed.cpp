@@ -1,0 +1,46 @@
+#include "pipeline/seed.hpp"
+
+#include "base/error.hpp"
+#include "base/split_mix.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kTensorOffset = 2718;
+constexpr uint64_t kExpertOffset = 1024;
+constexpr uint64_t kPerExpertRank = 100;
+
+uint64_t rank_number(const char* name, int32_t rank) {
+  if (rank < 0) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or more", name, rank);
+  return static_cast<uint64_t>(rank);
+}
+
+// Of ranks below 2^31, so that it cannot overflow itself.
+uint64_t offset_of(RandomRegion region, uint64_t tensor, uint64_t expert, uint64_t expert_tensor) {
+  if (region == RandomRegion::kTensor) return kTensorOffset + tensor;
+  if (region == RandomRegion::kExpert) return kExpertOffset + kPerExpertRank * expert + expert_tensor;
+  return 0;
+}
+
+}  // namespace
+
+uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept {
+  // The first number decides where the layers' numbers start, so that neighbouring seeds share none of them.
+  const uint64_t start = SplitMix64(seed).next();
+  return SplitMix64(start + layer * SplitMix64::kStep).next();
+}
+
+uint64_t seed_region(uint64_t seed, RandomRegion region, const RegionRanks& ranks) {
+  const uint64_t tensor = rank_number("tensor_rank", ranks.tensor);
+  const uint64_t expert = rank_number("expert_rank", ranks.expert);
+  const uint64_t expert_tensor = rank_number("expert_tensor_rank", ranks.expert_tensor);
+  const uint64_t offset = offset_of(region, tensor, expert, expert_tensor);
+  uint64_t result = 0;
+  if (__builtin_add_overflow(seed, offset, &result))
+    fail(DSC_ERR_OVERFLOW, "seed is %llu, expected at most %llu: %llu is added to it",
+         static_cast<unsigned long long>(seed), static_cast<unsigned long long>(UINT64_MAX - offset),
+         static_cast<unsigned long long>(offset));
+  return result;
+}
+
+}  // namespace dsc

@@ -1,0 +1,31 @@
+// Every group that Megatron-LM or DeepSpeed makes of a mesh, in the one order in which all ranks make them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "topology/mesh.hpp"
+
+namespace dsc {
+
+struct GroupPlanSettings {
+  std::string_view style;             // "megatron" or "deepspeed"
+  const RankMesh* experts = nullptr;  // null: ep 1 and the tp of the dense mesh
+  std::span<const int32_t> cp_levels = {};
+  int32_t instances = 1;  // of the distributed optimizer
+  bool hybrid = false;
+  int32_t virtual_stages = 1;
+  int32_t rank = -1;  // only groups with this rank in them; -1: all
+};
+
+struct GroupPlan {
+  std::vector<const char*> names;  // static texts
+  std::vector<size_t> starts;      // group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]
+  std::vector<int32_t> ranks;
+};
+
+GroupPlan plan_groups(const RankMesh& mesh, const GroupPlanSettings& settings);
+
+}  // namespace dsc

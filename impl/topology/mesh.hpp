@@ -1,0 +1,102 @@
+// Named axes over ranks: where a rank stands, and who shares a group with it. Pure arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+inline constexpr int32_t kInferredSize = -1;
+inline constexpr size_t kMostAxes = 32;
+
+struct MeshAxis {
+  std::string name;
+  int32_t size;
+};
+
+struct MeshSettings {
+  std::vector<MeshAxis> axes;  // a size of -1, at most once, is what the world leaves
+  const char* order = nullptr;
+  int32_t world_size = 0;  // 0: the product of the sizes
+  int32_t first_rank = 0;
+};
+
+struct MeshPlace {
+  int32_t group;
+  int32_t member;
+};
+
+// The groups of some axes: ranks that differ in no other axis. Group and member count the coordinates, the
+// fastest axis first, whatever order the axes were asked for in.
+class MeshGroups {
+ public:
+  int32_t count() const noexcept { return count_; }
+  int32_t size() const noexcept { return size_; }
+  int32_t rank(int32_t group, int32_t member) const noexcept;
+  MeshPlace place(int32_t rank) const noexcept;  // of a rank of the mesh
+
+ private:
+  friend class RankMesh;
+  struct Digit {
+    int32_t size;
+    int32_t stride;
+  };
+  static int32_t offset(const std::vector<Digit>& digits, int32_t number) noexcept;
+  static int32_t number(const std::vector<Digit>& digits, int32_t offset) noexcept;
+
+  std::vector<Digit> inside_, outside_;  // fastest first
+  int32_t first_rank_ = 0;
+  int32_t count_ = 1;
+  int32_t size_ = 1;
+};
+
+class RankMesh {
+ public:
+  // Throws INVALID_ARG, OVERFLOW. The rules are those of dsc_mesh_create().
+  explicit RankMesh(const MeshSettings& settings);
+
+  int32_t size() const noexcept { return size_; }
+  int32_t first_rank() const noexcept { return first_rank_; }
+  const std::vector<MeshAxis>& axes() const noexcept { return axes_; }
+  const std::vector<size_t>& order() const noexcept { return order_; }  // fastest first
+  bool has_order() const noexcept { return ordered_; }                  // it was given
+  std::string order_text() const;                                       // "tp-cp-ep-dp-pp", fastest first
+  std::string describe() const;  // equal texts: equal meshes, but for the order in which axes were named
+
+  // Each throws INVALID_ARG for what is not of this mesh.
+  size_t axis(std::string_view name) const;
+  std::vector<size_t> axis_set(std::string_view names) const;  // "tp-dp"
+  void check_rank(const char* name, int32_t rank) const;
+
+  const MeshAxis* find(std::string_view name) const noexcept;  // null: no such axis
+  int32_t stride(size_t axis) const noexcept { return strides_[axis]; }
+
+  int32_t coordinate(int32_t rank, size_t axis) const noexcept;
+  int32_t rank(std::span<const int32_t> coordinates) const;
+  int32_t replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept;
+  // Names of the caller: "tp-dp".
+  MeshGroups groups(std::string_view names) const { return groups(axis_set(names)); }
+  // No axis: every rank for itself.
+  MeshGroups groups(const std::vector<size_t>& axes) const;
+  // Ranks with these coordinates, ascending; -1 stands for any. The only group of what it gives.
+  MeshGroups matching(std::span<const int32_t> coordinates) const;
+
+ private:
+  void take_axes(const MeshSettings& settings);
+  void take_order(const char* order);
+  void append_rest(const std::vector<std::string>& known);
+
+  std::vector<MeshAxis> axes_;
+  std::vector<size_t> order_;
+  std::vector<int32_t> strides_;  // by axis
+  bool ordered_ = false;
+  int32_t size_ = 1;
+  int32_t first_rank_ = 0;
+};
+
+}  // namespace dsc

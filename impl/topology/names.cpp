@@ -1,0 +1,81 @@
+#include "topology/names.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kShownBytes = 40;
+
+bool is_name_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// Levenshtein's.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, replaced}));
+    }
+  }
+  return row[b.size()];
+}
+
+bool is_near(std::string_view word, const std::string& name) {
+  if (word.size() > kAxisNameBytes) return false;
+  if (!word.empty() && (name.starts_with(word) || word.starts_with(name))) return true;
+  return 2 * distance(word, name) <= std::max(word.size(), name.size());
+}
+
+}  // namespace
+
+void check_axis_name(std::string_view name) {
+  if (name.empty() || name.size() > kAxisNameBytes || !std::ranges::all_of(name, is_name_letter))
+    fail(DSC_ERR_INVALID_ARG, "\"%s\" names no axis: expected 1 to %zu letters, digits or '_'",
+         shown_words(name).c_str(), kAxisNameBytes);
+}
+
+std::vector<std::string_view> split_tokens(std::string_view text, const char* what) {
+  std::vector<std::string_view> tokens;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find('-', start), text.size());
+    const std::string_view token = text.substr(start, end - start);
+    if (token.empty())
+      fail(DSC_ERR_INVALID_ARG, "%s is \"%s\", expected names of axes with one '-' between them", what,
+           shown_words(text).c_str());
+    if (std::ranges::find(tokens, token) != tokens.end())
+      fail(DSC_ERR_INVALID_ARG, "%s has the axis \"%s\" twice, expected each at most once", what,
+           shown_words(token).c_str());
+    tokens.push_back(token);
+    start = end + 1;
+  }
+  return tokens;
+}
+
+std::string shown_words(std::string_view text) {
+  std::string cut(text.substr(0, kShownBytes));
+  std::ranges::replace_if(
+      cut, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  return text.size() > kShownBytes ? cut + "..." : cut;
+}
+
+std::string known_names(std::string_view word, std::span<const std::string> names) {
+  std::string list;
+  const std::string* nearest = nullptr;
+  for (const std::string& name : names) {
+    (list += list.empty() ? "" : ", ") += name;
+    if (is_near(word, name) && (!nearest || distance(word, name) < distance(word, *nearest))) nearest = &name;
+  }
+  return (nearest ? "; did you mean \"" + *nearest + "\"?" : std::string()) + " (known: " + list + ")";
+}
+
+}  // namespace dsc

@@ -1,0 +1,436 @@
+/**
+ * @file mesh.h
+ * @brief Meshes: named axes over ranks, the groups along them, and communicators for these groups.
+ *
+ * A mesh says where each rank stands: dp 1 of 4, pp 0 of 2, and so on. It is plain arithmetic and needs no
+ * communicator; dsc_mesh_comm() makes one for the groups along some axes. The rules are those of Megatron-LM
+ * (megatron/core/parallel_state.py, commit d98e8a6) for meshes with an order, and of DeepSpeed
+ * (deepspeed/runtime/pipe/topology.py, commit edaa722) for meshes without; see docs/mesh.md.
+ *
+ * Axes are named as in "tp-dp": one name or several, each once, '-' between them; their order means nothing.
+ * The groups along some axes are the ranks that differ in no other axis. Groups are numbered, and the ranks
+ * in a group stand, by their coordinates, the fastest axis first; so the ranks of a group always ascend.
+ *
+ * Lists are given group after group, all of one length. `ranks` may be NULL with capacity 0, to ask for the
+ * sizes only; otherwise capacity must be enough, or the call is refused and nothing is written.
+ */
+#ifndef DSC_MESH_H
+#define DSC_MESH_H
+
+#include <dsc/comm.h>
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief Named axes over ranks; it never changes. Thread-safety: any thread, several at once. */
+typedef struct dsc_mesh dsc_mesh_t;
+
+/** @brief Options of dsc_mesh_create(). Fill with dsc_mesh_options_init(). */
+typedef struct dsc_mesh_options {
+  size_t struct_size;  /**< size of this struct as the caller compiled it */
+  const char* order;   /**< such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank
+                          stand   first; axes of size 1 may be left out. NULL: the axes as they are listed, the
+                          last   one fastest */
+  int32_t world_size;  /**< what the product of the sizes must be; 0: it may be any */
+  int32_t rank_offset; /**< the first rank, 0 or more; default 0 */
+} dsc_mesh_options_t;
+
+/** @brief What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init(). */
+typedef struct dsc_mesh_plan_options {
+  size_t struct_size;       /**< size of this struct as the caller compiled it */
+  const char* style;        /**< "megatron" (default) or "deepspeed" */
+  dsc_mesh_t* experts;      /**< mesh of dsc_mesh_create_experts(); NULL: one with ep 1 */
+  const int32_t* cp_levels; /**< sizes of hierarchical cp groups, the first one fastest; NULL: none */
+  size_t n_cp_levels;       /**< entries of cp_levels */
+  int32_t instances;        /**< of the distributed optimizer, 1 or more; default 1 */
+  int32_t hybrid;           /**< 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0 */
+  int32_t virtual_stages;   /**< parts of the model on every pipeline stage, 1 or more; default 1 */
+  int32_t rank;             /**< only the groups of this rank; -1 (default): all */
+} dsc_mesh_plan_options_t;
+
+/**
+ * @brief Fills mesh options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_mesh_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_size);
+
+/**
+ * @brief Makes a mesh.
+ *
+ * With an order the rules of Megatron-LM's rank generator hold: an axis that the order leaves out must have
+ * size 1, and "ep" and "cp" cannot both be above 1, since experts have a mesh of their own.
+ *
+ * @param[in] names of the axes: 1 to 31 letters, digits or '_' each, all different
+ * @param[in] sizes 1 or more each; -1, at most once, stands for what the world size leaves
+ * @param[in] n_axes 1 to 32
+ * @param[in] options NULL: defaults
+ * @param[out] mesh the new mesh; NULL on failure
+ *
+ * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW for more than 2^31 - 1 ranks; DSC_ERR_UNSUPPORTED;
+ * DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int32_t n_axes,
+                                     const dsc_mesh_options_t* options, dsc_mesh_t** mesh);
+
+/**
+ * @brief Makes the mesh of the experts beside that of the dense layers: the same ranks and the same order,
+ * with cp 1, a tp of its own, ep, and as dp what is left.
+ * @param[in] mesh of the dense layers: with an order, with axes above size 1 only among tp, cp, dp and pp,
+ * and with an axis "ep" if ep is above 1
+ * @param[in] ep expert parallel size, 1 or more
+ * @param[in] expert_tp tensor parallel size of experts, 1 or more; 0: that of the dense layers
+ * @param[out] experts the new mesh; NULL on failure
+ *
+ * Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_create_experts(dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp,
+                                             dsc_mesh_t** experts);
+
+/**
+ * @brief Releases a mesh. Communicators that were made by it stay.
+ * @param[in] mesh mesh; NULL is allowed
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_destroy(dsc_mesh_t* mesh);
+
+/**
+ * @brief Gives the number of ranks.
+ * @param[in] mesh mesh
+ * @param[out] size 1 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_size(dsc_mesh_t* mesh, int32_t* size);
+
+/**
+ * @brief Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+ * @param[in] mesh mesh
+ * @param[out] text receives it with its final zero when there is room; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes what it needs, with the final zero
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_order(dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Gives the size of an axis.
+ * @param[in] mesh mesh
+ * @param[in] axis its name
+ * @param[out] size 1 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that name;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int32_t* size);
+
+/**
+ * @brief Gives the coordinates of a rank.
+ * @param[in] mesh mesh
+ * @param[in] rank rank of the mesh
+ * @param[out] coords one per axis, in the order in which dsc_mesh_create() got them
+ * @param[in] n_coords number of axes
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords);
+
+/**
+ * @brief Gives the rank with these coordinates.
+ * @param[in] mesh mesh
+ * @param[in] coords one per axis, in the order in which dsc_mesh_create() got them
+ * @param[in] n_coords number of axes
+ * @param[out] rank rank of the mesh
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank);
+
+/**
+ * @brief Gives all ranks with these coordinates, ascending.
+ * @param[in] mesh mesh
+ * @param[in] coords one per axis, in the order in which dsc_mesh_create() got them; -1: any
+ * @param[in] n_coords number of axes
+ * @param[out] ranks the ranks; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks
+ * @param[out] n_ranks their number, 1 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_filter(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
+                                     int32_t* ranks, size_t capacity, size_t* n_ranks);
+
+/**
+ * @brief Gives the rank that differs from another one only along one axis, a number of steps on. The axis is
+ * a ring: behind the last comes the first.
+ * @param[in] mesh mesh
+ * @param[in] rank rank of the mesh
+ * @param[in] axis name of the axis
+ * @param[in] steps any number; 1: the next one, -1: the one before
+ * @param[out] peer rank of the mesh
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
+                                       int32_t* peer);
+
+/**
+ * @brief Gives the rank that differs from another one only along one axis, at a place of it: DeepSpeed's
+ * stage_to_global().
+ * @param[in] mesh mesh
+ * @param[in] rank rank of the mesh
+ * @param[in] axis name of the axis
+ * @param[in] coord -size to size - 1; negative ones count from the end: 0 is the first, -1 the last
+ * @param[out] peer rank of the mesh
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord,
+                                   int32_t* peer);
+
+/**
+ * @brief Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
+ * @param[in] mesh mesh
+ * @param[in] rank rank of the mesh
+ * @param[in] omit axes to leave out, such as "data-pipe"; those that the mesh lacks are passed over; NULL:
+ * none
+ * @param[in] inner between an axis and its number, any text; NULL: "_"
+ * @param[in] outer between axes, any text; NULL: "-"
+ * @param[out] text receives it with its final zero when there is room; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes what it needs, with the final zero
+ *
+ * Axes stand in the order in which dsc_mesh_create() got them; numbers have two digits at least.
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_rank_name(dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
+                                        const char* outer, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Lists all groups along some axes.
+ * @param[in] mesh mesh
+ * @param[in] axes such as "tp-dp"
+ * @param[out] ranks the ranks, group after group; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks; the size of the mesh is enough
+ * @param[out] n_groups number of groups
+ * @param[out] group_size ranks of each
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_groups(dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
+                                     size_t* n_groups, size_t* group_size);
+
+/**
+ * @brief Gives the one group along some axes that holds a rank, without listing the others.
+ * @param[in] mesh mesh
+ * @param[in] rank rank of the mesh
+ * @param[in] axes such as "tp-dp"
+ * @param[out] ranks the group's ranks; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks
+ * @param[out] group_size ranks of the group
+ * @param[out] group its number among those of dsc_mesh_groups(); may be NULL
+ * @param[out] member the rank's place in it, from 0; may be NULL
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_group(dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
+                                    size_t capacity, size_t* group_size, size_t* group, size_t* member);
+
+/**
+ * @brief Lists one level of the groups along some axes, each seen as a box of several levels, the first one
+ * fastest.
+ *
+ * Megatron-LM's hierarchical groups. With sizes of two levels, a and b: level 0 cuts each group into runs of
+ * a ranks, as hybrid groups and slices for instances of the distributed optimizer do; level 1 joins the ranks
+ * at one place of all these runs.
+ *
+ * @param[in] mesh mesh
+ * @param[in] axes such as "cp"
+ * @param[in] sizes of the levels, 1 or more each; their product is the size of a group
+ * @param[in] n_levels 1 or more
+ * @param[in] level which one, 0 to n_levels - 1
+ * @param[out] ranks the ranks, group after group; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks; the size of the mesh is enough
+ * @param[out] n_groups number of groups
+ * @param[out] group_size ranks of each
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_levels(dsc_mesh_t* mesh, const char* axes, const int32_t* sizes,
+                                     size_t n_levels, size_t level, int32_t* ranks, size_t capacity,
+                                     size_t* n_groups, size_t* group_size);
+
+/**
+ * @brief Lists groups made of some members of each group along some axes.
+ *
+ * The first and the last of "pp" ({0, -1}) share the word embeddings; the first ({0}) has those of positions.
+ *
+ * @param[in] mesh mesh
+ * @param[in] axes such as "pp"
+ * @param[in] positions in each group, from 0, or from the end below 0; one that comes again is left out
+ * @param[in] n_positions 1 or more
+ * @param[out] ranks the ranks, group after group; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks; the size of the mesh is enough
+ * @param[out] n_groups number of groups
+ * @param[out] group_size ranks of each
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_members(dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
+                                      size_t n_positions, int32_t* ranks, size_t capacity, size_t* n_groups,
+                                      size_t* group_size);
+
+/**
+ * @brief Gives the sizes into which Megatron-LM's hybrid context parallelism cuts the groups along some axes:
+ * 2, 4 and so on, up to half of a group. The groups of size s are level 0 of {s, group size / s} in
+ * dsc_mesh_levels().
+ * @param[in] mesh mesh
+ * @param[in] axes such as "dp-cp"; their groups must be of size 1, or a multiple of each of these sizes
+ * @param[out] sizes ascending; may be NULL with capacity 0
+ * @param[in] capacity entries of sizes; 30 are enough
+ * @param[out] n_sizes their number, 0 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_hybrid_sizes(dsc_mesh_t* mesh, const char* axes, int32_t* sizes,
+                                           size_t capacity, size_t* n_sizes);
+
+/**
+ * @brief Fills plan options with their defaults: all groups of Megatron-LM, no experts.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_mesh_plan_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options, size_t struct_size);
+
+/**
+ * @brief Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's PipelineParallelGrid
+ * makes, in the order in which all ranks make them.
+ *
+ * "megatron": gtp, dp_cp (each followed by its intra_dp_cp and hybrid_dp_cp), dp, cp (each followed by its
+ * hcp), mp, tp, pp (each followed by its embd and pos_embd), tp_dp_cp, tp_dp, tp_cp, ep_gtp, ep, ep_tp,
+ * tp_ep_mp, tp_ep_pp, tp_ep_pp_gtp, ep_dp (each followed by its intra_ep_dp and inter_ep_dp), intra_dist_opt.
+ * Axes that the mesh lacks count as axes of size 1. "deepspeed": ds_model, dp, pp, slice, of a mesh with axes
+ * pipe, data and model.
+ *
+ * @param[in] mesh mesh of the dense layers
+ * @param[in] options NULL: defaults
+ * @param[out] names of each group, static texts; may be NULL with group_capacity 0
+ * @param[out] starts group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: one entry more than groups; may
+ * be NULL with group_capacity 0
+ * @param[in] group_capacity entries of names; starts has one more
+ * @param[out] ranks may be NULL with rank_capacity 0
+ * @param[in] rank_capacity entries of ranks
+ * @param[out] n_groups number of groups
+ * @param[out] n_ranks ranks of all of them
+ *
+ * The two capacities are both 0, to ask for the numbers only, or both enough.
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_plan(dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options,
+                                   const char** names, size_t* starts, size_t group_capacity, int32_t* ranks,
+                                   size_t rank_capacity, size_t* n_groups, size_t* n_ranks);
+
+/**
+ * @brief Gives the prime factors of a number, ascending.
+ * @param[in] n 1 or more
+ * @param[out] factors may be NULL with capacity 0
+ * @param[in] capacity entries of factors; 30 are enough
+ * @param[out] n_factors their number; 0 for 1
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_prime_factors(int32_t n, int32_t* factors, size_t capacity, size_t* n_factors);
+
+/**
+ * @brief Gives the grid that DeepSpeed takes when it is told none: the prime factors of the world size, in
+ * turn to the pipeline and to data.
+ * @param[in] world_size 1 or more
+ * @param[out] pipe stages
+ * @param[out] data replicas; pipe x data is the world size
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_default_grid(int32_t world_size, int32_t* pipe, int32_t* data);
+
+/**
+ * @brief Makes the communicators of all groups along some axes at once; each rank gets its own.
+ *
+ * Rank r of comm is rank r + rank_offset of the mesh. The order in the group is that of dsc_mesh_groups(),
+ * and without another name in the options the group is called after its axes: "tp-dp", in the order of the
+ * mesh.
+ *
+ * @param[in] mesh the same on all ranks, as large as comm
+ * @param[in] comm the parent
+ * @param[in] axes such as "tp-dp", the same on all ranks
+ * @param[in] options NULL: defaults; the same on all ranks
+ * @param[out] group the new communicator; NULL on failure
+ *
+ * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all came.
+ * Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+ * @return as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ; comm stays as it
+ * was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes that it lacks
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mesh_comm(dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
+                                   const dsc_group_options_t* options, dsc_comm_t** group);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_MESH_H */

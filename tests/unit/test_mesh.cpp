@@ -1,0 +1,325 @@
+// Meshes: properties of any mesh against a plain count, what is derived from groups, and refusals in words.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "mesh_support.hpp"
+
+namespace {
+
+// ---- any mesh ----
+
+struct Made {
+  Axes axes;
+  std::vector<size_t> order;  // fastest first
+  std::string text;           // of the order; empty: the last axis is fastest
+  int32_t first_rank = 0;
+  int32_t size = 1;
+};
+
+Made any_mesh(std::mt19937& random) {
+  Made made;
+  const size_t n = 1 + random() % 6;
+  for (size_t axis = 0; axis < n; ++axis) {
+    made.axes.emplace_back("axis_" + std::to_string(axis), 1 + static_cast<int32_t>(random() % 5));
+    made.size *= made.axes[axis].second;
+    made.order.push_back(n - 1 - axis);
+  }
+  made.first_rank = random() % 3 == 0 ? static_cast<int32_t>(random() % 100) : 0;
+  if (random() % 2 == 0) return made;
+  std::shuffle(made.order.begin(), made.order.end(), random);
+  for (const size_t axis : made.order) (made.text += made.text.empty() ? "" : "-") += made.axes[axis].first;
+  return made;
+}
+
+// Coordinates by counting up, rank by rank.
+std::vector<Ranks> counted(const Made& made) {
+  std::vector<Ranks> all;
+  Ranks now(made.axes.size(), 0);
+  for (int32_t rank = 0; rank < made.size; ++rank) {
+    all.push_back(now);
+    for (const size_t axis : made.order) {
+      if (++now[axis] < made.axes[axis].second) break;
+      now[axis] = 0;
+    }
+  }
+  return all;
+}
+
+// A group is opened by its first rank.
+Lists gathered(const Made& made, const std::vector<Ranks>& coords, const std::vector<bool>& inside) {
+  Lists lists;
+  std::vector<Ranks> keys;
+  for (int32_t rank = 0; rank < made.size; ++rank) {
+    Ranks key = coords[static_cast<size_t>(rank)];
+    for (size_t axis = 0; axis < key.size(); ++axis)
+      if (inside[axis]) key[axis] = 0;
+    const auto at = std::ranges::find(keys, key) - keys.begin();
+    if (at == static_cast<std::ptrdiff_t>(keys.size())) {
+      keys.push_back(key);
+      lists.emplace_back();
+    }
+    lists[static_cast<size_t>(at)].push_back(rank + made.first_rank);
+  }
+  return lists;
+}
+
+void check_partition(const Made& made, const Lists& lists) {
+  std::set<int32_t> seen;
+  for (const Ranks& list : lists) {
+    assert_int_equal(list.size(), lists[0].size());
+    assert_true(std::ranges::is_sorted(list));
+    for (const int32_t rank : list) assert_true(seen.insert(rank).second);
+  }
+  assert_int_equal(seen.size(), made.size);
+  assert_true(*seen.begin() == made.first_rank && *seen.rbegin() == made.first_rank + made.size - 1);
+}
+
+void check_groups(const TestMesh& mesh, const Made& made, const std::vector<Ranks>& coords,
+                  std::mt19937& random) {
+  std::vector<bool> inside(made.axes.size());
+  std::vector<std::string> names;
+  for (size_t axis = 0; axis < inside.size(); ++axis)
+    if ((inside[axis] = random() % 2 == 0)) names.push_back(made.axes[axis].first);
+  if (names.empty()) return;
+  std::shuffle(names.begin(), names.end(), random);
+  std::string text;
+  for (const std::string& name : names) (text += text.empty() ? "" : "-") += name;
+  const Lists lists = mesh.groups(text);
+  assert_true(lists == gathered(made, coords, inside));
+  check_partition(made, lists);
+  const int32_t rank = made.first_rank + static_cast<int32_t>(random() % static_cast<uint32_t>(made.size));
+  size_t number = 99, member = 99;
+  const Ranks own = mesh.group(rank, text, &number, &member);
+  assert_true(own == lists.at(number));
+  assert_int_equal(lists[number].at(member), rank);
+}
+
+void check_ranks(const TestMesh& mesh, const Made& made, const std::vector<Ranks>& coords) {
+  for (int32_t at = 0; at < made.size; ++at) {
+    const int32_t rank = at + made.first_rank;
+    assert_true(mesh.coord(rank, made.axes.size()) == coords[static_cast<size_t>(at)]);
+    assert_int_equal(mesh.rank(coords[static_cast<size_t>(at)]), rank);
+  }
+}
+
+void check_ring(const TestMesh& mesh, const Made& made, std::mt19937& random) {
+  const auto& [name, size] = made.axes[random() % made.axes.size()];
+  const int32_t rank = made.first_rank + static_cast<int32_t>(random() % static_cast<uint32_t>(made.size));
+  Ranks ring;
+  for (int32_t at = rank, step = 0; step < size; ++step, at = mesh.neighbor(at, name.c_str(), 1))
+    ring.push_back(at);
+  assert_int_equal(mesh.neighbor(ring.back(), name.c_str(), 1), rank);
+  assert_int_equal(mesh.neighbor(rank, name.c_str(), -1), ring.back());
+  assert_int_equal(mesh.neighbor(rank, name.c_str(), INT32_MIN),
+                   ring[static_cast<size_t>((INT32_MIN % size + size) % size)]);
+  std::ranges::sort(ring);
+  assert_true(ring == mesh.group(rank, name));
+  for (int32_t coord = 0; coord < size; ++coord) {
+    assert_int_equal(mesh.peer(rank, name.c_str(), coord), ring[static_cast<size_t>(coord)]);
+    assert_int_equal(mesh.peer(rank, name.c_str(), coord - size), ring[static_cast<size_t>(coord)]);
+  }
+}
+
+void meshes_count_as_plain_counting_does(void** state) {
+  (void)state;
+  std::mt19937 random(20);
+  for (int round = 0; round < 400; ++round) {
+    const Made made = any_mesh(random);
+    const TestMesh mesh(made.axes, made.text.empty() ? nullptr : made.text.c_str(), made.size,
+                        made.first_rank);
+    assert_int_equal(mesh.size(), made.size);
+    const std::vector<Ranks> coords = counted(made);
+    check_ranks(mesh, made, coords);
+    for (int i = 0; i < 4; ++i) check_groups(mesh, made, coords, random);
+    check_ring(mesh, made, random);
+  }
+}
+
+// ---- what is made of groups ----
+
+void levels_of_a_group_partition_it(void** state) {
+  (void)state;
+  const TestMesh mesh({{"dp", 16}}, "dp");
+  const Ranks sizes{2, 2, 4};
+  assert_true(mesh.levels("dp", sizes, 0) ==
+              (Lists{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  assert_true(mesh.levels("dp", sizes, 1) ==
+              (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  assert_true(mesh.levels("dp", sizes, 2) ==
+              (Lists{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
+  const TestMesh two({{"tp", 2}, {"cp", 4}}, "tp-cp");
+  assert_true(two.levels("cp", {2, 2}, 0) == (Lists{{0, 2}, {4, 6}, {1, 3}, {5, 7}}));
+  assert_true(two.levels("cp", {2, 2}, 1) == (Lists{{0, 4}, {2, 6}, {1, 5}, {3, 7}}));
+}
+
+void hybrid_sizes_are_powers_below_a_group(void** state) {
+  (void)state;
+  const TestMesh mesh({{"dp", 4}, {"cp", 2}}, "cp-dp");
+  int32_t sizes[30];
+  size_t n = 99;
+  succeed(dsc_mesh_hybrid_sizes(mesh.get(), "dp-cp", sizes, 30, &n));
+  assert_true(n == 2 && sizes[0] == 2 && sizes[1] == 4);
+  succeed(dsc_mesh_hybrid_sizes(mesh.get(), "cp", sizes, 30, &n));
+  assert_int_equal(n, 0);
+  const TestMesh odd({{"dp", 3}});
+  assert_int_equal(dsc_mesh_hybrid_sizes(odd.get(), "dp", nullptr, 0, &n), DSC_ERR_INVALID_ARG);
+  assert_non_null(std::strstr(dsc_last_error_message(), "the groups have 3 ranks, expected an even number"));
+}
+
+void embedding_groups_are_the_ends_of_pipelines(void** state) {
+  (void)state;
+  const TestMesh mesh({{"tp", 2}, {"pp", 3}}, "tp-pp");
+  assert_true(mesh.members("pp", {0, -1}) == (Lists{{0, 4}, {1, 5}}));
+  assert_true(mesh.members("pp", {0}) == (Lists{{0}, {1}}));
+  assert_true(mesh.members("pp", {-1, 1, 2}) == (Lists{{4, 2}, {5, 3}}));
+  const TestMesh flat({{"tp", 2}, {"pp", 1}}, "tp-pp");
+  assert_true(flat.members("pp", {0, -1}) == (Lists{{0}, {1}}));
+}
+
+void names_of_ranks_are_deepspeeds(void** state) {
+  (void)state;
+  const TestMesh mesh({{"a", 2}, {"b", 2}});
+  assert_string_equal(mesh.name(3, nullptr, "+").c_str(), "a+01-b+01");
+  assert_string_equal(mesh.name(3, nullptr, "🤗", "_JEFF_").c_str(), "a🤗01_JEFF_b🤗01");
+  assert_string_equal(mesh.name(2, "b-pipe").c_str(), "a_01");
+  assert_string_equal(mesh.name(2, "a-b").c_str(), "");
+  const TestMesh large({{"a", 200}});
+  assert_string_equal(large.name(123, nullptr).c_str(), "a_123");
+}
+
+void experts_keep_the_pipeline(void** state) {
+  (void)state;
+  const TestMesh dense({{"tp", 4}, {"cp", 2}, {"ep", 1}, {"dp", -1}, {"pp", 2}}, "tp-cp-ep-dp-pp", 32);
+  const TestMesh experts(dense, 4, 1);
+  assert_string_equal(experts.order().c_str(), "tp-cp-ep-dp-pp");
+  assert_true(experts.size("tp") == 1 && experts.size("cp") == 1 && experts.size("ep") == 4 &&
+              experts.size("dp") == 4 && experts.size("pp") == 2);
+  assert_true(experts.groups("pp") == dense.groups("pp"));
+}
+
+// The hybrid and hierarchical groups stand behind the groups that they are cut from.
+void plans_place_parts_behind_their_whole(void** state) {
+  (void)state;
+  const TestMesh mesh({{"cp", 4}, {"dp", 2}}, "cp-dp");
+  const Ranks levels{2, 2};
+  dsc_mesh_plan_options_t options = plan_options("megatron");
+  options.cp_levels = levels.data();
+  options.n_cp_levels = levels.size();
+  options.hybrid = 1;
+  const std::vector<TestMesh::NamedGroup> plan = mesh.plan(options);
+  const auto from = [&](const char* name, size_t n) {
+    const auto at = std::ranges::find(plan, name, &TestMesh::NamedGroup::first);
+    assert_true(static_cast<size_t>(plan.end() - at) >= n);
+    return std::vector<TestMesh::NamedGroup>(at, at + static_cast<std::ptrdiff_t>(n));
+  };
+  assert_true(from("dp_cp", 7) == (std::vector<TestMesh::NamedGroup>{{"dp_cp", {0, 1, 2, 3, 4, 5, 6, 7}},
+                                                                     {"hybrid_dp_cp", {0, 1}},
+                                                                     {"hybrid_dp_cp", {2, 3}},
+                                                                     {"hybrid_dp_cp", {4, 5}},
+                                                                     {"hybrid_dp_cp", {6, 7}},
+                                                                     {"hybrid_dp_cp", {0, 1, 2, 3}},
+                                                                     {"hybrid_dp_cp", {4, 5, 6, 7}}}));
+  assert_true(from("cp", 6) == (std::vector<TestMesh::NamedGroup>{{"cp", {0, 1, 2, 3}},
+                                                                  {"hcp", {0, 1}},
+                                                                  {"hcp", {2, 3}},
+                                                                  {"hcp", {0, 2}},
+                                                                  {"hcp", {1, 3}},
+                                                                  {"cp", {4, 5, 6, 7}}}));
+}
+
+// The groups of one rank are those of all that hold it, in the same order.
+void plans_of_one_rank_are_parts_of_all(void** state) {
+  (void)state;
+  const TestMesh dense({{"tp", 2}, {"cp", 2}, {"ep", 1}, {"dp", 4}, {"pp", 2}}, "tp-cp-ep-dp-pp", 32, 5);
+  const TestMesh experts(dense, 4, 1);
+  dsc_mesh_plan_options_t options = plan_options("megatron");
+  options.experts = experts.get();
+  options.instances = 2;
+  const std::vector<TestMesh::NamedGroup> all = dense.plan(options);
+  for (options.rank = 5; options.rank < 37; ++options.rank) {
+    std::vector<TestMesh::NamedGroup> own;
+    for (const TestMesh::NamedGroup& group : all)
+      if (std::ranges::find(group.second, options.rank) != group.second.end()) own.push_back(group);
+    assert_true(dense.plan(options) == own);
+  }
+}
+
+// ---- refusals ----
+
+void refused(const Axes& axes, const char* order, int32_t world_size, const char* words,
+             dsc_result_t code = DSC_ERR_INVALID_ARG) {
+  dsc_mesh_t* mesh = nullptr;
+  assert_int_equal(TestMesh::create(axes, order, world_size, 0, &mesh), code);
+  assert_null(mesh);
+  if (!std::strstr(dsc_last_error_message(), words))
+    fail_msg("expected \"%s\" in: %s", words, dsc_last_error_message());
+}
+
+void wrong_meshes_are_refused_in_words(void** state) {
+  (void)state;
+  const Axes axes{{"tp", 2}, {"cp", 1}, {"dp", 4}, {"pp", 2}};
+  refused(axes, "tp-cp-ddp-pp", 0,
+          "order has \"ddp\", which is no axis; did you mean \"dp\"? (known: tp, cp, dp, pp)");
+  refused(axes, "tp-nothing", 0, "order has \"nothing\", which is no axis (known: tp, cp, dp, pp)");
+  refused(axes, "tp-dp", 0, "order leaves out \"pp\", which has size 2, expected only axes of size 1");
+  refused(axes, "tp-dp-tp-pp", 0, "order has the axis \"tp\" twice, expected each at most once");
+  refused(axes, "tp--dp-pp", 0, "order is \"tp--dp-pp\", expected names of axes with one '-' between them");
+  refused(axes, "", 0, "order is \"\", expected names of axes");
+  refused(axes, "tp-dp-pp", 8,
+          "the world size is 8, expected the product of the axes, 16: they are tp=2 cp=1 dp=4 pp=2");
+  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 8, "the world size is 8, expected a multiple of 3");
+  refused({{"tp", 3}, {"dp", -1}}, "tp-dp", 0, "the axis \"dp\" has size -1, expected a world size");
+  refused({{"tp", -1}, {"dp", -1}}, "tp-dp", 4, "more than one axis has size -1");
+  refused({{"ep", 2}, {"cp", 2}}, "ep-cp", 0, "ep is 2 and cp is 2, expected at most one above 1");
+  refused({{"tp", 0}}, nullptr, 0, "the axis \"tp\" has size 0, expected 1 or more");
+  refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "the axis \"tp\" is there twice");
+  refused({{"tp-dp", 2}}, nullptr, 0, "\"tp-dp\" names no axis: expected 1 to 31 letters, digits or '_'");
+  refused({{"a", 65536}, {"b", 65536}}, nullptr, 0, "expected at most 2147483647 ranks", DSC_ERR_OVERFLOW);
+  refused({{"a", 65536}, {"b", 65536}, {"c", INT32_MAX}, {"d", INT32_MAX}}, nullptr, 0, "is too large",
+          DSC_ERR_OVERFLOW);
+  refused(Axes(33, {"a", 1}), nullptr, 0, "n_axes is 33, expected 1 to 32");
+}
+
+void wrong_experts_are_refused_in_words(void** state) {
+  (void)state;
+  const auto said = [](const TestMesh& dense, int32_t ep, int32_t tp, const char* words) {
+    dsc_mesh_t* experts = nullptr;
+    assert_int_equal(dsc_mesh_create_experts(dense.get(), ep, tp, &experts), DSC_ERR_INVALID_ARG);
+    if (!std::strstr(dsc_last_error_message(), words))
+      fail_msg("expected \"%s\" in: %s", words, dsc_last_error_message());
+  };
+  const TestMesh dense({{"tp", 2}, {"ep", 1}, {"dp", 4}, {"pp", 2}}, "tp-ep-dp-pp");
+  said(dense, 3, 0, "the mesh has 16 ranks, expected a multiple of expert tp x ep x pp, which is 2 x 3 x 2");
+  said(dense, INT32_MAX, INT32_MAX, "expected a multiple");
+  said(dense, 0, 0, "ep is 0, expected 1 or more");
+  const TestMesh no_ep({{"tp", 2}, {"dp", 4}}, "tp-dp");
+  said(no_ep, 2, 0, "no axis \"ep\"");
+  const TestMesh has_ep({{"tp", 2}, {"ep", 2}, {"dp", 4}}, "tp-ep-dp");
+  said(has_ep, 2, 0, "the dense mesh has 2 along \"ep\", expected 1");
+  const TestMesh rows({{"pipe", 2}, {"data", 2}});
+  said(rows, 1, 0, "the dense mesh has no order");
+  const TestMesh inner({{"tp", 2}, {"pp", 2}, {"ep", 1}, {"dp", 4}}, "tp-pp-ep-dp");
+  said(inner, 2, 1,
+       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks there and 1 here");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(meshes_count_as_plain_counting_does),
+      cmocka_unit_test(levels_of_a_group_partition_it),
+      cmocka_unit_test(hybrid_sizes_are_powers_below_a_group),
+      cmocka_unit_test(embedding_groups_are_the_ends_of_pipelines),
+      cmocka_unit_test(names_of_ranks_are_deepspeeds),
+      cmocka_unit_test(experts_keep_the_pipeline),
+      cmocka_unit_test(plans_place_parts_behind_their_whole),
+      cmocka_unit_test(plans_of_one_rank_are_parts_of_all),
+      cmocka_unit_test(wrong_meshes_are_refused_in_words),
+      cmocka_unit_test(wrong_experts_are_refused_in_words),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
