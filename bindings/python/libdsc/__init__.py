@@ -51,7 +51,8 @@ from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
-from libdsc._pipe import PipeInstruction, PipeSchedule, PipeStep
+from libdsc._pipe import PipeCompute, PipeInstruction, PipeSchedule, PipeStep
+from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
@@ -97,8 +98,11 @@ __all__ = [
     "PeerError",
     "PeerLeftError",
     "PeerStalledError",
+    "PipeCompute",
     "PipeInstruction",
     "PipeSchedule",
+    "PipeSimulation",
+    "PipeSpan",
     "PipeStep",
     "ProtocolError",
     "ReduceOp",

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import operator
-from ctypes import byref, c_int32, c_int64, c_void_p
-from typing import Any, Iterator, NamedTuple, Optional
+from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from libdsc import _raw
 from libdsc._arguments import integer, string
 from libdsc._library import check, lib
+from libdsc._pipe_costs import costs_of
 
 DONE = int(_raw.Result.DONE)
 NONE = -1
 
 _OPS = {int(op): op.name.lower() for op in _raw.PipeOp}
+_NUMBERS = {name: number for number, name in _OPS.items()}
 
 
 class PipeInstruction(NamedTuple):
@@ -55,15 +58,24 @@ def _or_none(value: int) -> Optional[int]:
     return None if value == NONE else value
 
 
+class PipeCompute(NamedTuple):
+    """One operation of a stage's order; op is None where the stage is idle for a step."""
+
+    op: Optional[str]
+    chunk: Optional[int] = None
+    micro_batch: Optional[int] = None
+    overlaps: bool = False  # runs at once with the next one
+
+
 class _Handle:
-    """Owns the library's schedule; arrays over the memory of its runs hold it too."""
+    """Owns one of the library's schedules; arrays over the memory of its runs hold it too."""
 
     __slots__ = ("value", "__weakref__")
 
-    def __init__(self, options: _raw.PipeScheduleOptions) -> None:
+    def __init__(self, make: Callable[[Any], int]) -> None:
         self.value = 0
         made = c_void_p()
-        check(lib.dsc_pipe_schedule_create(byref(options), byref(made)))
+        check(make(byref(made)))
         assert made.value is not None
         self.value = made.value
 
@@ -75,20 +87,27 @@ class _Handle:
 
 
 class PipeSchedule:
-    """The instructions of one stage for one batch; iterate over it as often as you like.
+    """A pipeline schedule, of one stage or of the whole pipeline.
 
         for instruction in dsc.PipeSchedule("1f1b", stages=4, stage=1, micro_batches=8):
             print(instruction.step, instruction.op, instruction.micro_batch)
+        print(dsc.PipeSchedule("zb_v", stages=4, micro_batches=8))
 
-    Instructions are made one by one. len() counts them, which takes as long as an iteration; steps does not. A new
-    iteration ends the one before. Closing is local.
+    With a stage, iterate over its instructions as often as you like; they are made one by one. len() counts them,
+    which takes as long as an iteration; steps does not. A new iteration ends the one before. Without a stage it has
+    no instructions; orders(), write() and pictures are those of the whole pipeline either way. Closing is local.
 
     Args:
-        name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe" or "1f1b".
+        name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe", "1f1b", "interleaved_1f1b",
+            "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min" or "dualpipe_v".
         stages: devices of the pipeline.
-        stage: whose instructions, 0 to stages - 1.
+        stage: whose instructions, 0 to stages - 1; None: the whole pipeline.
         micro_batches: of a batch; may be fewer than stages.
-        chunks: parts of the model on every stage; 1 for all schedules above.
+        chunks: parts of the model on every stage; None: what the schedule is made for.
+        micro_batch_group: of interleaved_1f1b, micro-batches that run through a chunk before the next chunk.
+        forward_only: without backward passes.
+        merge_backward: halves of a backward pass that follow each other become one.
+        messages: "when_needed", with the fewest buffers, or "at_once", as PyTorch does it.
     """
 
     __slots__ = (
@@ -97,6 +116,8 @@ class PipeSchedule:
         "stage",
         "micro_batches",
         "chunks",
+        "placement",
+        "forward_only",
         "_owner",
         "_handle",
         "_iteration",
@@ -105,21 +126,116 @@ class PipeSchedule:
         "__weakref__",
     )
 
-    def __init__(self, name: str, stages: int, stage: int, micro_batches: int, chunks: int = 1) -> None:
-        self.name = name
-        self.stages = integer("stages", stages)
-        self.stage = integer("stage", stage)
-        self.micro_batches = integer("micro_batches", micro_batches)
-        self.chunks = integer("chunks", chunks)
-        self._owner: Optional[_Handle] = _Handle(self._options())
-        self._handle = self._owner.value
+    name: str
+    stages: int
+    stage: Optional[int]
+    micro_batches: int
+    chunks: int
+    placement: str  # "loop", "zigzag" or "apart"
+    forward_only: bool
+
+    def __init__(
+        self,
+        name: str,
+        stages: int,
+        stage: Optional[int] = None,
+        micro_batches: Optional[int] = None,
+        chunks: Optional[int] = None,
+        *,
+        micro_batch_group: Optional[int] = None,
+        forward_only: bool = False,
+        merge_backward: bool = False,
+        messages: str = "when_needed",
+    ) -> None:
+        if micro_batches is None:
+            raise TypeError("micro_batches is missing; expected the number of micro-batches of a batch")
+        options = schedule_options(stage, merge_backward, messages)
+        options.name = string("name", name)
+        options.stages = integer("stages", stages)
+        options.micro_batches = integer("micro_batches", micro_batches)
+        options.chunks = _given("chunks", chunks)
+        options.micro_batch_group = _given("micro_batch_group", micro_batch_group)
+        options.forward_only = int(forward_only)
+        self._take(_Handle(lambda made: lib.dsc_pipe_schedule_create(byref(options), made)))
+
+    @classmethod
+    def custom(
+        cls,
+        orders: Sequence[Sequence[Any]],
+        micro_batches: int,
+        chunks: int = 1,
+        *,
+        stage: Optional[int] = None,
+        placement: str = "loop",
+        name: str = "custom",
+        forward_only: bool = False,
+        merge_backward: bool = False,
+        messages: str = "when_needed",
+    ) -> PipeSchedule:
+        """A schedule from the order in which each stage computes.
+
+        orders has a list for each stage, of PipeCompute or tuples such as ("forward", 0, 3): operation, chunk and
+        micro-batch; None is a step in which the stage is idle. Orders that can not be run raise ArgumentError with
+        the stage and operation, and the stages that wait for each other.
+        """
+        options = schedule_options(stage, merge_backward, messages)
+        options.name = string("name", name)
+        options.stages = len(orders)
+        options.micro_batches = integer("micro_batches", micro_batches)
+        options.chunks = integer("chunks", chunks, 1)
+        options.placement = _word("placement", placement, _raw.PipePlacement)
+        options.forward_only = int(forward_only)
+        flat = [_compute(f"orders[{s}][{k}]", it) for s, order in enumerate(orders) for k, it in enumerate(order)]
+        operations = (_raw.PipeCompute * max(1, len(flat)))(*flat)
+        starts = (c_size_t * (len(orders) + 1))(0, *itertools.accumulate(len(order) for order in orders))
+        return cls._of(
+            _Handle(lambda made: lib.dsc_pipe_schedule_create_custom(byref(options), operations, starts, made))
+        )
+
+    @classmethod
+    def read(
+        cls,
+        text: str,
+        format: str,
+        *,
+        stage: Optional[int] = None,
+        merge_backward: bool = False,
+        messages: str = "when_needed",
+    ) -> PipeSchedule:
+        """A schedule from text in the format "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json".
+
+        What is wrong in the text raises ArgumentError with line and column.
+        """
+        options = schedule_options(stage, merge_backward, messages)
+        data = text.encode()
+        number = _word("format", format, _raw.PipeFormat)
+        return cls._of(
+            _Handle(lambda made: lib.dsc_pipe_schedule_import(data, len(data), number, byref(options), made))
+        )
+
+    @classmethod
+    def _of(cls, owner: _Handle) -> PipeSchedule:
+        schedule = cls.__new__(cls)
+        schedule._take(owner)
+        return schedule
+
+    def _take(self, owner: _Handle) -> None:
+        info = _raw.PipeScheduleInfo(struct_size=ctypes.sizeof(_raw.PipeScheduleInfo))
+        check(lib.dsc_pipe_schedule_describe(owner.value, byref(info)))
+        self.name = text_of(lambda *room: lib.dsc_pipe_schedule_name(owner.value, *room))
+        self.stages, self.stage = info.stages, _or_none(info.stage)
+        self.micro_batches, self.chunks = info.micro_batches, info.chunks
+        self.placement = _raw.PipePlacement(info.placement).name.lower()
+        self.forward_only = bool(info.forward_only)
+        self._owner: Optional[_Handle] = owner
+        self._handle = owner.value
         self._iteration = 0
         self._length: Optional[int] = None
         self._run_buffers: Any = None  # what runs of this schedule keep
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
-        place = f"stage {self.stage} of {self.stages}"
+        place = f"{self.stages} stages" if self.stage is None else f"stage {self.stage} of {self.stages}"
         return f"<libdsc.PipeSchedule {self.name!r}, {place}, {self.micro_batches} micro-batches{state}>"
 
     @property
@@ -151,8 +267,8 @@ class PipeSchedule:
 
     def __len__(self) -> int:
         if self._length is None:
-            other = _Handle(self._options())  # whoever iterates keeps the place
-            self._length = sum(1 for _ in _instructions(other.value))
+            other = self.at_stage(self.stage)  # whoever iterates keeps the place
+            self._length = sum(1 for _ in _instructions(other._handle))
         return self._length
 
     def close(self) -> None:
@@ -165,19 +281,93 @@ class PipeSchedule:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
 
-    def _options(self) -> _raw.PipeScheduleOptions:
-        options = _raw.PipeScheduleOptions()
-        check(lib.dsc_pipe_schedule_options_init(byref(options), ctypes.sizeof(options)))
-        options.name = string("name", self.name)
-        options.stages, options.stage = self.stages, self.stage
-        options.micro_batches, options.chunks = self.micro_batches, self.chunks
-        return options
+    def at_stage(self, stage: Optional[int]) -> PipeSchedule:
+        """The schedule of another stage of the same pipeline; None: of the whole pipeline."""
+        number = NONE if stage is None else integer("stage", stage, 0)
+        return self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
+
+    def order(self, stage: int) -> list[PipeCompute]:
+        """The order in which a stage computes, whatever stage this schedule is of."""
+        total = c_int64()
+        check(lib.dsc_pipe_schedule_order(self._handle, integer("stage", stage), 0, None, 0, byref(total)))
+        room = (_raw.PipeCompute * max(1, total.value))()
+        check(lib.dsc_pipe_schedule_order(self._handle, stage, 0, room, total.value, byref(total)))
+        return [
+            PipeCompute(_OPS[it.op], it.chunk, it.micro_batch, bool(it.overlaps)) if it.op else PipeCompute(None)
+            for it in room[: total.value]
+        ]
+
+    def orders(self) -> list[list[PipeCompute]]:
+        """The orders of all stages."""
+        return [self.order(stage) for stage in range(self.stages)]
+
+    def write(self, format: str) -> str:
+        """The whole pipeline's schedule as text: "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json"."""
+        number = _word("format", format, _raw.PipeFormat)
+        return text_of(lambda *room: lib.dsc_pipe_schedule_export(self._handle, number, *room))
+
+    def draw(self, picture: str = "text", **costs: Any) -> str:
+        """A picture of the whole pipeline: "text", "color", "svg" or "perfetto"; costs as of simulate_pipeline()."""
+        number = _word("picture", picture, _raw.PipePicture)
+        raw, keep = costs_of(**costs)
+        text = text_of(lambda *room: lib.dsc_pipe_draw(self._handle, byref(raw), number, *room))
+        del keep
+        return text
+
+    def __str__(self) -> str:
+        return self.draw() if self._handle else repr(self)
+
+    def _repr_svg_(self) -> str:
+        return self.draw("svg")
 
     def _walk(self, iteration: int) -> Iterator[PipeInstruction]:
         for raw in _instructions(self._handle):
             yield instruction_of(raw)
             if self._iteration != iteration:
                 raise RuntimeError("another iteration over this schedule has begun; make one schedule for each")
+
+
+def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) -> _raw.PipeScheduleOptions:
+    """Defaults, and what may be chosen for any schedule."""
+    options = _raw.PipeScheduleOptions()
+    check(lib.dsc_pipe_schedule_options_init(byref(options), ctypes.sizeof(options)))
+    options.stage = NONE if stage is None else integer("stage", stage, 0)
+    options.merge_backward = int(merge_backward)
+    options.messages = _word("messages", messages, _raw.PipeMessages)
+    return options
+
+
+def text_of(call: Callable[..., int]) -> str:
+    """A text of the library's: asked for its length first."""
+    needed = c_size_t()
+    check(call(None, 0, byref(needed)))
+    room = ctypes.create_string_buffer(needed.value)
+    check(call(room, needed.value, byref(needed)))
+    return room.value.decode()
+
+
+def _given(argument: str, value: Optional[int]) -> int:
+    """0 stands for what was left out, so it may not be given."""
+    return 0 if value is None else integer(argument, value, 1)
+
+
+def _word(argument: str, value: str, numbers: Any) -> int:
+    """The number of a name."""
+    known = {it.name.lower(): int(it) for it in numbers}
+    if value not in known:
+        raise ValueError(f"{argument} is {value!r}; expected one of {', '.join(map(repr, known))}")
+    return known[value]
+
+
+def _compute(argument: str, value: Any) -> Any:
+    """One operation of a custom order."""
+    if value is None or value[0] is None:
+        return _raw.PipeCompute(0, NONE, NONE, 0)
+    op, chunk, micro_batch, *overlaps = value
+    if op not in _NUMBERS:
+        raise ValueError(f"{argument} is {op!r}; expected the name of an operation, such as 'forward'")
+    place = integer(f"{argument}[1]", chunk), integer(f"{argument}[2]", micro_batch)
+    return _raw.PipeCompute(_NUMBERS[op], *place, int(bool(overlaps and overlaps[0])))
 
 
 def _instructions(handle: int) -> Iterator[_raw.PipeInstruction]:

@@ -1,0 +1,131 @@
+"""What a pipeline schedule costs in time and memory."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Any, NamedTuple, Optional, Union
+
+from libdsc import _raw
+from libdsc._library import check, lib
+from libdsc._pipe import PipeSchedule, _OPS
+from libdsc._pipe_costs import Values, costs_of
+
+
+class PipeSpan(NamedTuple):
+    """An operation in a simulation, and when it runs."""
+
+    stage: int
+    op: str
+    chunk: int
+    micro_batch: int
+    start: float
+    end: float
+
+
+class PipeSimulation(NamedTuple):
+    """When a pipeline's stages work, and what they hold. Lists have an entry per stage."""
+
+    makespan: float
+    busy: list[float]
+    idle: list[float]  # of the whole makespan
+    own_window_idle: list[float]  # between a stage's own first and last operation
+    peak_activations: list[int]  # most micro-batches times chunks held at once
+    peak_bytes: list[float]
+    reduced: list[float]  # when the last all-reduce of gradients ends; 0: there is none
+    timeline: list[PipeSpan]  # stage after stage
+    critical_path: list[PipeSpan]  # what nothing could delay without a longer makespan
+
+
+def simulate_pipeline(
+    schedule: Union[str, PipeSchedule],
+    stages: Optional[int] = None,
+    micro_batches: Optional[int] = None,
+    chunks: Optional[int] = None,
+    *,
+    forward: Values = 1,
+    backward_input: Values = 1,
+    backward_weight: Values = 1,
+    overlap: float = 1,
+    comm: float = 0,
+    message_bytes: Values = 0,
+    bytes_per_time: float = 0,
+    activation_bytes: Values = 0,
+    static_bytes: Values = 0,
+    gradient_bytes: Values = 0,
+    bucket_bytes: float = 0,
+    reduce_latency: float = 0,
+    reduce_bytes_per_time: float = 0,
+    timeline: bool = False,
+    critical_path: bool = False,
+    **more: Any,
+) -> PipeSimulation:
+    """Computes when every operation of a pipeline runs, without running any.
+
+    Args:
+        schedule: a schedule, or the name of one, with stages, micro_batches, chunks and what else PipeSchedule takes.
+        forward, backward_input, backward_weight: time of an operation of one chunk, in a unit of your choice; a
+            number, or one for each part of the model in the order in which data flows. A whole backward pass takes
+            both of its halves.
+        overlap: what a forward and a backward pass at once take, as a part of their sum.
+        comm: latency of a message between stages.
+        message_bytes, bytes_per_time: size of a message, and speed of a link; 0: without end.
+        activation_bytes: held for a micro-batch from its forward to the end of its backward pass.
+        static_bytes: weights, their gradients and the optimizer's state.
+        gradient_bytes, bucket_bytes, reduce_latency, reduce_bytes_per_time: an all-reduce of gradients over
+            data-parallel ranks, overlapped with what is still computed.
+        timeline, critical_path: whether to list operations.
+    """
+    if not isinstance(schedule, PipeSchedule):
+        if stages is None or micro_batches is None:
+            raise TypeError("stages and micro_batches are missing; expected both with the name of a schedule")
+        schedule = PipeSchedule(schedule, stages, None, micro_batches, chunks, **more)
+    elif more or (stages, micro_batches, chunks) != (None, None, None):
+        raise TypeError("stages, micro_batches and chunks are the schedule's; expected only costs beside it")
+    costs, keep = costs_of(
+        comm,
+        forward=forward,
+        backward_input=backward_input,
+        backward_weight=backward_weight,
+        overlap=overlap,
+        message_bytes=message_bytes,
+        bytes_per_time=bytes_per_time,
+        activation_bytes=activation_bytes,
+        static_bytes=static_bytes,
+        gradient_bytes=gradient_bytes,
+        bucket_bytes=bucket_bytes,
+        reduce_latency=reduce_latency,
+        reduce_bytes_per_time=reduce_bytes_per_time,
+    )
+    total = sum(len(schedule.order(stage)) for stage in range(schedule.stages)) if timeline or critical_path else 0
+    result = _simulated(schedule, costs, total if timeline else 0, total if critical_path else 0)
+    del keep
+    return result
+
+
+def _simulated(schedule: PipeSchedule, costs: Any, timeline: int, critical_path: int) -> PipeSimulation:
+    """The arrays are as long as they may have to be."""
+    stages = (_raw.PipeStageReport * schedule.stages)()
+    spans = (_raw.PipeSpan * max(1, timeline))()
+    path = (_raw.PipeSpan * max(1, critical_path))()
+    report = _raw.PipeReport(struct_size=ctypes.sizeof(_raw.PipeReport), stages=stages)
+    if timeline:
+        report.timeline, report.timeline_capacity = spans, timeline
+    if critical_path:
+        report.critical_path, report.critical_path_capacity = path, critical_path
+    check(lib.dsc_pipe_simulate(schedule._handle, byref(costs), byref(report)))
+    return PipeSimulation(
+        report.makespan,
+        [it.busy for it in stages],
+        [it.idle for it in stages],
+        [it.own_window_idle for it in stages],
+        [it.peak_activations for it in stages],
+        [it.peak_bytes for it in stages],
+        [it.reduced for it in stages],
+        [_span(it) for it in spans[: report.timeline_count]],
+        [_span(it) for it in path[: report.critical_path_count]],
+    )
+
+
+def _span(raw: Any) -> PipeSpan:
+    return PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.end)
