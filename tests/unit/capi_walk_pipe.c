@@ -27,10 +27,11 @@ static void options_init(void) {
   dsc_pipe_schedule_options_t options;
   memset(&options, 0x77, sizeof options);
   WALK_INVALID(dsc_pipe_schedule_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_pipe_schedule_options_init(&options, sizeof options - 1));
+  WALK_INVALID(
+      dsc_pipe_schedule_options_init(&options, offsetof(dsc_pipe_schedule_options_t, micro_batch_group) - 1));
   EXPECT(options.chunks == 0x77777777);
   WALK(DSC_OK, dsc_pipe_schedule_options_init(&options, sizeof options));
-  EXPECT(options.chunks == 1 && options.name == NULL && options.stages == 0);
+  EXPECT(options.chunks == 0 && options.name == NULL && options.stages == 0 && options.messages == 0);
 }
 
 /* Options of one wrong field each, and what they give. */
@@ -44,21 +45,28 @@ static void create(void) {
   options.field = (value);                                                 \
   WALK(DSC_ERR_##expected, dsc_pipe_schedule_create(&options, &schedule)); \
   options = right_options()
-  WRONG(INVALID_ARG, struct_size, sizeof options - 1);
+  WRONG(INVALID_ARG, struct_size, offsetof(dsc_pipe_schedule_options_t, micro_batch_group) - 1);
   WRONG(INVALID_ARG, name, NULL);
   WRONG(INVALID_ARG, name, "");
   WRONG(INVALID_ARG, name, "1F1B");
-  WRONG(UNSUPPORTED, name, "zb_v");
+  WRONG(UNSUPPORTED, name, "auto");
+  WRONG(INVALID_ARG, name, "custom");
   WRONG(INVALID_ARG, stages, 0);
   WRONG(INVALID_ARG, stages, INT32_MIN);
   WRONG(INVALID_ARG, stage, 4);
-  WRONG(INVALID_ARG, stage, -1);
+  WRONG(INVALID_ARG, stage, -2);
   WRONG(INVALID_ARG, micro_batches, 0);
   WRONG(INVALID_ARG, micro_batches, INT32_MIN);
-  WRONG(INVALID_ARG, chunks, 0);
+  WRONG(INVALID_ARG, chunks, -1);
   WRONG(INVALID_ARG, chunks, 2);
   WRONG(OVERFLOW, micro_batches, INT32_MAX);
   WRONG(OVERFLOW, stages, INT32_MAX);
+  WRONG(INVALID_ARG, micro_batch_group, 4);
+  WRONG(INVALID_ARG, forward_only, 2);
+  WRONG(INVALID_ARG, merge_backward, -1);
+  WRONG(INVALID_ARG, messages, 2);
+  WRONG(INVALID_ARG, placement, 1);
+  WRONG(INVALID_ARG, reserved, 1);
 #undef WRONG
   EXPECT(schedule == NULL);
   WALK(DSC_OK, dsc_pipe_schedule_create(&options, &schedule));
@@ -121,6 +129,227 @@ static void buffers(void) {
   EXPECT(buffers == 99);
   WALK(DSC_OK, dsc_pipe_schedule_buffers(S, &buffers));
   EXPECT(buffers == 3);
+}
+
+/* Two stages, one micro-batch. */
+static const dsc_pipe_compute_t both_orders[] = {{DSC_PIPE_FORWARD, 0, 0, 0},
+                                                 {DSC_PIPE_BACKWARD, 0, 0, 0},
+                                                 {DSC_PIPE_FORWARD, 0, 0, 0},
+                                                 {DSC_PIPE_BACKWARD, 0, 0, 0}};
+static const size_t both_starts[] = {0, 2, 4};
+
+static dsc_pipe_schedule_options_t custom_options(void) {
+  dsc_pipe_schedule_options_t options;
+  WALK(DSC_OK, dsc_pipe_schedule_options_init(&options, sizeof options));
+  options.stages = 2;
+  options.micro_batches = 1;
+  return options;
+}
+
+static void create_custom(void) {
+  dsc_pipe_schedule_t* schedule = S;
+  dsc_pipe_schedule_options_t options = custom_options();
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, both_starts, NULL));
+  WALK_INVALID(dsc_pipe_schedule_create_custom(NULL, both_orders, both_starts, &schedule));
+  EXPECT(schedule == NULL);
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, NULL, both_starts, &schedule));
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, NULL, &schedule));
+  const size_t falling[] = {0, 4, 2};
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, falling, &schedule));
+  const size_t missing[] = {0, 2, 3};
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, missing, &schedule));
+  options.micro_batches = 2;
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, both_starts, &schedule));
+  options.micro_batches = INT32_MAX;
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_schedule_create_custom(&options, both_orders, both_starts, &schedule));
+  options = custom_options();
+  options.placement = 3;
+  WALK_INVALID(dsc_pipe_schedule_create_custom(&options, both_orders, both_starts, &schedule));
+  options = custom_options();
+  EXPECT(schedule == NULL);
+  WALK(DSC_OK, dsc_pipe_schedule_create_custom(&options, both_orders, both_starts, &schedule));
+  WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
+}
+
+static void at_stage(void) {
+  dsc_pipe_schedule_t* other = S;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_schedule_at_stage(bad, 0, &other));
+  WALK_INVALID(dsc_pipe_schedule_at_stage(S, 0, NULL));
+  WALK_INVALID(dsc_pipe_schedule_at_stage(S, 4, &other));
+  WALK_INVALID(dsc_pipe_schedule_at_stage(S, -2, &other));
+  EXPECT(other == NULL);
+  WALK(DSC_OK, dsc_pipe_schedule_at_stage(S, -1, &other));
+  dsc_pipe_instruction_t instruction = {.struct_size = sizeof instruction};
+  int64_t steps = 99;
+  WALK(DSC_ERR_STATE, dsc_pipe_schedule_next(other, &instruction));
+  WALK(DSC_ERR_STATE, dsc_pipe_schedule_steps(other, &steps));
+  EXPECT(steps == 99);
+  WALK(DSC_OK, dsc_pipe_schedule_destroy(other));
+}
+
+static void describe(void) {
+  dsc_pipe_schedule_info_t info = {.struct_size = sizeof info, .stages = 99};
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_schedule_describe(bad, &info));
+  WALK_INVALID(dsc_pipe_schedule_describe(S, NULL));
+  info.struct_size = sizeof info - 1;
+  WALK_INVALID(dsc_pipe_schedule_describe(S, &info));
+  EXPECT(info.stages == 99);
+  info.struct_size = sizeof info;
+  WALK(DSC_OK, dsc_pipe_schedule_describe(S, &info));
+  EXPECT(info.stages == 4 && info.stage == 1 && info.micro_batches == 8 && info.chunks == 1);
+  EXPECT(info.placement == DSC_PIPE_LOOP && info.forward_only == 0 && info.struct_size == sizeof info);
+}
+
+static void name(void) {
+  char text[8] = "before";
+  size_t bytes = 99;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t,
+                   dsc_pipe_schedule_name(bad, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_schedule_name(S, text, sizeof text, NULL));
+  WALK_INVALID(dsc_pipe_schedule_name(S, NULL, 8, &bytes));
+  WALK(DSC_OK, dsc_pipe_schedule_name(S, NULL, 0, &bytes));
+  EXPECT(bytes == 5 && strcmp(text, "before") == 0);
+  WALK(DSC_OK, dsc_pipe_schedule_name(S, text, sizeof text, &bytes));
+  EXPECT(strcmp(text, "1f1b") == 0);
+}
+
+static void order(void) {
+  dsc_pipe_compute_t operations[2] = {{99, 99, 99, 99}, {99, 99, 99, 99}};
+  int64_t total = 99;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t,
+                   dsc_pipe_schedule_order(bad, 0, 0, operations, 2, &total));
+  WALK_INVALID(dsc_pipe_schedule_order(S, 4, 0, operations, 2, &total));
+  WALK_INVALID(dsc_pipe_schedule_order(S, -1, 0, operations, 2, &total));
+  WALK_INVALID(dsc_pipe_schedule_order(S, 0, -1, operations, 2, &total));
+  WALK_INVALID(dsc_pipe_schedule_order(S, 0, 0, NULL, 2, &total));
+  WALK_INVALID(dsc_pipe_schedule_order(S, 0, 0, operations, 2, NULL));
+  EXPECT(total == 99 && operations[0].op == 99);
+  WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, 15, operations, 2, &total));
+  EXPECT(total == 16 && operations[0].op == DSC_PIPE_BACKWARD && operations[0].micro_batch == 7);
+  EXPECT(operations[1].op == 99);
+  WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, INT64_MAX, operations, 2, &total));
+}
+
+static void export_text(void) {
+  char text[16] = "before";
+  size_t bytes = 99;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t,
+                   dsc_pipe_schedule_export(bad, DSC_PIPE_FORMAT_JSON, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_schedule_export(S, 0, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_schedule_export(S, 6, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_schedule_export(S, DSC_PIPE_FORMAT_JSON, text, sizeof text, NULL));
+  WALK_INVALID(dsc_pipe_schedule_export(S, DSC_PIPE_FORMAT_JSON, NULL, 1, &bytes));
+  EXPECT(bytes == 99);
+  WALK(DSC_OK, dsc_pipe_schedule_export(S, DSC_PIPE_FORMAT_JSON, text, sizeof text, &bytes));
+  EXPECT(bytes > sizeof text && strcmp(text, "before") == 0);
+}
+
+static void import_text(void) {
+  static const char text[] = "0F0,0B0\n1F0,1B0\n";
+  const size_t bytes = sizeof text - 1;
+  dsc_pipe_schedule_t* schedule = S;
+  dsc_pipe_schedule_options_t options;
+  WALK(DSC_OK, dsc_pipe_schedule_options_init(&options, sizeof options));
+  WALK_INVALID(dsc_pipe_schedule_import(text, bytes, DSC_PIPE_FORMAT_PYTORCH, NULL, NULL));
+  WALK_INVALID(dsc_pipe_schedule_import(NULL, bytes, DSC_PIPE_FORMAT_PYTORCH, NULL, &schedule));
+  WALK_INVALID(dsc_pipe_schedule_import(text, bytes, 6, NULL, &schedule));
+  WALK_INVALID(dsc_pipe_schedule_import(text, 0, DSC_PIPE_FORMAT_PYTORCH, NULL, &schedule));
+  WALK_INVALID(dsc_pipe_schedule_import(text, bytes - 2, DSC_PIPE_FORMAT_PYTORCH, NULL, &schedule));
+  options.stages = 2;
+  WALK_INVALID(dsc_pipe_schedule_import(text, bytes, DSC_PIPE_FORMAT_PYTORCH, &options, &schedule));
+  options.stages = 0;
+  options.stage = 2;
+  WALK_INVALID(dsc_pipe_schedule_import(text, bytes, DSC_PIPE_FORMAT_PYTORCH, &options, &schedule));
+  EXPECT(schedule == NULL);
+  options.stage = 1;
+  WALK(DSC_OK, dsc_pipe_schedule_import(text, bytes, DSC_PIPE_FORMAT_PYTORCH, &options, &schedule));
+  WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
+}
+
+static dsc_pipe_instruction_t instruction_of(int32_t op, int32_t peer) {
+  const dsc_pipe_instruction_t it = {sizeof it, 0, op, 0, 0, 0, peer, 0};
+  return it;
+}
+
+static void validate(void) {
+  dsc_pipe_instruction_t all[] = {
+      instruction_of(DSC_PIPE_LOAD_MICRO_BATCH, -1), instruction_of(DSC_PIPE_FORWARD, -1),
+      instruction_of(DSC_PIPE_SEND_ACTIVATION, 1),   instruction_of(DSC_PIPE_RECV_GRAD, 1),
+      instruction_of(DSC_PIPE_BACKWARD, -1),         instruction_of(DSC_PIPE_RECV_ACTIVATION, 0),
+      instruction_of(DSC_PIPE_FORWARD, -1),          instruction_of(DSC_PIPE_BACKWARD, -1),
+      instruction_of(DSC_PIPE_SEND_GRAD, 0)};
+  const size_t starts[] = {0, 5, 9};
+  const dsc_pipe_schedule_options_t options = custom_options();
+  WALK_INVALID(dsc_pipe_validate(NULL, all, starts));
+  WALK_INVALID(dsc_pipe_validate(&options, NULL, starts));
+  WALK_INVALID(dsc_pipe_validate(&options, all, NULL));
+  WALK(DSC_OK, dsc_pipe_validate(&options, all, starts));
+  all[0].struct_size = 1;
+  WALK_INVALID(dsc_pipe_validate(&options, all, starts));
+  all[0].struct_size = sizeof all[0];
+  all[2].peer = 0;
+  WALK_INVALID(dsc_pipe_validate(&options, all, starts)); /* a wrong device */
+  EXPECT(strstr(dsc_last_error_message(), "peer of instruction 2, send_activation, is 0, expected 1"));
+  all[2].peer = 1;
+  all[8].op = 99;
+  WALK_INVALID(dsc_pipe_validate(&options, all, starts));
+  const size_t shorter[] = {0, 5, 8};
+  WALK_INVALID(dsc_pipe_validate(&options, all, shorter));
+  EXPECT(strstr(dsc_last_error_message(), "waits for a send that stage 1 does not make"));
+}
+
+static void costs_init(void) {
+  dsc_pipe_costs_t costs;
+  memset(&costs, 0x77, sizeof costs);
+  WALK_INVALID(dsc_pipe_costs_init(NULL, sizeof costs));
+  WALK_INVALID(dsc_pipe_costs_init(&costs, sizeof costs - 1));
+  WALK(DSC_OK, dsc_pipe_costs_init(&costs, sizeof costs));
+  EXPECT(costs.n == 1 && costs.overlap == 1 && costs.forward == NULL && costs.latency == 0);
+}
+
+static void simulate(void) {
+  dsc_pipe_stage_report_t stages[4];
+  dsc_pipe_span_t spans[64];
+  dsc_pipe_report_t report = {.struct_size = sizeof report, .makespan = 99};
+  dsc_pipe_costs_t costs;
+  WALK(DSC_OK, dsc_pipe_costs_init(&costs, sizeof costs));
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_simulate(bad, &costs, &report));
+  WALK_INVALID(dsc_pipe_simulate(S, &costs, NULL));
+  report.struct_size = sizeof report - 1;
+  WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
+  report.struct_size = sizeof report;
+  report.timeline_capacity = 1;
+  WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
+  report.timeline_capacity = 0;
+  costs.n = 3;
+  WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
+  costs.n = 1;
+  costs.latency = -1;
+  WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
+  EXPECT(report.makespan == 99);
+  WALK(DSC_OK, dsc_pipe_simulate(S, NULL, &report));
+  EXPECT(report.makespan == 33 && report.timeline_count == 0 && report.critical_path_count == 0);
+  report.stages = stages;
+  report.timeline = report.critical_path = spans;
+  report.timeline_capacity = 64;
+  WALK(DSC_OK, dsc_pipe_simulate(S, NULL, &report));
+  EXPECT(report.timeline_count == 64 && spans[0].op == DSC_PIPE_FORWARD && spans[0].end == 1);
+  EXPECT(stages[0].peak_activations == 4 && stages[3].idle == 9 && stages[0].own_window_idle == 9);
+  EXPECT(report.critical_path_count > 8);
+}
+
+static void draw(void) {
+  char text[16] = "before";
+  size_t bytes = 99;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t,
+                   dsc_pipe_draw(bad, NULL, DSC_PIPE_PICTURE_SVG, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_draw(S, NULL, 0, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_draw(S, NULL, 5, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_pipe_draw(S, NULL, DSC_PIPE_PICTURE_SVG, text, sizeof text, NULL));
+  WALK_INVALID(dsc_pipe_draw(S, NULL, DSC_PIPE_PICTURE_SVG, NULL, 1, &bytes));
+  EXPECT(bytes == 99);
+  WALK(DSC_OK, dsc_pipe_draw(S, NULL, DSC_PIPE_PICTURE_SVG, text, sizeof text, &bytes));
+  EXPECT(bytes > sizeof text && strcmp(text, "before") == 0);
 }
 
 static void destroy(void) {
@@ -197,6 +426,17 @@ const walk_step_t walk_pipe[] = {
     {"dsc_pipe_op_name", op_name},
     {"dsc_pipe_schedule_options_init", options_init},
     {"dsc_pipe_schedule_create", create},
+    {"dsc_pipe_schedule_create_custom", create_custom},
+    {"dsc_pipe_schedule_at_stage", at_stage},
+    {"dsc_pipe_schedule_describe", describe},
+    {"dsc_pipe_schedule_name", name},
+    {"dsc_pipe_schedule_order", order},
+    {"dsc_pipe_schedule_export", export_text},
+    {"dsc_pipe_schedule_import", import_text},
+    {"dsc_pipe_validate", validate},
+    {"dsc_pipe_costs_init", costs_init},
+    {"dsc_pipe_simulate", simulate},
+    {"dsc_pipe_draw", draw},
     {"dsc_pipe_schedule_next", next},
     {"dsc_pipe_schedule_reset", reset},
     {"dsc_pipe_schedule_steps", steps},
