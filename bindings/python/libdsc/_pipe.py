@@ -72,7 +72,7 @@ class _Handle:
 
     __slots__ = ("value", "__weakref__")
 
-    def __init__(self, make: Callable[[Any], int]) -> None:
+    def __init__(self, make: Callable[[Any], Any]) -> None:
         self.value = 0
         made = c_void_p()
         check(make(byref(made)))
@@ -175,7 +175,7 @@ class PipeSchedule:
         """A schedule from the order in which each stage computes.
 
         orders has a list for each stage, of PipeCompute or tuples such as ("forward", 0, 3): operation, chunk and
-        micro-batch; None is a step in which the stage is idle. Orders that can not be run raise ArgumentError with
+        micro-batch; None is a step in which the stage is idle. Orders that can not be run raise InvalidArgError with
         the stage and operation, and the stages that wait for each other.
         """
         options = schedule_options(stage, merge_backward, messages)
@@ -204,7 +204,7 @@ class PipeSchedule:
     ) -> PipeSchedule:
         """A schedule from text in the format "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json".
 
-        What is wrong in the text raises ArgumentError with line and column.
+        What is wrong in the text raises InvalidArgError with line and column.
         """
         options = schedule_options(stage, merge_backward, messages)
         data = text.encode()
@@ -337,7 +337,7 @@ def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) 
     return options
 
 
-def text_of(call: Callable[..., int]) -> str:
+def text_of(call: Callable[..., Any]) -> str:
     """A text of the library's: asked for its length first."""
     needed = c_size_t()
     check(call(None, 0, byref(needed)))
