@@ -1,0 +1,42 @@
+// A schedule of the library's.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dsc/dsc.h"
+#include "dscctl/library_text.hpp"
+
+namespace dscctl::schedule {
+
+// Throws what the library says, without the name of the function: the user has called none.
+inline void expect_ok(dsc_result_t result) {
+  if (result == DSC_OK) return;
+  const std::string message = dsc_last_error_message();
+  const size_t colon = message.find(": ");
+  throw std::runtime_error(colon == std::string::npos ? message : message.substr(colon + 2));
+}
+
+struct Destroy {
+  void operator()(dsc_pipe_schedule_t* schedule) const { dsc_pipe_schedule_destroy(schedule); }
+};
+using Handle = std::unique_ptr<dsc_pipe_schedule_t, Destroy>;
+
+// Lists live as long as this does.
+struct Costs {
+  std::vector<double> forward{1}, backward_input{1}, backward_weight{1}, activation_bytes{0};
+  double overlap = 1;
+  double latency = 0;
+
+  // One entry for all parts, or one for each, the same number in all lists. Throws if they differ.
+  dsc_pipe_costs_t as_c();
+};
+
+Handle make(const dsc_pipe_schedule_options_t& options);
+Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options);
+std::string write(const Handle& schedule, int32_t format);
+std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);
+
+}  // namespace dscctl::schedule
