@@ -242,6 +242,7 @@ std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<S
   std::shared_ptr<const ComputeOrder> order = std::make_shared<ListedOrder>(std::move(orders));
   if (spec.merge_backward) order = merged(*order, spec.stages);
   auto plan = std::make_shared<PipelinePlan>(std::move(spec), std::move(order), shape);
+  plan->is_custom = true;
   expect_runs(*plan);
   return plan;
 }

@@ -114,6 +114,7 @@ std::shared_ptr<const PipelinePlan> plan_of(const Imported& imported) {
   else
     order = std::make_shared<ListedOrder>(std::move(orders));
   auto plan = std::make_shared<PipelinePlan>(spec, std::move(order), shape);
+  plan->is_custom = true;
   if (imported.has_messages) plan->program = std::make_shared<Program>(std::move(program));
   expect_runs(*plan);
   return plan;

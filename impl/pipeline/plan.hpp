@@ -26,6 +26,7 @@ struct PipelinePlan {
   std::shared_ptr<const ComputeOrder> order;  // null if it is too large, and has instructions without it
   std::shared_ptr<const Program> program;     // places of messages; null: the lowering finds them
   ClosedForm closed_form = nullptr;           // of the instructions; null: they are lowered
+  bool is_custom = false;                     // its name and numbers do not say what it is
 
   // Throws OVERFLOW.
   void expect_order() const;
@@ -44,5 +45,8 @@ inline Source source_of(const Placement& placement, int32_t part, PipeOp op) noe
   if (runs_input_half(op) && placement.has_output(part)) return {part + 1, true};
   return {};
 }
+
+// Two orders with the same one are the same, as far as 64 bits can tell. Goes through all of it.
+uint64_t fingerprint_of(const PipelinePlan& plan);
 
 }  // namespace dsc

@@ -60,7 +60,35 @@ StageProgram walked(Schedule& schedule) {
   return program;
 }
 
+class Fingerprint {
+ public:
+  void add(int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8)
+      hash_ = (hash_ ^ (static_cast<uint64_t>(value) >> shift & 0xff)) * 0x100000001b3U;  // FNV-1a
+  }
+  void add(const Compute& op) {
+    for (const int64_t value :
+         {static_cast<int64_t>(op.op), int64_t{op.chunk}, int64_t{op.micro_batch}, int64_t{op.overlaps}})
+      add(value);
+  }
+  uint64_t get() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325U;
+};
+
 }  // namespace
+
+uint64_t fingerprint_of(const PipelinePlan& plan) {
+  Fingerprint all;
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
+    all.add(plan.order->size(stage));
+    for (int64_t k = 0; k < plan.order->size(stage); ++k) all.add(plan.order->at(stage, k));
+    if (!plan.program) continue;
+    for (const Event& event : (*plan.program)[static_cast<size_t>(stage)].events) all.add(event.op);
+  }
+  return all.get();
+}
 
 std::shared_ptr<const ComputeOrder> computes_of(const Program& program) {
   std::vector<StageOrder> stages(program.size());

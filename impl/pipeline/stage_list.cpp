@@ -31,8 +31,8 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
   list_.push_back({step_, op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
 }
 
-// Its backward pass needs a buffer, and so does whoever takes the gradient of its input. Without them only
-// whoever takes its output does.
+// Its backward pass needs a buffer, and so does whoever takes the gradient of its input, and a neighbour here
+// that reads its output. Without backward passes only whoever takes its output does.
 void StageList::occupy(int32_t part, int32_t micro_batch) {
   int32_t buffer = given_buffer_;
   if (buffer >= 0) {
@@ -43,7 +43,8 @@ void StageList::occupy(int32_t part, int32_t micro_batch) {
     buffer = free_.back();
     free_.pop_back();
   }
-  const int32_t users = forward_only_ || !placement_.has_input(part) ? 1 : 2;
+  const int32_t users =
+      forward_only_ ? 1 : 1 + (placement_.has_input(part) ? 1 : 0) + (holds(part + 1) ? 1 : 0);
   place(placement_.chunk(part), micro_batch) = {buffer, users};
 }
 
@@ -123,8 +124,9 @@ void StageList::forward(int32_t part, const Compute& op) {
 
 void StageList::backward(int32_t part, const Compute& op) {
   add(op.op, op.chunk, op.micro_batch);
-  if (runs_weight_half(op.op)) release(part, op.micro_batch);
-  if (runs_input_half(op.op) && holds(part + 1)) release(part + 1, op.micro_batch);
+  if (!runs_weight_half(op.op)) return;
+  for (const int32_t used : {part, part + 1, part - 1})
+    if (holds(used)) release(used, op.micro_batch);
 }
 
 // Messages after the last operation belong to its step.

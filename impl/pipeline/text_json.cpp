@@ -217,6 +217,7 @@ std::shared_ptr<const PipelinePlan> read_json(std::string_view text) {
   auto plan =
       std::make_shared<PipelinePlan>(std::move(spec), std::move(order), shape_of(member(json, "placement")));
   plan->program = std::move(program);
+  plan->is_custom = true;
   check_size(*plan, stages);
   expect_runs(*plan);
   return plan;

@@ -49,16 +49,22 @@ std::string words_of(const std::array<char, N>& source) {
   return {source.data(), strnlen(source.data(), N)};
 }
 
-bool fits(const std::vector<Summary>& all) {
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    if (all[rank].code != DSC_OK || all[rank].schedule != all[0].schedule ||
-        (rank > 0 && all[rank].inputs != all[rank - 1].outputs))
-      return false;
-  return true;
+using Edges = std::vector<std::pair<int, int>>;
+
+bool differ(const std::vector<Summary>& all, const std::pair<int, int>& edge) {
+  return all[static_cast<size_t>(edge.first)].outputs != all[static_cast<size_t>(edge.second)].inputs;
+}
+
+// Edges are equal on all ranks if their schedules are.
+bool fits(const std::vector<Summary>& all, const Edges& edges) {
+  for (const Summary& one : all)
+    if (one.code != DSC_OK || one.schedule != all[0].schedule) return false;
+  return std::ranges::none_of(edges, [&](const auto& edge) { return differ(all, edge); });
 }
 
 // The first thing that does not fit; all ranks find the same one.
-[[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words) {
+[[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words,
+                          const Edges& edges) {
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].code != DSC_OK)
       fail(all[rank].code, "rank %zu: %s", rank, words_of(words[rank].text).c_str());
@@ -66,10 +72,11 @@ bool fits(const std::vector<Summary>& all) {
     if (all[rank].schedule != all[0].schedule)
       fail(DSC_ERR_MISMATCH, "the stages disagree about the schedule: rank 0 runs %s, rank %zu runs %s",
            words_of(words[0].schedule).c_str(), rank, words_of(words[rank].schedule).c_str());
-  for (size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank].inputs != all[rank - 1].outputs)
-      fail(DSC_ERR_MISMATCH, "the outputs of rank %zu are %s, but the inputs of rank %zu are %s", rank - 1,
-           words_of(words[rank - 1].outputs).c_str(), rank, words_of(words[rank].inputs).c_str());
+  for (const auto& edge : edges)
+    if (differ(all, edge))
+      fail(DSC_ERR_MISMATCH, "the outputs of rank %d are %s, but the inputs of rank %d are %s", edge.first,
+           words_of(words[static_cast<size_t>(edge.first)].outputs).c_str(), edge.second,
+           words_of(words[static_cast<size_t>(edge.second)].inputs).c_str());
   fail(DSC_ERR_INTERNAL, "the stages do not fit, and it is not known why");
 }
 
@@ -85,13 +92,13 @@ PipeAccord agree(Comm& comm, const PipeIntent& intent) {
                      .code = intent.code,
                      .reserved = 0};
   const std::vector<Summary> all = gather(comm, mine);
-  if (!fits(all)) {
+  if (!fits(all, intent.edges)) {
     Words words{};
     copy_words(words.text, intent.text);
     copy_words(words.schedule, intent.schedule);
     copy_words(words.inputs, intent.inputs);
     copy_words(words.outputs, intent.outputs);
-    explain(all, gather(comm, words));
+    explain(all, gather(comm, words), intent.edges);
   }
   PipeAccord accord{0, false};
   for (const Summary& one : all) {

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "comm/comm.hpp"
 
@@ -13,11 +15,12 @@ struct PipeIntent {
   dsc_result_t code = DSC_OK;  // what is wrong on this rank alone
   std::string text;
   std::string schedule;  // must be equal on all ranks
-  std::string inputs;    // must equal the outputs of the rank before, where that rank sends
+  std::string inputs;    // must equal the outputs of whoever sends to this rank
   std::string outputs;
-  size_t bytes = 0;       // of memory for activations and gradients
-  size_t held_bytes = 0;  // of it that this rank has from an earlier run
-  uint64_t channel = 0;   // id of the channel that this rank has from an earlier run; 0: none
+  std::vector<std::pair<int, int>> edges;  // who sends to whom, of all ranks
+  size_t bytes = 0;                        // of memory for activations and gradients
+  size_t held_bytes = 0;                   // of it that this rank has from an earlier run
+  uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0: none
 };
 
 struct PipeAccord {

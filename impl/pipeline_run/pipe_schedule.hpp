@@ -19,7 +19,7 @@ class PipeSchedule {
       : plan_(std::move(plan)), stage_(stage) {
     if (stage == kAllStages) return;
     instructions_ = instructions_of(*plan_, stage);
-    runner_.emplace(*instructions_);
+    runner_.emplace(*instructions_, *plan_);
   }
 
   const std::shared_ptr<const PipelinePlan>& plan() const noexcept { return plan_; }

@@ -1,5 +1,7 @@
 #include "pipeline_run/runner.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
@@ -12,9 +14,30 @@ constexpr PipeOp kAllOps[] = {
     PipeOp::kBackwardWeight, PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep,
 };
 
-std::string describe(const ScheduleSpec& spec) {
-  return spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
-         std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks) + ")";
+// Two that are described alike are the same.
+std::string describe(const PipelinePlan& plan) {
+  const ScheduleSpec& spec = plan.spec;
+  std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
+                     std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks);
+  if (spec.micro_batch_group > 0) text += ", groups of " + std::to_string(spec.micro_batch_group);
+  if (plan.placement.shape() == PlacementShape::kZigZag) text += ", to and fro";
+  if (spec.forward_only) text += ", forward only";
+  if (spec.merge_backward) text += ", merged";
+  if (spec.messages == PipeMessages::kAtOnce) text += ", messages at once";
+  if (plan.is_custom) text += ", order " + std::to_string(fingerprint_of(plan));
+  return text + ")";
+}
+
+// Who sends activations to whom.
+std::vector<std::pair<int, int>> edges_of(const Placement& placement) {
+  std::vector<std::pair<int, int>> edges;
+  for (int32_t part = 0; part < placement.parts() && placement.has_output(part); ++part) {
+    const std::pair<int, int> edge{placement.stage(part), placement.stage(part + 1)};
+    if (edge.first != edge.second) edges.push_back(edge);
+  }
+  std::ranges::sort(edges);
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
 }
 
 void check_stage(const ScheduleSpec& spec, const Comm& comm) {
@@ -78,7 +101,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_stage(schedule_.spec(), comm);
   if (!needs_) needs_.emplace(schedule_);
   check_actions(*needs_, *request.actions);
-  return {comm, request.shapes, *needs_, schedule_.spec(), schedule_.buffers()};
+  return {comm, request.shapes, *needs_, plan_, schedule_.spec().stage, schedule_.buffers()};
 }
 
 // What is wrong on this rank becomes part of the intent.
@@ -86,7 +109,8 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
                                  PipeRequest& request, StageLayout& layout) {
   PipeIntent intent;
   const auto fill = [&] {
-    intent.schedule = describe(schedule_.spec());
+    intent.schedule = describe(plan_);
+    intent.edges = edges_of(plan_.placement);
     request = read();
     if (request.shapes.on_device()) intent.schedule += " on devices";
     intent.inputs = describe(request.shapes.inputs);
@@ -138,10 +162,13 @@ void PipeRunner::exchange(const Instruction& instruction) {
 }
 
 void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses) {
-  PipeBuffers buffers = layout_.buffers(instruction.buffer);
+  PipeBuffers buffers = layout_.buffers(instruction);
   if (device_) device_->reuse(instruction.buffer);
   double loss = 0;
-  if (instruction.op == PipeOp::kForward && !needs_->has(PipeOp::kSendActivation)) buffers.loss = &loss;
+  const Placement& placement = plan_.placement;
+  if (instruction.op == PipeOp::kForward &&
+      !placement.has_output(placement.part(schedule_.spec().stage, instruction.chunk)))
+    buffers.loss = &loss;
   std::string problem;
   capture(
       [&] {
@@ -188,7 +215,7 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
   while (schedule_.next(instruction)) {
     if (is_message(instruction.op))
       exchange(instruction);
-    else
+    else if (instruction.op != PipeOp::kOverlap)  // its two passes follow
       call_back(comm, actions, instruction, losses);
   }
   if (!device_) return mean_of_all(comm, losses.sum, losses.count);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "comm/comm.hpp"
+#include "pipeline/plan.hpp"
 #include "pipeline_run/accord.hpp"
 #include "pipeline_run/actions.hpp"
 #include "pipeline_run/device_order.hpp"
@@ -24,7 +25,7 @@ struct PipeRequest {
 // Keeps what one run leaves for the next one of the same schedule: channels and memory.
 class PipeRunner {
  public:
-  explicit PipeRunner(Schedule& schedule) : schedule_(schedule) {}
+  PipeRunner(Schedule& schedule, const PipelinePlan& plan) : schedule_(schedule), plan_(plan) {}
   ~PipeRunner();
   PipeRunner(const PipeRunner&) = delete;
   PipeRunner& operator=(const PipeRunner&) = delete;
@@ -51,6 +52,7 @@ class PipeRunner {
   void release() noexcept;
 
   Schedule& schedule_;
+  const PipelinePlan& plan_;
   std::optional<PipeNeeds> needs_;
   StageLayout layout_;
   uint64_t comm_serial_ = 0;  // of the communicator that the rest was made from

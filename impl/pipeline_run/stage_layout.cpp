@@ -15,18 +15,38 @@ size_t aligned(size_t bytes) {
   return bytes / kAlign * kAlign;
 }
 
-// One end's shapes must be given exactly when the schedule uses that end.
-void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& tensors,
-               const std::optional<Instruction>& use, int32_t stage) {
-  if (use && tensors.empty())
+// One end's shapes must be given exactly when a chunk of the stage has that end.
+void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
+               const std::optional<Instruction>& message, int32_t stage) {
+  if (is_used && tensors.empty() && message)
     fail(DSC_ERR_INVALID_ARG, "%s is empty, but stage %d has %s with stage %d: list its tensors", name, stage,
-         pipe_op_name(use->op), use->peer);
-  if (!use && !tensors.empty())
+         pipe_op_name(message->op), message->peer);
+  if (is_used && tensors.empty())
+    fail(DSC_ERR_INVALID_ARG, "%s is empty, but data flows between chunks of stage %d: list its tensors",
+         name, stage);
+  if (!is_used && !tensors.empty())
     fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected none: stage %d exchanges nothing there", name,
          tensors.size(), stage);
   check_tensors(tensors);
   if (const auto problem = first_problem(comm, tensors, false))
     fail(problem->code, "%s: %s", name, problem->text.c_str());
+}
+
+// What of a stage's chunks goes where.
+struct Ends {
+  bool has_inputs = false, has_outputs = false;
+  bool has_neighbours = false;  // one chunk's output is another one's input
+};
+
+Ends ends_of(const Placement& placement, int32_t stage) {
+  Ends ends;
+  for (int32_t chunk = 0; chunk < placement.chunks(); ++chunk) {
+    const int32_t part = placement.part(stage, chunk);
+    ends.has_inputs = ends.has_inputs || placement.has_input(part);
+    ends.has_outputs = ends.has_outputs || placement.has_output(part);
+    if (placement.has_output(part) && placement.stage(part + 1) == stage) ends.has_neighbours = true;
+  }
+  return ends;
 }
 
 void check_places(const PipeShapes& shapes) {
@@ -50,15 +70,26 @@ std::string describe(const std::vector<Tensor>& tensors) {
 }
 
 StageLayout::StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs,
-                         const ScheduleSpec& spec, int32_t buffers)
-    : slots_(static_cast<size_t>(buffers)) {
-  check_end(comm, "inputs", shapes.inputs, needs.first(PipeOp::kRecvActivation), spec.stage);
-  check_end(comm, "outputs", shapes.outputs, needs.first(PipeOp::kSendActivation), spec.stage);
+                         const PipelinePlan& plan, int32_t stage, int32_t buffers)
+    : placement_(plan.placement),
+      stage_(stage),
+      micro_batches_(static_cast<size_t>(plan.spec.micro_batches)),
+      trains_(!plan.spec.forward_only),
+      slot_of_(static_cast<size_t>(placement_.chunks()) * micro_batches_, -1),
+      slots_(static_cast<size_t>(buffers)) {
+  const Ends ends = ends_of(placement_, stage);
+  check_end(comm, "inputs", shapes.inputs, ends.has_inputs, needs.first(PipeOp::kRecvActivation), stage);
+  check_end(comm, "outputs", shapes.outputs, ends.has_outputs, needs.first(PipeOp::kSendActivation), stage);
   check_places(shapes);
+  const std::string in = describe(shapes.inputs), out = describe(shapes.outputs);
+  if (ends.has_neighbours && in != out)
+    fail(DSC_ERR_INVALID_ARG,
+         "inputs are %.160s, outputs are %.160s; expected the same: data flows between chunks of stage %d",
+         in.c_str(), out.c_str(), stage);
   if (needs.has(PipeOp::kRecvActivation)) add(inputs_, shapes.inputs, false);
-  if (needs.has(PipeOp::kSendActivation)) add(outputs_, shapes.outputs, false);
+  if (ends.has_outputs) add(outputs_, shapes.outputs, false);
   if (needs.has(PipeOp::kRecvGrad)) add(output_grads_, shapes.outputs, true);
-  if (needs.has(PipeOp::kSendGrad)) add(input_grads_, shapes.inputs, true);
+  if (ends.has_inputs && trains_) add(input_grads_, shapes.inputs, true);
   size_t total = 0;
   if (__builtin_mul_overflow(slot_bytes_, slots_, &total))
     fail(DSC_ERR_OVERFLOW, "%zu buffers of %zu bytes are larger than any memory", slots_, slot_bytes_);
@@ -94,9 +125,29 @@ void* const* StageLayout::End::row(int32_t slot) const noexcept {
   return exists ? pointers.data() + static_cast<size_t>(slot) * places.size() : nullptr;
 }
 
-PipeBuffers StageLayout::buffers(int32_t slot) const noexcept {
-  if (slot < 0) return {};
-  return {inputs_.row(slot), outputs_.row(slot), output_grads_.row(slot), input_grads_.row(slot), nullptr};
+int32_t& StageLayout::slot_of(int32_t part, int32_t micro_batch) {
+  return slot_of_[static_cast<size_t>(placement_.chunk(part)) * micro_batches_ +
+                  static_cast<size_t>(micro_batch)];
+}
+
+PipeBuffers StageLayout::buffers(const Instruction& it) {
+  if (it.buffer < 0) return {};
+  const int32_t part = placement_.part(stage_, it.chunk);
+  const int32_t m = it.micro_batch;
+  slot_of(part, m) = it.buffer;
+  PipeBuffers found;
+  if (placement_.has_input(part)) {
+    found.inputs = is_here(part - 1) ? outputs_.row(slot_of(part - 1, m)) : inputs_.row(it.buffer);
+    if (trains_) found.input_grads = input_grads_.row(it.buffer);
+  }
+  if (placement_.has_output(part)) {
+    found.outputs = outputs_.row(it.buffer);
+    const bool is_backward = it.op != PipeOp::kForward && it.op != PipeOp::kLoadMicroBatch;
+    if (trains_ && !is_here(part + 1)) found.output_grads = output_grads_.row(it.buffer);
+    if (trains_ && is_here(part + 1) && is_backward)
+      found.output_grads = input_grads_.row(slot_of(part + 1, m));
+  }
+  return found;
 }
 
 PipeArea StageLayout::area(const Instruction& instruction) const noexcept {

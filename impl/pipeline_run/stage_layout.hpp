@@ -1,5 +1,6 @@
 // Where the activations and gradients of a stage lie in its memory: a slot per buffer, and in it an area per
-// end and direction, which travels as one message.
+// end and direction, which travels as one message. Neighbouring chunks on one stage share what flows between
+// them: the later one reads the outputs of the earlier one, which in turn reads its gradients.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "comm/tensor.hpp"
+#include "pipeline/plan.hpp"
 #include "pipeline_run/actions.hpp"
 #include "pipeline_run/needs.hpp"
 
@@ -33,14 +35,15 @@ struct PipeArea {
 class StageLayout {
  public:
   StageLayout() = default;
-  // Throws INVALID_ARG when the shapes do not fit what the schedule sends and receives.
-  StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs, const ScheduleSpec& spec,
-              int32_t buffers);
+  // Throws INVALID_ARG when the shapes do not fit what the schedule moves.
+  StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs, const PipelinePlan& plan,
+              int32_t stage, int32_t buffers);
 
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
   void place(std::byte* memory);  // bytes() of it
 
-  PipeBuffers buffers(int32_t slot) const noexcept;  // of -1: none
+  // Of a forward or backward pass; of anything else none. Notes in which buffer the micro-batch is.
+  PipeBuffers buffers(const Instruction& instruction);
   // What a send or receive moves.
   PipeArea area(const Instruction& instruction) const noexcept;
 
@@ -55,7 +58,14 @@ class StageLayout {
     void* const* row(int32_t slot) const noexcept;
   };
   void add(End& end, const std::vector<Tensor>& tensors, bool gradients);
+  int32_t& slot_of(int32_t part, int32_t micro_batch);
+  bool is_here(int32_t part) const noexcept { return placement_.stage(part) == stage_; }
 
+  Placement placement_{1, 1, PlacementShape::kLoop};
+  int32_t stage_ = 0;
+  size_t micro_batches_ = 0;
+  bool trains_ = true;
+  std::vector<int32_t> slot_of_;  // by chunk and micro-batch
   size_t slots_ = 0;
   size_t slot_bytes_ = 0;
   std::byte* memory_ = nullptr;

@@ -37,25 +37,42 @@ void write(void* tensor, const std::vector<T>& values) {
 
 }  // namespace
 
-double Stage::input(int stage, int micro_batch, int i) const {
-  return stage == 0 || alone() ? micro_batch + 0.25 * i : output(stage - 1, micro_batch, i);
+int Stage::part(int chunk) const {
+  const bool back = info.placement == DSC_PIPE_ZIGZAG && chunk % 2 == 1;
+  return alone() ? parts() - 1 : chunk * self_->size + (back ? self_->size - 1 - self_->rank : self_->rank);
 }
 
-std::vector<double> Stage::outputs(int stage, int micro_batch) const {
+bool Stage::has_inputs() const {
+  for (int chunk = 0; chunk < info.chunks; ++chunk)
+    if (!first(part(chunk))) return true;
+  return false;
+}
+
+bool Stage::has_outputs() const {
+  for (int chunk = 0; chunk < info.chunks; ++chunk)
+    if (!last(part(chunk))) return true;
+  return false;
+}
+
+double Stage::input(int part, int micro_batch, int i) const {
+  return part == 0 || alone() ? micro_batch + 0.25 * i : output(part - 1, micro_batch, i);
+}
+
+std::vector<double> Stage::outputs(int part, int micro_batch) const {
   std::vector<double> values;
-  for (int i = 0; i < kWidth; ++i) values.push_back(output(stage, micro_batch, i));
+  for (int i = 0; i < kWidth; ++i) values.push_back(output(part, micro_batch, i));
   return values;
 }
 
-// The last stage's loss is the sum over i of (i + 1) times its output.
-double Stage::gradient(int stage, int i) const {
-  return stage == self_->size - 1 ? i + 1 : gradient(stage + 1, i) * scale(stage + 1);
+// The last part's loss is the sum over i of (i + 1) times its output.
+double Stage::gradient(int part, int i) const {
+  return part == parts() - 1 ? i + 1 : gradient(part + 1, i) * scale(part + 1);
 }
 
 double Stage::expected_mean() const {
   double sum = 0;
   for (int m = 0; m < layout_.micro_batches; ++m)
-    for (int i = 0; i < kWidth; ++i) sum += (i + 1) * output(self_->size - 1, m, i);
+    for (int i = 0; i < kWidth; ++i) sum += (i + 1) * output(parts() - 1, m, i);
   return sum / layout_.micro_batches;
 }
 
@@ -76,12 +93,19 @@ int Stage::prepare() {
   schedule_options.stages = self_->size;
   schedule_options.stage = self_->rank;
   schedule_options.micro_batches = layout_.micro_batches;
+  schedule_options.chunks = layout_.chunks;
+  schedule_options.forward_only = layout_.forward_only ? 1 : 0;
+  schedule_options.messages = layout_.messages;
   CHECK_OK(self_, dsc_pipe_schedule_create(&schedule_options, &schedule));
+  info.struct_size = sizeof info;
+  CHECK_OK(self_, dsc_pipe_schedule_describe(schedule, &info));
   callbacks.struct_size = sizeof callbacks;
   callbacks.context = this;
   callbacks.load_micro_batch = enter<&Stage::load>;
   callbacks.forward = enter<&Stage::forward>;
   callbacks.backward = enter<&Stage::backward>;
+  callbacks.backward_input = enter<&Stage::backward>;
+  callbacks.backward_weight = enter<&Stage::backward_weight>;
   callbacks.reduce_tied_grads = enter<&Stage::close_step>;
   callbacks.reduce_grads = enter<&Stage::reduce>;
   callbacks.optimizer_step = enter<&Stage::close_step>;
@@ -90,10 +114,10 @@ int Stage::prepare() {
   tensors[1] = {
       sizeof(dsc_tensor_t), nullptr, kLabelWidth, label_shape, nullptr, DSC_DTYPE_I32, 1, device, 0};
   dsc_pipe_run_options_init(&options, sizeof options);
-  options.inputs = first() ? nullptr : tensors;
-  options.n_inputs = first() ? 0 : 2;
-  options.outputs = last() ? nullptr : tensors;
-  options.n_outputs = last() ? 0 : 2;
+  options.inputs = has_inputs() ? tensors : nullptr;
+  options.n_inputs = has_inputs() ? 2 : 0;
+  options.outputs = has_outputs() ? tensors : nullptr;
+  options.n_outputs = has_outputs() ? 2 : 0;
   return 0;
 }
 
@@ -101,7 +125,8 @@ dsc_result_t Stage::run(double* mean) { return dsc_pipe_run(schedule, comm_, &ca
 
 int Stage::load(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];
-  return first() || last() ? 0 : wrong("load_micro_batch on a stage in the middle: stage", self_->rank, -1);
+  const int p = part(call.instruction->chunk);
+  return first(p) || last(p) ? 0 : wrong("load_micro_batch on a part in the middle: part", p, -1);
 }
 
 int Stage::make_trouble() {
@@ -145,53 +170,69 @@ int Stage::make_trouble() {
 int Stage::forward(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];
   const int m = call.instruction->micro_batch;
-  const int stage = alone() ? self_->size - 1 : self_->rank;
-  if ((call.inputs == nullptr) != first()) return wrong("inputs are NULL", call.inputs == nullptr, first());
-  if ((call.outputs == nullptr) != last()) return wrong("outputs are NULL", call.outputs == nullptr, last());
-  if ((call.loss != nullptr) != last()) return wrong("loss is there", call.loss != nullptr, last());
+  const int p = part(call.instruction->chunk);
+  if ((call.inputs == nullptr) != first(p)) return wrong("inputs are NULL", call.inputs == nullptr, first(p));
+  if ((call.outputs == nullptr) != last(p))
+    return wrong("outputs are NULL", call.outputs == nullptr, last(p));
+  if ((call.loss != nullptr) != last(p)) return wrong("loss is there", call.loss != nullptr, last(p));
   if (m == 1)
     if (const int answer = make_trouble(); answer != 0) return answer;
-  if (!first()) {
+  if (!first(p)) {
     const auto x = read<double>(call.inputs[0], kWidth);
     for (int i = 0; i < kWidth; ++i)
-      if (x[i] != input(stage, m, i)) return wrong("an input", x[i], input(stage, m, i));
+      if (x[i] != input(p, m, i)) return wrong("an input", x[i], input(p, m, i));
     const int32_t label = read<int32_t>(call.inputs[1], kLabelWidth).back();
-    if (label != 1000 * self_->rank + m) return wrong("a label", label, 1000 * self_->rank + m);
+    if (label != 1000 * p + m) return wrong("a label", label, 1000 * p + m);
   }
-  if (!last()) {
-    write(call.outputs[0], outputs(stage, m));
-    write(call.outputs[1], std::vector<int32_t>(kLabelWidth, 1000 * (self_->rank + 1) + m));
+  if (!last(p)) {
+    write(call.outputs[0], outputs(p, m));
+    write(call.outputs[1], std::vector<int32_t>(kLabelWidth, 1000 * (p + 1) + m));
   }
-  for (int i = 0; i < kWidth && last(); ++i) *call.loss += (i + 1) * output(stage, m, i);
-  if (alive_[m]) return wrong("forward passes without a backward pass", 2, 1);
-  alive_[m] = trains();
+  for (int i = 0; i < kWidth && last(p); ++i) *call.loss += (i + 1) * output(p, m, i);
+  int& left = alive_[{call.instruction->chunk, m}];
+  if (left != 0) return wrong("halves of a backward pass before a forward pass", left, 0);
+  left = trains() ? 2 : 0;
+  return 0;
+}
+
+// What a forward pass left must be there until the last half of its backward pass.
+int Stage::check_kept(const dsc_pipe_call_t& call) {
+  const int m = call.instruction->micro_batch;
+  const int p = part(call.instruction->chunk);
+  if ((call.output_grads == nullptr) != last(p)) return wrong("output_grads are there", 0, 1);
+  if ((call.input_grads == nullptr) != first(p)) return wrong("input_grads are there", 0, 1);
+  if (call.output_grads && call.output_grads[1]) return wrong("integers have a gradient", 1, 0);
+  const std::vector<double> none(kWidth);
+  const auto x = first(p) ? none : read<double>(call.inputs[0], kWidth);
+  const auto y = last(p) ? none : read<double>(call.outputs[0], kWidth);
+  const auto grads = last(p) ? none : read<double>(call.output_grads[0], kWidth);
+  for (int i = 0; i < kWidth; ++i) {
+    if (!first(p) && x[i] != input(p, m, i)) return wrong("an input at backward", x[i], input(p, m, i));
+    if (!last(p) && y[i] != output(p, m, i)) return wrong("an output at backward", y[i], output(p, m, i));
+    if (!last(p) && grads[i] != gradient(p, i)) return wrong("a gradient", grads[i], gradient(p, i));
+  }
   return 0;
 }
 
 int Stage::backward(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];
-  const int m = call.instruction->micro_batch;
-  const int stage = self_->rank;
-  if (!alive_[m]) return wrong("a backward pass before its forward pass, micro-batch", m, -1);
-  alive_[m] = false;
-  if ((call.output_grads == nullptr) != last()) return wrong("output_grads are there", 0, 1);
-  if ((call.input_grads == nullptr) != first()) return wrong("input_grads are there", 0, 1);
-  if (call.output_grads && call.output_grads[1]) return wrong("integers have a gradient", 1, 0);
-  const std::vector<double> none(kWidth);
-  const auto x = first() ? none : read<double>(call.inputs[0], kWidth);
-  const auto y = last() ? none : read<double>(call.outputs[0], kWidth);
-  auto grads = last() ? none : read<double>(call.output_grads[0], kWidth);
-  for (int i = 0; i < kWidth; ++i) {
-    if (!first() && x[i] != input(stage, m, i))
-      return wrong("an input at backward", x[i], input(stage, m, i));
-    if (!last() && y[i] != output(stage, m, i))
-      return wrong("an output at backward", y[i], output(stage, m, i));
-    if (last()) grads[i] = i + 1;
-    if (!alone() && grads[i] != gradient(stage, i)) return wrong("a gradient", grads[i], gradient(stage, i));
-    grads[i] *= scale(stage);
-  }
-  if (!first()) write(call.input_grads[0], grads);
+  const int p = part(call.instruction->chunk);
+  int& left = alive_[{call.instruction->chunk, call.instruction->micro_batch}];
+  if (left != 2) return wrong("halves of a backward pass that are left", left, 2);
+  left = call.instruction->op == DSC_PIPE_BACKWARD ? 0 : 1;
+  if (const int answer = check_kept(call); answer != 0) return answer;
+  std::vector<double> grads;
+  for (int i = 0; i < kWidth; ++i) grads.push_back(gradient(p, i) * scale(p));
+  if (!first(p)) write(call.input_grads[0], grads);
   return 0;
+}
+
+int Stage::backward_weight(const dsc_pipe_call_t& call) {
+  ++calls_[call.instruction->op];
+  int& left = alive_[{call.instruction->chunk, call.instruction->micro_batch}];
+  if (left != 1) return wrong("halves of a backward pass that are left", left, 1);
+  left = 0;
+  return check_kept(call);
 }
 
 int Stage::close_step(const dsc_pipe_call_t& call) {
@@ -216,10 +257,15 @@ int Stage::check_counts(int runs) const {
     return found == calls_.end() ? 0 : found->second;
   };
   const int each = runs * layout_.micro_batches;
+  const int passes = each * info.chunks;
+  int ends = 0;
+  for (int chunk = 0; chunk < info.chunks; ++chunk)
+    ends += first(part(chunk)) || last(part(chunk)) ? each : 0;
   const int closing = trains() ? runs : 0;
-  CHECK(self_, count(DSC_PIPE_FORWARD) == each);
-  CHECK(self_, count(DSC_PIPE_BACKWARD) == (trains() ? each : 0));
-  CHECK(self_, count(DSC_PIPE_LOAD_MICRO_BATCH) == (first() || last() ? each : 0));
+  CHECK(self_, count(DSC_PIPE_FORWARD) == passes);
+  CHECK(self_, count(DSC_PIPE_BACKWARD) + count(DSC_PIPE_BACKWARD_INPUT) == (trains() ? passes : 0));
+  CHECK(self_, count(DSC_PIPE_BACKWARD_INPUT) == count(DSC_PIPE_BACKWARD_WEIGHT));
+  CHECK(self_, count(DSC_PIPE_LOAD_MICRO_BATCH) == ends);
   CHECK(self_, count(DSC_PIPE_REDUCE_GRADS) == closing);
   CHECK(self_, count(DSC_PIPE_OPTIMIZER_STEP) == closing);
   CHECK(self_, count(DSC_PIPE_REDUCE_TIED_GRADS) == (alone() ? 0 : closing));

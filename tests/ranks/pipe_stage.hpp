@@ -1,11 +1,12 @@
-// One rank of a pipeline with known numbers: stage s gives x * (s + 2) + s. Every callback checks what it was
-// handed, also that its buffers have stayed as they were since the forward pass.
+// One rank of a pipeline with known numbers: part p of the model gives x * (p + 2) + p. Every callback checks
+// what it was handed, also that its buffers have stayed as they were since the forward pass.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 extern "C" {
@@ -21,6 +22,9 @@ constexpr int kLabelWidth = 3;  // of the i32 tensor beside it, which has no gra
 struct Layout {
   const char* name;
   int32_t micro_batches;
+  int32_t chunks = 0;
+  bool forward_only = false;
+  int32_t messages = DSC_PIPE_WHEN_NEEDED;
 };
 
 // What goes wrong, on which stage.
@@ -45,10 +49,8 @@ class Stage {
   int prepare();
   dsc_result_t run(double* mean = nullptr);
 
-  bool trains() const { return std::strcmp(layout_.name, "deepspeed_inference") != 0; }
-  bool alone() const { return std::strcmp(layout_.name, "data_parallel") == 0; }
-  bool first() const { return alone() || self_->rank == 0; }
-  bool last() const { return alone() || self_->rank == self_->size - 1; }
+  bool trains() const { return info.forward_only == 0; }
+  bool alone() const { return info.placement == DSC_PIPE_APART; }
   double expected_mean() const;
   int check_counts(int runs) const;
   // From now on on another communicator, as if nothing had run before.
@@ -62,6 +64,7 @@ class Stage {
 
   dsc_pipe_schedule_t* schedule = nullptr;
   dsc_pipe_schedule_options_t schedule_options{};
+  dsc_pipe_schedule_info_t info{};
   dsc_pipe_callbacks_t callbacks{};
   dsc_pipe_run_options_t options{};
   dsc_tensor_t tensors[2]{};
@@ -80,24 +83,35 @@ class Stage {
   int load(const dsc_pipe_call_t& call);
   int forward(const dsc_pipe_call_t& call);
   int backward(const dsc_pipe_call_t& call);
+  int backward_weight(const dsc_pipe_call_t& call);
+  int check_kept(const dsc_pipe_call_t& call);
   int close_step(const dsc_pipe_call_t& call);
   int reduce(const dsc_pipe_call_t& call);
   int wrong(const char* what, double came, double expected);
   int make_trouble();
 
-  double scale(int stage) const { return stage + 2; }
-  double input(int stage, int micro_batch, int i) const;
-  double output(int stage, int micro_batch, int i) const {
-    return input(stage, micro_batch, i) * scale(stage) + stage;
+  // Where a chunk is in the model.
+  int parts() const { return self_->size * info.chunks; }
+  int part(int chunk) const;
+  bool first(int part) const { return alone() || part == 0; }
+  bool last(int part) const { return alone() || part == parts() - 1; }
+  bool has_inputs() const;
+  bool has_outputs() const;
+
+  double scale(int part) const { return part + 2; }
+  double input(int part, int micro_batch, int i) const;
+  double output(int part, int micro_batch, int i) const {
+    return input(part, micro_batch, i) * scale(part) + part;
   }
-  std::vector<double> outputs(int stage, int micro_batch) const;
-  double gradient(int stage, int i) const;  // of the output
+  std::vector<double> outputs(int part, int micro_batch) const;
+  double gradient(int part, int i) const;  // of the output
 
   rank_t* self_;
   dsc_comm_t* comm_;
   Layout layout_;
-  std::map<int, int> calls_;   // by op
-  std::map<int, bool> alive_;  // micro-batches between forward and backward
+  std::map<int, int> calls_;  // by op
+  std::map<std::pair<int, int>, int>
+      alive_;  // what is left of a backward pass: 2, 1 half, 0; by chunk and micro-batch
 };
 
 // A communicator of its own beside the world, which callbacks use.

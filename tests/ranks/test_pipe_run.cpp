@@ -25,6 +25,34 @@ int run_twice(rank_t* self, dsc_comm_t* comm, const Layout& layout) {
   return 0;
 }
 
+// Chunks, split backward passes and pairs; also without backward passes, and with PyTorch's places for
+// messages.
+int chunked_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  const int32_t stages = self->size;
+  for (const int32_t messages : {DSC_PIPE_WHEN_NEEDED, DSC_PIPE_AT_ONCE}) {
+    for (const int32_t m : {2 * stages, 3 * stages}) {
+      for (const char* name :
+           {"zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v", "interleaved_1f1b", "looped_bfs"})
+        for (const bool forward_only : {false, true})
+          PASS_ON(run_twice(self, comm, {name, m, 0, forward_only, messages}));
+      PASS_ON(run_twice(self, comm, {"interleaved_1f1b", m, 3, false, messages}));
+      PASS_ON(run_twice(self, comm, {"looped_bfs", m, 3, false, messages}));
+    }
+    PASS_ON(run_twice(self, comm, {"zb_v", 1, 0, false, messages}));
+    PASS_ON(run_twice(self, comm, {"zb_h2", 2, 0, false, messages}));
+  }
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void chunks_and_halves_run(void**) {
+  const int32_t most = test_scale() == 1 ? 5 : 3;
+  for (int32_t stages = 1; stages <= most; ++stages)
+    assert_int_equal(run_ranks(stages, chunked_body, nullptr), 0);
+}
+
 int run_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
@@ -245,6 +273,7 @@ void a_schedule_may_be_destroyed_while_it_runs(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_schedule_runs),
+      cmocka_unit_test(chunks_and_halves_run),
       cmocka_unit_test(refused_everywhere),
       cmocka_unit_test(stages_disagree),
       cmocka_unit_test(a_schedule_moves_on),

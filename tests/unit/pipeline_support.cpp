@@ -164,7 +164,8 @@ class Buffers {
     if (owner == owners_.end()) {
       owners_[it.buffer] = key;
       use_.peak = std::max(use_.peak, static_cast<int32_t>(owners_.size()));
-      users_[key] = is_training_ && placement_.part(stage_, it.chunk) > 0 ? 2 : 1;
+      const int32_t part = placement_.part(stage_, it.chunk);
+      users_[key] = is_training_ ? 1 + (part > 0) + is_here(part + 1) : 1;
     }
     ended_by(it);
   }
@@ -176,17 +177,17 @@ class Buffers {
     return part >= 0 && part < placement_.parts() && placement_.stage(part) == stage_;
   }
 
-  // A batch in training ends with its weights' gradients and with whoever takes its input's; else with
-  // whoever takes its output.
+  // A batch in training ends with its weights' gradients, with whoever takes its input's, and with those of
+  // neighbours here, who read it; else with whoever takes its output.
   void ended_by(const Instruction& it) {
     const int32_t part = placement_.part(stage_, it.chunk);
     const bool is_weight_half = it.op == PipeOp::kBackward || it.op == PipeOp::kBackwardWeight;
-    const bool is_input_half = it.op == PipeOp::kBackward || it.op == PipeOp::kBackwardInput;
     const bool is_last = part == placement_.parts() - 1;
     if (is_training_ ? is_weight_half || it.op == PipeOp::kSendGrad
                      : it.op == (is_last ? PipeOp::kForward : PipeOp::kSendActivation))
       drop({it.chunk, it.micro_batch}, it.buffer);
-    if (is_input_half && is_here(part + 1)) drop_part(part + 1, it);
+    for (const int32_t neighbour : {part + 1, part - 1})
+      if (is_training_ && is_weight_half && is_here(neighbour)) drop_part(neighbour, it);
     if (!is_training_ && it.op == PipeOp::kForward && is_here(part - 1)) drop_part(part - 1, it);
   }
 

@@ -62,7 +62,7 @@ class Buffers:
     def __init__(self, inputs: Tensors, outputs: Tensors, owner: Any, device: int) -> None:
         self._inputs, self._outputs, self._owner, self._device = inputs.kinds, outputs.kinds, owner, device
         self._arrays: dict[tuple[int, int], Any] = {}
-        self._of_this_run: dict[tuple[Optional[int], Optional[int]], tuple[Arrays, Arrays, Arrays, Arrays]] = {}
+        self._of_this_run: dict[tuple[Any, ...], tuple[Arrays, Arrays, Arrays, Arrays]] = {}
 
     def begin(self) -> None:
         """Starts a run; the library may have moved a buffer since the one before."""
@@ -70,7 +70,9 @@ class Buffers:
 
     def of(self, instruction: PipeInstruction, call: Any) -> tuple[Arrays, Arrays, Arrays, Arrays]:
         """Returns inputs, outputs, output_grads and input_grads; a list is empty where the stage has none."""
-        key = (instruction.chunk, instruction.buffer)
+        # Neighbouring chunks on a stage share memory, so that a buffer alone does not say where the inputs are.
+        shared = _place(call.inputs), _place(call.output_grads)
+        key = (instruction.chunk, instruction.buffer, *shared)
         found = self._of_this_run.get(key)
         if found is None:
             found = self._of_this_run[key] = (
@@ -101,6 +103,10 @@ class Buffers:
         if self._device >= 0:
             return DeviceArray(address, shape, element, self._device, self._owner)
         return array_over(address, shape, element, self._owner)
+
+
+def _place(addresses: Any) -> int:
+    return ctypes.addressof(addresses.contents) if addresses else 0
 
 
 class Callbacks:
