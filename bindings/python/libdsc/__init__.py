@@ -57,6 +57,7 @@ from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
+from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
 from libdsc._work import Work
 
@@ -110,6 +111,7 @@ __all__ = [
     "StateError",
     "Store",
     "SystemError",
+    "TiedLayers",
     "TimeoutError",
     "UnsupportedError",
     "VersionError",
@@ -130,6 +132,7 @@ __all__ = [
     "set_log",
     "shard_indices",
     "spawn",
+    "tied_stages",
     "type_weights",
     "user_op",
     "verify_params",
