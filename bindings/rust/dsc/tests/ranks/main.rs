@@ -9,6 +9,7 @@ mod pipe;
 mod recovery;
 mod reducer;
 mod scope;
+mod tied;
 mod work;
 
 use std::process;
