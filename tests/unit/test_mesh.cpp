@@ -1,5 +1,6 @@
 // Meshes: properties of any mesh against a plain count, what is derived from groups, and refusals in words.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -295,6 +296,23 @@ void plans_of_one_rank_are_parts_of_all(void** state) {
   }
 }
 
+// Seconds are asserted, milliseconds are wanted: docs/mesh.md.
+void a_hundred_thousand_ranks_take_no_time(void** state) {
+  (void)state;
+  const auto begin = std::chrono::steady_clock::now();
+  const TestMesh dense({{"tp", 8}, {"cp", 1}, {"ep", 1}, {"dp", -1}, {"pp", 20}}, "tp-cp-ep-dp-pp", 100000);
+  const TestMesh experts(dense, 5, 1);
+  dsc_mesh_plan_options_t options = plan_options("megatron");
+  options.experts = experts.get();
+  options.rank = 54321;
+  const std::vector<TestMesh::NamedGroup> own = dense.plan(options);
+  const auto end = std::chrono::steady_clock::now();
+  assert_int_equal(own.size(), 18);
+  for (const auto& [name, ranks] : own)
+    assert_true(std::ranges::binary_search(ranks, 54321) || name == "intra_dist_opt");
+  assert_true(end - begin < std::chrono::seconds(2));
+}
+
 // ---- refusals ----
 
 void refused(const Axes& axes, const char* order, int32_t world_size, const char* words,
@@ -369,6 +387,7 @@ int main() {
       cmocka_unit_test(orders_that_say_the_same),
       cmocka_unit_test(plans_place_parts_behind_their_whole),
       cmocka_unit_test(plans_of_one_rank_are_parts_of_all),
+      cmocka_unit_test(a_hundred_thousand_ranks_take_no_time),
       cmocka_unit_test(wrong_meshes_are_refused_in_words),
       cmocka_unit_test(wrong_experts_are_refused_in_words),
   };

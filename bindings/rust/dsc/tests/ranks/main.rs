@@ -3,6 +3,7 @@
 mod collectives;
 mod failures;
 mod groups;
+mod mesh;
 mod operation_groups;
 mod operations;
 mod pipe;
