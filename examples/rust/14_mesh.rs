@@ -11,8 +11,15 @@ fn main() -> dsc::Result<()> {
 
     // The first axis of the order is the one along which neighbours in rank stand.
     let mesh = Mesh::with_order(&[("tp", tp), ("pp", world.size() / tp)], "tp-pp")?;
-    let (layer, pipeline) = (mesh.group(rank, "tp")?, mesh.group(rank, "pp")?);
-    println!("rank {} is {}: layer of {:?}, pipeline of {:?}", rank, mesh.rank_name(rank, &[])?, layer, pipeline);
+    let (name, layer, pipe) = (
+        mesh.rank_name(rank, &[])?,
+        mesh.group(rank, "tp")?,
+        mesh.group(rank, "pp")?,
+    );
+    println!(
+        "rank {} is {}: layer of {:?}, pipeline of {:?}",
+        rank, name, layer, pipe
+    );
 
     // All ranks make the communicators of an axis at once; each gets its own.
     let stages = mesh.comm(&world, "pp")?;
