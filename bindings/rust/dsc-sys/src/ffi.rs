@@ -3217,8 +3217,9 @@ extern "C" {
     /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
     ///
     /// Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums
-    /// are there; on a device: no. Ownership: nothing is kept. Threads: one at a time per tied
-    /// layers.
+    /// are there; on a device: no, and what fails there later is told by the next call. Ownership:
+    /// nothing is kept, but on a device the gradients must stay until the stream has come so far.
+    /// Threads: one at a time per tied layers.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after
