@@ -43,6 +43,7 @@ std::vector<TiedStages> plan_tied(std::span<const TiedEntry> entries, std::span<
     holders.stages.insert(static_cast<int32_t>(after - boundaries.begin()) - 1);
   }
   std::vector<TiedStages> plan;
+  plan.reserve(keys.size());
   for (const auto& [key, holders] : keys)
     plan.push_back({holders.first_entry, {holders.stages.begin(), holders.stages.end()}});
   return plan;

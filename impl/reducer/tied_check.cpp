@@ -174,6 +174,7 @@ std::string describe_all(const TiedKey& key) {
 void check_shapes(Comm& comm, const TiedRequest& request) {
   const std::vector<size_t> keys = sorted_keys(request);
   std::vector<uint64_t> mine;
+  mine.reserve(keys.size());
   for (const size_t k : keys)
     mine.push_back(request.keys[k].weights.empty() ? 0 : fnv1a(describe_all(request.keys[k])) | 1);
   const auto all = gather<uint64_t>(comm, kShapesTag, mine);
