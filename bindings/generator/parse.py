@@ -11,7 +11,7 @@ from clang.cindex import CursorKind, TypeKind
 LIBCLANG = "libclang-14.so.1"
 DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
 LABELS = ("Collective", "Blocking", "Ownership", "Threads")
-THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule)")
+THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule|tied layers)")
 HANDLE_RULE = re.compile(r"any thread|one thread at a time")
 
 

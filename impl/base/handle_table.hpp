@@ -16,7 +16,8 @@ enum class HandleKind : uint8_t {
   kBucketReducer = 3,
   kPipeSchedule = 4,
   kStore = 5,
-  kMesh = 6
+  kMesh = 6,
+  kTiedLayers = 7
 };
 
 namespace handles {

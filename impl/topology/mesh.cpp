@@ -13,6 +13,7 @@ constexpr int64_t kMostRanks = std::numeric_limits<int32_t>::max();
 
 std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
   std::vector<std::string> names;
+  names.reserve(axes.size());
   for (const MeshAxis& axis : axes) names.push_back(axis.name);
   return names;
 }

@@ -91,6 +91,40 @@ def test_a_pipeline():
     assert ranks(pipes) == [(8.0, grads), (8.0, [])]
 
 
+def ties(world):
+    """Two keys on both stages and one on the second alone; sums on a stream that nobody waits for."""
+    stream, stages = Stream(), {"embed": [0, 1], "norm": [1, 0], "alone": [1]}
+    weights = {
+        "norm": Interface(values(world.rank, 5)),
+        "embed": [Interface(values(world.rank, 7)), DLPack(values(world.rank, 3), device=world.device)],
+    }
+    if world.rank == 1:
+        weights["alone"] = Interface(values(1, 2))
+    with dsc.TiedLayers(world, stages, weights) as tied:
+        assert weights["norm"].read().tolist() == values(0, 5).tolist()
+        assert weights["embed"][1].read().tolist() == values(0, 3).tolist()
+        go = threading.Event()
+        grads = {key: [Interface(np.zeros(n, np.float32)) for n in ns] for key, ns in (("embed", (7, 3)), ("norm", (5,)))}
+        if world.rank == 1:
+            grads["alone"] = Interface(values(1, 2))
+        stream.hold(go)
+        for grad in (*grads["embed"], *grads["norm"]):
+            grad.write(values(world.rank, grad.shape[0]))  # on the default stream, which nobody holds
+        tied.reduce(grads, stream=stream)  # waits for nobody
+        go.set()
+        stream.synchronize()
+        for grad in (*grads["embed"], *grads["norm"]):
+            assert grad.read().tolist() == (values(0, grad.shape[0]) + values(1, grad.shape[0])).tolist()
+        with pytest.raises(ValueError, match="grads has {.*expected as many arrays as weights"):
+            tied.reduce({**grads, "embed": values(0, 3)})
+        world.barrier()
+    return world.rank != 1 or grads["alone"].read().tolist() == values(1, 2).tolist()
+
+
+def test_tied_layers():
+    assert ranks(ties) == [True, True]
+
+
 class UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_char * 128)]
 

@@ -135,7 +135,7 @@ def test_seeds():
 
 def test_the_document_shows_what_comes():
     text = (ROOT / "docs" / "partition.md").read_text()
-    blocks = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    blocks = "\n".join(re.findall(r"^```python\n(>>>.*?)^```$", text, re.MULTILINE | re.DOTALL))
     examples = doctest.DocTestParser().get_doctest(blocks, {"dsc": dsc}, "partition.md", None, 0)
     assert doctest.DocTestRunner().run(examples).failed == 0
     assert len(examples.examples) > 5

@@ -60,6 +60,7 @@ WRAPPERS = {
     "dsc_pipe_schedule_t": ("ScheduleHandle", "PipeSchedule"),
     "dsc_mesh_t": ("MeshHandle", "Mesh"),
     "dsc_store_t": ("StoreHandle", "Store"),
+    "dsc_tied_layers_t": ("TiedHandle", "TiedLayers"),
 }
 
 

@@ -15,7 +15,7 @@ typedef struct walk_step {
 
 /* One list per file, ended by NULL. */
 extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_recovery[],
-    walk_reducer[], walk_pipe[], walk_mesh[], walk_store[], walk_trace[];
+    walk_reducer[], walk_tied[], walk_pipe[], walk_mesh[], walk_store[], walk_trace[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {
@@ -23,6 +23,7 @@ typedef struct walk_world {
   dsc_comm_t* alone; /* a group of this rank */
   dsc_work_t* work;  /* complete */
   dsc_bucket_reducer_t* reducer;
+  dsc_tied_layers_t* tied;       /* key "embed" of 8 elements on stages 0 and 1, "alone" on 1 */
   dsc_pipe_schedule_t* schedule; /* "1f1b", stage 1 of 4, 8 micro-batches */
   dsc_mesh_t* mesh;              /* "tp" 2, "dp" 3, "tp-dp" */
   dsc_store_t* store;            /* "memory://" */
@@ -37,7 +38,15 @@ void walk_check(const char* file, int line, const char* call, dsc_result_t expec
 /* The world still works: an all-reduce with the other rank. */
 void walk_world_works(void);
 
-typedef enum { WALK_COMM, WALK_WORK, WALK_REDUCER, WALK_SCHEDULE, WALK_MESH, WALK_STORE } walk_kind_t;
+typedef enum {
+  WALK_COMM,
+  WALK_WORK,
+  WALK_REDUCER,
+  WALK_SCHEDULE,
+  WALK_MESH,
+  WALK_STORE,
+  WALK_TIED
+} walk_kind_t;
 
 /* Handles that are none of this kind: NULL, stale, of another kind, foreign bits. NULL only on request. */
 size_t walk_bad_handles(void);

@@ -17,6 +17,7 @@ static dsc_bucket_reducer_t* stale_reducer;
 static dsc_pipe_schedule_t* stale_schedule;
 static dsc_mesh_t* stale_mesh;
 static dsc_store_t* stale_store;
+static dsc_tied_layers_t* stale_tied;
 
 void walk_expect(const char* file, int line, const char* condition, bool holds) {
   if (holds) return;
@@ -56,6 +57,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_SCHEDULE) return walk_world.schedule;
   if (kind == WALK_MESH) return walk_world.mesh;
   if (kind == WALK_STORE) return walk_world.store;
+  if (kind == WALK_TIED) return walk_world.tied;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
@@ -64,6 +66,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_SCHEDULE) return stale_schedule;
   if (kind == WALK_MESH) return stale_mesh;
   if (kind == WALK_STORE) return stale_store;
+  if (kind == WALK_TIED) return stale_tied;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -115,6 +118,26 @@ static void describe_parameters(dsc_tensor_t tensors[2], float data[16]) {
                                 .device = -1};
 }
 
+static int tie_layers(dsc_comm_t* world, int32_t rank, dsc_tied_layers_t** tied) {
+  static const int32_t stages[] = {0, 1};
+  dsc_tensor_t tensors[2];
+  float data[16] = {0};
+  describe_parameters(tensors, data);
+  const dsc_tied_key_t keys[] = {{.struct_size = sizeof *keys,
+                                  .key = "embed",
+                                  .stages = stages,
+                                  .n_stages = 2,
+                                  .weights = &tensors[0],
+                                  .n_weights = 1},
+                                 {.struct_size = sizeof *keys,
+                                  .key = "alone",
+                                  .stages = stages + 1,
+                                  .n_stages = 1,
+                                  .weights = &tensors[1],
+                                  .n_weights = (size_t)rank}};
+  return dsc_tied_layers_create(world, keys, 2, NULL, tied);
+}
+
 /* What both ranks do together before the walk. */
 static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** group,
                         dsc_bucket_reducer_t** second) {
@@ -131,6 +154,8 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
   if (result == DSC_OK) result = dsc_mem_alloc(world, 4096, DSC_MEMORY_HOST, &made->memory);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, &made->reducer);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, second);
+  if (result == DSC_OK) result = tie_layers(world, rank, &made->tied);
+  if (result == DSC_OK && rank == 0) result = dsc_tied_layers_create(made->alone, NULL, 0, NULL, &stale_tied);
   return result;
 }
 
@@ -206,7 +231,8 @@ static int set_up(void** state) {
     return -1;
   stale_work = work;
   if (dsc_work_wait(work, NULL, -1) != DSC_OK || dsc_work_destroy(work) != DSC_OK) return -1;
-  return dsc_comm_destroy(stale_comm) != DSC_OK || dsc_bucket_reducer_destroy(stale_reducer) != DSC_OK;
+  return dsc_comm_destroy(stale_comm) != DSC_OK || dsc_bucket_reducer_destroy(stale_reducer) != DSC_OK ||
+         dsc_tied_layers_destroy(stale_tied) != DSC_OK;
 }
 
 static int tear_down(void** state) {
@@ -222,8 +248,9 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,    walk_init, walk_comm, walk_operations, walk_recovery,
-                                           walk_reducer, walk_pipe, walk_mesh, walk_store,      walk_trace};
+static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm, walk_operations,
+                                           walk_recovery, walk_reducer, walk_tied, walk_pipe,
+                                           walk_mesh,     walk_store,   walk_trace};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -261,6 +288,11 @@ static void recovery(void** state) {
 static void reducers(void** state) {
   (void)state;
   walk_all(walk_reducer);
+}
+
+static void tied_layers(void** state) {
+  (void)state;
+  walk_all(walk_tied);
 }
 
 static void pipeline_schedules(void** state) {
@@ -343,6 +375,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(operations_and_work),
       cmocka_unit_test(recovery),
       cmocka_unit_test(reducers),
+      cmocka_unit_test(tied_layers),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(meshes),
       cmocka_unit_test(stores),

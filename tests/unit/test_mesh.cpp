@@ -1,5 +1,6 @@
 // Meshes: properties of any mesh against a plain count, what is derived from groups, and refusals in words.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -200,6 +201,54 @@ void experts_keep_the_pipeline(void** state) {
   assert_true(experts.groups("pp") == dense.groups("pp"));
 }
 
+// ---- what Megatron-LM's own tests say ----
+
+void groups_of_its_documents(void** state) {
+  (void)state;
+  const TestMesh mesh({{"tp", 2}, {"cp", 1}, {"ep", 1}, {"dp", 2}, {"pp", 4}}, "tp-cp-ep-dp-pp", 16);
+  assert_true(mesh.groups("dp") ==
+              (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  assert_true(mesh.groups("pp") == (Lists{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
+  const TestMesh cp({{"tp", 4}, {"cp", 2}}, "tp-cp");
+  assert_true(cp.groups("cp") == (Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  const TestMesh inner({{"tp", 2}, {"dp", 3}, {"pp", 4}}, "tp-dp-pp");
+  const Lists dp = inner.groups("dp");
+  assert_true(dp[0] == (Ranks{0, 2, 4}) && dp[1] == (Ranks{1, 3, 5}) && dp[7] == (Ranks{19, 21, 23}));
+}
+
+void ends_and_neighbours_of_pipelines(void** state) {
+  (void)state;
+  for (const char* order : {"tp-cp-ep-dp-pp", "tp-cp-pp-ep-dp"}) {
+    const TestMesh mesh({{"tp", 2}, {"cp", 1}, {"ep", 1}, {"dp", 1}, {"pp", 4}}, order);
+    for (int32_t rank = 0; rank < 8; ++rank) {
+      assert_int_equal(mesh.peer(rank, "pp", 0), rank % 2);
+      assert_int_equal(mesh.group(rank, "dp").front(), rank);
+      assert_int_equal(mesh.neighbor(rank, "pp", 1), (rank + 2) % 8);
+      assert_int_equal(mesh.neighbor(rank, "pp", -1), (rank + 6) % 8);
+    }
+  }
+}
+
+// Where pp stands in the order says nothing as long as dp or pp is 1.
+void orders_that_say_the_same(void** state) {
+  (void)state;
+  const int32_t same[][3] = {{1, 8, 1}, {2, 4, 1}, {4, 2, 1}, {8, 1, 1},
+                             {4, 1, 2}, {1, 1, 8}, {1, 1, 2}, {2, 1, 4}};
+  const int32_t different[][3] = {{1, 2, 1}, {1, 4, 1}, {2, 2, 1}, {1, 2, 2}};
+  const auto made = [](const int32_t(&sizes)[3]) {
+    return Axes{{"tp", sizes[0]}, {"pp", sizes[1]}, {"ep", sizes[2]}, {"dp", -1}};
+  };
+  for (const auto& sizes : same) {
+    const TestMesh last(made(sizes), "tp-ep-dp-pp", 8), inner(made(sizes), "tp-pp-ep-dp", 8);
+    for (const char* axes : {"tp", "dp", "pp", "tp-pp"}) assert_true(last.groups(axes) == inner.groups(axes));
+  }
+  for (const auto& sizes : different) {
+    const TestMesh last(made(sizes), "tp-ep-dp-pp", 8), inner(made(sizes), "tp-pp-ep-dp", 8);
+    assert_true(last.groups("tp") == inner.groups("tp"));
+    for (const char* axes : {"dp", "pp", "tp-pp"}) assert_true(last.groups(axes) != inner.groups(axes));
+  }
+}
+
 // The hybrid and hierarchical groups stand behind the groups that they are cut from.
 void plans_place_parts_behind_their_whole(void** state) {
   (void)state;
@@ -245,6 +294,23 @@ void plans_of_one_rank_are_parts_of_all(void** state) {
       if (std::ranges::find(group.second, options.rank) != group.second.end()) own.push_back(group);
     assert_true(dense.plan(options) == own);
   }
+}
+
+// Seconds are asserted, milliseconds are wanted: docs/mesh.md.
+void a_hundred_thousand_ranks_take_no_time(void** state) {
+  (void)state;
+  const auto begin = std::chrono::steady_clock::now();
+  const TestMesh dense({{"tp", 8}, {"cp", 1}, {"ep", 1}, {"dp", -1}, {"pp", 20}}, "tp-cp-ep-dp-pp", 100000);
+  const TestMesh experts(dense, 5, 1);
+  dsc_mesh_plan_options_t options = plan_options("megatron");
+  options.experts = experts.get();
+  options.rank = 54321;
+  const std::vector<TestMesh::NamedGroup> own = dense.plan(options);
+  const auto end = std::chrono::steady_clock::now();
+  assert_int_equal(own.size(), 18);
+  for (const auto& [name, ranks] : own)
+    assert_true(std::ranges::binary_search(ranks, 54321) || name == "intra_dist_opt");
+  assert_true(end - begin < std::chrono::seconds(2));
 }
 
 // ---- refusals ----
@@ -316,8 +382,12 @@ int main() {
       cmocka_unit_test(embedding_groups_are_the_ends_of_pipelines),
       cmocka_unit_test(names_of_ranks_are_deepspeeds),
       cmocka_unit_test(experts_keep_the_pipeline),
+      cmocka_unit_test(groups_of_its_documents),
+      cmocka_unit_test(ends_and_neighbours_of_pipelines),
+      cmocka_unit_test(orders_that_say_the_same),
       cmocka_unit_test(plans_place_parts_behind_their_whole),
       cmocka_unit_test(plans_of_one_rank_are_parts_of_all),
+      cmocka_unit_test(a_hundred_thousand_ranks_take_no_time),
       cmocka_unit_test(wrong_meshes_are_refused_in_words),
       cmocka_unit_test(wrong_experts_are_refused_in_words),
   };

@@ -11,9 +11,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -362,6 +364,47 @@ void says_which_part_cannot_hold_its_layers(void**) {
   invalid({1, 1}, 2, {{5, 5}, {4, 9}}, "part 0 cannot hold any layer that it could begin with (0 to 0)");
 }
 
+// ---- tied layers ----
+
+// Against a search through all layers of all stages.
+void stages_of_keys_are_found(void**) {
+  Random random;
+  static const char* const names[] = {"norm", "embed", "Embed", "a", "zz"};
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = 1 + random.below(30);
+    const size_t parts = 1 + random.below(8);  // more than layers, too
+    const Boundaries cut = boundaries("deepspeed_balanced", random.weights(n, 5), parts);
+    std::map<std::string, std::set<size_t>> layers;
+    for (size_t i = random.below(2 * n); i-- > 0;) layers[names[random.below(5)]].insert(random.below(n));
+    std::vector<std::pair<const char*, size_t>> given;
+    for (const auto& [name, of_name] : layers)
+      for (const size_t layer : of_name) given.emplace_back(name.c_str(), layer);
+    std::ranges::reverse(given);
+    std::vector<const char*> keys;
+    std::vector<size_t> numbers;
+    for (const auto& [name, layer] : given) keys.push_back(name), numbers.push_back(layer);
+    std::vector<size_t> entries(given.size() + 1), starts(given.size() + 1);
+    std::vector<int32_t> stages(given.size() + 1);
+    size_t n_keys = 99;
+    assert_int_equal(dsc_tied_plan(keys.data(), numbers.data(), given.size(), cut.data(), parts,
+                                   entries.data(), starts.data(), stages.data(), &n_keys),
+                     DSC_OK);
+    assert_int_equal(n_keys, layers.size());
+    size_t k = 0;
+    for (const auto& [name, of_name] : layers) {  // in the order of the names
+      assert_string_equal(keys[entries[k]], name.c_str());
+      std::vector<int32_t> expected;
+      for (size_t p = 0; p < parts; ++p)
+        if (std::ranges::any_of(of_name, [&](size_t layer) { return layer >= cut[p] && layer < cut[p + 1]; }))
+          expected.push_back(static_cast<int32_t>(p));
+      const std::vector<int32_t> found(stages.begin() + static_cast<ptrdiff_t>(starts[k]),
+                                       stages.begin() + static_cast<ptrdiff_t>(starts[k + 1]));
+      assert_true(found == expected);
+      ++k;
+    }
+  }
+}
+
 // ---- seeds ----
 
 uint64_t layer_seed(uint64_t seed, uint64_t layer) {
@@ -414,6 +457,7 @@ int main(int, char** argv) {
       cmocka_unit_test(large_lists_are_cut_fast),
       cmocka_unit_test(refuses_what_is_wrong),
       cmocka_unit_test(says_which_part_cannot_hold_its_layers),
+      cmocka_unit_test(stages_of_keys_are_found),
       cmocka_unit_test(seeds_of_layers_are_the_same_everywhere),
       cmocka_unit_test(seeds_of_regions_are_megatrons),
   };

@@ -58,6 +58,7 @@ from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
+from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
 from libdsc._work import Work
 
@@ -114,6 +115,7 @@ __all__ = [
     "StateError",
     "Store",
     "SystemError",
+    "TiedLayers",
     "TimeoutError",
     "UnsupportedError",
     "VersionError",
@@ -134,6 +136,7 @@ __all__ = [
     "set_log",
     "shard_indices",
     "spawn",
+    "tied_stages",
     "type_weights",
     "user_op",
     "verify_params",

@@ -813,6 +813,47 @@ class PipeReport(ctypes.Structure):
     ]
 
 
+class TiedKey(ctypes.Structure):
+    """Layers that share their weights. All elements of a list have the same struct_size."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    key: Bytes | None  # their name, of one line; each key once
+    stages: Any  # stages that hold it, in any order, each once; see dsc_tied_plan()
+    weights: Any  # this rank's copy; NULL where its stage holds none
+    n_stages: int  # 1 or more
+    n_weights: int  # tensors of weights; 0 where its stage holds none, else 1 or more
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("key", ctypes.c_char_p),
+        ("stages", ctypes.POINTER(ctypes.c_int32)),
+        ("weights", ctypes.POINTER(Tensor)),
+        ("n_stages", ctypes.c_size_t),
+        ("n_weights", ctypes.c_size_t),
+    ]
+
+
+class TiedLayersOptions(ctypes.Structure):
+    """Options of dsc_tied_layers_create(), the same on all ranks. Fill with
+    dsc_tied_layers_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    ranks: Any  # rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL (default): one pipeline, and rank s is stage s
+    n_stages: int  # stages of a pipeline; 0 without ranks
+    n_pipelines: int  # pipelines, which share nothing here; 0 without ranks
+    sync: int  # 1 (default): copy each key's weights from its first stage to the others
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("ranks", ctypes.POINTER(ctypes.c_int32)),
+        ("n_stages", ctypes.c_int32),
+        ("n_pipelines", ctypes.c_int32),
+        ("sync", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
 # name: (result, arguments)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_bucket_plan": (
@@ -1713,6 +1754,45 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_tied_plan": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_tied_layers_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(TiedLayersOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_tied_layers_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(TiedKey), ctypes.c_size_t, ctypes.POINTER(TiedLayersOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_tied_layers_reduce": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_void_p
+        ],
+    ),
+    "dsc_tied_layers_owner": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_tied_layers_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_trace_dump": (

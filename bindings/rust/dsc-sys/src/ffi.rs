@@ -330,6 +330,15 @@ pub struct dsc_pipe_schedule_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
+/// The tied layers of a pipeline, on one rank.
+///
+/// Thread-safety: one thread at a time for reduce; any thread for the rest.
+#[repr(C)]
+pub struct dsc_tied_layers_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
 /// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 pub type dsc_store_put_t = Option<unsafe extern "C" fn(
     context: *mut c_void,
@@ -936,6 +945,44 @@ pub struct dsc_pipe_report_t {
     pub critical_path_capacity: usize,
     /// [out] operations of the critical path; 0 if not wanted
     pub critical_path_count: usize,
+}
+
+/// Layers that share their weights. All elements of a list have the same struct_size.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_tied_key_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// their name, of one line; each key once
+    pub key: *const c_char,
+    /// stages that hold it, in any order, each once; see dsc_tied_plan()
+    pub stages: *const i32,
+    /// this rank's copy; NULL where its stage holds none
+    pub weights: *const dsc_tensor_t,
+    /// 1 or more
+    pub n_stages: usize,
+    /// tensors of weights; 0 where its stage holds none, else 1 or more
+    pub n_weights: usize,
+}
+
+/// Options of dsc_tied_layers_create(), the same on all ranks. Fill with
+/// dsc_tied_layers_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_tied_layers_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL
+    /// (default): one pipeline, and rank s is stage s
+    pub ranks: *const i32,
+    /// stages of a pipeline; 0 without ranks
+    pub n_stages: i32,
+    /// pipelines, which share nothing here; 0 without ranks
+    pub n_pipelines: i32,
+    /// 1 (default): copy each key's weights from its first stage to the others
+    pub sync: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 extern "C" {
@@ -3501,6 +3548,128 @@ extern "C" {
         capacity: i32,
         n_ranks: *mut i32,
     ) -> dsc_result_t;
+
+    /// Finds which stages hold which key; no rank is asked.
+    ///
+    /// - `keys` (in): key of each entry: of a layer that shares weights
+    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; no layer has one key twice
+    /// - `n_entries` (in): entries of keys and layers, 0 or more
+    /// - `boundaries` (in): n_parts + 1 entries, as dsc_pipe_partition() gives them
+    /// - `n_parts` (in): 1 to 2^31 - 1
+    /// - `entries` (out): n_entries entries of room: the first entry with each key, in the order of
+    ///   the keys' bytes
+    /// - `starts` (out): n_entries + 1 entries of room: key k is on stages[starts[k]] to
+    ///   stages[starts[k + 1] - 1]
+    /// - `stages` (out): n_entries entries of room: rising for each key, so that the first one is
+    ///   the owner, the only stage that counts the weights in a norm
+    /// - `n_keys` (out): number of different keys
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_tied_plan(
+        keys: *const *const c_char,
+        layers: *const usize,
+        n_entries: usize,
+        boundaries: *const usize,
+        n_parts: usize,
+        entries: *mut usize,
+        starts: *mut usize,
+        stages: *mut i32,
+        n_keys: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: one pipeline, rank s is stage s, weights are copied.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_tied_layers_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_tied_layers_options_init(
+        options: *mut dsc_tied_layers_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Ties layers: checks that all ranks mean the same, makes a group for each set of stages that
+    /// share something, and copies each key's weights from its first stage to the others.
+    ///
+    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `keys` (in): all keys
+    /// - `n_keys` (in): 0 or more
+    /// - `options` (in): NULL: defaults
+    /// - `tied` (out): the new object; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
+    /// used during the call only. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED naming the rank, on all ranks;
+    /// DSC_ERR_MISMATCH naming the ranks, when they differ in keys, stages, options, or the weights
+    /// of a key, on all ranks: comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures
+    /// of an operation. Since 0.1.
+    pub fn dsc_tied_layers_create(
+        comm: *mut dsc_comm_t,
+        keys: *const dsc_tied_key_t,
+        n_keys: usize,
+        options: *const dsc_tied_layers_options_t,
+        tied: *mut *mut dsc_tied_layers_t,
+    ) -> dsc_result_t;
+
+    /// Sums the gradients of tied weights over the stages that hold them, in place; nothing is
+    /// divided.
+    ///
+    /// - `tied` (in): tied layers
+    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights as
+    ///   they were given here; counts as the weights', types the same on all stages; in one kind of
+    ///   memory, not overlapping
+    /// - `n_grads` (in): number of this rank's weights, 0 or more
+    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    ///
+    /// Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums
+    /// are there; on a device: no, and what fails there later is told by the next call. Ownership:
+    /// nothing is kept, but on a device the gradients must stay until the stream has come so far.
+    /// Threads: one at a time per tied layers.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone;
+    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after
+    /// which other ranks get the cause or DSC_ERR_REVOKED, and the object can only be destroyed.
+    /// Since 0.1.
+    pub fn dsc_tied_layers_reduce(
+        tied: *mut dsc_tied_layers_t,
+        grads: *const dsc_tensor_t,
+        n_grads: usize,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives the stage that owns a key's weights, and whether this rank counts them in a norm.
+    ///
+    /// - `tied` (in): tied layers
+    /// - `key` (in): a key, of this stage or not
+    /// - `stage` (out): the first stage that holds it
+    /// - `counts` (out): 1 on the ranks of that stage, else 0: a norm over all stages then has each
+    ///   weight once; may be NULL
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, for an unknown key with the known ones;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_tied_layers_owner(
+        tied: *mut dsc_tied_layers_t,
+        key: *const c_char,
+        stage: *mut i32,
+        counts: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Releases tied layers.
+    ///
+    /// - `tied` (in): tied layers; NULL does nothing
+    ///
+    /// Collective: no; other ranks that wait in a sum get DSC_ERR_PEER_LEFT. Blocking: no. Threads:
+    /// any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_tied_layers_destroy(tied: *mut dsc_tied_layers_t) -> dsc_result_t;
 
     /// Writes this rank's trace of all groups of the communicator's world to a file.
     ///

@@ -25,6 +25,9 @@ pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 /// A mesh; destroyed when dropped.
 pub(crate) struct MeshHandle(pub(crate) NonNull<sys::dsc_mesh_t>);
 
+/// Tied layers; destroyed when dropped.
+pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
+
 /// A store; destroyed when dropped.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
@@ -55,10 +58,22 @@ unsafe impl Send for MeshHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MeshHandle {}
 
+// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be called
+// from any thread.
+unsafe impl Send for TiedHandle {}
+// SAFETY: as above.
+unsafe impl Sync for TiedHandle {}
+
 // SAFETY: every function on a store may be called from any thread, by several at once.
 unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
+
+impl TiedHandle {
+    pub(crate) fn raw(&self) -> *mut sys::dsc_tied_layers_t {
+        self.0.as_ptr()
+    }
+}
 
 impl CommHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
@@ -109,6 +124,13 @@ impl Drop for MeshHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_mesh_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for TiedHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_tied_layers_destroy(self.0.as_ptr()) };
     }
 }
 

@@ -3,12 +3,14 @@
 mod collectives;
 mod failures;
 mod groups;
+mod mesh;
 mod operation_groups;
 mod operations;
 mod pipe;
 mod recovery;
 mod reducer;
 mod scope;
+mod tied;
 mod work;
 
 use std::process;

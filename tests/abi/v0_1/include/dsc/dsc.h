@@ -20,6 +20,7 @@
 #include <dsc/recovery.h>
 #include <dsc/reducer.h>
 #include <dsc/store.h>
+#include <dsc/tied.h>
 #include <dsc/trace.h>
 #include <dsc/types.h>
 #include <dsc/version.h>

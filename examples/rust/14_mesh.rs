@@ -1,0 +1,32 @@
+//! A mesh: axes with names instead of colors and keys. Pairs of ranks share a layer (tp), and there is a pipeline (pp)
+//! of such pairs; the last stage tells the others what only it knows.
+//!
+//!     dscrun -n 4 -- 14_mesh
+
+use dsc::Mesh;
+
+fn main() -> dsc::Result<()> {
+    let world = dsc::init()?;
+    let (rank, tp) = (world.rank(), if world.size() % 2 == 0 { 2 } else { 1 });
+
+    // The first axis of the order is the one along which neighbours in rank stand.
+    let mesh = Mesh::with_order(&[("tp", tp), ("pp", world.size() / tp)], "tp-pp")?;
+    let (name, layer, pipe) = (
+        mesh.rank_name(rank, &[])?,
+        mesh.group(rank, "tp")?,
+        mesh.group(rank, "pp")?,
+    );
+    println!(
+        "rank {} is {}: layer of {:?}, pipeline of {:?}",
+        rank, name, layer, pipe
+    );
+
+    // All ranks make the communicators of an axis at once; each gets its own.
+    let stages = mesh.comm(&world, "pp")?;
+    let mut loss = rank as f64;
+    stages.broadcast(&mut loss, stages.size() - 1)?;
+    assert_eq!(loss, mesh.peer(rank, "pp", -1)? as f64);
+    println!("rank {}: the loss is {}", rank, loss);
+    drop(stages);
+    world.finalize()
+}
