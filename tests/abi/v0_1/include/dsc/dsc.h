@@ -17,6 +17,8 @@
 #include <dsc/partition.h>
 #include <dsc/pipe.h>
 #include <dsc/pipe_run.h>
+#include <dsc/pipe_simulate.h>
+#include <dsc/pipe_text.h>
 #include <dsc/recovery.h>
 #include <dsc/reducer.h>
 #include <dsc/store.h>

@@ -2,9 +2,10 @@
  * @file pipe.h
  * @brief Pipeline schedules: which stage computes, sends and receives what, in which order.
  *
- * A model is cut into stages, one per rank. A batch is cut into micro-batches. A schedule is the list of
- * instructions of one stage for one batch; it is plain data and needs no communicator. dsc_pipe_run() carries
- * it out; another program may do so as well.
+ * A model is cut into stages, one per rank, or into several chunks per stage. A batch is cut into
+ * micro-batches. A schedule says in which order each stage computes; lowering adds loads, sends, receives and
+ * buffers. It is plain data and needs no communicator: dsc_pipe_run() carries it out, dsc_pipe_simulate()
+ * prices it, dsc_pipe_schedule_export() writes it down.
  */
 #ifndef DSC_PIPE_H
 #define DSC_PIPE_H
@@ -33,8 +34,25 @@ enum dsc_pipe_op {
   DSC_PIPE_FORCE32 = 0x7fffffff
 };
 
-/** @brief A schedule of one stage. Thread-safety: one thread at a time for next, reset
- * and run; any thread for the rest. Different schedules are independent. */
+/** @brief Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
+ * there are s x c of them. */
+enum dsc_pipe_placement {
+  DSC_PIPE_LOOP = 0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
+  DSC_PIPE_ZIGZAG =
+      1,              /**< from the first stage to the last, then back; with two chunks in the shape of a V */
+  DSC_PIPE_APART = 2, /**< every stage has a whole model; no data flows */
+  DSC_PIPE_PLACEMENT_FORCE32 = 0x7fffffff
+};
+
+/** @brief Where lowering puts messages. Both complete even if every send waits for its receive. */
+enum dsc_pipe_messages {
+  DSC_PIPE_WHEN_NEEDED = 0, /**< when the receiver needs them for what it computes next: fewest buffers */
+  DSC_PIPE_AT_ONCE = 1,     /**< sent after what makes them and received as early, as PyTorch 2.7 does */
+  DSC_PIPE_MESSAGES_FORCE32 = 0x7fffffff
+};
+
+/** @brief A schedule, of one stage or of the whole pipeline. Thread-safety: one thread at a time for next,
+ * reset and run; any thread for the rest. Different schedules are independent. */
 typedef struct dsc_pipe_schedule dsc_pipe_schedule_t;
 
 /** @brief One instruction. Fields that have no meaning for its op are -1. */
@@ -51,13 +69,42 @@ typedef struct dsc_pipe_instruction {
 
 /** @brief What a schedule is for. Fill with dsc_pipe_schedule_options_init(). */
 typedef struct dsc_pipe_schedule_options {
-  size_t struct_size;    /**< size of this struct as the caller compiled it */
-  const char* name;      /**< see dsc_pipe_schedule_create() */
-  int32_t stages;        /**< devices of the pipeline, 1 or more */
-  int32_t stage;         /**< whose instructions: 0 to stages - 1 */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  const char* name;   /**< see dsc_pipe_schedule_create() */
+  int32_t stages;     /**< devices of the pipeline, 1 or more */
+  int32_t stage; /**< whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions
+                    but can be simulated, drawn, written down and taken apart */
   int32_t micro_batches; /**< of a batch, 1 or more; may be fewer than stages */
-  int32_t chunks;        /**< parts of the model on every stage; default 1 */
+  int32_t chunks;        /**< parts of the model on every stage; default 0: what the schedule is made for */
+  int32_t micro_batch_group; /**< interleaved_1f1b: micro-batches that run through a chunk before the next
+                                chunk; default 0: as many as stages, or what divides the batch evenly */
+  int32_t forward_only;      /**< 1: without backward passes; default 0 */
+  int32_t merge_backward;    /**< 1: halves of a backward pass that follow each other become one; default 0 */
+  int32_t messages;          /**< ::dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED */
+  int32_t placement; /**< ::dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0 */
+  int32_t reserved;  /**< 0 */
 } dsc_pipe_schedule_options_t;
+
+/** @brief What a schedule is. */
+typedef struct dsc_pipe_schedule_info {
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  int32_t stages;            /**< devices of the pipeline */
+  int32_t stage;             /**< whose instructions; -1: the whole pipeline */
+  int32_t micro_batches;     /**< of a batch */
+  int32_t chunks;            /**< parts of the model on every stage */
+  int32_t micro_batch_group; /**< as it was made; 0 where it has no meaning */
+  int32_t forward_only;      /**< 1: without backward passes */
+  int32_t messages;          /**< ::dsc_pipe_messages */
+  int32_t placement;         /**< ::dsc_pipe_placement */
+} dsc_pipe_schedule_info_t;
+
+/** @brief One operation of a stage. */
+typedef struct dsc_pipe_compute {
+  int32_t op;    /**< forward, backward, backward_input or backward_weight; 0: the stage is idle for a step */
+  int32_t chunk; /**< 0 to chunks - 1; -1 when idle */
+  int32_t micro_batch; /**< 0 to micro_batches - 1; -1 when idle */
+  int32_t overlaps; /**< 1: it runs at once with the next one, a forward pass with a backward pass; else 0 */
+} dsc_pipe_compute_t;
 
 /**
  * @brief Gives the name of an instruction's op, such as "forward" or "send_activation".
@@ -92,23 +139,115 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * - "1f1b": min(stages - 1 - stage, micro_batches) forward passes, then forward and backward in turn, then
  * the backward passes that are left (Narayanan et al. 2021, arXiv:2104.04473; Megatron-LM, commit d98e8a6).
  *
- * For the last two a step is one forward or backward pass of this stage, with the sends and receives before
- * it; sends and receives of all stages follow one common order, so that they complete even when every send
- * waits for its receive.
+ * - "interleaved_1f1b": several chunks; groups of micro-batches run through them in turn (the same paper;
+ * Megatron-LM; with groups of micro_batches / (micro_batches / stages) PyTorch 2.7's Interleaved1F1B).
+ * - "looped_bfs": several chunks, one after the other, backward from the last micro-batch on (Lamy-Poirier
+ * 2023, arXiv:2211.05953; PyTorch 2.7's LoopedBFS).
+ * - "zb_h1", "zb_h2": split backward passes; the second hides all bubbles behind about twice the activations
+ * (Qi et al. 2024, arXiv:2401.10241).
+ * - "zb_v": the same with two chunks in a V and the activations of 1f1b (PyTorch 2.7's ZBVZeroBubble).
+ * - "v_half", "v_min": a V that needs about a half or a third of the activations of 1f1b (Qi et al. 2024,
+ * arXiv:2405.15362; sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c18).
+ * - "dualpipe_v": a V in which forward and backward passes run at once (DeepSeek's DualPipe, cut in half;
+ * PyTorch's ScheduleDualPipeV); micro_batches at least 2 stages.
  *
- * @param[in] options name, stages, stage, micro_batches, chunks; all schedules above take 1 chunk
+ * All but the first three are lowered: a step is one operation of this stage, or two at once (after an
+ * instruction "overlap"), with the sends and receives before it; sends and receives of all stages follow one
+ * common order, so that they complete even when every send waits for its receive.
+ *
+ * @param[in] options what to make; chunks is 1 for schedules without chunks, 2 for those in a V, 1 or more
+ * for interleaved_1f1b and looped_bfs (default 2)
  * @param[out] schedule the new schedule, at its first instruction; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: options are copied. Threads: any.
- * Cost: none for the first three. For the last two time grows with stages times micro_batches (about 0.1
- * microseconds each, so up to seconds), and memory with the instructions of this stage.
- * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which lists the known ones);
- * DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW when the last two
- * are asked for more than 2^24 micro-batches times stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * Cost: none for the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
+ * microseconds each, so up to seconds) if there is a stage, and memory with the instructions of this stage.
+ * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
+ * DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW for more than 2^26
+ * micro-batches times parts of the model (2^21 where the order is stored), or 2^18 stages; DSC_ERR_NOMEM;
+ * DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options,
                                               dsc_pipe_schedule_t** schedule);
+
+/**
+ * @brief Makes a schedule from the order in which each stage computes.
+ * @param[in] options stages, stage, micro_batches, chunks (0: 1), placement, forward_only, merge_backward,
+ * messages; name is what it will be called, NULL for "custom"
+ * @param[in] operations those of stage 0, then those of stage 1, and so on
+ * @param[in] starts stages + 1 entries: stage s has operations[starts[s]] to operations[starts[s + 1] - 1]
+ * @param[out] schedule the new schedule; NULL on failure
+ *
+ * Every part of the model needs a forward pass of each micro-batch, and unless forward_only is set a backward
+ * pass or both halves of one.
+ *
+ * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong, missing, or can never
+ * run, with the stages that wait for each other in a circle; DSC_ERR_OVERFLOW as
+ * dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_options_t* options,
+                                                     const dsc_pipe_compute_t* operations,
+                                                     const size_t* starts, dsc_pipe_schedule_t** schedule);
+
+/**
+ * @brief Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+ * @param[in] schedule any schedule
+ * @param[in] stage 0 to stages - 1; -1: the whole pipeline
+ * @param[out] other the new schedule, at its first instruction; NULL on failure
+ *
+ * Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order is shared.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t stage,
+                                                dsc_pipe_schedule_t** other);
+
+/**
+ * @brief Says what a schedule is.
+ * @param[in] schedule schedule
+ * @param[in,out] info struct_size must be set
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_describe(dsc_pipe_schedule_t* schedule,
+                                                dsc_pipe_schedule_info_t* info);
+
+/**
+ * @brief Gives a schedule's name.
+ * @param[in] schedule schedule
+ * @param[out] text the name and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_name(dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
+                                            size_t* bytes);
+
+/**
+ * @brief Gives the order in which a stage computes, without loads, messages and buffers.
+ * @param[in] schedule any schedule of the pipeline
+ * @param[in] stage 0 to stages - 1, whatever stage the schedule is of
+ * @param[in] first number of the first operation wanted, 0 or more
+ * @param[out] operations up to capacity operations; may be NULL with capacity 0
+ * @param[in] capacity entries of operations
+ * @param[out] total how many operations the stage has in all
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for a closed
+ * form that is too large to be written down; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_order(dsc_pipe_schedule_t* schedule, int32_t stage, int64_t first,
+                                             dsc_pipe_compute_t* operations, size_t capacity, int64_t* total);
 
 /**
  * @brief Gives the next instruction.
@@ -116,8 +255,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t*
  * @param[in,out] instruction struct_size must be set; written unless the schedule is at its end
  *
  * Collective: no. Blocking: no. Threads: one at a time per schedule.
- * @return DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
- * DSC_ERR_FORKED
+ * @return DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole
+ * pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule,
@@ -128,7 +267,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule,
  * @param[in] schedule schedule
  *
  * Collective: no. Blocking: no. Threads: one at a time per schedule.
- * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_STATE as above; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule);
@@ -139,7 +278,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule);
  * @param[out] steps 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_steps(dsc_pipe_schedule_t* schedule, int64_t* steps);
@@ -153,7 +293,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_steps(dsc_pipe_schedule_t* schedule, int6
  * Also told for a step that computes nothing
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64_t step, int32_t* micro_batch,
@@ -165,7 +306,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64
  * @param[out] buffers 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_buffers(dsc_pipe_schedule_t* schedule, int32_t* buffers);

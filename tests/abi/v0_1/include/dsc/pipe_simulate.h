@@ -1,0 +1,140 @@
+/**
+ * @file pipe_simulate.h
+ * @brief What a pipeline schedule costs in time and memory, and how it looks; without a GPU or a second
+ * process.
+ */
+#ifndef DSC_PIPE_SIMULATE_H
+#define DSC_PIPE_SIMULATE_H
+
+#include <dsc/pipe.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * @brief What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
+ *
+ * Times are in one unit of the caller's choice. A list has n entries: 1 for all parts of the model, or one
+ * for each part in the order in which data flows through them. All values are finite and 0 or more.
+ */
+typedef struct dsc_pipe_costs {
+  size_t struct_size;    /**< size of this struct as the caller compiled it */
+  size_t n;              /**< entries of every list that is not NULL: 1, or stages x chunks; default 1 */
+  const double* forward; /**< time of a forward pass; NULL: 1 */
+  const double* backward_input;  /**< time of the first half of a backward pass; NULL: 1 */
+  const double* backward_weight; /**< time of the second half; a whole backward pass takes both; NULL: 1 */
+  const double* message_bytes; /**< what a part gives to the next one, and gets back as gradients; NULL: 0 */
+  const double* activation_bytes; /**< held for a micro-batch from its forward to the end of its backward
+                                     pass; NULL: 0 */
+  const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
+  const double* gradient_bytes;   /**< reduced over data-parallel ranks at the end; NULL: 0, no reduction */
+  double overlap; /**< what a forward and a backward pass at once take, as a part of their sum; default 1 */
+  double latency; /**< of a message between stages; default 0 */
+  double bytes_per_time; /**< of a link between two stages, in each direction; default 0: without end */
+  double bucket_bytes;   /**< gradients that are reduced at once; default 0: all of a part */
+  double reduce_latency; /**< of an all-reduce; default 0 */
+  double reduce_bytes_per_time; /**< of gradients in an all-reduce; default 0: without end */
+} dsc_pipe_costs_t;
+
+/** @brief What a stage does in a simulation. */
+typedef struct dsc_pipe_stage_report {
+  double busy;              /**< time in which it computes */
+  double start;             /**< when its first operation starts */
+  double end;               /**< when its last one ends */
+  double idle;              /**< of the whole makespan: makespan - busy */
+  double own_window_idle;   /**< of its own window: end - start - busy */
+  double reduced;           /**< when its last all-reduce ends; 0: there is none */
+  double peak_bytes;        /**< static bytes and the most bytes of activations held at once */
+  int64_t peak_activations; /**< most micro-batches times chunks held at once */
+} dsc_pipe_stage_report_t;
+
+/** @brief An operation in a simulation. */
+typedef struct dsc_pipe_span {
+  int32_t stage;       /**< where */
+  int32_t op;          /**< ::dsc_pipe_op */
+  int32_t chunk;       /**< 0 to chunks - 1 */
+  int32_t micro_batch; /**< 0 to micro_batches - 1 */
+  double start;        /**< when it starts */
+  double end;          /**< when it ends; two that run at once have the same times */
+} dsc_pipe_span_t;
+
+/** @brief Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the
+ * caller's. */
+typedef struct dsc_pipe_report {
+  size_t struct_size;              /**< size of this struct as the caller compiled it */
+  double makespan;                 /**< [out] when all stages have computed and reduced */
+  dsc_pipe_stage_report_t* stages; /**< room for one entry per stage; NULL: not wanted */
+  dsc_pipe_span_t* timeline;       /**< room for all operations, stage after stage; NULL: not wanted */
+  size_t timeline_capacity;        /**< entries of timeline; further operations are left out */
+  size_t timeline_count;           /**< [out] operations of all stages; 0 if not wanted */
+  dsc_pipe_span_t* critical_path;  /**< room for the operations that nothing could delay; NULL: not wanted */
+  size_t critical_path_capacity;   /**< entries of critical_path; earlier operations are left out */
+  size_t critical_path_count;      /**< [out] operations of the critical path; 0 if not wanted */
+} dsc_pipe_report_t;
+
+/** @brief A form of picture. */
+enum dsc_pipe_picture {
+  DSC_PIPE_PICTURE_TEXT = 1,  /**< a line per stage, for a terminal */
+  DSC_PIPE_PICTURE_COLOR = 2, /**< the same with colour, by ANSI escape sequences */
+  DSC_PIPE_PICTURE_SVG = 3,   /**< a drawing by itself, as of an .svg file */
+  DSC_PIPE_PICTURE_PERFETTO =
+      4, /**< a trace for ui.perfetto.dev and chrome://tracing; a unit is a microsecond */
+  DSC_PIPE_PICTURE_FORCE32 = 0x7fffffff
+};
+
+/**
+ * @brief Fills costs with their defaults: every operation takes 1, messages and memory cost nothing.
+ * @param[out] costs the struct to fill
+ * @param[in] struct_size sizeof(dsc_pipe_costs_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_size);
+
+/**
+ * @brief Computes when every operation of a pipeline runs, and what memory that takes.
+ *
+ * Every stage runs its operations in the schedule's order, each as soon as it has its input. A message waits
+ * for its link, takes bytes / bytes_per_time on it and latency after that, while both stages go on computing;
+ * its receiver starts when it is there. An activation is held from the start of its forward pass to the end
+ * of the half that gives gradients of weights. Gradients of a part become whole evenly through the last
+ * operation that adds to them, and are reduced bucket by bucket.
+ *
+ * @param[in] schedule any schedule of the pipeline
+ * @param[in] costs NULL: defaults
+ * @param[in,out] report see ::dsc_pipe_report_t
+ *
+ * Collective: no. Blocking: no. Threads: any. Cost: about 0.1 microseconds and 16 bytes per operation of all
+ * stages; a timeline or critical path 40 bytes more.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
+ * more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                                       dsc_pipe_report_t* report);
+
+/**
+ * @brief Draws when every operation of a pipeline runs.
+ * @param[in] schedule any schedule of the pipeline
+ * @param[in] costs NULL: defaults
+ * @param[in] picture ::dsc_pipe_picture
+ * @param[out] text the picture and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than
+ * 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_draw(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                                   int32_t picture, char* text, size_t capacity, size_t* bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_PIPE_SIMULATE_H */

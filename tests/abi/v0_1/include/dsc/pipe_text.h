@@ -1,0 +1,95 @@
+/**
+ * @file pipe_text.h
+ * @brief Pipeline schedules as text for and from other programs, and whether what they made can be run.
+ */
+#ifndef DSC_PIPE_TEXT_H
+#define DSC_PIPE_TEXT_H
+
+#include <dsc/pipe.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief A form of text. docs/pipeline.md describes each. */
+enum dsc_pipe_format {
+  DSC_PIPE_FORMAT_PYTORCH = 1, /**< PyTorch's CSV without communication: a row per stage, a cell per step */
+  DSC_PIPE_FORMAT_PYTORCH_COMMS = 2, /**< PyTorch's CSV with sends and receives */
+  DSC_PIPE_FORMAT_DEEPSPEED = 3,     /**< DeepSpeed's instructions, a line per step */
+  DSC_PIPE_FORMAT_MEGATRON = 4, /**< Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage */
+  DSC_PIPE_FORMAT_JSON = 5,     /**< all of a schedule */
+  DSC_PIPE_FORMAT_FORCE32 = 0x7fffffff
+};
+
+/**
+ * @brief Writes the schedule of a whole pipeline down.
+ *
+ * Reading it again gives the same schedule, and writing that the same text; but for "deepspeed_inference" in
+ * DeepSpeed's form, whose loads come before the receives of their step when they are made, and after them
+ * when they were read.
+ *
+ * @param[in] schedule any schedule of the pipeline
+ * @param[in] format ::dsc_pipe_format
+ * @param[out] text the text and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+ * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG for a schedule that the format has no words for,
+ * which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int32_t format, char* text,
+                                              size_t capacity, size_t* bytes);
+
+/**
+ * @brief Makes a schedule from text.
+ *
+ * Stages, chunks, placement and micro-batches are found in the text; a text without backward passes gives a
+ * schedule without them. Sends and receives that the text has keep their places. Cells of PyTorch's CSV that
+ * are empty stay idle steps.
+ *
+ * @param[in] text need not end with a zero byte
+ * @param[in] bytes of text
+ * @param[in] format ::dsc_pipe_format
+ * @param[in] options stage (default 0), and merge_backward and messages for a text without messages; the rest
+ * must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+ * @param[out] schedule the new schedule; NULL on failure
+ *
+ * Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG with line and column for what is no such text, and as
+ * dsc_pipe_validate() for a schedule that can not be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t format,
+                                              const dsc_pipe_schedule_options_t* options,
+                                              dsc_pipe_schedule_t** schedule);
+
+/**
+ * @brief Checks instructions of all stages that another program made, by following them as blocking sends and
+ * receives would.
+ *
+ * Loads, what ends a batch, and "overlap" are passed over; buffers are followed where they are 0 or more. A
+ * backward pass may be whole or in halves.
+ *
+ * @param[in] options stages, micro_batches, chunks (0: 1), placement, forward_only; name and the rest are
+ * unused
+ * @param[in] instructions those of stage 0, then those of stage 1, and so on; struct_size is that of the
+ * first for all of them
+ * @param[in] starts stages + 1 entries: stage s has instructions[starts[s]] to instructions[starts[s + 1] -
+ * 1]
+ *
+ * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an operation that comes
+ * twice, too early or not at all, of a message without another end or with a wrong peer, of a buffer that is
+ * in use; or the circle in which stages wait for each other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_validate(const dsc_pipe_schedule_options_t* options,
+                                       const dsc_pipe_instruction_t* instructions, const size_t* starts);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_PIPE_TEXT_H */
