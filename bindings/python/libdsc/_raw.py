@@ -189,7 +189,7 @@ class PipePicture(IntEnum):
 
 
 class PipeFormat(IntEnum):
-    """A form of text. docs/pipeline.md describes each."""
+    """A form of text. docs/schedules.md describes each."""
 
     PYTORCH = 1  # PyTorch's CSV without communication: a row per stage, a cell per step
     PYTORCH_COMMS = 2  # PyTorch's CSV with sends and receives

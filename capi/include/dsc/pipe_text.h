@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/** @brief A form of text. docs/pipeline.md describes each. */
+/** @brief A form of text. docs/schedules.md describes each. */
 enum dsc_pipe_format {
   DSC_PIPE_FORMAT_PYTORCH = 1, /**< PyTorch's CSV without communication: a row per stage, a cell per step */
   DSC_PIPE_FORMAT_PYTORCH_COMMS = 2, /**< PyTorch's CSV with sends and receives */

@@ -93,7 +93,7 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
 
 void ScheduleCommand::add_what() {
   app()
-      .add_option("-k,--kind", kind_, "Name of the schedule, see docs/pipeline.md (default: 1f1b)")
+      .add_option("-k,--kind", kind_, "Name of the schedule, see docs/schedules.md (default: 1f1b)")
       ->type_name("NAME");
   app().add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")->type_name("N");
   app().add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")->type_name("N");

@@ -260,7 +260,7 @@ pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture = 2;
 pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture = 3;
 pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture = 4;
 
-/// A form of text. docs/pipeline.md describes each.
+/// A form of text. docs/schedules.md describes each.
 pub type dsc_pipe_format = i32;
 /// PyTorch's CSV without communication: a row per stage, a cell per step
 pub const DSC_PIPE_FORMAT_PYTORCH: dsc_pipe_format = 1;
