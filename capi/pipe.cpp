@@ -54,14 +54,6 @@ bool flag(const char* name, int32_t value) {
   return value == 1;
 }
 
-// -1 is the whole pipeline.
-int32_t checked_stage(int32_t stage, int32_t stages) {
-  if (stage < dsc::PipeSchedule::kAllStages || stage >= stages)
-    dsc::fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline", stage,
-              stages - 1);
-  return stage;
-}
-
 dsc::StageOrder read_order(int32_t stage, const dsc_pipe_compute_t* operations, size_t begin, size_t end) {
   dsc::StageOrder order;
   for (size_t k = begin; k < end; ++k) {
@@ -106,6 +98,13 @@ PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
   return static_cast<PlacementShape>(options.placement);
 }
 
+int32_t checked_stage(int32_t stage, int32_t stages) {
+  if (stage < PipeSchedule::kAllStages || stage >= stages)
+    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline", stage,
+         stages - 1);
+  return stage;
+}
+
 }  // namespace dsc
 
 const char* dsc_pipe_op_name(int32_t op) { return dsc::pipe_op_name(op); }
@@ -128,7 +127,7 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
       dsc::fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0: the schedule's name says it",
                 given.placement);
     auto plan = dsc::make_plan(dsc::spec_of(given));
-    *schedule = dsc::open_schedule(plan, checked_stage(given.stage, plan->spec.stages));
+    *schedule = dsc::open_schedule(plan, dsc::checked_stage(given.stage, plan->spec.stages));
   });
 }
 
@@ -152,7 +151,7 @@ dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_options_t* 
       orders.push_back(read_order(stage, operations, starts[stage], starts[stage + 1]));
     }
     auto plan = dsc::make_custom(std::move(spec), std::move(orders), dsc::shape_of(given));
-    *schedule = dsc::open_schedule(plan, checked_stage(given.stage, plan->spec.stages));
+    *schedule = dsc::open_schedule(plan, dsc::checked_stage(given.stage, plan->spec.stages));
   });
 }
 
@@ -162,7 +161,7 @@ dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t s
     dsc::require(other, "other");
     *other = nullptr;
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    *other = dsc::open_schedule(pinned->plan(), checked_stage(stage, pinned->plan()->spec.stages));
+    *other = dsc::open_schedule(pinned->plan(), dsc::checked_stage(stage, pinned->plan()->spec.stages));
   });
 }
 

@@ -21,6 +21,9 @@ dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_option
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options);
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options);
 
+// -1 is the whole pipeline.
+int32_t checked_stage(int32_t stage, int32_t stages);
+
 using PipeScheduleCall = ExclusiveCall<PipeSchedule, HandleKind::kPipeSchedule>;
 
 inline dsc_pipe_instruction_t public_instruction(const Instruction& instruction,

@@ -146,10 +146,8 @@ dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t fo
     auto plan = dsc::read_schedule({text, bytes}, static_cast<dsc::PipeFormat>(format));
     const bool is_changed = spec.merge_backward || spec.messages != dsc::PipeMessages::kWhenNeeded;
     if (is_changed) plan = dsc::changed(*plan, spec.merge_backward, spec.messages);
-    if (spec.stage < dsc::PipeSchedule::kAllStages || spec.stage >= plan->spec.stages)
-      dsc::fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline",
-                spec.stage, plan->spec.stages - 1);
-    *schedule = dsc::open_schedule(std::move(plan), spec.stage);
+    const int32_t stage = dsc::checked_stage(spec.stage, plan->spec.stages);
+    *schedule = dsc::open_schedule(std::move(plan), stage);
   });
 }
 

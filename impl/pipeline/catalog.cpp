@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "pipeline/best_plan.hpp"
 #include "pipeline/closed_form.hpp"
 #include "pipeline/imported.hpp"
 #include "pipeline/lower.hpp"
@@ -93,8 +94,6 @@ constexpr std::array kEntries{
 // Orders that are listed take 16 bytes for each of up to 6 operations per part and micro-batch.
 constexpr int64_t kMostListed = int64_t{1} << 21;
 
-constexpr std::array<std::string_view, 1> kNotOffered{"auto"};
-
 // How many letters must be added, removed or changed.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -113,9 +112,6 @@ size_t distance(std::string_view a, std::string_view b) {
 [[noreturn]] void refuse_name(std::string_view name) {
   constexpr size_t kShown = 32;
   const std::string_view shown = name.substr(0, kShown);
-  if (std::ranges::find(kNotOffered, name) != kNotOffered.end())
-    fail(DSC_ERR_UNSUPPORTED, "schedule \"%.*s\" is not offered by this version",
-         static_cast<int>(shown.size()), shown.data());
   if (name == "custom")
     fail(DSC_ERR_INVALID_ARG,
          "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
@@ -204,6 +200,7 @@ int32_t default_group(const ScheduleSpec& spec) {
 }  // namespace
 
 std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
+  if (spec.name == "auto") return find_best_plan(std::move(spec), {}, {}).plan;
   const Entry& entry = entry_of(spec.name);
   check_numbers(spec);
   if (spec.chunks == 0) spec.chunks = entry.default_chunks;

@@ -137,6 +137,17 @@ def test_refusals(arguments, costs, error, text):
         dsc.simulate_pipeline(*arguments, **costs)
 
 
+def test_the_best_schedule():
+    it = dsc.find_schedule(2, 3, forward=[1, 2], backward_input=2, comm=0.5, activations=2)
+    assert it.is_optimal and it.bound <= it.makespan <= it.best_named_makespan
+    simulated = dsc.simulate_pipeline(it.schedule, forward=[1, 2], backward_input=2, comm=0.5)
+    assert simulated.makespan == it.makespan and max(simulated.peak_activations) <= 2
+    assert dsc.find_schedule(2, 3, stage=1).schedule.stage == 1
+    assert dsc.PipeSchedule("auto", stages=2, micro_batches=3).name
+    with pytest.raises(dsc.InvalidArgError, match="no order keeps to the limits"):
+        dsc.find_schedule(2, 3, static_bytes=10, bytes=5)
+
+
 def test_pictures():
     plan = whole()
     lines = str(plan).splitlines()

@@ -28,6 +28,12 @@ def test_costs():
     assert result.returncode == 1 and "n is 3, expected 1 or 2" in result.stderr
 
 
+def test_the_best_order():
+    result = schedule("-k", "auto", "-s", "2", "-m", "3", "--forward", "1,2", "--activations", "2")
+    assert result.returncode == 0 and result.stdout.startswith("auto: 2 stages, 3 micro-batches")
+    assert "which no order beats" in result.stderr
+
+
 def test_files(tmp_path):
     svg, trace = tmp_path / "s.svg", tmp_path / "t.json"
     result = schedule("-k", "dualpipe_v", "--svg", str(svg), "--perfetto", str(trace))

@@ -49,7 +49,6 @@ static void create(void) {
   WRONG(INVALID_ARG, name, NULL);
   WRONG(INVALID_ARG, name, "");
   WRONG(INVALID_ARG, name, "1F1B");
-  WRONG(UNSUPPORTED, name, "auto");
   WRONG(INVALID_ARG, name, "custom");
   WRONG(INVALID_ARG, stages, 0);
   WRONG(INVALID_ARG, stages, INT32_MIN);
@@ -338,6 +337,37 @@ static void simulate(void) {
   EXPECT(report.critical_path_count > 8);
 }
 
+static void find(void) {
+  dsc_pipe_schedule_t* schedule = S;
+  dsc_pipe_search_t search = {.struct_size = sizeof search, .makespan = 99};
+  dsc_pipe_schedule_options_t options = custom_options();
+  options.micro_batches = 3;
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, NULL));
+  WALK_INVALID(dsc_pipe_schedule_find(NULL, NULL, &search, &schedule));
+  EXPECT(schedule == NULL);
+  options.name = "1f1b";
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  options.name = NULL;
+  options.placement = DSC_PIPE_ZIGZAG;
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  options.placement = 0;
+  options.micro_batches = 0;
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  options.micro_batches = 50000;
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  options.micro_batches = 3;
+  search.activations = -1;
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  search.activations = 2;
+  search.struct_size = sizeof search - 1;
+  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  EXPECT(search.makespan == 99 && schedule == NULL);
+  search.struct_size = sizeof search;
+  WALK(DSC_OK, dsc_pipe_schedule_find(&options, NULL, &search, &schedule));
+  EXPECT(search.is_optimal == 1 && search.makespan == 10 && search.bound <= 10 && search.activations == 2);
+  WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
+}
+
 static void draw(void) {
   char text[16] = "before";
   size_t bytes = 99;
@@ -436,6 +466,7 @@ const walk_step_t walk_pipe[] = {
     {"dsc_pipe_validate", validate},
     {"dsc_pipe_costs_init", costs_init},
     {"dsc_pipe_simulate", simulate},
+    {"dsc_pipe_schedule_find", find},
     {"dsc_pipe_draw", draw},
     {"dsc_pipe_schedule_next", next},
     {"dsc_pipe_schedule_reset", reset},

@@ -52,6 +52,7 @@ from libdsc._nonfinite import NonfiniteInputs
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
 from libdsc._pipe import PipeCompute, PipeInstruction, PipeSchedule, PipeStep
+from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
@@ -82,6 +83,7 @@ __all__ = [
     "ForkedError",
     "InternalError",
     "InvalidArgError",
+    "FoundSchedule",
     "Mesh",
     "MeshGroup",
     "MismatchError",
@@ -123,6 +125,7 @@ __all__ = [
     "broadcast_coalesced",
     "feature",
     "finalize",
+    "find_schedule",
     "init_distributed",
     "is_initialized",
     "launch_report",
@@ -135,6 +138,7 @@ __all__ = [
     "seed_region",
     "set_log",
     "shard_indices",
+    "simulate_pipeline",
     "spawn",
     "tied_stages",
     "type_weights",

@@ -813,6 +813,34 @@ class PipeReport(ctypes.Structure):
     ]
 
 
+class PipeSearch(ctypes.Structure):
+    """Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest to 0."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    activations: int  # most micro-batches times chunks that a stage may hold; 0: any
+    bytes: float  # most bytes of a stage, static ones included; 0: any
+    makespan: float  # [out] of the schedule that was found
+    bound: float  # [out] no order has a smaller makespan
+    best_named_makespan: float  # [out] of the best schedule with a name; 0: none keeps to the limits
+    is_optimal: int  # [out] 1: no order is better; 0: not known
+    reserved: int  # 0
+    best_named: Bytes  # [out] the name of that one; "" if there is none
+    origin: Bytes  # [out] a schedule's name, "greedy", "repaired" or "exact"
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("activations", ctypes.c_int64),
+        ("bytes", ctypes.c_double),
+        ("makespan", ctypes.c_double),
+        ("bound", ctypes.c_double),
+        ("best_named_makespan", ctypes.c_double),
+        ("is_optimal", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("best_named", ctypes.c_char * 32),
+        ("origin", ctypes.c_char * 32),
+    ]
+
+
 class TiedKey(ctypes.Structure):
     """Layers that share their weights. All elements of a list have the same struct_size."""
 
@@ -1708,6 +1736,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(PipeReport)
+        ],
+    ),
+    "dsc_pipe_schedule_find": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCosts), ctypes.POINTER(PipeSearch),
+            ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_pipe_draw": (

@@ -59,7 +59,8 @@ class ScheduleCommand final : public Command {
   void add_costs();
   void add_output();
   dsc_pipe_schedule_options_t options() const;
-  Handle schedule() const;
+  Handle schedule(const dsc_pipe_costs_t& costs) const;
+  Handle best(const dsc_pipe_costs_t& costs) const;
   void print(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
 
   std::string kind_ = "1f1b";
@@ -68,6 +69,7 @@ class ScheduleCommand final : public Command {
   int32_t chunks_ = 0;
   int32_t group_ = 0;
   bool forward_only_ = false, merge_ = false, at_once_ = false;
+  int64_t activations_ = 0;
   std::string from_;
   std::string format_ = "pytorch";
   mutable Costs costs_;
@@ -93,7 +95,9 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
 
 void ScheduleCommand::add_what() {
   app()
-      .add_option("-k,--kind", kind_, "Name of the schedule, see docs/schedules.md (default: 1f1b)")
+      .add_option(
+          "-k,--kind", kind_,
+          "Name of the schedule, see docs/schedules.md; auto: the best for these costs (default: 1f1b)")
       ->type_name("NAME");
   app().add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")->type_name("N");
   app().add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")->type_name("N");
@@ -101,6 +105,10 @@ void ScheduleCommand::add_what() {
       .add_option("-c,--chunks", chunks_, "Parts of the model per stage (default: the schedule's own)")
       ->type_name("N");
   app().add_option("--group", group_, "interleaved_1f1b: micro-batches per chunk and turn")->type_name("N");
+  app()
+      .add_option("--activations", activations_,
+                  "auto: most micro-batches times chunks that a stage may hold (default: any)")
+      ->type_name("N");
   app().add_flag("--forward-only", forward_only_, "Without backward passes");
   app().add_flag("--merge", merge_, "Makes halves of a backward pass that follow each other one");
   app().add_flag("--at-once", at_once_, "Sends right after what makes a message, as PyTorch does");
@@ -160,8 +168,23 @@ dsc_pipe_schedule_options_t ScheduleCommand::options() const {
   return options;
 }
 
-Handle ScheduleCommand::schedule() const {
-  if (from_.empty()) return make(options());
+// What was found is told beside it, so that the schedule itself can be piped on.
+Handle ScheduleCommand::best(const dsc_pipe_costs_t& costs) const {
+  dsc_pipe_search_t search{};
+  search.struct_size = sizeof search;
+  search.activations = activations_;
+  Handle found = find(options(), costs, search);
+  std::cerr << "found: " << search.origin << ", makespan " << search.makespan
+            << (search.is_optimal == 1 ? ", which no order beats"
+                                       : ", and none is below " + std::to_string(search.bound));
+  if (search.best_named[0] != '\0')
+    std::cerr << "; " << search.best_named << " takes " << search.best_named_makespan;
+  std::cerr << "\n";
+  return found;
+}
+
+Handle ScheduleCommand::schedule(const dsc_pipe_costs_t& costs) const {
+  if (from_.empty()) return kind_ == "auto" ? best(costs) : make(options());
   try {
     return read(file_text(from_), kFormats.at(format_), options());
   } catch (const std::runtime_error& error) {
@@ -184,8 +207,8 @@ void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& cost
 
 int ScheduleCommand::run() const {
   try {
-    const Handle made = schedule();
     const dsc_pipe_costs_t costs = costs_.as_c();
+    const Handle made = schedule(costs);
     dsc_pipe_report_t report{};
     report.struct_size = sizeof report;
     expect_ok(dsc_pipe_simulate(made.get(), &costs, &report));

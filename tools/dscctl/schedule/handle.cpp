@@ -30,6 +30,13 @@ Handle make(const dsc_pipe_schedule_options_t& options) {
   return Handle(made);
 }
 
+Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
+            dsc_pipe_search_t& search) {
+  dsc_pipe_schedule_t* made = nullptr;
+  expect_ok(dsc_pipe_schedule_find(&options, &costs, &search, &made));
+  return Handle(made);
+}
+
 Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options) {
   dsc_pipe_schedule_t* made = nullptr;
   expect_ok(dsc_pipe_schedule_import(text.data(), text.size(), format, &options, &made));

@@ -35,6 +35,9 @@ struct Costs {
 };
 
 Handle make(const dsc_pipe_schedule_options_t& options);
+// The best one for these costs; what is known of it is in `search`.
+Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
+            dsc_pipe_search_t& search);
 Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options);
 std::string write(const Handle& schedule, int32_t format);
 std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);

@@ -947,6 +947,33 @@ pub struct dsc_pipe_report_t {
     pub critical_path_count: usize,
 }
 
+/// Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest
+/// to 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_search_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// most micro-batches times chunks that a stage may hold; 0: any
+    pub activations: i64,
+    /// most bytes of a stage, static ones included; 0: any
+    pub bytes: f64,
+    /// [out] of the schedule that was found
+    pub makespan: f64,
+    /// [out] no order has a smaller makespan
+    pub bound: f64,
+    /// [out] of the best schedule with a name; 0: none keeps to the limits
+    pub best_named_makespan: f64,
+    /// [out] 1: no order is better; 0: not known
+    pub is_optimal: i32,
+    /// 0
+    pub reserved: i32,
+    /// [out] the name of that one; "" if there is none
+    pub best_named: [c_char; 32],
+    /// [out] a schedule's name, "greedy", "repaired" or "exact"
+    pub origin: [c_char; 32],
+}
+
 /// Layers that share their weights. All elements of a list have the same struct_size.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -2887,9 +2914,8 @@ extern "C" {
     /// all stages.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
-    /// DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW for
-    /// more than 2^26 micro-batches times parts of the model (2^21 where the order is stored), or
-    /// 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
+    /// order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_create(
         options: *const dsc_pipe_schedule_options_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
@@ -3398,6 +3424,27 @@ extern "C" {
         schedule: *mut dsc_pipe_schedule_t,
         costs: *const dsc_pipe_costs_t,
         report: *mut dsc_pipe_report_t,
+    ) -> dsc_result_t;
+
+    /// Finds the best schedule for given costs and limits of memory.
+    ///
+    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
+    ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+    /// - `costs` (in): NULL: defaults
+    /// - `search` (inout): limits, and how good the schedule is; NULL: no limits
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
+    /// hundred simulations, so milliseconds to some seconds.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits;
+    /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_find(
+        options: *const dsc_pipe_schedule_options_t,
+        costs: *const dsc_pipe_costs_t,
+        search: *mut dsc_pipe_search_t,
+        schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
     /// Draws when every operation of a pipeline runs.

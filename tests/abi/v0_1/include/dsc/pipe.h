@@ -150,6 +150,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * arXiv:2405.15362; sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c18).
  * - "dualpipe_v": a V in which forward and backward passes run at once (DeepSeek's DualPipe, cut in half;
  * PyTorch's ScheduleDualPipeV); micro_batches at least 2 stages.
+ * - "auto": what dsc_pipe_schedule_find() finds for equal costs and without limits.
  *
  * All but the first three are lowered: a step is one operation of this stage, or two at once (after an
  * instruction "overlap"), with the sends and receives before it; sends and receives of all stages follow one
@@ -164,9 +165,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * microseconds each, so up to seconds) if there is a stage, and memory with the instructions of this stage.
  * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages.
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
- * DSC_ERR_UNSUPPORTED for a schedule that this version does not offer; DSC_ERR_OVERFLOW for more than 2^26
- * micro-batches times parts of the model (2^21 where the order is stored), or 2^18 stages; DSC_ERR_NOMEM;
- * DSC_ERR_FORKED
+ * DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the order is
+ * stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options,

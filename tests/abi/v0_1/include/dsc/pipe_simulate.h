@@ -73,6 +73,21 @@ typedef struct dsc_pipe_report {
   size_t critical_path_count;      /**< [out] operations of the critical path; 0 if not wanted */
 } dsc_pipe_report_t;
 
+/** @brief Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest to
+ * 0. */
+typedef struct dsc_pipe_search {
+  size_t struct_size;         /**< size of this struct as the caller compiled it */
+  int64_t activations;        /**< most micro-batches times chunks that a stage may hold; 0: any */
+  double bytes;               /**< most bytes of a stage, static ones included; 0: any */
+  double makespan;            /**< [out] of the schedule that was found */
+  double bound;               /**< [out] no order has a smaller makespan */
+  double best_named_makespan; /**< [out] of the best schedule with a name; 0: none keeps to the limits */
+  int32_t is_optimal;         /**< [out] 1: no order is better; 0: not known */
+  int32_t reserved;           /**< 0 */
+  char best_named[32];        /**< [out] the name of that one; "" if there is none */
+  char origin[32];            /**< [out] a schedule's name, "greedy", "repaired" or "exact" */
+} dsc_pipe_search_t;
+
 /** @brief A form of picture. */
 enum dsc_pipe_picture {
   DSC_PIPE_PICTURE_TEXT = 1,  /**< a line per stage, for a terminal */
@@ -115,6 +130,30 @@ DSC_API dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_
  */
 DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
                                        dsc_pipe_report_t* report);
+
+/**
+ * @brief Finds the best schedule for given costs and limits of memory.
+ *
+ * Looks at all schedules with a name, at orders that greedy rules find in simulated time, at small changes of
+ * the best one, and for up to 36 operations of all stages at every order that there is (branch and bound).
+ * Operations are in a loop, and with more than one chunk also in a zigzag. The same arguments give the same
+ * schedule everywhere, so every rank may look for it by itself.
+ *
+ * @param[in] options stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name must be NULL
+ * or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+ * @param[in] costs NULL: defaults
+ * @param[in,out] search limits, and how good the schedule is; NULL: no limits
+ * @param[out] schedule the new schedule; NULL on failure
+ *
+ * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some hundred
+ * simulations, so milliseconds to some seconds.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits; DSC_ERR_OVERFLOW for more than
+ * 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options,
+                                            const dsc_pipe_costs_t* costs, dsc_pipe_search_t* search,
+                                            dsc_pipe_schedule_t** schedule);
 
 /**
  * @brief Draws when every operation of a pipeline runs.

@@ -1,0 +1,71 @@
+"""Finds the best pipeline schedule for given costs."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from typing import Any, NamedTuple, Optional
+
+from libdsc import _raw
+from libdsc._arguments import INT64_MOST, integer, real
+from libdsc._library import lib
+from libdsc._pipe import PipeSchedule, _Handle, schedule_options
+from libdsc._pipe_costs import costs_of
+
+
+class FoundSchedule(NamedTuple):
+    """A schedule that was looked for, and how good it is."""
+
+    schedule: PipeSchedule
+    makespan: float
+    bound: float  # no order has a smaller makespan
+    is_optimal: bool  # no order is better; False: not known
+    origin: str  # a schedule's name, "greedy", "repaired" or "exact"
+    best_named: Optional[str]  # the best schedule with a name; None: none keeps to the limits
+    best_named_makespan: Optional[float]
+
+
+def find_schedule(
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    *,
+    stage: Optional[int] = None,
+    activations: Optional[int] = None,
+    bytes: Optional[float] = None,
+    forward_only: bool = False,
+    messages: str = "when_needed",
+    **costs: Any,
+) -> FoundSchedule:
+    """Finds the best schedule for given costs and limits of memory.
+
+    Looks at all schedules with a name, at orders that greedy rules find, at small changes of the best one, and for
+    small pipelines at every order that there is. The same arguments give the same schedule on every rank.
+
+    Args:
+        stages, micro_batches, chunks, stage, forward_only, messages: as of PipeSchedule.
+        activations: most micro-batches times chunks that a stage may hold; None: any number.
+        bytes: most bytes of a stage, with static_bytes; None: any number.
+        costs: forward, backward_input, comm and so on, as of simulate_pipeline().
+    """
+    options = schedule_options(stage, False, messages)
+    options.stages = integer("stages", stages)
+    options.micro_batches = integer("micro_batches", micro_batches)
+    options.chunks = integer("chunks", chunks, 1)
+    options.forward_only = int(forward_only)
+    search = _raw.PipeSearch(struct_size=ctypes.sizeof(_raw.PipeSearch))
+    search.activations = 0 if activations is None else integer("activations", activations, 1, INT64_MOST)
+    search.bytes = 0 if bytes is None else real("bytes", bytes)
+    raw, keep = costs_of(**costs)
+    owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(byref(options), byref(raw), byref(search), made))
+    del keep
+    named = search.best_named.decode() or None
+    return FoundSchedule(
+        PipeSchedule._of(owner),
+        search.makespan,
+        search.bound,
+        bool(search.is_optimal),
+        search.origin.decode(),
+        named,
+        search.best_named_makespan if named else None,
+    )

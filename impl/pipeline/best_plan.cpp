@@ -1,0 +1,187 @@
+#include "pipeline/best_plan.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "pipeline/catalog.hpp"
+#include "pipeline/imported.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int64_t kMostOperations = 200'000;  // of all stages, of an order that is looked for
+constexpr int64_t kMostRepaired = 1'500;
+constexpr int kRepairs = 400;
+
+double of_part(const std::vector<double>& list, int32_t part) {
+  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
+}
+
+bool keeps_to(const PipelineReport& report, const PipelineLimits& limits) {
+  return std::ranges::all_of(report.stages, [&](const StageReport& stage) {
+    return (limits.activations <= 0 || stage.peak_activations <= limits.activations) &&
+           (limits.bytes <= 0 || stage.peak_bytes <= limits.bytes);
+  });
+}
+
+// A stage computes all that it has, and before that somebody must have computed what comes first to it, and
+// afterwards what is made of it.
+double bound_of(const PipelinePlan& shape, const PipelineCosts& costs) {
+  double bound = 0;
+  const Placement& placement = shape.placement;
+  for (int32_t stage = 0; stage < placement.stages(); ++stage) {
+    double busy = 0;
+    double before = std::numeric_limits<double>::infinity(), sum = 0;
+    for (int32_t part = 0; part < placement.parts(); ++part) {
+      if (placement.stage(part) == stage) {
+        before = std::min(before, sum);
+        busy += of_part(costs.forward, part);
+        if (!shape.spec.forward_only)
+          busy += of_part(costs.backward_input, part) + of_part(costs.backward_weight, part);
+      }
+      sum += of_part(costs.forward, part);
+    }
+    bound = std::max(bound, before + busy * shape.spec.micro_batches);
+  }
+  return bound;
+}
+
+class Finder {
+ public:
+  Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
+      : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
+
+  BestPlan find() {
+    for (const char* name : {"gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "zb_v",
+                             "v_half", "v_min", "dualpipe_v"})
+      consider_named(name);
+    for (const PlacementShape shape : {PlacementShape::kLoop, PlacementShape::kZigZag})
+      if (shape == PlacementShape::kLoop || spec_.chunks > 1) consider_orders(shape);
+    if (!best_.plan)
+      fail(DSC_ERR_INVALID_ARG, "no order keeps to the limits: %lld activations and %g bytes on a stage",
+           static_cast<long long>(limits_.activations), limits_.bytes);
+    best_.bound = bound_;
+    best_.is_optimal = best_.is_optimal || best_.report.makespan <= bound_ * (1 + 1e-12);
+    return std::move(best_);
+  }
+
+ private:
+  // True if it is the best so far.
+  bool consider(std::shared_ptr<const PipelinePlan> plan, const char* origin) {
+    PipelineReport report = simulate(*plan, costs_);
+    if (!keeps_to(report, limits_)) return false;
+    if (best_.plan && report.makespan >= best_.report.makespan) return false;
+    best_.plan = std::move(plan);
+    best_.report = std::move(report);
+    best_.origin = origin;
+    return true;
+  }
+
+  // Those that there are not for these numbers are left out.
+  void consider_named(const char* name) {
+    ScheduleSpec spec = spec_;
+    spec.name = name;
+    std::shared_ptr<const PipelinePlan> plan;
+    capture([&] { plan = make_plan(spec); }, [](dsc_result_t, const char*) {});
+    if (!plan || !consider(plan, name)) return;
+    best_.best_named = name;
+    best_.best_named_makespan = best_.report.makespan;
+  }
+
+  void consider_orders(PlacementShape placement) {
+    const PipelinePlan shape(spec_, nullptr, placement);
+    bound_ = std::min(bound_, bound_of(shape, costs_));
+    for (const GreedyRules& rules : all_rules())
+      if (auto order = greedy_order(shape, costs_, limits_, rules))
+        consider(plan_of(placement, std::move(order)), "greedy");
+    if (best_.plan && best_.plan->placement.shape() == placement) repair(placement);
+    const double known = best_.plan ? best_.report.makespan : std::numeric_limits<double>::infinity();
+    const ExactSearch exact = exact_order(shape, costs_, limits_, known);
+    if (exact.order) consider(plan_of(placement, exact.order), "exact");
+    n_exact_ += exact.is_complete ? 1 : 0;
+    best_.is_optimal = n_exact_ == (spec_.chunks > 1 ? 2 : 1) && costs_.overlap >= 1;  // it knows no pairs
+  }
+
+  std::shared_ptr<const PipelinePlan> plan_of(PlacementShape placement, std::shared_ptr<ComputeOrder> order) {
+    ScheduleSpec spec = spec_;
+    spec.name = "auto";
+    auto plan = std::make_shared<PipelinePlan>(spec, std::move(order), placement);
+    plan->is_custom = true;
+    return plan;
+  }
+
+  std::vector<GreedyRules> all_rules() const {
+    std::vector<GreedyRules> all;
+    const int64_t p = spec_.stages, v = spec_.chunks;
+    for (const bool forward_first : {false, true})
+      for (const bool deep_first : {true, false})
+        for (const double patience : {0.0, 0.5, 1.0})
+          for (const auto& [most, fewer] :
+               {std::pair<int64_t, int64_t>{0, 0}, {p * v, 1}, {p * v, 0}, {2 * p * v - 1, 2}})
+            all.push_back({forward_first, deep_first, patience, most, fewer});
+    return all;
+  }
+
+  // Changes neighbours on a stage, and keeps what is no worse.
+  void repair(PlacementShape placement) {
+    const PipelinePlan& plan = *best_.plan;
+    std::vector<StageOrder> orders(static_cast<size_t>(spec_.stages));
+    int64_t total = 0;
+    for (int32_t stage = 0; stage < spec_.stages; ++stage)
+      for (int64_t k = 0; k < plan.order->size(stage); ++k, ++total)
+        orders[static_cast<size_t>(stage)].push_back(plan.order->at(stage, k));
+    if (total > kMostRepaired) return;
+    std::mt19937 random(1);  // the same result every time
+    double makespan = best_.report.makespan;
+    for (int i = 0; i < kRepairs; ++i) {
+      StageOrder& order = orders[random() % orders.size()];
+      if (order.size() < 2) continue;
+      const size_t k = random() % (order.size() - 1);
+      if (order[k].overlaps || order[k + 1].overlaps || (k > 0 && order[k - 1].overlaps)) continue;
+      std::swap(order[k], order[k + 1]);
+      const double changed = makespan_of(placement, orders);
+      if (changed <= makespan)
+        makespan = changed;
+      else
+        std::swap(order[k], order[k + 1]);
+    }
+    if (makespan < best_.report.makespan)
+      consider(plan_of(placement, std::make_shared<ListedOrder>(orders)), "repaired");
+  }
+
+  // Infinite if it can not be run within the limits.
+  double makespan_of(PlacementShape placement, const std::vector<StageOrder>& orders) {
+    double makespan = std::numeric_limits<double>::infinity();
+    capture(
+        [&] {
+          const auto report = simulate(*plan_of(placement, std::make_shared<ListedOrder>(orders)), costs_);
+          if (keeps_to(report, limits_)) makespan = report.makespan;
+        },
+        [](dsc_result_t, const char*) {});
+    return makespan;
+  }
+
+  const ScheduleSpec spec_;
+  const PipelineCosts& costs_;
+  const PipelineLimits limits_;
+  BestPlan best_;
+  double bound_ = std::numeric_limits<double>::infinity();
+  int n_exact_ = 0;
+};
+
+}  // namespace
+
+BestPlan find_best_plan(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits) {
+  complete_custom(spec);
+  const int64_t operations = int64_t{spec.stages} * spec.chunks * spec.micro_batches * 3;
+  if (operations > kMostOperations)
+    fail(DSC_ERR_OVERFLOW, "%d stages x %d chunks x %d micro-batches, expected a product of at most %lld",
+         spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(kMostOperations / 3));
+  return Finder(std::move(spec), costs, limits).find();
+}
+
+}  // namespace dsc

@@ -1,0 +1,176 @@
+// Branch and bound over all orders. Operations are added in the order of their start times, so that every set
+// of orders of the stages is met once.
+#include <algorithm>
+#include <limits>
+
+#include "pipeline/best_plan.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int64_t kMostOperations = 36;
+constexpr int64_t kMostNodes = 3'000'000;
+
+double of_part(const std::vector<double>& list, int32_t part) {
+  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
+}
+
+// Micro-batches of one kind run in rising order: they are alike.
+struct Lane {
+  PipeOp op{};
+  int32_t part = 0;
+  int32_t next = 0;
+};
+
+class Search {
+ public:
+  Search(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits, double known)
+      : costs_(costs),
+        limits_(limits),
+        placement_(shape.placement),
+        micro_batches_(shape.spec.micro_batches),
+        best_(known),
+        free_(static_cast<size_t>(placement_.stages())),
+        left_(free_.size()),
+        held_(free_.size()),
+        bytes_(free_.size()),
+        orders_(free_.size()) {
+    const size_t all = static_cast<size_t>(placement_.parts()) * static_cast<size_t>(micro_batches_);
+    forward_end_.assign(all, kNever);
+    input_end_.assign(all, kNever);
+    for (int32_t part = 0; part < placement_.parts(); ++part) {
+      const auto stage = static_cast<size_t>(placement_.stage(part));
+      bytes_[stage] += of_part(costs_.static_bytes, part);
+      lanes_.push_back({PipeOp::kForward, part});
+      if (!shape.spec.forward_only) {
+        lanes_.push_back({PipeOp::kBackwardInput, part});
+        lanes_.push_back({PipeOp::kBackwardWeight, part});
+      }
+    }
+    for (const Lane& lane : lanes_)
+      left_[static_cast<size_t>(placement_.stage(lane.part))] += time_of(lane) * micro_batches_;
+    holds_ = !shape.spec.forward_only;
+  }
+
+  ExactSearch run() {
+    if (static_cast<int64_t>(lanes_.size()) * micro_batches_ > kMostOperations) return {};
+    descend(0, static_cast<int64_t>(lanes_.size()) * micro_batches_);
+    ExactSearch result;
+    result.is_complete = nodes_ <= kMostNodes;
+    if (!best_orders_.empty()) result.order = std::make_shared<ListedOrder>(best_orders_);
+    return result;
+  }
+
+ private:
+  size_t index(int32_t part, int32_t m) const {
+    return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(m);
+  }
+  double time_of(const Lane& lane) const {
+    return of_part(lane.op == PipeOp::kForward         ? costs_.forward
+                   : lane.op == PipeOp::kBackwardInput ? costs_.backward_input
+                                                       : costs_.backward_weight,
+                   lane.part);
+  }
+  double way(int32_t from, int32_t to) const {
+    if (placement_.stage(from) == placement_.stage(to)) return 0;
+    const double bytes = of_part(costs_.message_bytes, std::min(from, to));
+    return costs_.latency + (costs_.bytes_per_time > 0 ? bytes / costs_.bytes_per_time : 0);
+  }
+
+  double ready(const Lane& lane) const {
+    const int32_t m = lane.next;
+    if (lane.op == PipeOp::kForward)
+      return placement_.has_input(lane.part)
+                 ? forward_end_[index(lane.part - 1, m)] + way(lane.part - 1, lane.part)
+                 : 0;
+    if (lane.op == PipeOp::kBackwardWeight) return input_end_[index(lane.part, m)];
+    const double own = forward_end_[index(lane.part, m)];
+    if (!placement_.has_output(lane.part)) return own;
+    return std::max(own, input_end_[index(lane.part + 1, m)] + way(lane.part + 1, lane.part));
+  }
+
+  bool has_room(const Lane& lane) const {
+    if (lane.op != PipeOp::kForward || !holds_) return true;
+    const auto stage = static_cast<size_t>(placement_.stage(lane.part));
+    if (limits_.activations > 0 && held_[stage] + 1 > limits_.activations) return false;
+    return limits_.bytes <= 0 || bytes_[stage] + of_part(costs_.activation_bytes, lane.part) <= limits_.bytes;
+  }
+
+  double bound() const {
+    double least = 0;
+    for (size_t stage = 0; stage < free_.size(); ++stage)
+      least = std::max(least, free_[stage] + left_[stage]);
+    return least;
+  }
+
+  void descend(double not_before, int64_t left) {
+    if (++nodes_ > kMostNodes || bound() >= best_) return;
+    if (left == 0) {
+      best_ = *std::max_element(free_.begin(), free_.end());
+      best_orders_ = orders_;
+      return;
+    }
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      Lane& lane = lanes_[i];
+      if (lane.next == micro_batches_ || !has_room(lane)) continue;
+      const auto stage = static_cast<size_t>(placement_.stage(lane.part));
+      const double start = std::max(free_[stage], ready(lane));
+      if (start == kNever || start < not_before) continue;
+      try_next(lane, stage, start, left);
+    }
+  }
+
+  void try_next(Lane& lane, size_t stage, double start, int64_t left) {
+    const double was_free = free_[stage];
+    const double time = time_of(lane);
+    const size_t at = index(lane.part, lane.next);
+    orders_[stage].push_back({lane.op, placement_.chunk(lane.part), lane.next, false});
+    free_[stage] = start + time;
+    left_[stage] -= time;
+    if (lane.op == PipeOp::kForward) forward_end_[at] = free_[stage];
+    if (lane.op == PipeOp::kBackwardInput) input_end_[at] = free_[stage];
+    hold(lane, stage, 1);
+    ++lane.next;
+    descend(start, left - 1);
+    --lane.next;
+    hold(lane, stage, -1);
+    if (lane.op == PipeOp::kForward) forward_end_[at] = kNever;
+    if (lane.op == PipeOp::kBackwardInput) input_end_[at] = kNever;
+    left_[stage] += time;
+    free_[stage] = was_free;
+    orders_[stage].pop_back();
+  }
+
+  void hold(const Lane& lane, size_t stage, int64_t direction) {
+    const int64_t change = !holds_                              ? 0
+                           : lane.op == PipeOp::kForward        ? 1
+                           : lane.op == PipeOp::kBackwardWeight ? -1
+                                                                : 0;
+    held_[stage] += direction * change;
+    bytes_[stage] += static_cast<double>(direction * change) * of_part(costs_.activation_bytes, lane.part);
+  }
+
+  const PipelineCosts& costs_;
+  const PipelineLimits limits_;
+  const Placement placement_;
+  const int32_t micro_batches_;
+  double best_;
+  bool holds_ = true;
+  std::vector<double> free_, left_;  // by stage: from when on it can compute, and for how long it will
+  std::vector<int64_t> held_;
+  std::vector<double> bytes_;
+  std::vector<Lane> lanes_;
+  std::vector<double> forward_end_, input_end_;
+  std::vector<StageOrder> orders_, best_orders_;
+  int64_t nodes_ = 0;
+};
+
+}  // namespace
+
+ExactSearch exact_order(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
+                        double known) {
+  return Search(shape, costs, limits, known).run();
+}
+
+}  // namespace dsc
