@@ -92,6 +92,8 @@ dsc::StageProgram read_program(int32_t stage, const Instructions& instructions, 
     if (it.op < DSC_PIPE_LOAD_MICRO_BATCH || it.op > DSC_PIPE_OVERLAP)
       refuse(stage, i - begin, it, "op", it.op, "1 to 13");
     if (it.step < step) refuse(stage, i - begin, it, "step", it.step, std::to_string(step) + " or more");
+    if (it.step >= dsc::kMostGivenSteps)
+      refuse(stage, i - begin, it, "step", it.step, "less than " + std::to_string(dsc::kMostGivenSteps));
     step = it.step;
     if (is_passed_over(it.op)) continue;
     const auto op = static_cast<dsc::PipeOp>(it.op);
@@ -145,7 +147,9 @@ dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t fo
     const auto spec = dsc::spec_of(given);
     auto plan = dsc::read_schedule({text, bytes}, static_cast<dsc::PipeFormat>(format));
     const bool is_changed = spec.merge_backward || spec.messages != dsc::PipeMessages::kWhenNeeded;
-    if (is_changed) plan = dsc::changed(*plan, spec.merge_backward, spec.messages);
+    const auto messages =
+        spec.messages == dsc::PipeMessages::kWhenNeeded ? plan->spec.messages : spec.messages;
+    if (is_changed) plan = dsc::changed(*plan, spec.merge_backward, messages);
     const int32_t stage = dsc::checked_stage(spec.stage, plan->spec.stages);
     *schedule = dsc::open_schedule(std::move(plan), stage);
   });

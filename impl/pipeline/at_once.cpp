@@ -48,6 +48,7 @@ class Round {
     const Compute first = order_.at(stage, k);
     const bool is_pair = first.overlaps && k + 1 < order_.size(stage);
     const Compute second = is_pair ? order_.at(stage, k + 1) : Compute{};
+    progress_.check_pair(stage, k, first, is_pair ? &second : nullptr);
     if (waits_for(stage, k, first) >= 0 || (is_pair && waits_for(stage, k + 1, second) >= 0)) return false;
     listener_.compute(stage, first);
     if (is_pair) listener_.compute(stage, second);

@@ -174,6 +174,15 @@ int64_t passes_of(const ScheduleSpec& spec) {
        spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(most));
 }
 
+// Its order is taken from that of 2 stages - 1 micro-batches.
+void check_short_zb_v(ScheduleSpec spec) {
+  spec.micro_batches = 2 * spec.stages - 1;
+  if (passes_of(spec) > 4 * kMostListed)
+    fail(DSC_ERR_OVERFLOW,
+         "%d stages with fewer than %d micro-batches, expected fewer stages or more micro-batches",
+         spec.stages, spec.micro_batches);
+}
+
 // Megatron's rule: a last group that is smaller than the pipeline is long would leave it idle.
 void check_group(const ScheduleSpec& spec) {
   const int32_t group = spec.micro_batch_group;
@@ -208,6 +217,7 @@ std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
   check_options(spec, entry);
   const bool fits = spec.stages <= kMostStages && passes_of(spec) <= most_of(entry, spec);
   if (!fits && !entry.closed_form) refuse_size(spec, most_of(entry, spec));
+  if (entry.order == zb_v && spec.micro_batches < 2 * spec.stages - 1) check_short_zb_v(spec);
   if (spec.name == "interleaved_1f1b") {
     if (spec.micro_batch_group == 0) spec.micro_batch_group = default_group(spec);
     check_group(spec);
@@ -236,11 +246,11 @@ void complete_custom(ScheduleSpec& spec) {
 
 std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<StageOrder> orders,
                                                 PlacementShape shape) {
-  std::shared_ptr<const ComputeOrder> order = std::make_shared<ListedOrder>(std::move(orders));
-  if (spec.merge_backward) order = merged(*order, spec.stages);
-  auto plan = std::make_shared<PipelinePlan>(std::move(spec), std::move(order), shape);
+  auto plan = std::make_shared<PipelinePlan>(std::move(spec),
+                                             std::make_shared<ListedOrder>(std::move(orders)), shape);
   plan->is_custom = true;
   expect_runs(*plan);
+  if (plan->spec.merge_backward) plan->order = merged(*plan->order, plan->spec.stages);
   return plan;
 }
 

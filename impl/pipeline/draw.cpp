@@ -10,9 +10,14 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kMostDrawn = 200'000;
+constexpr int32_t kMostRows = 4'096;
+constexpr double kShortestDrawn = 1e-200;
 
 void check_size(const PipelinePlan& plan) {
   plan.expect_order();
+  if (plan.spec.stages > kMostRows)
+    fail(DSC_ERR_OVERFLOW, "the schedule has %d stages, expected at most %d for a picture", plan.spec.stages,
+         kMostRows);
   int64_t operations = 0;
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) operations += plan.order->size(stage);
   if (operations > kMostDrawn)
@@ -77,6 +82,9 @@ std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePictu
     fail(DSC_ERR_INVALID_ARG, "picture is %d, expected 1 to 4", static_cast<int>(picture));
   check_size(plan);
   const PipelineReport report = simulate(plan, costs, {.timeline = true});
+  if (report.makespan > 0 && report.makespan < kShortestDrawn)
+    fail(DSC_ERR_INVALID_ARG, "the makespan is %g, expected 0, or %g and more for a picture", report.makespan,
+         kShortestDrawn);
   if (picture == PipePicture::kSvg) return draw_svg(plan, report);
   if (picture == PipePicture::kPerfetto) return draw_perfetto(plan, report);
   return draw_text(plan, report, picture == PipePicture::kColor);

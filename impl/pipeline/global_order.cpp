@@ -76,6 +76,8 @@ class Simulation {
       if (next.overlaps && self.position + 1 < self.size)
         self.ops[self.n_ops++] = order_.at(stage, self.position + 1);
     }
+    if (self.n_ops > 0)
+      progress_.check_pair(stage, self.position, self.ops[0], self.n_ops == 2 ? &self.ops[1] : nullptr);
     self.n_missing = 0;
     for (size_t slot = 0; slot < self.n_ops; ++slot) {
       progress_.check(stage, self.position + static_cast<int64_t>(slot), self.ops[slot]);

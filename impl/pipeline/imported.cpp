@@ -82,6 +82,10 @@ void expect_runs(const PipelinePlan& plan) {
   Nobody nobody;
   put_in_order(plan, nobody);
   if (!plan.program) return;
+  const auto has_buffers = [](const StageProgram& stage) {
+    return std::ranges::any_of(stage.events, [](const Event& event) { return event.buffer >= 0; });
+  };
+  if (std::ranges::none_of(*plan.program, has_buffers)) return;
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);  // buffers that are given
 }
 

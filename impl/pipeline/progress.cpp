@@ -57,6 +57,17 @@ void Progress::check(int32_t stage, int64_t k, const Compute& op) const {
   if (const char* reason = problem(stage, op)) refuse(stage, k, op, reason);
 }
 
+void Progress::check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const {
+  if (!first.overlaps) return;
+  const auto is_backward = [](const Compute& op) {
+    return runs_input_half(op.op) || runs_weight_half(op.op);
+  };
+  const bool fits = second && !second->overlaps &&
+                    ((first.op == PipeOp::kForward && is_backward(*second)) ||
+                     (is_backward(first) && second->op == PipeOp::kForward));
+  if (!fits) refuse(stage, k, first, "overlaps: expected a forward and a backward pass after each other");
+}
+
 void Progress::note(int32_t stage, const Compute& op) {
   const size_t at = index(placement_.part(stage, op.chunk), op.micro_batch);
   if (op.op == PipeOp::kForward) forward_[at] = true;

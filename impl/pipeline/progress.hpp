@@ -15,6 +15,8 @@ class Progress {
   // Throws INVALID_ARG, naming stage and operation, for what stage can not compute as its operation k.
   void check(int32_t stage, int64_t k, const Compute& op) const;
   void note(int32_t stage, const Compute& op);
+  // The same for what runs at once with the next operation, which is null at the end.
+  void check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const;
 
   bool has(const Source& source, int32_t micro_batch) const {
     return (source.is_gradient ? input_half_ : forward_)[index(source.part, micro_batch)];

@@ -38,7 +38,7 @@ class Replay {
           if (peer < 0) break;
           runnable.push_back(peer);
         } else {
-          compute(stage, event->op);
+          compute(stage);
         }
       }
     }
@@ -95,6 +95,7 @@ class Replay {
     const bool is_gradient = moves_gradient(event.op.op);
     if (!progress_.has({part, is_gradient}, event.op.micro_batch))
       refuse(from, "is sent before it is computed");
+    if (received_[index({part, is_gradient}, event.op.micro_batch)]) refuse(from, "comes a second time");
     mark_received({part, is_gradient}, event.op.micro_batch);
     if (is_gradient)
       listener_.gradient(part, event.op.micro_batch);
@@ -114,17 +115,28 @@ class Replay {
     received_[index(source, micro_batch)] = true;
   }
 
-  void compute(int32_t stage, const Compute& op) {
-    if (op.op != kIdle) {
-      progress_.check(stage, static_cast<int64_t>(position(stage)), op);
-      const Source from = source_of(placement_, placement_.part(stage, op.chunk), op.op);
-      if (from.part != Source::kNone && placement_.stage(from.part) != stage &&
-          !received_[index(from, op.micro_batch)])
-        refuse(stage, "runs before its input was received");
+  // Neither of two that run at once can be the other's input.
+  void compute(int32_t stage) {
+    const auto& events = of(stage);
+    const size_t first = position(stage);
+    const bool is_pair = events[first].op.overlaps && first + 1 < events.size();
+    progress_.check_pair(stage, static_cast<int64_t>(first), events[first].op,
+                         is_pair ? &events[first + 1].op : nullptr);
+    const size_t end = first + (is_pair ? 2 : 1);
+    for (; position(stage) < end; ++position(stage)) check_inputs(stage, events[position(stage)].op);
+    for (size_t k = first; k < end; ++k) {
+      listener_.compute(stage, events[k].op);
+      if (events[k].op.op != kIdle) progress_.note(stage, events[k].op);
     }
-    listener_.compute(stage, op);
-    if (op.op != kIdle) progress_.note(stage, op);
-    ++position(stage);
+  }
+
+  void check_inputs(int32_t stage, const Compute& op) {
+    if (op.op == kIdle) return;
+    progress_.check(stage, static_cast<int64_t>(position(stage)), op);
+    const Source from = source_of(placement_, placement_.part(stage, op.chunk), op.op);
+    if (from.part != Source::kNone && placement_.stage(from.part) != stage &&
+        !received_[index(from, op.micro_batch)])
+      refuse(stage, "runs before its input was received");
   }
 
   int32_t peer_of(int32_t stage) { return placement_.stage(other_part(stage, head(stage)->op)); }

@@ -33,6 +33,12 @@ void check_value(const char* name, double value) {
     fail(DSC_ERR_INVALID_ARG, "%s is %g, expected a finite value of 0 or more", name, value);
 }
 
+constexpr double kMostBuckets = 1e6;
+
+double buckets_of(double bytes, const PipelineCosts& costs) {
+  return costs.bucket_bytes > 0 ? std::ceil(bytes / costs.bucket_bytes) : 1;
+}
+
 void check(const PipelinePlan& plan, const PipelineCosts& costs) {
   const int32_t parts = plan.placement.parts();
   check_list("forward", costs.forward, parts);
@@ -48,6 +54,11 @@ void check(const PipelinePlan& plan, const PipelineCosts& costs) {
   check_value("bucket_bytes", costs.bucket_bytes);
   check_value("reduce_latency", costs.reduce_latency);
   check_value("reduce_bytes_per_time", costs.reduce_bytes_per_time);
+  for (const double bytes : costs.gradient_bytes)
+    if (!(buckets_of(bytes, costs) <= kMostBuckets))
+      fail(DSC_ERR_INVALID_ARG,
+           "bucket_bytes is %g, expected more: gradients of %g bytes in at most %g buckets",
+           costs.bucket_bytes, bytes, kMostBuckets);
 }
 
 // When something gets to where it is needed: for every part and micro-batch, its forward pass's output at
@@ -106,6 +117,7 @@ class Clock {
         devices_(static_cast<size_t>(placement_.stages())) {
     report_.stages.resize(devices_.size());
     if (record_) report_.timeline.resize(devices_.size());
+    causes_.resize(devices_.size());
     for (int32_t s = 0; s < placement_.stages(); ++s) prepare(s);
   }
 
@@ -123,6 +135,8 @@ class Clock {
   }
 
   Arrivals& arrivals() { return arrivals_; }
+  // Of each stage, the operation since whose end its network has always been busy.
+  const std::vector<size_t>& causes() const { return causes_; }
 
  private:
   Device& at(int32_t stage) { return devices_[static_cast<size_t>(stage)]; }
@@ -175,13 +189,19 @@ class Clock {
     if (first.op == kIdle) return ++self.position, true;
     const bool is_pair = first.overlaps && k + 1 < self.size;
     const Compute second = is_pair ? plan_.order->at(stage, k + 1) : Compute{};
+    progress_.check_pair(stage, k, first, is_pair ? &second : nullptr);
     double start = self.free;
     if (!find_input(stage, k, first, start) || (is_pair && !find_input(stage, k + 1, second, start)))
       return false;
     double time = duration(part(stage, first), first.op);
     if (is_pair) time = costs_.overlap * (time + duration(part(stage, second), second.op));
+    if (!std::isfinite(start + time))
+      fail(DSC_ERR_INVALID_ARG, "times add up to %g, expected less: stage %d, operation %lld", start + time,
+           stage, static_cast<long long>(k));
     finish(stage, first, start, start + time);
     if (is_pair) finish(stage, second, start, start + time);
+    let_go(stage, first);
+    if (is_pair) let_go(stage, second);
     self.free = start + time;
     self.first_start = std::min(self.first_start, start);
     report(stage).busy += time;
@@ -196,9 +216,13 @@ class Clock {
     if (op.op == PipeOp::kForward) hold(stage, p, 1);
     if (op.op == PipeOp::kForward && placement_.has_output(p)) give(stage, {p, false}, p + 1, op, end);
     if (runs_input_half(op.op) && placement_.has_input(p)) give(stage, {p, true}, p - 1, op, end);
-    if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, p, -1);
     if (runs_weight_half(op.op) && --at(stage).passes_left[static_cast<size_t>(op.chunk)] == 0)
       reduce(stage, p, start, end);
+  }
+
+  // Of two that run at once both hold what they need until both have ended.
+  void let_go(int32_t stage, const Compute& op) {
+    if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, part(stage, op), -1);
   }
 
   void hold(int32_t stage, int32_t part, int64_t change) {
@@ -245,14 +269,21 @@ class Clock {
     const double bytes = of_part(costs_.gradient_bytes, part);
     if (bytes <= 0) return;
     Device& self = at(stage);
-    const double bucket = costs_.bucket_bytes > 0 ? costs_.bucket_bytes : bytes;
-    for (double done = 0; done < bytes;) {
-      const double size = std::min(bucket, bytes - done);
-      done += size;
-      const double ready = start + (end - start) * (done / bytes);
+    const double buckets = buckets_of(bytes, costs_);
+    for (double done = 0; done < buckets; ++done) {
+      const double size =
+          std::min(costs_.bucket_bytes > 0 ? costs_.bucket_bytes : bytes, bytes - done * costs_.bucket_bytes);
+      const double ready = start + (end - start) * ((done + 1) / buckets);
       const double moving = costs_.reduce_bytes_per_time > 0 ? size / costs_.reduce_bytes_per_time : 0;
+      if (ready >= self.network && record_) note_cause(stage);
       self.network = std::max(self.network, ready) + costs_.reduce_latency + moving;
     }
+  }
+
+  // What has just been computed is what the network was waiting for.
+  void note_cause(int32_t stage) {
+    const auto& spans = report_.timeline[static_cast<size_t>(stage)];
+    causes_[static_cast<size_t>(stage)] = spans.size() - 1;
   }
 
   void expect_all_done() {
@@ -286,6 +317,7 @@ class Clock {
   Arrivals arrivals_;
   std::vector<Device> devices_;
   std::vector<int32_t> runnable_;
+  std::vector<size_t> causes_;
   PipelineReport report_;
 };
 
@@ -293,8 +325,8 @@ class Clock {
 // input came.
 class PathWalk {
  public:
-  PathWalk(const PipelinePlan& plan, const PipelineReport& report, Arrivals& arrivals)
-      : placement_(plan.placement), report_(report), arrivals_(arrivals) {
+  PathWalk(const PipelinePlan& plan, const PipelineReport& report, Clock& clock)
+      : placement_(plan.placement), report_(report), arrivals_(clock.arrivals()), causes_(clock.causes()) {
     const auto all = static_cast<size_t>(placement_.parts()) * static_cast<size_t>(plan.spec.micro_batches);
     micro_batches_ = static_cast<size_t>(plan.spec.micro_batches);
     forward_.resize(all);
@@ -331,7 +363,8 @@ class PathWalk {
       const double end = std::max(report_.stages[s].end, report_.stages[s].reduced);
       if (report_.timeline[s].empty() || end <= latest) continue;
       latest = end;
-      found = &report_.timeline[s].back();
+      const bool is_reduction = report_.stages[s].reduced > report_.stages[s].end;
+      found = is_reduction ? &report_.timeline[s][causes_[s]] : &report_.timeline[s].back();
     }
     return found;
   }
@@ -360,6 +393,7 @@ class PathWalk {
   const Placement placement_;
   const PipelineReport& report_;
   Arrivals& arrivals_;
+  const std::vector<size_t>& causes_;
   size_t micro_batches_ = 0;
   std::vector<int32_t> forward_, input_half_;  // place in the stage's timeline
 };
@@ -372,7 +406,7 @@ PipelineReport simulate(const PipelinePlan& plan, const PipelineCosts& costs,
   check(plan, costs);
   Clock clock(plan, costs, wishes.timeline || wishes.critical_path);
   PipelineReport report = clock.run();
-  if (wishes.critical_path) report.critical_path = PathWalk(plan, report, clock.arrivals()).walk();
+  if (wishes.critical_path) report.critical_path = PathWalk(plan, report, clock).walk();
   if (!wishes.timeline) report.timeline.clear();
   return report;
 }

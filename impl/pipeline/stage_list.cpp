@@ -16,6 +16,15 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
   const auto computes = static_cast<size_t>(plan.order->size(stage));
   list_.reserve(computes * 3 + 3);  // a receive and a send for each, and the end of the batch
   steps_.reserve(computes);
+  if (given_) check_given();
+}
+
+// Buffers are found here for a whole stage, or for nothing of it.
+void StageList::check_given() const {
+  const auto is_given = [](const Event& event) { return event.op.op == kIdle || event.buffer >= 0; };
+  const auto is_open = [](const Event& event) { return event.op.op == kIdle || event.buffer < 0; };
+  if (!std::ranges::all_of(given_->events, is_given) && !std::ranges::all_of(given_->events, is_open))
+    fail(DSC_ERR_INVALID_ARG, "stage %d: some of its operations have a buffer, expected all or none", stage_);
 }
 
 StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
@@ -28,6 +37,11 @@ bool StageList::holds(int32_t part) const {
 }
 
 void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer) {
+  const int32_t held = place(chunk, micro_batch).buffer;
+  if (given_buffer_ >= 0 && given_buffer_ != held)
+    fail(DSC_ERR_INVALID_ARG,
+         "stage %d: step %lld, %s of micro-batch %d has buffer %d, expected %d, which holds it", stage_,
+         static_cast<long long>(step_), pipe_op_name(op), micro_batch, given_buffer_, held);
   list_.push_back({step_, op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
 }
 
@@ -36,7 +50,7 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
 void StageList::occupy(int32_t part, int32_t micro_batch) {
   int32_t buffer = given_buffer_;
   if (buffer >= 0) {
-    expect_free(buffer, micro_batch);
+    take_given(buffer, micro_batch);
     n_buffers_ = std::max(n_buffers_, buffer + 1);
   } else {
     if (free_.empty()) free_.push_back(n_buffers_++);
@@ -48,16 +62,25 @@ void StageList::occupy(int32_t part, int32_t micro_batch) {
   place(placement_.chunk(part), micro_batch) = {buffer, users};
 }
 
-void StageList::expect_free(int32_t buffer, int32_t micro_batch) const {
-  const auto used = [&](const Place& other) { return other.users > 0 && other.buffer == buffer; };
-  if (std::ranges::any_of(places_, used))
+void StageList::take_given(int32_t buffer, int32_t micro_batch) {
+  const auto at = static_cast<size_t>(buffer);
+  if (at >= places_.size())
+    fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, buffer is %d, expected 0 to %zu", stage_,
+         static_cast<long long>(step_), buffer, places_.size() - 1);
+  if (at >= in_use_.size()) in_use_.resize(at + 1);
+  if (in_use_[at])
     fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, micro-batch %d is put into buffer %d, which is in use",
          stage_, static_cast<long long>(step_), micro_batch, buffer);
+  in_use_[at] = true;
 }
 
 void StageList::release(int32_t part, int32_t micro_batch) {
   const Place& used = place(placement_.chunk(part), micro_batch);
-  if (--place(placement_.chunk(part), micro_batch).users == 0) free_.push_back(used.buffer);
+  if (--place(placement_.chunk(part), micro_batch).users > 0) return;
+  if (static_cast<size_t>(used.buffer) < in_use_.size())
+    in_use_[static_cast<size_t>(used.buffer)] = false;
+  else
+    free_.push_back(used.buffer);
 }
 
 void StageList::activation(int32_t from_part, int32_t micro_batch) {
@@ -107,7 +130,7 @@ void StageList::take_place() {
 
 void StageList::begin_step(const Compute& op) {
   steps_.resize(static_cast<size_t>(step_) + 1, {-1, true});
-  steps_.back() = {op.micro_batch, op.op == PipeOp::kForward};
+  if (steps_.back().micro_batch < 0) steps_.back() = {op.micro_batch, op.op == PipeOp::kForward};
   if (op.overlaps) list_.push_back({.step = step_, .op = PipeOp::kOverlap});
 }
 
@@ -135,8 +158,10 @@ void StageList::close() {
   const int64_t last = static_cast<int64_t>(steps_.size()) - 1;
   for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
   if (forward_only_) return;
+  const bool is_apart =
+      placement_.shape() == PlacementShape::kApart;  // then no other stage has the same weights
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})
-    list_.push_back({.step = last, .op = op});
+    if (op != PipeOp::kReduceTiedGrads || !is_apart) list_.push_back({.step = last, .op = op});
 }
 
 }  // namespace dsc

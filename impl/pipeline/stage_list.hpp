@@ -40,7 +40,8 @@ class StageList final : public OrderListener {
   void begin_step(const Compute& op);
   void take_place();
   void occupy(int32_t part, int32_t micro_batch);
-  void expect_free(int32_t buffer, int32_t micro_batch) const;
+  void check_given() const;
+  void take_given(int32_t buffer, int32_t micro_batch);
   void release(int32_t part, int32_t micro_batch);
 
   const Placement placement_;
@@ -52,6 +53,7 @@ class StageList final : public OrderListener {
   bool in_pair_ = false;             // the first of two operations that run at once has come
   int64_t step_ = 0;
   int32_t given_buffer_ = -1;
+  std::vector<bool> in_use_;  // buffers that are given
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;

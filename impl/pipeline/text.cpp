@@ -5,6 +5,8 @@
 namespace dsc {
 namespace {
 
+constexpr int64_t kMostWritten = int64_t{1} << 22;
+
 [[noreturn]] void refuse_format(PipeFormat format) {
   fail(DSC_ERR_INVALID_ARG, "format is %d, expected 1 to %d", static_cast<int>(format),
        static_cast<int>(PipeFormat::kJson));
@@ -13,6 +15,12 @@ namespace {
 }  // namespace
 
 std::string write_schedule(const PipelinePlan& plan, PipeFormat format) {
+  plan.expect_order();
+  int64_t operations = 0;
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) operations += plan.order->size(stage);
+  if (operations > kMostWritten)
+    fail(DSC_ERR_OVERFLOW, "the schedule has %lld operations, expected at most %lld for a text",
+         static_cast<long long>(operations), static_cast<long long>(kMostWritten));
   if (plan.placement.shape() == PlacementShape::kApart && format != PipeFormat::kJson)
     fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" is no pipeline: only JSON has words for it",
          plan.spec.name.c_str());

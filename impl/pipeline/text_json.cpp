@@ -49,7 +49,11 @@ Json programs_of(const Program& program) {
 // ---- reading ----
 
 [[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
-  std::string shown = json.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 64);
+  // A list or object may be deeper than a stack is.
+  const std::string shown = json.is_array() ? "a list of " + std::to_string(json.size())
+                            : json.is_object()
+                                ? "an object"
+                                : json.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 64);
   fail(DSC_ERR_INVALID_ARG, "%s is %s, expected %s", where.c_str(), shown.c_str(), expected);
 }
 
@@ -109,7 +113,7 @@ std::shared_ptr<const ComputeOrder> read_orders(const Json& json) {
 StageProgram read_program(const std::string& where, const Json& json) {
   if (!json.is_object()) refuse(where, json, "an object");
   StageProgram stage;
-  stage.steps = integer(where + ".steps", member(json, "steps"), 1, INT32_MAX);
+  stage.steps = integer(where + ".steps", member(json, "steps"), 1, kMostGivenSteps);
   int64_t step = 0;
   for (const Json& event : list(where + ".events", member(json, "events"))) {
     const std::string place = where + ".events[" + std::to_string(stage.events.size()) + "]";
@@ -140,7 +144,8 @@ PlacementShape shape_of(const Json& json) {
 ScheduleSpec spec_of(const Json& json) {
   const Json& name = member(json, "name");
   const Json& forward_only = member(json, "forward_only");
-  if (!name.is_string()) refuse("name", name, "a string");
+  if (!name.is_string() || name.get_ref<const std::string&>().find('\0') != std::string::npos)
+    refuse("name", name, "a string without a zero");
   if (!forward_only.is_boolean()) refuse("forward_only", forward_only, "true or false");
   ScheduleSpec spec{.name = name.get<std::string>(),
                     .stages = count(json, "stages", 1),

@@ -95,7 +95,7 @@ class Csv {
   }
 
   const Imported& read() {
-    while (!reader_.at_end()) {
+    while (!reader_.at_end() && !(reader_.only_blank() && !imported_.stages.empty())) {
       imported_.stages.emplace_back();
       steps_ = 0;
       do cells();

@@ -12,6 +12,7 @@ class TextReader {
 
   bool at_end() const { return position_ == text_.size(); }
   bool at_end_of_line() const { return at_end() || text_[position_] == '\n'; }
+  bool only_blank() const { return text_.find_first_not_of(" \t\r\n", position_) == std::string_view::npos; }
   char peek() const { return at_end() ? '\0' : text_[position_]; }
   size_t line() const { return line_; }
 

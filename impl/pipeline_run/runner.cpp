@@ -15,16 +15,17 @@ constexpr PipeOp kAllOps[] = {
 };
 
 // Two that are described alike are the same.
-std::string describe(const PipelinePlan& plan) {
+std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fingerprint) {
   const ScheduleSpec& spec = plan.spec;
   std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
                      std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks);
   if (spec.micro_batch_group > 0) text += ", groups of " + std::to_string(spec.micro_batch_group);
   if (plan.placement.shape() == PlacementShape::kZigZag) text += ", to and fro";
+  if (plan.placement.shape() == PlacementShape::kApart) text += ", apart";
   if (spec.forward_only) text += ", forward only";
   if (spec.merge_backward) text += ", merged";
   if (spec.messages == PipeMessages::kAtOnce) text += ", messages at once";
-  if (plan.is_custom) text += ", order " + std::to_string(fingerprint_of(plan));
+  if (fingerprint) text += ", order " + std::to_string(*fingerprint);
   return text + ")";
 }
 
@@ -109,13 +110,14 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
                                  PipeRequest& request, StageLayout& layout) {
   PipeIntent intent;
   const auto fill = [&] {
-    intent.schedule = describe(plan_);
-    intent.edges = edges_of(plan_.placement);
+    if (plan_.is_custom && !fingerprint_) fingerprint_ = fingerprint_of(plan_);
+    intent.schedule = describe(plan_, fingerprint_);
     request = read();
     if (request.shapes.on_device()) intent.schedule += " on devices";
     intent.inputs = describe(request.shapes.inputs);
     intent.outputs = describe(request.shapes.outputs);
     layout = lay_out(comm, request);
+    intent.edges = edges_of(plan_.placement);
     intent.bytes = layout.bytes();
     if (comm_serial_ == comm.serial && (device_ != nullptr) == request.shapes.on_device()) {
       intent.held_bytes = memory_bytes_;

@@ -54,6 +54,7 @@ class PipeRunner {
   Schedule& schedule_;
   const PipelinePlan& plan_;
   std::optional<PipeNeeds> needs_;
+  std::optional<uint64_t> fingerprint_;  // of an order that its name does not tell
   StageLayout layout_;
   uint64_t comm_serial_ = 0;  // of the communicator that the rest was made from
   std::shared_ptr<Comm> activations_;

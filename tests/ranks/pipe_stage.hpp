@@ -25,6 +25,7 @@ struct Layout {
   int32_t chunks = 0;
   bool forward_only = false;
   int32_t messages = DSC_PIPE_WHEN_NEEDED;
+  int32_t read_as = 0;  // dsc_pipe_format: written down first, and read again
 };
 
 // What goes wrong, on which stage.
@@ -47,6 +48,7 @@ class Stage {
   Stage& operator=(const Stage&) = delete;
 
   int prepare();
+  int read_again();
   dsc_result_t run(double* mean = nullptr);
 
   bool trains() const { return info.forward_only == 0; }

@@ -37,6 +37,11 @@ int chunked_body(rank_t* self) {
            {"zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v", "interleaved_1f1b", "looped_bfs"})
         for (const bool forward_only : {false, true})
           PASS_ON(run_twice(self, comm, {name, m, 0, forward_only, messages}));
+      for (const char* name : {"zb_v", "dualpipe_v", "interleaved_1f1b"})
+        for (const int32_t format :
+             {DSC_PIPE_FORMAT_PYTORCH, DSC_PIPE_FORMAT_PYTORCH_COMMS, DSC_PIPE_FORMAT_JSON})
+          PASS_ON(run_twice(self, comm, {name, m, 0, false, messages, format}));
+      PASS_ON(run_twice(self, comm, {"deepspeed_train", m, 0, false, 0, DSC_PIPE_FORMAT_DEEPSPEED}));
       PASS_ON(run_twice(self, comm, {"interleaved_1f1b", m, 3, false, messages}));
       PASS_ON(run_twice(self, comm, {"looped_bfs", m, 3, false, messages}));
     }

@@ -398,6 +398,31 @@ void memory_and_reductions(void**) {
   near("makespan", report.makespan, 19);
 }
 
+// A reduction that ends last begins with the operation since which its network has been busy.
+void a_critical_path_through_reductions(void**) {
+  PipelineCosts costs = costs_of(1, 1, 1);
+  costs.gradient_bytes = {0, 100};
+  costs.reduce_bytes_per_time = 1;
+  const auto report = simulate(*plan_of("looped_bfs", 1, 2, 2), costs, {.critical_path = true});
+  near("makespan", report.makespan, 4 + 4 + 100);
+  near("the end of the path", report.critical_path.back().end, 8);
+  assert_int_equal(report.critical_path.back().op.chunk, 1);
+}
+
+void both_of_a_pair_hold_what_they_need(void**) {
+  const Compute f0{PipeOp::kForward, 0, 0, false}, f1{PipeOp::kForward, 0, 1, false};
+  const Compute b0{PipeOp::kBackward, 0, 0, false}, b1{PipeOp::kBackward, 0, 1, false};
+  const auto paired = [](Compute op) {
+    op.overlaps = true;
+    return op;
+  };
+  for (const auto& [first, second] : {std::pair{paired(b0), f1}, std::pair{paired(f1), b0}}) {
+    const auto plan = dsc::make_custom({.name = "pairs", .micro_batches = 2, .chunks = 1},
+                                       {{f0, first, second, b1}}, dsc::PlacementShape::kLoop);
+    assert_int_equal(simulate(*plan, {}).stages[0].peak_activations, 2);
+  }
+}
+
 void forward_only(void**) {
   const auto plan = dsc::make_plan(
       {.name = "interleaved_1f1b", .stages = 4, .micro_batches = 8, .chunks = 2, .forward_only = true});
@@ -424,6 +449,8 @@ void wrong_costs(void**) {
   refused([](auto& c) { c.backward_input = {-1}; }, "backward_input[0] is -1");
   refused([](auto& c) { c.backward_weight = {1, 2, NAN, 1}; }, "backward_weight[2] is nan");
   refused([](auto& c) { c.latency = INFINITY; }, "latency is inf");
+  refused([](auto& c) { c.forward = {1e308}; }, "times add up to inf");
+  refused([](auto& c) { c.gradient_bytes = {1e18}, c.bucket_bytes = 1; }, "bucket_bytes is 1, expected more");
 }
 
 }  // namespace
@@ -442,6 +469,8 @@ int main() {
       cmocka_unit_test(a_timeline_and_its_critical_path),
       cmocka_unit_test(messages_take_their_link),
       cmocka_unit_test(memory_and_reductions),
+      cmocka_unit_test(a_critical_path_through_reductions),
+      cmocka_unit_test(both_of_a_pair_hold_what_they_need),
       cmocka_unit_test(forward_only),
       cmocka_unit_test(wrong_costs),
   };

@@ -297,7 +297,7 @@ void wrong_others(void**) {
   megatron("[1, -1]\n[-1, 1]\n", "stage 1: operation 0, backward of micro-batch 0 in chunk 0, comes before");
   const auto json = [](const char* text, const char* words) { refused(text, PipeFormat::kJson, words); };
   json("{", "this is no JSON");
-  json("[]", "the text is [], expected an object");
+  json("[]", "the text is a list of 0, expected an object");
   json("{}", "there is no \"format\"");
   json(R"({"format": "x"})", "format is \"x\", expected \"libdsc pipeline schedule\"");
   std::string good = write_schedule(*dsc::make_plan({.name = "gpipe", .stages = 1}), PipeFormat::kJson);
@@ -312,6 +312,52 @@ void wrong_others(void**) {
   changed("\"forward\",0", "\"forwards\",0",
           "orders[0][0][0] is \"forwards\", expected the name of an operation");
   changed("\"loop\"", "\"circle\"", "placement is \"circle\"");
+}
+
+std::string deep(const char* before, size_t depth) {
+  return before + std::string(depth, '[') + std::string(depth, ']') + "}";
+}
+
+// What a hostile reader has tried.
+void traps(void**) {
+  const auto deepspeed = [](const char* line, const char* words) {
+    refused(std::string("stage 0\n") + line, PipeFormat::kDeepSpeedSteps, words);
+  };
+  deepspeed("step 0: ForwardPass(buffer_id=2147483647), BackwardPass(buffer_id=2147483647)\n",
+            "buffer is 2147483647, expected 0 to 0");
+  deepspeed("step 0: ForwardPass(buffer_id=0), BackwardPass(buffer_id=5)\n",
+            "backward of micro-batch 0 has buffer 5, expected 0, which holds it");
+  refused(deep("{\"format\":", 100000), PipeFormat::kJson, "format is a list of 1, expected");
+  const auto comms = [](const char* text, const char* words) {
+    refused(text, PipeFormat::kPyTorchComms, words);
+  };
+  comms("0F0,0SEND_F0,0RECV_B0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1SEND_B0\n",
+        "send_grad of micro-batch 0 in chunk 0, comes a second time");
+  comms("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,(1F0;1B0)OVERLAP_F_B,1SEND_B0\n",
+        "comes before its forward pass");
+  const auto csv = [](const char* text, const char* words) {
+    refused(text, PipeFormat::kPyTorchCompute, words);
+  };
+  csv("(0F0;0F0)OVERLAP_F_B,0B0,0B0", "overlaps: expected a forward and a backward pass after each other");
+  csv("(0F0;0F1)OVERLAP_F_B,0B0,0B1", "overlaps: expected a forward and a backward pass");
+  csv("0F0,0F1,(0B0;0B1)OVERLAP_F_B", "overlaps: expected a forward and a backward pass");
+  const std::string json =
+      R"({"format":"libdsc pipeline schedule","version":1,"name":"x","stages":1,"chunks":1,"micro_batches":2,)"
+      R"("micro_batch_group":0,"placement":"loop","forward_only":false,"messages":"when_needed",)";
+  const auto programs = [&](const char* steps, const char* events, const char* words) {
+    refused(json + "\"programs\":[{\"steps\":" + steps + ",\"events\":[" + events + "]}]}", PipeFormat::kJson,
+            words);
+  };
+  programs("268435456", "", "programs[0].steps is 268435456, expected a whole number from 1 to 4194304");
+  programs("4",
+           R"({"op":["forward",0,0],"step":0,"buffer":0},{"op":["backward",0,0],"step":1,"buffer":0},)"
+           R"({"op":["forward",0,1],"step":2,"buffer":-1},{"op":["backward",0,1],"step":3,"buffer":-1})",
+           "some of its operations have a buffer, expected all or none");
+  refused(
+      json + R"("orders":[[["forward",0,0],["backward",0,0],["forward",0,1],["backward",0,1,"overlaps"]]]})",
+      PipeFormat::kJson, "overlaps: expected a forward and a backward pass");
+  const auto blank = dsc::read_schedule("0F0,0B0\n1F0,1B0\n\n", PipeFormat::kPyTorchCompute);
+  assert_int_equal(blank->spec.stages, 2);
 }
 
 }  // namespace
@@ -332,6 +378,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(wrong_csv),
       cmocka_unit_test(wrong_messages),
       cmocka_unit_test(wrong_others),
+      cmocka_unit_test(traps),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -8,7 +8,7 @@ import operator
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
-from libdsc import _raw
+from libdsc import _raw, errors
 from libdsc._arguments import integer, string
 from libdsc._library import check, lib
 from libdsc._pipe_costs import costs_of
@@ -315,7 +315,10 @@ class PipeSchedule:
         return text
 
     def __str__(self) -> str:
-        return self.draw() if self._handle else repr(self)
+        try:
+            return self.draw() if self._handle else repr(self)
+        except errors.OverflowError:  # larger than anybody can look at
+            return repr(self)
 
     def _repr_svg_(self) -> str:
         return self.draw("svg")

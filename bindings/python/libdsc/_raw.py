@@ -176,7 +176,7 @@ class PipeMessages(IntEnum):
     """Where lowering puts messages. Both complete even if every send waits for its receive."""
 
     WHEN_NEEDED = 0  # when the receiver needs them for what it computes next: fewest buffers
-    AT_ONCE = 1  # sent after what makes them and received as early, as PyTorch 2.7 does
+    AT_ONCE = 1  # sent after what makes them and received as early, as PyTorch 2.7 does; lowering then takes time that grows with stages x (stages + micro-batches)
 
 
 class PipePicture(IntEnum):

@@ -47,7 +47,8 @@ enum dsc_pipe_placement {
 /** @brief Where lowering puts messages. Both complete even if every send waits for its receive. */
 enum dsc_pipe_messages {
   DSC_PIPE_WHEN_NEEDED = 0, /**< when the receiver needs them for what it computes next: fewest buffers */
-  DSC_PIPE_AT_ONCE = 1,     /**< sent after what makes them and received as early, as PyTorch 2.7 does */
+  DSC_PIPE_AT_ONCE = 1, /**< sent after what makes them and received as early, as PyTorch 2.7 does; lowering
+                           then takes time that grows with stages x (stages + micro-batches) */
   DSC_PIPE_MESSAGES_FORCE32 = 0x7fffffff
 };
 

@@ -24,9 +24,10 @@ enum dsc_pipe_format {
 /**
  * @brief Writes the schedule of a whole pipeline down.
  *
- * Reading it again gives the same schedule, and writing that the same text; but for "deepspeed_inference" in
- * DeepSpeed's form, whose loads come before the receives of their step when they are made, and after them
- * when they were read.
+ * Reading it again gives the same order of operations, and messages, steps and buffers where the format has
+ * them (JSON has them for "deepspeed_*" and for schedules that were read with them); writing that gives the
+ * same text, but for "deepspeed_inference" in DeepSpeed's form, whose loads come before the receives of their
+ * step when they are made, and after them when they were read.
  *
  * @param[in] schedule any schedule of the pipeline
  * @param[in] format ::dsc_pipe_format

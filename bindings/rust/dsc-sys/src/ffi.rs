@@ -247,7 +247,8 @@ pub const DSC_PIPE_APART: dsc_pipe_placement = 2;
 pub type dsc_pipe_messages = i32;
 /// when the receiver needs them for what it computes next: fewest buffers
 pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages = 0;
-/// sent after what makes them and received as early, as PyTorch 2.7 does
+/// sent after what makes them and received as early, as PyTorch 2.7 does; lowering then takes time
+/// that grows with stages x (stages + micro-batches)
 pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages = 1;
 
 /// A form of picture.
