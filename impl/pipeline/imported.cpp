@@ -9,6 +9,10 @@
 namespace dsc {
 namespace {
 
+// For stages that are idle most of the time.
+constexpr int64_t kSpareSteps = int64_t{1} << 20;
+constexpr int64_t kMostStepsPerEvent = 16;
+
 struct Size {
   int32_t parts = 0;
   int32_t micro_batches = 0;
@@ -76,9 +80,59 @@ class Nobody final : public OrderListener {
   void gradient(int32_t, int32_t) override {}
 };
 
+// Two operations that run at once are a forward and a backward pass, one after the other in the list.
+template <typename At>
+void expect_pairs(int32_t stage, int64_t size, At&& at) {
+  const auto is_pass = [](PipeOp op) {
+    return op == PipeOp::kForward || runs_input_half(op) || runs_weight_half(op);
+  };
+  for (int64_t k = 0; k < size; ++k) {
+    const Compute first = at(k);
+    if (!first.overlaps) continue;
+    const Compute second = ++k < size ? at(k) : Compute{};
+    const bool is_pair = is_pass(first.op) && is_pass(second.op) && !second.overlaps &&
+                         (first.op == PipeOp::kForward) != (second.op == PipeOp::kForward);
+    if (!is_pair)
+      fail(DSC_ERR_INVALID_ARG,
+           "stage %d: operation %lld, %s, overlaps %s, expected a forward and a backward pass that run at "
+           "once",
+           stage, static_cast<long long>(k - 1), pipe_op_name(first.op),
+           second.op == kIdle ? "nothing"
+           : second.overlaps  ? "two others"
+                              : pipe_op_name(second.op));
+  }
+}
+
+void expect_pairs(const PipelinePlan& plan) {
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
+    if (!plan.program) {
+      expect_pairs(stage, plan.order->size(stage), [&](int64_t k) { return plan.order->at(stage, k); });
+      continue;
+    }
+    const auto& events = (*plan.program)[static_cast<size_t>(stage)].events;
+    expect_pairs(stage, static_cast<int64_t>(events.size()),
+                 [&](int64_t k) { return events[static_cast<size_t>(k)].op; });
+  }
+}
+
+// A list of steps is made, so a few words must not stand for millions of them.
+void expect_few_steps(const Program& program) {
+  int64_t events = 0;
+  for (const StageProgram& stage : program) events += static_cast<int64_t>(stage.events.size());
+  const int64_t most = kSpareSteps + kMostStepsPerEvent * events;
+  for (size_t s = 0; s < program.size(); ++s)
+    if (program[s].steps > most)
+      fail(DSC_ERR_INVALID_ARG,
+           "stage %zu has %lld steps, expected at most %lld for %lld operations and messages", s,
+           static_cast<long long>(program[s].steps), static_cast<long long>(most),
+           static_cast<long long>(events));
+}
+
 }  // namespace
 
 void expect_runs(const PipelinePlan& plan) {
+  if (plan.program) expect_few_steps(*plan.program);
+  expect_pairs(plan);
   Nobody nobody;
   put_in_order(plan, nobody);
   if (!plan.program) return;

@@ -314,6 +314,45 @@ void wrong_others(void**) {
   changed("\"loop\"", "\"circle\"", "placement is \"circle\"");
 }
 
+// What takes few words and would take much memory, or a deep stack.
+void small_texts_for_much(void**) {
+  const auto json = [](const std::string& text, const char* words) {
+    refused(text.c_str(), PipeFormat::kJson, words);
+  };
+  json(std::string(2000000, '['), "byte 16: lists and objects are nested more than 16 deep");
+  json(std::string(2000000, '{'), "byte 16: lists and objects are nested more than 16 deep");
+  json(R"({"format": "[[[[[[[[[[[[[[[[[[\"[["})", "format is");
+  std::string text =
+      write_schedule(*dsc::make_plan({.name = "deepspeed_train", .stages = 1}), PipeFormat::kJson);
+  const char* const steps = "\"steps\":2";
+  text.replace(text.find(steps), std::strlen(steps), "\"steps\":2147483647");
+  json(text, "stage 0 has 2147483647 steps, expected at most 1048608 for 2 operations and messages");
+}
+
+void wrong_pairs(void**) {
+  const auto refuse = [](std::vector<dsc::Compute> order, const char* words) {
+    dsc::ScheduleSpec spec{.name = "pairs", .stages = 1, .micro_batches = 2, .chunks = 1};
+    try {
+      dsc::make_custom(spec, {std::move(order)}, dsc::PlacementShape::kLoop);
+      fail_msg("accepted, expected: %s", words);
+    } catch (const dsc::Error& error) {
+      assert_int_equal(error.code(), DSC_ERR_INVALID_ARG);
+      assert_non_null(std::strstr(error.what(), words));
+    }
+  };
+  using dsc::PipeOp;
+  const auto op = [](PipeOp what, int32_t m, bool overlaps = false) {
+    return dsc::Compute{what, 0, m, overlaps};
+  };
+  const auto f = PipeOp::kForward, b = PipeOp::kBackward;
+  refuse({op(f, 0, true), op(f, 0), op(b, 0), op(f, 1), op(b, 1)},
+         "stage 0: operation 0, forward, overlaps forward, expected a forward and a backward pass");
+  refuse({op(f, 0), op(f, 1), op(b, 0, true), op(b, 1)}, "operation 2, backward, overlaps backward");
+  refuse({op(f, 0), op(f, 1, true), op(b, 0, true), op(b, 1)}, "operation 1, forward, overlaps two others");
+  refuse({op(f, 0), op(f, 1), op(b, 0), op(b, 1, true)}, "operation 3, backward, overlaps nothing");
+  refuse({op(f, 0), op(f, 1, true), {}, op(b, 0), op(b, 1)}, "operation 1, forward, overlaps nothing");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -332,6 +371,8 @@ int main(int argc, char** argv) {
       cmocka_unit_test(wrong_csv),
       cmocka_unit_test(wrong_messages),
       cmocka_unit_test(wrong_others),
+      cmocka_unit_test(small_texts_for_much),
+      cmocka_unit_test(wrong_pairs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
