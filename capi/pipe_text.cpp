@@ -92,8 +92,8 @@ dsc::StageProgram read_program(int32_t stage, const Instructions& instructions, 
     if (it.op < DSC_PIPE_LOAD_MICRO_BATCH || it.op > DSC_PIPE_OVERLAP)
       refuse(stage, i - begin, it, "op", it.op, "1 to 13");
     if (it.step < step) refuse(stage, i - begin, it, "step", it.step, std::to_string(step) + " or more");
-    if (it.step >= dsc::kMostGivenSteps)
-      refuse(stage, i - begin, it, "step", it.step, "less than " + std::to_string(dsc::kMostGivenSteps));
+    if (it.step > INT32_MAX - 1)
+      refuse(stage, i - begin, it, "step", it.step, "at most " + std::to_string(INT32_MAX - 1));
     step = it.step;
     if (is_passed_over(it.op)) continue;
     const auto op = static_cast<dsc::PipeOp>(it.op);

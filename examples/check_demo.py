@@ -15,19 +15,29 @@ import xml.etree.ElementTree
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "python"
 sys.path.insert(0, str(PROGRAMS))
 
+import libdsc as dsc
+import pipeline_idle
+import pipeline_options
 import timeline
 import timeline_svg
 from timeline import Box
+
+SCHEDULES = (
+    "deepspeed_train gpipe 1f1b interleaved_1f1b looped_bfs zb_h1 zb_h2 zb_v v_half v_min dualpipe_v".split()
+)
 
 # Options, and a text that stands in the answer; 4 ranks.
 REFUSED = {
     ("--layout", "3x1"): "--layout 3x1 is for 3 ranks; this job has 4, for which there are 1x4, 2x2, 4x1",
     ("--layout", "2*2"): "argument --layout: expected REPLICASxSTAGES such as 2x2, 4x1 or 1x4, got '2*2'",
-    ("--layout", "1x4", "--hidden", "20,20"): "--layout 1x4 has 4 stages, but the network only 3 layers",
+    ("--layout", "1x4", "--hidden", "20,20"): "4 stages need 4 layers or more, but the network has only 3 layers",
+    ("--schedule", "zb_v", "--hidden", "20,20"): "2 stages x 2 chunks need 4 layers or more, but the network has only 3",
+    ("--schedule", "zb_v", "--hidden", "9,9,8"): "--hidden 9,9,8: with several chunks all parts pass on the same shape",
+    ("--schedule", "zb_v", "--chunks", "3"): 'chunks is 3, expected 2 for schedule "zb_v"',
+    ("--schedule", "dualpipe_v", "--micro-batches", "3"): "micro_batches is 3, expected 4 or more (2 x stages)",
     ("--batch", "90"): "--batch 90 cannot be divided into 8 micro-batches (2 replicas of 4)",
     ("--batch", "1600"): "--batch 1600 is more than the 1437 training images",
-    ("--schedule", "1fb1"): 'unknown schedule "1fb1", expected one of: ',
-    ("--schedule", "zb_v"): 'schedule "zb_v" is not offered by this version',
+    ("--schedule", "1fb1"): 'unknown schedule "1fb1"; did you mean "1f1b"? Expected one of: ',
     ("--schedule", "deepspeed_inference"): "has no backward pass: it does the tests here, and cannot train",
     ("--schedule", "data_parallel"): "is for one stage per replica; --layout 2x2 has 2",
     ("--timeline", "/"): "argument --timeline: expected the name of a file that can be written, got '/'",
@@ -56,6 +66,54 @@ class Terminal(io.TextIOWrapper):
 
 def stream(kind=io.TextIOWrapper, encoding="utf-8"):
     return kind(io.BytesIO(), encoding=encoding)
+
+
+def check_halves_in_text():
+    """Halves of a backward pass look different from each other and from a whole one, and only then have a legend."""
+    boxes = [[Box("forward", 0, 0.0, 3.0), Box("backward_input", 0, 3.0, 6.0), Box("backward_weight", 0, 6.0, 9.0)]]
+    lines = timeline.lines(boxes, [("replica 0", [(0, "stage 0")])], "title", stream=stream(), environment={})
+    assert re.fullmatch(r"replica 0  stage 0  0░+▒0▒+█0█+", lines[1]), lines[1]
+    assert "backward input" in lines[-1] and "backward weight" in lines[-1] and "reduce" not in lines[-1]
+
+
+def check_places():
+    """Every part of the model is in one place, also where it runs to and fro."""
+    for name in SCHEDULES:
+        schedule = dsc.PipeSchedule(name, 3, None, 6)
+        places = [pipeline_options.part_of(schedule, s, c) for s in range(3) for c in range(schedule.chunks)]
+        assert sorted(places) == list(range(3 * schedule.chunks)), (name, places)
+
+
+def one_by_one(boxes, schedule, stage, forward):
+    """A row in which two passes that ran at once follow each other, as in a real run; forward has a time per part."""
+    row = list(boxes)
+    for k, (first, second) in enumerate(zip(boxes, boxes[1:])):
+        if first.start_ms == second.start_ms:
+            work = forward[pipeline_options.part_of(schedule, stage, first.chunk)] if first.kind == "forward" else 5.5
+            middle = first.start_ms + work
+            row[k], row[k + 1] = first._replace(end_ms=middle), second._replace(start_ms=middle)
+    return row
+
+
+def check_idle():
+    """Of boxes that are as the simulator has them, as much is measured as it says."""
+    for name in SCHEDULES:
+        schedule = dsc.PipeSchedule(name, 4, None, 8)
+        parts = range(4 * schedule.chunks)
+        times = {"forward": [2.0 + p % 3 for p in parts], "backward_input": [3.0] * len(parts)}
+        report = dsc.simulate_pipeline(schedule, **times, backward_weight=[2.5] * len(parts), timeline=True)
+        rows = [
+            [Box(it.op, it.micro_batch, it.start, it.end, it.chunk) for it in report.timeline if it.stage == stage]
+            for stage in range(4)
+        ]
+        rows = [one_by_one(row, schedule, stage, times["forward"]) for stage, row in enumerate(rows)]
+        for shares, expected in zip(pipeline_idle.measured(rows), report.idle):
+            assert abs(shares.step - expected / report.makespan) < 1e-9, (name, shares, expected)
+        for shares, again in zip(pipeline_idle.measured(rows), pipeline_idle.simulated(rows, schedule)):
+            assert max(abs(a - b) for a, b in zip(shares, again)) < 1e-9, (name, shares, again)
+        lines = pipeline_idle.lines(rows, pipeline_options.Layout(1, 4), schedule)
+        assert len(lines) in (7, 8) and max(map(len, lines)) <= 96, lines
+        assert all(re.fullmatch(r"      0 +\d( +\d+\.\d%){4}", line) for line in lines[3:7]), lines
 
 
 def check_refusals():
@@ -133,7 +191,10 @@ def main():
         check_text,
         check_text_in_other_terminals,
         check_many_short_boxes,
+        check_halves_in_text,
         check_picture,
+        check_places,
+        check_idle,
         check_picture_is_written,
         check_refusals,
     ):

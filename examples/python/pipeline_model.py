@@ -1,4 +1,4 @@
-"""The digits network cut into stages: numpy alone, nothing in this file knows of other processes."""
+"""The digits network cut into parts: numpy alone, nothing in this file knows of other processes."""
 
 import itertools
 
@@ -7,15 +7,15 @@ import numpy as np
 import digits
 
 
-def cut(sizes, stages):
-    """Divides the layers among stages so that the largest stage has least to do: returns [(first, end), ...]."""
+def cut(sizes, parts):
+    """Divides the layers into parts so that the largest part has least to do: returns [(first, end), ...]."""
     work = [inputs * outputs for inputs, outputs in zip(sizes, sizes[1:])]
-    ways = itertools.combinations(range(1, len(work)), stages - 1)
+    ways = itertools.combinations(range(1, len(work)), parts - 1)
     bounds = ([*zip((0, *cuts), (*cuts, len(work)))] for cuts in ways)
-    return min(bounds, key=lambda parts: max(sum(work[first:end]) for first, end in parts))
+    return min(bounds, key=lambda pieces: max(sum(work[first:end]) for first, end in pieces))
 
 
-class Stage:
+class Part:
     """The layers first to end - 1 of digits.Network, with the same first values."""
 
     def __init__(self, sizes, seed, first, end):
@@ -35,16 +35,25 @@ class Stage:
     def backward(self, sources, outputs, grad, take):
         """Calls take(index, gradient) for every parameter, last first; returns the gradient of the inputs.
 
-        grad is the gradient of the outputs. The first stage has nobody to give one to and returns None.
+        grad is the gradient of the outputs. The first part has nobody to give one to and returns None.
         """
+        return self.backward_input(sources, outputs, grad, lambda *delta: self.backward_weight(sources, [delta], take))
+
+    def backward_input(self, sources, outputs, grad, note):
+        """The half that others wait for: returns the same, and calls note(layer, delta) with what is left to do."""
         if not self.is_last:
             grad = grad * (1.0 - outputs * outputs)
         for layer in reversed(range(len(sources))):
-            take(2 * layer + 1, grad.sum(axis=0))
-            take(2 * layer, sources[layer].T @ grad)
+            note(layer, grad)
             if layer == 0 and self.is_first:
                 return None
             grad = grad @ self.params[2 * layer].T
             if layer > 0:
                 grad *= 1.0 - sources[layer] * sources[layer]
         return grad
+
+    def backward_weight(self, sources, deltas, take):
+        """The other half, for (layer, delta) of the first: calls take(index, gradient) for every parameter."""
+        for layer, delta in deltas:
+            take(2 * layer + 1, delta.sum(axis=0))
+            take(2 * layer, sources[layer].T @ delta)

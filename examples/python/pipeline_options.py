@@ -7,6 +7,9 @@ import libdsc as dsc
 import training
 
 
+DEFAULT_HIDDEN = [160] * 5
+
+
 class Layout:
     """Which replica and stage each rank is: the stages of a replica are neighbours."""
 
@@ -55,7 +58,7 @@ def writable_file(text):
 
 def parse_options(description):
     """Reads the command line."""
-    parser = training.option_parser(description, batch=96, hidden=[160] * 5)
+    parser = training.option_parser(description, batch=96, hidden=DEFAULT_HIDDEN)
     count = training.whole_number(1)
     parser.add_argument(
         "--layout",
@@ -64,19 +67,64 @@ def parse_options(description):
         help="data-parallel replicas x pipeline stages, as 2x2, 4x1 or 1x4 (two stages if the ranks are even)",
     )
     parser.add_argument("--schedule", default="deepspeed_train", metavar="NAME", help="of the pipeline (%(default)s)")
+    parser.add_argument("--chunks", type=count, help="parts of the model on every stage (as the schedule needs)")
     parser.add_argument("--micro-batches", type=count, default=4, help="of a replica's part of a batch (%(default)s)")
+    parser.add_argument("--steps", type=count, help="train so many steps of one epoch only; no accuracy is wanted then")
     parser.add_argument("--timeline", type=writable_file, metavar="FILE", help="draw the last step into an SVG file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.steps:
+        options.epochs = 1
+    return options
 
 
-def problem_of(options, ranks, layers, images):
+# ---- schedules ---------------------------------------------------------------------------------------------------
+
+
+def schedule_of(options, stage=None):
+    """The schedule of a stage, or of the whole pipeline."""
+    return dsc.PipeSchedule(
+        options.schedule, options.layout.stages, stage, micro_batches=options.micro_batches, chunks=options.chunks
+    )
+
+
+def part_of(schedule, stage, chunk):
+    """Which part of the model a chunk of a stage is; a zigzag goes back through the stages in every other chunk."""
+    back = schedule.placement == "zigzag" and chunk % 2 == 1
+    return chunk * schedule.stages + (schedule.stages - 1 - stage if back else stage)
+
+
+def test_schedule(schedule, micro_batches):
+    """Forward passes only, with the parts of the model where the schedule has them."""
+    if schedule.chunks == 1:
+        return dsc.PipeSchedule("deepspeed_inference", schedule.stages, schedule.stage, micro_batches)
+    order = [("forward", chunk, m) for chunk in range(schedule.chunks) for m in range(micro_batches)]
+    return dsc.PipeSchedule.custom(
+        [order] * schedule.stages,
+        micro_batches,
+        schedule.chunks,
+        stage=schedule.stage,
+        placement=schedule.placement,
+        forward_only=True,
+    )
+
+
+def hidden_of(options):
+    """The widths of the hidden layers: as they were given, or as many as there are parts of the model to fill."""
+    if options.hidden is not DEFAULT_HIDDEN:
+        return options.hidden
+    parts = options.layout.stages * schedule_of(options).chunks
+    return DEFAULT_HIDDEN[:1] * max(len(DEFAULT_HIDDEN), parts - 1)
+
+
+# ---- what does not fit together ----------------------------------------------------------------------------------
+
+
+def problem_of(options, ranks, images):
     """Says what does not fit together, or returns None."""
     layout_, micro_batches = options.layout, options.layout.replicas * options.micro_batches
     if layout_.ranks != ranks:
         fitting = ", ".join(f"{n}x{ranks // n}" for n in range(1, ranks + 1) if ranks % n == 0)
         return f"--layout {layout_} is for {layout_.ranks} ranks; this job has {ranks}, for which there are {fitting}"
-    if layout_.stages > layers:
-        return f"--layout {layout_} has {layout_.stages} stages, but the network only {layers} layers"
     if options.batch % micro_batches:
         each = f"{layout_.replicas} replicas of {options.micro_batches}"
         return f"--batch {options.batch} cannot be divided into {micro_batches} micro-batches ({each})"
@@ -88,12 +136,27 @@ def problem_of(options, ranks, layers, images):
 def schedule_problem(options):
     """The same for the schedule, whose names the library knows."""
     stages = options.layout.stages
-    if options.schedule == "deepspeed_inference":
-        return "--schedule deepspeed_inference has no backward pass: it does the tests here, and cannot train"
-    if options.schedule == "data_parallel" and stages > 1:
-        return f"--schedule data_parallel is for one stage per replica; --layout {options.layout} has {stages}"
     try:
-        dsc.PipeSchedule(options.schedule, stages=stages, stage=0, micro_batches=options.micro_batches)
-    except (dsc.InvalidArgError, dsc.UnsupportedError) as error:
+        schedule = schedule_of(options)
+    except (dsc.InvalidArgError, dsc.UnsupportedError, dsc.OverflowError) as error:
         return f"--schedule {options.schedule}: {error}"
+    if schedule.forward_only:
+        return f"--schedule {options.schedule} has no backward pass: it does the tests here, and cannot train"
+    if schedule.placement == "apart" and stages > 1:
+        return f"--schedule {options.schedule} is for one stage per replica; --layout {options.layout} has {stages}"
+    return network_problem(hidden_of(options), schedule)
+
+
+def network_problem(hidden, schedule):
+    """The same for the network, whose layers are cut into parts."""
+    layers, parts = len(hidden) + 1, schedule.stages * schedule.chunks
+    if layers < parts:
+        chunks = f" x {schedule.chunks} chunks" if schedule.chunks > 1 else ""
+        return (
+            f"{schedule.stages} stages{chunks} need {parts} layers or more, but the network has only {layers} layers: "
+            f"--hidden takes a width for each of them but the last"
+        )
+    if schedule.chunks > 1 and len(set(hidden)) > 1:
+        widths = ",".join(map(str, hidden))
+        return f"--hidden {widths}: with several chunks all parts pass on the same shape, expected equal widths"
     return None

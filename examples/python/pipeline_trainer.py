@@ -5,11 +5,15 @@ import numpy as np
 import digits
 import libdsc as dsc
 import pipeline_model
+import pipeline_options
 import timeline
 
 
 class Trainer:
-    """A stage of a replica. The callbacks are called by Communicator.pipe_run() with one instruction each."""
+    """A stage of a replica. The callbacks are called by Communicator.pipe_run() with one instruction each.
+
+    The stage holds a part of the model for every chunk of the schedule.
+    """
 
     def __init__(self, world, options, sizes):
         self.layout, self.micro_batches = options.layout, options.micro_batches
@@ -18,25 +22,27 @@ class Trainer:
         self.pipeline = world.split(self.replica, key=self.number, name=f"pipeline {self.replica}")
         self.replicas = world.split(self.number, key=self.replica, name=f"stage {self.number}")
 
-        first, end = pipeline_model.cut(sizes, self.layout.stages)[self.number]
-        self.stage = pipeline_model.Stage(sizes, options.seed + self.replica, first, end)
-        self.optimizer = digits.Momentum(self.stage.params, options.lr)
-        self.grads = [None] * len(self.stage.params)
+        self.schedule = pipeline_options.schedule_of(options, self.number)
+        bounds = pipeline_model.cut(sizes, self.layout.stages * self.schedule.chunks)
+        bounds = [bounds[pipeline_options.part_of(self.schedule, self.number, c)] for c in range(self.schedule.chunks)]
+        self.parts = [pipeline_model.Part(sizes, options.seed + self.replica, *bound) for bound in bounds]
+        self.params = [param for part in self.parts for param in part.params]
+        self.first_param = np.cumsum([0, *(len(part.params) for part in self.parts)])  # of every chunk
+        self.optimizer = digits.Momentum(self.params, options.lr)
+        self.grads = [None] * len(self.params)
         bucket_bytes = options.bucket_kib << 10
         # Copies the parameters of replica 0 to the others.
         self.reducer = dsc.BucketReducer(
-            self.replicas, self.stage.params, bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes // 4
+            self.replicas, self.params, bucket_bytes=bucket_bytes, first_bucket_bytes=bucket_bytes // 4
         )
 
         self.size = options.batch // self.layout.replicas // self.micro_batches  # images of a micro-batch
-        self.inputs = [] if self.stage.is_first else [((self.size, sizes[first]), "float64")]
-        self.outputs = [] if self.stage.is_last else [((self.size, sizes[end]), "float64")]
-        self.schedule = self.make_schedule(options.schedule, self.micro_batches)
+        shape = lambda layer: ((self.size, sizes[layer]), "float64")
+        # Where chunks differ from each other in neither, one shape is that of all.
+        self.inputs = [shape(first) for first, _ in bounds if first > 0][:1]
+        self.outputs = [shape(end) for _, end in bounds if end < len(sizes) - 1][:1]
         self.test_schedule = None
         self.recorder = timeline.Recorder()
-
-    def make_schedule(self, name, micro_batches):
-        return dsc.PipeSchedule(name, stages=self.layout.stages, stage=self.number, micro_batches=micro_batches)
 
     # ---- a training step ---------------------------------------------------------------------------------------
 
@@ -44,8 +50,8 @@ class Trainer:
         """Trains on this replica's part of one batch and returns its loss."""
         self.images = images.reshape(self.micro_batches, self.size, -1)
         self.labels = labels.reshape(self.micro_batches, self.size)
-        self.x, self.targets, self.sources, self.scores_grads = {}, {}, {}, {}
-        self.backward_passes_left = self.micro_batches
+        self.x, self.targets, self.sources, self.scores_grads, self.deltas = {}, {}, {}, {}, {}
+        self.backward_passes_left = [self.micro_batches] * self.schedule.chunks
         self.recorder.spans.clear()
         self.reducer.begin()
         return self.pipeline.pipe_run(
@@ -53,6 +59,8 @@ class Trainer:
             load_micro_batch=self.load,
             forward=self.recorder.timed("forward", self.forward),
             backward=self.recorder.timed("backward", self.backward),
+            backward_input=self.recorder.timed("backward_input", self.backward_input),
+            backward_weight=self.recorder.timed("backward_weight", self.backward_weight),
             reduce_tied_grads=lambda instruction: None,  # no weight is on two stages
             reduce_grads=self.recorder.timed("reduce", self.reduce),
             optimizer_step=self.recorder.timed("update", self.update),
@@ -61,13 +69,16 @@ class Trainer:
         )
 
     def load(self, instruction):
-        """The first stage needs the images, the last one the labels."""
-        m = instruction.micro_batch
-        self.x[m], self.targets[m] = self.images[m], self.labels[m]
+        """The first part of the model needs the images, the last one the labels."""
+        m, part = instruction.micro_batch, self.parts[instruction.chunk]
+        if part.is_first:
+            self.x[m] = self.images[m]
+        if part.is_last:
+            self.targets[m] = self.labels[m]
 
     def forward(self, instruction, inputs, outputs):
-        m = instruction.micro_batch
-        y, self.sources[m] = self.stage.forward(inputs[0] if inputs else self.x.pop(m))
+        m, chunk = instruction.micro_batch, instruction.chunk
+        y, self.sources[chunk, m] = self.parts[chunk].forward(inputs[0] if inputs else self.x.pop(m))
         if outputs:
             outputs[0][...] = y
             return None
@@ -76,20 +87,39 @@ class Trainer:
         return loss
 
     def backward(self, instruction, inputs, outputs, output_grads, input_grads):
-        m = instruction.micro_batch
+        m, chunk = instruction.micro_batch, instruction.chunk
         y, y_grad = (outputs[0], output_grads[0]) if outputs else (None, self.scores_grads.pop(m))
-        self.backward_passes_left -= 1
-        x_grad = self.stage.backward(self.sources.pop(m), y, y_grad, self.take)
+        x_grad = self.parts[chunk].backward(self.sources.pop((chunk, m)), y, y_grad, self.taker(chunk))
         if input_grads:
             input_grads[0][...] = x_grad
 
-    def take(self, index, grad):
-        """Adds up the micro-batches' gradients of a parameter; the last one lets the reducer start on it."""
-        if self.backward_passes_left > 0:
-            self.reducer.accumulate(index, grad)
-        else:
-            self.grads[index] = grad
-            self.reducer.mark_ready(index, grad)
+    def backward_input(self, instruction, inputs, outputs, output_grads, input_grads):
+        m, chunk = instruction.micro_batch, instruction.chunk
+        y, y_grad = (outputs[0], output_grads[0]) if outputs else (None, self.scores_grads.pop(m))
+        deltas = self.deltas[chunk, m] = []
+        note = lambda layer, delta: deltas.append((layer, delta))
+        x_grad = self.parts[chunk].backward_input(self.sources[chunk, m], y, y_grad, note)
+        if input_grads:
+            input_grads[0][...] = x_grad
+
+    def backward_weight(self, instruction, inputs, outputs, output_grads, input_grads):
+        key = instruction.chunk, instruction.micro_batch
+        part = self.parts[instruction.chunk]
+        part.backward_weight(self.sources.pop(key), self.deltas.pop(key), self.taker(instruction.chunk))
+
+    def taker(self, chunk):
+        """Begins to add a micro-batch to a chunk's gradients; the last one lets the reducer start on them."""
+        self.backward_passes_left[chunk] -= 1
+        first, is_last = self.first_param[chunk], self.backward_passes_left[chunk] == 0
+
+        def take(index, grad):
+            if is_last:
+                self.grads[first + index] = grad
+                self.reducer.mark_ready(first + index, grad)
+            else:
+                self.reducer.accumulate(first + index, grad)
+
+        return take
 
     def reduce(self, instruction):
         self.reducer.finish()  # now grads hold the mean over the replicas
@@ -103,7 +133,7 @@ class Trainer:
         """Returns on all stages how many of the images this replica's pipeline recognises."""
         count = -(-len(labels) // self.size)
         if self.test_schedule is None:
-            self.test_schedule = self.make_schedule("deepspeed_inference", count)
+            self.test_schedule = pipeline_options.test_schedule(self.schedule, count)
         rows = np.resize(np.arange(len(labels)), (count, self.size))  # the last micro-batch is filled up
         real = np.arange(rows.size).reshape(rows.shape) < len(labels)
         self.images, self.labels, self.x, self.targets = images[rows], np.where(real, labels[rows], -1), {}, {}
@@ -119,7 +149,7 @@ class Trainer:
     def recognise(self, instruction, inputs, outputs):
         """The forward pass of a test; instead of a loss the last stage returns how many it recognised."""
         m = instruction.micro_batch
-        y, _ = self.stage.forward(inputs[0] if inputs else self.x.pop(m))
+        y, _ = self.parts[instruction.chunk].forward(inputs[0] if inputs else self.x.pop(m))
         if outputs:
             outputs[0][...] = y
             return None

@@ -10,10 +10,10 @@ from collections import namedtuple
 
 import numpy as np
 
-KINDS = ("forward", "backward", "reduce", "update")
+KINDS = ("forward", "backward", "backward_input", "backward_weight", "reduce", "update")
 
 # One piece of work of one rank; times are in milliseconds from the first one of any rank.
-Box = namedtuple("Box", "kind micro_batch start_ms end_ms")
+Box = namedtuple("Box", "kind micro_batch start_ms end_ms chunk", defaults=[0])
 
 
 class Recorder:
@@ -31,7 +31,7 @@ class Recorder:
             result = function(instruction, *arrays)
             end = time.monotonic_ns()
             number = -1 if instruction.micro_batch is None else instruction.micro_batch
-            self.spans.append((KINDS.index(kind), number, start, end))
+            self.spans.append((KINDS.index(kind), number, start, end, instruction.chunk or 0))
             self.total_ns[kind] += end - start
             return result
 
@@ -42,26 +42,35 @@ def gather(world, spans):
     """Returns the boxes of every rank, a list per rank."""
     count = np.array([len(spans)])
     world.all_reduce(count, op="max")
-    own = np.full((count[0], 4), -1, np.int64)
+    own = np.full((count[0], 5), -1, np.int64)
     if spans:
         own[: len(spans)] = spans
     table = np.empty((world.size, *own.shape), np.int64)
     world.all_gather(table, own)
     origin = table[..., 2][table[..., 0] >= 0].min()
+    ms = lambda time_ns: (time_ns - origin) / 1e6
     return [
-        [Box(KINDS[k], int(m), (start - origin) / 1e6, (end - origin) / 1e6) for k, m, start, end in rows if k >= 0]
-        for rows in table
+        [Box(KINDS[k], int(m), ms(start), ms(end), int(c)) for k, m, start, end, c in rows if k >= 0] for rows in table
     ]
 
 
 class Glyphs:
     """How boxes look in the terminal: text first, so that nothing depends on color."""
 
-    COLORS = {"forward": "30;46", "backward": "30;42", "reduce": "30;43", "update": "30;45", "waiting": "2"}
+    COLORS = {
+        "forward": "30;46",
+        "backward": "30;42",
+        "backward_input": "30;42",
+        "backward_weight": "30;44",
+        "reduce": "30;43",
+        "update": "30;45",
+        "waiting": "2",
+    }
+    FILLED = ("forward", "backward", "backward_input", "backward_weight", "waiting")
 
     def __init__(self, stream, environment):
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        self.fill = dict(zip(("forward", "backward", "waiting"), "░▓·" if unicode else "-#."))
+        self.fill = dict(zip(self.FILLED, "░▓▒█·" if unicode else "-#+%."))
         forced = environment.get("FORCE_COLOR", "") not in ("", "0")
         self.colored = (stream.isatty() or forced) and not environment.get("NO_COLOR")
 
@@ -123,8 +132,12 @@ def lines(boxes, groups, title, width=96, stream=sys.stdout, environment=os.envi
     label = max(map(len, names)) + 2
     columns = width - label
     column_ms = max(box.end_ms for boxes_ in boxes for box in boxes_) / columns
-    shown = {"forward": 3, "backward": 4, "reduce": 3, "update": 2}
-    legend = [glyphs.paint(kind, glyphs.text(kind, 0, size)) + " " + kind for kind, size in shown.items()]
+    kinds = {box.kind for boxes_ in boxes for box in boxes_}
+    shown = {"forward": 3, "backward": 4, "backward_input": 4, "backward_weight": 4, "reduce": 3, "update": 2}
+    shown = {kind: size for kind, size in shown.items() if kind in kinds}
+    legend = [f"{glyphs.paint(it, glyphs.text(it, 0, size))} {it}".replace("_", " ") for it, size in shown.items()]
     legend.append(glyphs.paint("waiting", glyphs.fill["waiting"] * 2) + " waiting")
     rows = [name.ljust(label) + row(boxes[rank], columns, column_ms, glyphs) for rank, name in enumerate(names)]
-    return [title, *rows, " " * label + axis(columns, column_ms), " " * label + "   ".join(legend)]
+    per_line = 5 if len(legend) <= 5 else 3
+    legend = ["   ".join(legend[first : first + per_line]) for first in range(0, len(legend), per_line)]
+    return [title, *rows, *(" " * label + line for line in (axis(columns, column_ms), *legend))]

@@ -6,10 +6,20 @@ from timeline import tick_ms
 
 WIDTH, LABEL, MARGIN, TOP = 1000, 200, 20, 92
 ROW, GAP, GROUP_GAP = 34, 8, 20
-COLORS = {"forward": "#3b7dd8", "backward": "#2e9e6b", "reduce": "#e08a1e", "update": "#8e5bb5", "waiting": "#e9ecf1"}
+COLORS = {
+    "forward": "#3b7dd8",
+    "backward": "#2e9e6b",
+    "backward_input": "#2e9e6b",
+    "backward_weight": "#8cc5a9",
+    "reduce": "#e08a1e",
+    "update": "#8e5bb5",
+    "waiting": "#e9ecf1",
+}
 MEANING = {
     "forward": "forward pass of a micro-batch",
     "backward": "backward pass",
+    "backward_input": "its half for inputs",
+    "backward_weight": "its half for weights",
     "reduce": "gradients averaged over replicas",
     "update": "weights updated",
     "waiting": "waiting",
@@ -25,10 +35,13 @@ def rectangle(x, y, width, height, color, inside=""):
     return f'<rect x="{x:.2f}" y="{y}" {size} rx="2.5" fill="{color}">{inside}</rect>'
 
 
-def legend(y):
-    """The colors and what they mean, in one line."""
+def legend(y, kinds):
+    """The colors of these kinds and what they mean, in one line, or in two where they are many."""
     parts, x = [], MARGIN
-    for kind, meaning in MEANING.items():
+    meanings = [(kind, meaning) for kind, meaning in MEANING.items() if kind in kinds]
+    for number, (kind, meaning) in enumerate(meanings):
+        if len(meanings) > 5 and number in (0, 4):
+            x, y = MARGIN, y + (16 if number else -10)
         parts += [rectangle(x, y - 11, 14, 14, COLORS[kind]), text(x + 20, y, meaning)]
         x += 46 + 6.4 * len(meaning)
     return parts
@@ -49,7 +62,7 @@ def box_parts(box, y, scale):
     """One box: its micro-batch inside where there is room, and its times when pointed at."""
     x, width = LABEL + box.start_ms * scale, (box.end_ms - box.start_ms) * scale
     number = "" if box.micro_batch < 0 else str(box.micro_batch)
-    name = f"{box.kind} {number}".strip()
+    name = f"{box.kind.replace('_', ' ')} {number}".strip() + (f" in chunk {box.chunk}" if box.chunk else "")
     about = f"{name}: {box.start_ms:.3f} to {box.end_ms:.3f} ms"
     parts = [rectangle(x, y, width, ROW, COLORS[box.kind], f"<title>{about}</title>")]
     if number and width >= 7 * len(number) + 2:
@@ -77,6 +90,8 @@ def picture(boxes, groups, title, subtitle):
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">'
     )
+    kinds = {"waiting", *(box.kind for row in boxes for box in row)}
     background = f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>'
     titles = [text(MARGIN, 30, title, 17, "#1d2430", 'font-weight="600"'), text(MARGIN, 50, subtitle, 12, "#5a6473")]
-    return "\n".join([head, background, *titles, *legend(76), *axis(y + 6, scale, span_ms), *rows, "</svg>"]) + "\n"
+    parts = [*titles, *legend(76, kinds), *axis(y + 6, scale, span_ms), *rows]
+    return "\n".join([head, background, *parts, "</svg>"]) + "\n"

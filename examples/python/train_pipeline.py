@@ -4,6 +4,7 @@
     dscrun -n 4 -- python3 examples/python/train_pipeline.py --layout 2x2 --compare
 
 The network's layers are cut into stages, a rank per stage, and that pipeline stands there several times (replicas).
+With schedules that have chunks a stage holds several parts of the network.
 Every replica takes its part of a batch in micro-batches: the schedule says when which stage computes what,
 Communicator.pipe_run() moves activations and gradients between stages, and a bucket reducer per stage averages the
 gradients over the replicas.
@@ -21,6 +22,7 @@ import numpy as np
 
 import digits
 import libdsc as dsc
+import pipeline_idle
 import pipeline_options
 import timeline
 import timeline_svg
@@ -33,7 +35,7 @@ def train_epoch(trainer, options, train, number, progress):
     images, labels = train
     part = options.batch // trainer.layout.replicas
     shard = training.epoch_order(trainer.layout.replicas, trainer.replica, len(labels), options.seed + number)
-    losses = np.empty(len(shard) // part)
+    losses = np.empty(min(len(shard) // part, options.steps or len(shard)))
     for step in range(len(losses)):
         picked = shard[step * part : (step + 1) * part]
         losses[step] = trainer.step(images[picked], labels[picked])
@@ -66,8 +68,9 @@ def train_together(world, options, trainer, train, test):
 
 def print_times(world, layout, recorder, in_training_ms):
     """Rank 0 prints where the time of all ranks went."""
-    worked_ms = [recorder.total_ns[kind] / 1e6 for kind in timeline.KINDS]
-    own = np.array([in_training_ms, *worked_ms, in_training_ms - sum(worked_ms)])
+    total_ms = {kind: recorder.total_ns[kind] / 1e6 for kind in timeline.KINDS}
+    total_ms["backward"] += total_ms.pop("backward_input") + total_ms.pop("backward_weight")
+    own = np.array([in_training_ms, *total_ms.values(), in_training_ms - sum(total_ms.values())])
     table = np.empty((world.size, len(own)))
     world.all_gather(table, own)
     if world.rank == 0:
@@ -78,10 +81,17 @@ def print_times(world, layout, recorder, in_training_ms):
             print(f"{rank:4d} {replica:8d} {stage:6d} " + " ".join(f"{value:10.1f}" for value in row))
 
 
+def describe(options, schedule):
+    """Words such as "1 replica x 4 stages, zb_v, 2 chunks"."""
+    chunks = f", {schedule.chunks} chunks" if schedule.chunks > 1 else ""
+    return f"{options.layout.describe()}, {options.schedule}{chunks}"
+
+
 def print_timeline(options, boxes):
-    """Draws the last step in the terminal and, if asked for, into a file."""
+    """Draws the last step in the terminal and, if asked for, into a file; then how idle the stages were."""
     layout = options.layout
-    title = f"timeline of the last step: {layout.describe()}, {options.schedule}"
+    schedule = pipeline_options.schedule_of(options)
+    title = f"timeline of the last step: {describe(options, schedule)}"
     print()
     print("\n".join(timeline.lines(boxes, layout.groups(), title)))
     if options.timeline:
@@ -89,26 +99,28 @@ def print_timeline(options, boxes):
         with open(options.timeline, "w", encoding="utf-8") as file:
             file.write(timeline_svg.picture(boxes, layout.groups(), title[0].upper() + title[1:], about))
         print(f"the same as a picture: {options.timeline}")
+    print()
+    print("\n".join(pipeline_idle.lines(boxes, layout, schedule)))
 
 
 def run(world, options):
     """Trains, reports, and returns the exit code: the same on all ranks."""
     train, test = digits.load()
-    sizes = [train[0].shape[1], *options.hidden, digits.CLASSES]
     options.layout = options.layout or pipeline_options.default_layout(world.size)
-    problem = pipeline_options.problem_of(options, world.size, len(sizes) - 1, len(train[1]))
+    problem = pipeline_options.problem_of(options, world.size, len(train[1]))
     if problem:
         return training.refuse(world, "train_pipeline", problem)
+    sizes = [train[0].shape[1], *pipeline_options.hidden_of(options), digits.CLASSES]
     if world.rank == 0:
         print(f"{len(train[1])} images to train on, {len(test[1])} to test with; layers {sizes}")
-        print(f"{options.layout.describe()}, {options.schedule}, {options.micro_batches} micro-batches")
+        print(f"{describe(options, pipeline_options.schedule_of(options))}, {options.micro_batches} micro-batches")
     trainer = Trainer(world, options, sizes)
     losses, accuracy, in_training_ms = train_together(world, options, trainer, train, test)
     print_times(world, options.layout, trainer.recorder, in_training_ms)
     boxes = timeline.gather(world, trainer.recorder.spans)
     if world.rank == 0:
         print_timeline(options, boxes)
-    return training.judge(world, options, sizes, train, losses, accuracy)
+    return training.judge(world, options, sizes, train, losses, None if options.steps else accuracy)
 
 
 def main():

@@ -122,9 +122,13 @@ def compare(world, options, sizes, train, losses):
 
 
 def judge(world, options, sizes, train, losses, accuracy):
-    """Prints whether the accuracy was reached and, if asked for, the comparison; returns the exit code."""
-    if world.rank == 0:
-        verdict = "reached" if accuracy >= WANTED_ACCURACY else "MISSED"
+    """Prints whether the accuracy was reached and, if asked for, the comparison; returns the exit code.
+
+    With accuracy None none is wanted.
+    """
+    is_reached = accuracy is None or accuracy >= WANTED_ACCURACY
+    if world.rank == 0 and accuracy is not None:
+        verdict = "reached" if is_reached else "MISSED"
         print(f"\ntest accuracy {accuracy:.2%}, at least {WANTED_ACCURACY:.0%} wanted: {verdict}", flush=True)
     difference = compare(world, options, sizes, train, losses) if options.compare else 0.0
-    return int(not (accuracy >= WANTED_ACCURACY and difference <= ALLOWED_DIFFERENCE))
+    return int(not (is_reached and difference <= ALLOWED_DIFFERENCE))

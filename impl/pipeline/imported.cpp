@@ -9,6 +9,10 @@
 namespace dsc {
 namespace {
 
+// For stages that are idle most of the time.
+constexpr int64_t kSpareSteps = int64_t{1} << 20;
+constexpr int64_t kMostStepsPerEvent = 16;
+
 struct Size {
   int32_t parts = 0;
   int32_t micro_batches = 0;
@@ -76,9 +80,23 @@ class Nobody final : public OrderListener {
   void gradient(int32_t, int32_t) override {}
 };
 
+// A list of steps is made, so a few words must not stand for millions of them.
+void expect_few_steps(const Program& program) {
+  int64_t events = 0;
+  for (const StageProgram& stage : program) events += static_cast<int64_t>(stage.events.size());
+  const int64_t most = kSpareSteps + kMostStepsPerEvent * events;
+  for (size_t s = 0; s < program.size(); ++s)
+    if (program[s].steps > most)
+      fail(DSC_ERR_INVALID_ARG,
+           "stage %zu has %lld steps, expected at most %lld for %lld operations and messages", s,
+           static_cast<long long>(program[s].steps), static_cast<long long>(most),
+           static_cast<long long>(events));
+}
+
 }  // namespace
 
 void expect_runs(const PipelinePlan& plan) {
+  if (plan.program) expect_few_steps(*plan.program);
   Nobody nobody;
   put_in_order(plan, nobody);
   if (!plan.program) return;

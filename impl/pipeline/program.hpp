@@ -25,8 +25,6 @@ struct StageProgram {
   bool operator==(const StageProgram&) const = default;
 };
 
-inline constexpr int64_t kMostGivenSteps = int64_t{1} << 22;  // of a stage
-
 using Program = std::vector<StageProgram>;  // by stage
 
 inline bool is_send(PipeOp op) noexcept { return op == PipeOp::kSendActivation || op == PipeOp::kSendGrad; }

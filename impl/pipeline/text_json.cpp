@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "libdsc pipeline schedule";
 constexpr int kVersion = 1;
+constexpr int kMostNested = 16;
 
 constexpr const char* kShapes[] = {"loop", "zigzag", "apart"};
 
@@ -113,7 +114,7 @@ std::shared_ptr<const ComputeOrder> read_orders(const Json& json) {
 StageProgram read_program(const std::string& where, const Json& json) {
   if (!json.is_object()) refuse(where, json, "an object");
   StageProgram stage;
-  stage.steps = integer(where + ".steps", member(json, "steps"), 1, kMostGivenSteps);
+  stage.steps = integer(where + ".steps", member(json, "steps"), 1, INT32_MAX);
   int64_t step = 0;
   for (const Json& event : list(where + ".events", member(json, "events"))) {
     const std::string place = where + ".events[" + std::to_string(stage.events.size()) + "]";
@@ -174,9 +175,26 @@ void check_size(const PipelinePlan& plan, size_t stages) {
          static_cast<long long>(operations), plan.spec.stages, plan.spec.chunks, plan.spec.micro_batches);
 }
 
+// Whoever shows JSON goes through it by recursion. A callback of the parser's would be slow.
+void expect_shallow(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string && c == '\\') ++i;
+    if (in_string) continue;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > kMostNested)
+      fail(DSC_ERR_INVALID_ARG, "byte %zu: lists and objects are nested more than %d deep", i, kMostNested);
+  }
+}
+
 Json parsed(std::string_view text) {
   Json json;
   std::string problem;
+  expect_shallow(text);
   capture([&] { json = Json::parse(text); }, [&](dsc_result_t, const char* words) { problem = words; });
   if (!problem.empty()) fail(DSC_ERR_INVALID_ARG, "this is no JSON: %.200s", problem.c_str());
   if (!json.is_object()) refuse("the text", json, "an object");

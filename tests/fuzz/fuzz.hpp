@@ -52,6 +52,8 @@ void fuzz_hosts(Bytes input);
 void fuzz_introduction(Bytes input);
 void fuzz_launch(Bytes input);
 void fuzz_mesh(Bytes input);
+void fuzz_schedule_table(Bytes input);
+void fuzz_schedule_text(Bytes input);
 void fuzz_server(Bytes input);
 void fuzz_server_tcp(Bytes input);
 void fuzz_table(Bytes input);

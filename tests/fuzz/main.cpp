@@ -12,9 +12,17 @@ constexpr struct {
   std::string_view name;
   void (*run)(Bytes);
 } kTargets[] = {
-    {"address", fuzz_address},       {"hosts", fuzz_hosts}, {"introduction", fuzz_introduction},
-    {"launch", fuzz_launch},         {"mesh", fuzz_mesh},   {"server", fuzz_server},
-    {"server_tcp", fuzz_server_tcp}, {"table", fuzz_table}, {"wire", fuzz_wire},
+    {"address", fuzz_address},
+    {"hosts", fuzz_hosts},
+    {"introduction", fuzz_introduction},
+    {"launch", fuzz_launch},
+    {"mesh", fuzz_mesh},
+    {"schedule_table", fuzz_schedule_table},
+    {"schedule_text", fuzz_schedule_text},
+    {"server", fuzz_server},
+    {"server_tcp", fuzz_server_tcp},
+    {"table", fuzz_table},
+    {"wire", fuzz_wire},
 };
 
 void (*chosen)(Bytes) = nullptr;

@@ -314,10 +314,6 @@ void wrong_others(void**) {
   changed("\"loop\"", "\"circle\"", "placement is \"circle\"");
 }
 
-std::string deep(const char* before, size_t depth) {
-  return before + std::string(depth, '[') + std::string(depth, ']') + "}";
-}
-
 // What a hostile reader has tried.
 void traps(void**) {
   const auto deepspeed = [](const char* line, const char* words) {
@@ -327,7 +323,6 @@ void traps(void**) {
             "buffer is 2147483647, expected 0 to 0");
   deepspeed("step 0: ForwardPass(buffer_id=0), BackwardPass(buffer_id=5)\n",
             "backward of micro-batch 0 has buffer 5, expected 0, which holds it");
-  refused(deep("{\"format\":", 100000), PipeFormat::kJson, "format is a list of 1, expected");
   const auto comms = [](const char* text, const char* words) {
     refused(text, PipeFormat::kPyTorchComms, words);
   };
@@ -348,7 +343,6 @@ void traps(void**) {
     refused(json + "\"programs\":[{\"steps\":" + steps + ",\"events\":[" + events + "]}]}", PipeFormat::kJson,
             words);
   };
-  programs("268435456", "", "programs[0].steps is 268435456, expected a whole number from 1 to 4194304");
   programs("4",
            R"({"op":["forward",0,0],"step":0,"buffer":0},{"op":["backward",0,0],"step":1,"buffer":0},)"
            R"({"op":["forward",0,1],"step":2,"buffer":-1},{"op":["backward",0,1],"step":3,"buffer":-1})",
@@ -358,6 +352,54 @@ void traps(void**) {
       PipeFormat::kJson, "overlaps: expected a forward and a backward pass");
   const auto blank = dsc::read_schedule("0F0,0B0\n1F0,1B0\n\n", PipeFormat::kPyTorchCompute);
   assert_int_equal(blank->spec.stages, 2);
+}
+
+// What takes few words and would take much memory, or a deep stack.
+void small_texts_for_much(void**) {
+  const auto json = [](const std::string& text, const char* words) {
+    refused(text.c_str(), PipeFormat::kJson, words);
+  };
+  json(std::string(2000000, '['), "byte 16: lists and objects are nested more than 16 deep");
+  json(std::string(2000000, '{'), "byte 16: lists and objects are nested more than 16 deep");
+  json(R"({"format": "[[[[[[[[[[[[[[[[[[\"[["})", "format is");
+  std::string text =
+      write_schedule(*dsc::make_plan({.name = "deepspeed_train", .stages = 1}), PipeFormat::kJson);
+  const char* const steps = "\"steps\":2";
+  text.replace(text.find(steps), std::strlen(steps), "\"steps\":2147483647");
+  json(text, "stage 0 has 2147483647 steps, expected at most 1048608 for 2 operations and messages");
+}
+
+void wrong_pairs(void**) {
+  const auto refuse = [](std::vector<dsc::Compute> order, const char* words) {
+    dsc::ScheduleSpec spec{.name = "pairs", .stages = 1, .micro_batches = 2, .chunks = 1};
+    try {
+      dsc::make_custom(spec, {std::move(order)}, dsc::PlacementShape::kLoop);
+      fail_msg("accepted, expected: %s", words);
+    } catch (const dsc::Error& error) {
+      assert_int_equal(error.code(), DSC_ERR_INVALID_ARG);
+      assert_non_null(std::strstr(error.what(), words));
+    }
+  };
+  using dsc::PipeOp;
+  const auto op = [](PipeOp what, int32_t m, bool overlaps = false) {
+    return dsc::Compute{what, 0, m, overlaps};
+  };
+  const auto f = PipeOp::kForward, b = PipeOp::kBackward;
+  refuse(
+      {op(f, 0, true), op(f, 0), op(b, 0), op(f, 1), op(b, 1)},
+      "operation 0, forward of micro-batch 0 in chunk 0, overlaps: expected a forward and a backward pass");
+  refuse(
+      {op(f, 0), op(f, 1), op(b, 0, true), op(b, 1)},
+      "operation 2, backward of micro-batch 0 in chunk 0, overlaps: expected a forward and a backward pass");
+  refuse(
+      {op(f, 0), op(f, 1, true), op(b, 0, true), op(b, 1)},
+      "operation 1, forward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
+  refuse(
+      {op(f, 0), op(f, 1), op(b, 0), op(b, 1, true)},
+      "operation 3, backward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
+  refuse(
+      {op(f, 0), op(f, 1, true), {}, op(b, 0), op(b, 1)},
+      "operation 1, forward of micro-batch 1 in chunk 0, overlaps: expected a forward and a backward pass");
 }
 
 }  // namespace
@@ -379,6 +421,8 @@ int main(int argc, char** argv) {
       cmocka_unit_test(wrong_messages),
       cmocka_unit_test(wrong_others),
       cmocka_unit_test(traps),
+      cmocka_unit_test(small_texts_for_much),
+      cmocka_unit_test(wrong_pairs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
