@@ -17,10 +17,6 @@ constexpr int64_t kMostOperations = 200'000;  // of all stages, of an order that
 constexpr int64_t kMostRepaired = 1'500;
 constexpr int kRepairs = 400;
 
-double of_part(const std::vector<double>& list, int32_t part) {
-  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
-}
-
 bool keeps_to(const PipelineReport& report, const PipelineLimits& limits) {
   return std::ranges::all_of(report.stages, [&](const StageReport& stage) {
     return (limits.activations <= 0 || stage.peak_activations <= limits.activations) &&

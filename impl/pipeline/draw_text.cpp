@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 constexpr double kMostColumns = 2000;
-constexpr size_t kGap = 1;  // between a label and the next operation
+constexpr size_t kLabelGap = 1;  // between a label and the next operation
 
 // What is drawn at one place: one operation, or two that run at once.
 struct Cell {
@@ -39,7 +39,8 @@ double columns_per_time(const std::vector<std::vector<Cell>>& rows, double makes
   for (const auto& row : rows)
     for (const Cell& cell : row)
       if (cell.end > cell.start)
-        needed = std::max(needed, static_cast<double>(cell.label.size() + kGap) / (cell.end - cell.start));
+        needed =
+            std::max(needed, static_cast<double>(cell.label.size() + kLabelGap) / (cell.end - cell.start));
   return makespan > 0 ? std::min(needed, kMostColumns / makespan) : 0;
 }
 
@@ -64,7 +65,7 @@ std::string row_of(const std::vector<Cell>& cells, double scale, double makespan
     const size_t width = std::max(column(cell.end), start) - start;
     row.append(start - at, with_color ? ' ' : '.');
     std::string text = cell.label.substr(0, width);
-    text.append(width - text.size(), with_color || text.size() + kGap == width ? ' ' : '-');
+    text.append(width - text.size(), with_color || text.size() + kLabelGap == width ? ' ' : '-');
     if (!with_color && !text.empty() && width > cell.label.size()) text.back() = ' ';
     row += with_color && width > 0 ? color_of(cell) + text + "\033[0m" : text;
     at = start + width;

@@ -8,13 +8,8 @@
 namespace dsc {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr int64_t kMostOperations = 36;
+constexpr int64_t kMostSearched = 36;
 constexpr int64_t kMostNodes = 3'000'000;
-
-double of_part(const std::vector<double>& list, int32_t part) {
-  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
-}
 
 // Micro-batches of one kind run in rising order: they are alike.
 struct Lane {
@@ -23,9 +18,10 @@ struct Lane {
   int32_t next = 0;
 };
 
-class Search {
+class OrderSearch {
  public:
-  Search(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits, double known)
+  OrderSearch(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
+              double known)
       : costs_(costs),
         limits_(limits),
         placement_(shape.placement),
@@ -54,7 +50,7 @@ class Search {
   }
 
   ExactSearch run() {
-    if (static_cast<int64_t>(lanes_.size()) * micro_batches_ > kMostOperations) return {};
+    if (static_cast<int64_t>(lanes_.size()) * micro_batches_ > kMostSearched) return {};
     descend(0, static_cast<int64_t>(lanes_.size()) * micro_batches_);
     ExactSearch result;
     result.is_complete = nodes_ <= kMostNodes;
@@ -170,7 +166,7 @@ class Search {
 
 ExactSearch exact_order(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
                         double known) {
-  return Search(shape, costs, limits, known).run();
+  return OrderSearch(shape, costs, limits, known).run();
 }
 
 }  // namespace dsc

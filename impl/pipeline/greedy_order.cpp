@@ -6,13 +6,7 @@
 namespace dsc {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-double of_part(const std::vector<double>& list, int32_t part) {
-  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
-}
-
-struct Device {
+struct FreeStage {
   double free = 0;
   int64_t held = 0;
   double bytes = 0;
@@ -35,7 +29,7 @@ class Greedy {
         gradient_at_(forward_at_.size(), kNever) {
     const auto chunks = static_cast<size_t>(placement_.chunks());
     for (int32_t s = 0; s < placement_.stages(); ++s) {
-      Device& self = devices_[static_cast<size_t>(s)];
+      FreeStage& self = devices_[static_cast<size_t>(s)];
       self.forward.resize(chunks);
       self.input.resize(chunks);
       self.weight.resize(chunks);
@@ -55,7 +49,7 @@ class Greedy {
       take(best);
     }
     std::vector<StageOrder> orders;
-    for (Device& device : devices_) orders.push_back(std::move(device.order));
+    for (FreeStage& device : devices_) orders.push_back(std::move(device.order));
     return std::make_shared<ListedOrder>(std::move(orders));
   }
 
@@ -66,7 +60,7 @@ class Greedy {
     Compute op;
   };
 
-  Device& at(int32_t stage) { return devices_[static_cast<size_t>(stage)]; }
+  FreeStage& at(int32_t stage) { return devices_[static_cast<size_t>(stage)]; }
   size_t index(int32_t part, int32_t m) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(m);
   }
@@ -83,7 +77,7 @@ class Greedy {
 
   // Later chunks keep room for themselves, or nothing could go on.
   bool has_room(int32_t stage, int32_t chunk) {
-    const Device& self = at(stage);
+    const FreeStage& self = at(stage);
     const int64_t reserved = placement_.chunks() - 1 - chunk;
     if (limits_.activations > 0 && self.held + 1 + reserved > limits_.activations) return false;
     double bytes = self.bytes;
@@ -137,7 +131,7 @@ class Greedy {
   }
 
   void take(const Choice& choice) {
-    Device& self = at(choice.stage);
+    FreeStage& self = at(choice.stage);
     const auto chunk = static_cast<size_t>(choice.op.chunk);
     const int32_t part = placement_.part(choice.stage, choice.op.chunk);
     self.order.push_back(choice.op);
@@ -159,7 +153,7 @@ class Greedy {
     }
   }
 
-  void hold(Device& self, int32_t part, int64_t change) {
+  void hold(FreeStage& self, int32_t part, int64_t change) {
     self.held += change;
     self.bytes += static_cast<double>(change) * of_part(costs_.activation_bytes, part);
   }
@@ -176,7 +170,7 @@ class Greedy {
   const Placement placement_;
   const int32_t micro_batches_;
   const bool forward_only_;
-  std::vector<Device> devices_;
+  std::vector<FreeStage> devices_;
   std::vector<double> forward_at_, gradient_at_;  // when they get to who needs them
 };
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "pipeline/simulate.hpp"
 
 namespace dsc {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // What a stage may hold; 0: without limit.
 struct PipelineLimits {

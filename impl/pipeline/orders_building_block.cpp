@@ -17,7 +17,7 @@ enum Kind : int8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, 
 constexpr size_t kKinds = 4;  // without weight halves
 constexpr int64_t kPeriod = 6;
 
-using Row = std::vector<int8_t>;  // what a stage does in each unit of time
+using TimeRow = std::vector<int8_t>;  // what a stage does in each unit of time
 
 std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int64_t stage) {
   if (block == BuildingBlock::kHalf) {
@@ -32,14 +32,14 @@ std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int
 bool is_input_half(int8_t kind) { return kind == kInput0 || kind == kInput1; }
 bool is_forward(int8_t kind) { return kind == kForward0 || kind == kForward1; }
 
-void put(Row& row, int64_t time, int8_t kind) {
+void put(TimeRow& row, int64_t time, int8_t kind) {
   const auto at = static_cast<size_t>(time);
   if (row.size() <= at) row.resize(at + 1, kNothing);
   row[at] = kind;
 }
 
 // Weight halves go where nothing else is, as soon as there are any.
-Row with_weights(Row row, bool apart) {
+TimeRow with_weights(TimeRow row, bool apart) {
   std::array<int64_t, 2> waiting{};  // of chunk 1 and of chunk 0
   const auto fill = [&] {
     const size_t which = waiting[0] > 0 ? 0 : 1;
@@ -54,7 +54,7 @@ Row with_weights(Row row, bool apart) {
   return row;
 }
 
-Row without_weights(Row row) {
+TimeRow without_weights(TimeRow row) {
   std::ranges::replace_if(
       row, [](int8_t kind) { return kind >= kWeight; }, int8_t{kNothing});
   while (!row.empty() && row.back() == kNothing) row.pop_back();
@@ -79,7 +79,7 @@ struct Held {
 // needs, as long as the stage never holds more than the fullest one did before.
 class Reordering {
  public:
-  Reordering(std::vector<Row> rows, int32_t micro_batches, bool has_weights)
+  Reordering(std::vector<TimeRow> rows, int32_t micro_batches, bool has_weights)
       : rows_(std::move(rows)),
         micro_batches_(static_cast<size_t>(micro_batches)),
         has_weights_(has_weights),
@@ -93,9 +93,9 @@ class Reordering {
     }
   }
 
-  std::vector<Row> run() {
+  std::vector<TimeRow> run() {
     size_t end = 0;
-    for (const Row& row : rows_) end = std::max(end, row.size());
+    for (const TimeRow& row : rows_) end = std::max(end, row.size());
     for (size_t time = 0; time < end; ++time)
       for (size_t s = 0; s < rows_.size(); ++s)
         if (time < rows_[s].size() && rows_[s][time] != kNothing) visit(s, time);
@@ -147,7 +147,7 @@ class Reordering {
 
   // Whether the stage holds no more than it may if the operation at `from` runs at `to` instead.
   bool fits(size_t s, size_t to, size_t from) const {
-    const Row& row = rows_[s];
+    const TimeRow& row = rows_[s];
     Held held = to > 0 ? held_[s][to - 1] : Held{};
     for (size_t time = to; time < row.size(); ++time) {
       held.pass(time == to ? row[from] : time == from ? int8_t{kNothing} : row[time], has_weights_);
@@ -167,7 +167,7 @@ class Reordering {
     }
   }
 
-  std::vector<Row> rows_;
+  std::vector<TimeRow> rows_;
   const size_t micro_batches_;
   const bool has_weights_;
   std::vector<std::vector<Held>> held_;  // after each unit of time
@@ -178,10 +178,10 @@ class Reordering {
 };
 
 // Starts everything as soon as it can, in the order that there is; all operations take one unit.
-std::vector<Row> squeezed(const std::vector<Row>& rows) {
+std::vector<TimeRow> squeezed(const std::vector<TimeRow>& rows) {
   size_t end = 0;
-  for (const Row& row : rows) end = std::max(end, row.size());
-  std::vector<Row> early(rows.size());
+  for (const TimeRow& row : rows) end = std::max(end, row.size());
+  std::vector<TimeRow> early(rows.size());
   std::vector<std::array<std::vector<int64_t>, kKinds>> times(rows.size());
   for (size_t time = 0; time < end; ++time)
     for (size_t s = 0; s < rows.size(); ++s) {
@@ -201,7 +201,7 @@ std::vector<Row> squeezed(const std::vector<Row>& rows) {
   return early;
 }
 
-StageOrder listed(const Row& row) {
+StageOrder listed(const TimeRow& row) {
   std::array<int32_t, 6> next{};
   StageOrder order;
   for (const int8_t kind : row) {
@@ -219,7 +219,7 @@ StageOrder listed(const Row& row) {
 
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
-  std::vector<Row> rows(static_cast<size_t>(stages));
+  std::vector<TimeRow> rows(static_cast<size_t>(stages));
   for (size_t s = 0; s < rows.size(); ++s) {
     const auto first = first_times(block, stages, static_cast<int64_t>(s));
     for (size_t kind = 0; kind < kKinds; ++kind)
@@ -227,17 +227,17 @@ std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t 
         put(rows[s], first[kind] + kPeriod * m, static_cast<int8_t>(kind));
   }
   const auto each = [&](auto change) {
-    for (Row& row : rows) row = change(std::move(row));
+    for (TimeRow& row : rows) row = change(std::move(row));
   };
-  each([](Row row) { return with_weights(std::move(row), false); });
+  each([](TimeRow row) { return with_weights(std::move(row), false); });
   rows = squeezed(Reordering(std::move(rows), micro_batches, true).run());
   each(without_weights);
   rows = Reordering(std::move(rows), micro_batches, false).run();
-  each([](Row row) { return with_weights(std::move(row), false); });
+  each([](TimeRow row) { return with_weights(std::move(row), false); });
   rows = squeezed(rows);
   each(without_weights);
   std::vector<StageOrder> orders;
-  for (Row& row : rows) orders.push_back(listed(with_weights(std::move(row), true)));
+  for (TimeRow& row : rows) orders.push_back(listed(with_weights(std::move(row), true)));
   return std::make_shared<ListedOrder>(std::move(orders));
 }
 

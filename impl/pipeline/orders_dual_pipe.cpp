@@ -6,12 +6,20 @@
 namespace dsc {
 namespace {
 
-enum Stream : int32_t { kForward0, kForward1, kBackward0, kBackward1, kWeights };
+enum Stream : int32_t {
+  kForward0Stream,
+  kForward1Stream,
+  kBackward0Stream,
+  kBackward1Stream,
+  kWeightsStream
+};
 
-constexpr PatternSlot kF0{PipeOp::kForward, kForward0}, kF1{PipeOp::kForward, kForward1};
-constexpr PatternSlot kB0{PipeOp::kBackward, kBackward0}, kB1{PipeOp::kBackward, kBackward1};
-constexpr PatternSlot kI0{PipeOp::kBackwardInput, kBackward0}, kI1{PipeOp::kBackwardInput, kBackward1};
-constexpr PatternSlot kW{PipeOp::kBackwardWeight, kWeights};
+constexpr PatternSlot kDualF0{PipeOp::kForward, kForward0Stream}, kDualF1{PipeOp::kForward, kForward1Stream};
+constexpr PatternSlot kDualB0{PipeOp::kBackward, kBackward0Stream},
+    kDualB1{PipeOp::kBackward, kBackward1Stream};
+constexpr PatternSlot kDualI0{PipeOp::kBackwardInput, kBackward0Stream},
+    kDualI1{PipeOp::kBackwardInput, kBackward1Stream};
+constexpr PatternSlot kDualW{PipeOp::kBackwardWeight, kWeightsStream};
 
 constexpr PatternSlot at_once(PatternSlot slot) {
   slot.overlaps = true;
@@ -49,9 +57,9 @@ struct WeightHalves {
 void add_last_backwards(PatternOrder& order, int32_t stage, const WeightHalves& halves) {
   const int64_t whole_1 = halves.whole_of_chunk_1(stage);
   const int64_t whole_0 = halves.whole_of_chunk_0(stage);
-  order.add(stage, whole_0, {kB1, kB0});
-  if (whole_1 > whole_0) order.add(stage, 1, {kB1, kI0});
-  order.add(stage, stage + 1 - whole_1, {kI1, kI0});
+  order.add(stage, whole_0, {kDualB1, kDualB0});
+  if (whole_1 > whole_0) order.add(stage, 1, {kDualB1, kDualI0});
+  order.add(stage, stage + 1 - whole_1, {kDualI1, kDualI0});
 }
 
 }  // namespace
@@ -59,26 +67,26 @@ void add_last_backwards(PatternOrder& order, int32_t stage, const WeightHalves& 
 std::shared_ptr<PatternOrder> dualpipe_v_order(int32_t stages, int32_t micro_batches) {
   const WeightHalves halves{stages, micro_batches};
   const auto map = [halves](int32_t stage, int32_t stream, int64_t ordinal) -> PatternOrder::Target {
-    if (stream == kWeights) return halves.target(stage, ordinal);
+    if (stream == kWeightsStream) return halves.target(stage, ordinal);
     return {stream % 2, static_cast<int32_t>(ordinal)};
   };
   auto order = std::make_shared<PatternOrder>(stages, map);
-  const std::vector<PatternSlot> pairs{at_once(kF0), kB1, at_once(kF1), kB0};
+  const std::vector<PatternSlot> pairs{at_once(kDualF0), kDualB1, at_once(kDualF1), kDualB0};
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int64_t early = halves.early(stage);
     int64_t rounds = micro_batches - int64_t{2} * stages + stage + 1;
-    order->add(stage, 2 * early, {kF0});
-    order->add(stage, stage + 1, {kF0, kF1});
-    order->add(stage, early, {kI1, kW, kF1});
+    order->add(stage, 2 * early, {kDualF0});
+    order->add(stage, stage + 1, {kDualF0, kDualF1});
+    order->add(stage, early, {kDualI1, kDualW, kDualF1});
     if (early == 0) {  // the stage at the turn has the first pair's backward pass to wait for
-      order->add(stage, 1, {kF0, kB1, at_once(kF1), kB0});
+      order->add(stage, 1, {kDualF0, kDualB1, at_once(kDualF1), kDualB0});
       --rounds;
     }
     order->add(stage, rounds, pairs);
-    order->add(stage, early, {kB1, at_once(kF1), kB0});
+    order->add(stage, early, {kDualB1, at_once(kDualF1), kDualB0});
     add_last_backwards(*order, stage, halves);
-    order->add(stage, early, {kW, kI0});
-    order->add(stage, stage + 1, {kW});
+    order->add(stage, early, {kDualW, kDualI0});
+    order->add(stage, stage + 1, {kDualW});
   }
   return order;
 }

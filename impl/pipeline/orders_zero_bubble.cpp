@@ -8,25 +8,25 @@
 namespace dsc {
 namespace {
 
-constexpr PatternSlot kF{PipeOp::kForward, 0};
-constexpr PatternSlot kI{PipeOp::kBackwardInput, 1};
-constexpr PatternSlot kW{PipeOp::kBackwardWeight, 2};
+constexpr PatternSlot kHalfF{PipeOp::kForward, 0};
+constexpr PatternSlot kHalfI{PipeOp::kBackwardInput, 1};
+constexpr PatternSlot kHalfW{PipeOp::kBackwardWeight, 2};
 
-constexpr PatternSlot kF0{PipeOp::kForward, 0}, kF1{PipeOp::kForward, 1};
-constexpr PatternSlot kI0{PipeOp::kBackwardInput, 2}, kI1{PipeOp::kBackwardInput, 3};
-constexpr PatternSlot kW0{PipeOp::kBackwardWeight, 4}, kW1{PipeOp::kBackwardWeight, 5};
+constexpr PatternSlot kVF0{PipeOp::kForward, 0}, kVF1{PipeOp::kForward, 1};
+constexpr PatternSlot kVI0{PipeOp::kBackwardInput, 2}, kVI1{PipeOp::kBackwardInput, 3};
+constexpr PatternSlot kVW0{PipeOp::kBackwardWeight, 4}, kVW1{PipeOp::kBackwardWeight, 5};
 
 // After `warm_up` forward passes, every round is an input half, the weight half of `lag` micro-batches
 // before, and a forward pass, of those that there are.
 void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
   const int64_t without_weights = std::min(lag, micro_batches);
   const int64_t with_forward = micro_batches - warm_up;
-  order.add(stage, warm_up, {kF});
-  order.add(stage, std::min(without_weights, with_forward), {kI, kF});
-  order.add(stage, with_forward - without_weights, {kI, kW, kF});
-  order.add(stage, without_weights - with_forward, {kI});
-  order.add(stage, micro_batches - std::max(without_weights, with_forward), {kI, kW});
-  order.add(stage, without_weights, {kW});
+  order.add(stage, warm_up, {kHalfF});
+  order.add(stage, std::min(without_weights, with_forward), {kHalfI, kHalfF});
+  order.add(stage, with_forward - without_weights, {kHalfI, kHalfW, kHalfF});
+  order.add(stage, without_weights - with_forward, {kHalfI});
+  order.add(stage, micro_batches - std::max(without_weights, with_forward), {kHalfI, kHalfW});
+  order.add(stage, without_weights, {kHalfW});
 }
 
 // For micro_batches >= 2 stages - 1.
@@ -37,15 +37,15 @@ std::shared_ptr<PatternOrder> whole_zb_v(int32_t stages, int64_t micro_batches) 
   auto order = std::make_shared<PatternOrder>(stages, map);
   for (int32_t stage = 0; stage < stages; ++stage) {
     const int64_t behind = stages - stage;  // stages from here to the turn
-    order->add(stage, 2 * behind - 1, {kF0});
-    order->add(stage, stage, {kF1, kF0});
-    order->add(stage, behind, {kF1, kI1, kW1});
-    order->add(stage, micro_batches - 2 * stages + stage + 1, {kF0, kI0, kW0, kF1, kI1, kW1});
-    order->add(stage, behind - 1, {kI0, kW0, kF1, kI1, kW1});
-    order->add(stage, stage, {kI0, kI1});
-    order->add(stage, behind, {kI0, kW0});
-    order->add(stage, stage, {kW1});
-    order->add(stage, stage, {kW0});
+    order->add(stage, 2 * behind - 1, {kVF0});
+    order->add(stage, stage, {kVF1, kVF0});
+    order->add(stage, behind, {kVF1, kVI1, kVW1});
+    order->add(stage, micro_batches - 2 * stages + stage + 1, {kVF0, kVI0, kVW0, kVF1, kVI1, kVW1});
+    order->add(stage, behind - 1, {kVI0, kVW0, kVF1, kVI1, kVW1});
+    order->add(stage, stage, {kVI0, kVI1});
+    order->add(stage, behind, {kVI0, kVW0});
+    order->add(stage, stage, {kVW1});
+    order->add(stage, stage, {kVW0});
   }
   return order;
 }

@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 constexpr double kEpsilon = 1e-3;  // of the old search, in units of weights
 
 Boundaries one_each(size_t layers, size_t parts) {
@@ -19,8 +19,8 @@ Boundaries one_each(size_t layers, size_t parts) {
 
 // The heaviest and the lightest part of the partition that was chosen for the first i layers.
 struct Range {
-  double most = kInfinity;
-  double least = kInfinity;
+  double most = kUnbounded;
+  double least = kUnbounded;
 };
 
 // All partitions of the first i layers into `part + 1` parts, from those into `part`.
@@ -28,7 +28,7 @@ std::vector<Range> next_ranges(const std::vector<double>& sums, const std::vecto
                                uint32_t* from) {
   std::vector<Range> after(sums.size());
   for (size_t i = part + 1; i < sums.size(); ++i) {
-    double best = kInfinity;
+    double best = kUnbounded;
     for (size_t k = part; k < i; ++k) {
       const double last = sums[i] - sums[k];
       const Range range{std::max(before[k].most, last), std::min(before[k].least, last)};

@@ -8,17 +8,17 @@
 namespace dsc {
 namespace {
 
-std::string describe(const Compute& op) {
-  return std::string(pipe_op_name(op.op)) + " of micro-batch " + std::to_string(op.micro_batch) +
-         " in chunk " + std::to_string(op.chunk);
-}
-
 [[noreturn]] void refuse(int32_t stage, int64_t k, const Compute& op, const std::string& reason) {
   fail(DSC_ERR_INVALID_ARG, "stage %d: operation %lld, %s, %s", stage, static_cast<long long>(k),
        describe(op).c_str(), reason.c_str());
 }
 
 }  // namespace
+
+std::string describe(const Compute& op) {
+  return std::string(pipe_op_name(op.op)) + " of micro-batch " + std::to_string(op.micro_batch) +
+         " in chunk " + std::to_string(op.chunk);
+}
 
 Progress::Progress(const PipelinePlan& plan)
     : placement_(plan.placement),

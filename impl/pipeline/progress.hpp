@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "pipeline/plan.hpp"
 
 namespace dsc {
+
+// "forward of micro-batch 3 in chunk 0"
+std::string describe(const Compute& op);
 
 class Progress {
  public:

@@ -10,11 +10,6 @@
 namespace dsc {
 namespace {
 
-std::string describe(const Compute& op) {
-  return std::string(pipe_op_name(op.op)) + " of micro-batch " + std::to_string(op.micro_batch) +
-         " in chunk " + std::to_string(op.chunk);
-}
-
 class Replay {
  public:
   Replay(const PipelinePlan& plan, OrderListener& listener)

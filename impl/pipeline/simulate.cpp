@@ -11,13 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNobody = -1;
 constexpr double kNotYet = std::numeric_limits<double>::infinity();
-
-// A value for each part from a list that may hold one for all.
-double of_part(const std::vector<double>& list, int32_t part) {
-  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
-}
 
 void check_list(const char* name, const std::vector<double>& list, int32_t parts) {
   if (list.size() != 1 && list.size() != static_cast<size_t>(parts))
@@ -92,8 +87,8 @@ struct Device {
   int64_t held = 0;  // activations
   double bytes = 0;
   std::vector<int64_t> passes_left;  // until a chunk's gradients are whole
-  int32_t first_waiter = kNone;      // devices that wait for something that this one computes
-  int32_t next_waiter = kNone;
+  int32_t first_waiter = kNobody;    // devices that wait for something that this one computes
+  int32_t next_waiter = kNobody;
   Source waits_for;
   int32_t waits_for_micro_batch = 0;
 };
@@ -250,7 +245,7 @@ class Clock {
   }
 
   void wake(Device& holder, const Source& what, int32_t micro_batch) {
-    for (int32_t* link = &holder.first_waiter; *link != kNone;) {
+    for (int32_t* link = &holder.first_waiter; *link != kNobody;) {
       Device& waiter = at(*link);
       const bool is_it = waiter.waits_for.part == what.part &&
                          waiter.waits_for.is_gradient == what.is_gradient &&

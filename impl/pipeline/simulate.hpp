@@ -30,6 +30,11 @@ struct PipelineCosts {
   double reduce_bytes_per_time = 0;  // 0: without end
 };
 
+// A value for a part from a list that may hold one for all.
+inline double of_part(const std::vector<double>& list, int32_t part) {
+  return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
+}
+
 struct PipelineSpan {
   int32_t stage = 0;
   Compute op;

@@ -12,24 +12,24 @@
 namespace dsc {
 namespace {
 
-struct Word {
+struct Action {
   std::string_view text;
   PipeOp op;
 };
 
 // Longer ones first: F is the beginning of none.
-constexpr std::array kWords{Word{"SEND_F", PipeOp::kSendActivation},
-                            Word{"RECV_F", PipeOp::kRecvActivation},
-                            Word{"SEND_B", PipeOp::kSendGrad},
-                            Word{"RECV_B", PipeOp::kRecvGrad},
-                            Word{"F", PipeOp::kForward},
-                            Word{"B", PipeOp::kBackward},
-                            Word{"I", PipeOp::kBackwardInput},
-                            Word{"W", PipeOp::kBackwardWeight}};
+constexpr std::array kActions{Action{"SEND_F", PipeOp::kSendActivation},
+                              Action{"RECV_F", PipeOp::kRecvActivation},
+                              Action{"SEND_B", PipeOp::kSendGrad},
+                              Action{"RECV_B", PipeOp::kRecvGrad},
+                              Action{"F", PipeOp::kForward},
+                              Action{"B", PipeOp::kBackward},
+                              Action{"I", PipeOp::kBackwardInput},
+                              Action{"W", PipeOp::kBackwardWeight}};
 constexpr std::string_view kPair = "OVERLAP_F_B";
 
-std::string_view word_of(PipeOp op) {
-  for (const Word& word : kWords)
+std::string_view action_word(PipeOp op) {
+  for (const Action& word : kActions)
     if (word.op == op) return word.text;
   return "";
 }
@@ -38,7 +38,7 @@ std::string_view word_of(PipeOp op) {
 
 std::string cell(const Placement& placement, int32_t stage, const Compute& op) {
   if (op.op == kIdle) return "";
-  return std::to_string(placement.part(stage, op.chunk)).append(word_of(op.op)) +
+  return std::to_string(placement.part(stage, op.chunk)).append(action_word(op.op)) +
          std::to_string(op.micro_batch);
 }
 
@@ -144,7 +144,7 @@ class Csv {
   }
 
   PipeOp word() {
-    for (const Word& word : kWords) {
+    for (const Action& word : kActions) {
       const bool is_message = is_send(word.op) || is_recv(word.op);
       if (is_message && !with_messages_) continue;
       if (reader_.take(word.text)) return word.op;
