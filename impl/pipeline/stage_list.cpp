@@ -32,8 +32,10 @@ StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
                  static_cast<size_t>(micro_batch)];
 }
 
+// Whether a neighbouring part is here, and data flows to or from it.
 bool StageList::holds(int32_t part) const {
-  return part >= 0 && part < placement_.parts() && placement_.stage(part) == stage_;
+  const bool is_part = part >= 0 && part < placement_.parts() && placement_.shape() != PlacementShape::kApart;
+  return is_part && placement_.stage(part) == stage_;
 }
 
 void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer) {
@@ -148,7 +150,8 @@ void StageList::forward(int32_t part, const Compute& op) {
 void StageList::backward(int32_t part, const Compute& op) {
   add(op.op, op.chunk, op.micro_batch);
   if (!runs_weight_half(op.op)) return;
-  for (const int32_t used : {part, part + 1, part - 1})
+  release(part, op.micro_batch);
+  for (const int32_t used : {part + 1, part - 1})
     if (holds(used)) release(used, op.micro_batch);
 }
 
