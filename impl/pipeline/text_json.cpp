@@ -1,4 +1,4 @@
-// A schedule as JSON, with all that there is to know about it. docs/pipeline.md has the format.
+// A schedule as JSON, with all that there is to know about it. docs/schedules.md has the format.
 #include <cstring>
 #include <nlohmann/json.hpp>
 

@@ -168,7 +168,7 @@ class PipePlacement(IntEnum):
     are s x c of them."""
 
     LOOP = 0  # part p is on stage p modulo s: from the first stage to the last, again and again
-    ZIGZAG = 1  # 
+    ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
     APART = 2  # every stage has a whole model; no data flows
 
 
@@ -176,7 +176,7 @@ class PipeMessages(IntEnum):
     """Where lowering puts messages. Both complete even if every send waits for its receive."""
 
     WHEN_NEEDED = 0  # when the receiver needs them for what it computes next: fewest buffers
-    AT_ONCE = 1  # sent after what makes them and received as early, as PyTorch 2.7 does; lowering then takes time that grows with stages x (stages + micro-batches)
+    AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
 
 
 class PipePicture(IntEnum):
@@ -185,7 +185,7 @@ class PipePicture(IntEnum):
     TEXT = 1  # a line per stage, for a terminal
     COLOR = 2  # the same with colour, by ANSI escape sequences
     SVG = 3  # a drawing by itself, as of an .svg file
-    PERFETTO = 4  # 
+    PERFETTO = 4  # for ui.perfetto.dev; a unit is a microsecond
 
 
 class PipeFormat(IntEnum):

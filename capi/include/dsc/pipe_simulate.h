@@ -90,11 +90,10 @@ typedef struct dsc_pipe_search {
 
 /** @brief A form of picture. */
 enum dsc_pipe_picture {
-  DSC_PIPE_PICTURE_TEXT = 1,  /**< a line per stage, for a terminal */
-  DSC_PIPE_PICTURE_COLOR = 2, /**< the same with colour, by ANSI escape sequences */
-  DSC_PIPE_PICTURE_SVG = 3,   /**< a drawing by itself, as of an .svg file */
-  DSC_PIPE_PICTURE_PERFETTO =
-      4, /**< a trace for ui.perfetto.dev and chrome://tracing; a unit is a microsecond */
+  DSC_PIPE_PICTURE_TEXT = 1,     /**< a line per stage, for a terminal */
+  DSC_PIPE_PICTURE_COLOR = 2,    /**< the same with colour, by ANSI escape sequences */
+  DSC_PIPE_PICTURE_SVG = 3,      /**< a drawing by itself, as of an .svg file */
+  DSC_PIPE_PICTURE_PERFETTO = 4, /**< for ui.perfetto.dev; a unit is a microsecond */
   DSC_PIPE_PICTURE_FORCE32 = 0x7fffffff
 };
 

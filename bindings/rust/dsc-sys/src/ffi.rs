@@ -239,6 +239,7 @@ pub const DSC_PIPE_OVERLAP: dsc_pipe_op = 13;
 pub type dsc_pipe_placement = i32;
 /// part p is on stage p modulo s: from the first stage to the last, again and again
 pub const DSC_PIPE_LOOP: dsc_pipe_placement = 0;
+/// from the first stage to the last, then back: two chunks make a V
 pub const DSC_PIPE_ZIGZAG: dsc_pipe_placement = 1;
 /// every stage has a whole model; no data flows
 pub const DSC_PIPE_APART: dsc_pipe_placement = 2;
@@ -247,8 +248,7 @@ pub const DSC_PIPE_APART: dsc_pipe_placement = 2;
 pub type dsc_pipe_messages = i32;
 /// when the receiver needs them for what it computes next: fewest buffers
 pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages = 0;
-/// sent after what makes them and received as early, as PyTorch 2.7 does; lowering then takes time
-/// that grows with stages x (stages + micro-batches)
+/// sent after what makes them and received as early, as by PyTorch 2.7
 pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages = 1;
 
 /// A form of picture.
@@ -259,6 +259,7 @@ pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture = 1;
 pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture = 2;
 /// a drawing by itself, as of an .svg file
 pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture = 3;
+/// for ui.perfetto.dev; a unit is a microsecond
 pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture = 4;
 
 /// A form of text. docs/schedules.md describes each.
@@ -2912,7 +2913,7 @@ extern "C" {
     /// the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
     /// microseconds each, so up to seconds) if there is a stage, and memory with the instructions
     /// of this stage. v_half, v_min and merged ones store their order, 16 bytes per operation of
-    /// all stages.
+    /// all stages. With DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the

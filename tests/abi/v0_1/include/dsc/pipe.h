@@ -38,17 +38,15 @@ enum dsc_pipe_op {
  * there are s x c of them. */
 enum dsc_pipe_placement {
   DSC_PIPE_LOOP = 0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
-  DSC_PIPE_ZIGZAG =
-      1,              /**< from the first stage to the last, then back; with two chunks in the shape of a V */
-  DSC_PIPE_APART = 2, /**< every stage has a whole model; no data flows */
+  DSC_PIPE_ZIGZAG = 1, /**< from the first stage to the last, then back: two chunks make a V */
+  DSC_PIPE_APART = 2,  /**< every stage has a whole model; no data flows */
   DSC_PIPE_PLACEMENT_FORCE32 = 0x7fffffff
 };
 
 /** @brief Where lowering puts messages. Both complete even if every send waits for its receive. */
 enum dsc_pipe_messages {
   DSC_PIPE_WHEN_NEEDED = 0, /**< when the receiver needs them for what it computes next: fewest buffers */
-  DSC_PIPE_AT_ONCE = 1, /**< sent after what makes them and received as early, as PyTorch 2.7 does; lowering
-                           then takes time that grows with stages x (stages + micro-batches) */
+  DSC_PIPE_AT_ONCE = 1,     /**< sent after what makes them and received as early, as by PyTorch 2.7 */
   DSC_PIPE_MESSAGES_FORCE32 = 0x7fffffff
 };
 
@@ -164,7 +162,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * Collective: no. Blocking: no. Ownership: options are copied. Threads: any.
  * Cost: none for the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
  * microseconds each, so up to seconds) if there is a stage, and memory with the instructions of this stage.
- * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages.
+ * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
+ * DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
  * DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the order is
  * stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
