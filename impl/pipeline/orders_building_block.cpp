@@ -13,11 +13,11 @@ namespace dsc {
 namespace {
 
 // In the order in which a micro-batch passes a stage. Weight halves are told apart only at the end.
-enum Kind : int8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = -1 };
+enum Kind : uint8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = 255 };
 constexpr size_t kKinds = 4;  // without weight halves
 constexpr int64_t kPeriod = 6;
 
-using TimeRow = std::vector<int8_t>;  // what a stage does in each unit of time
+using TimeRow = std::vector<uint8_t>;  // what a stage does in each unit of time
 
 std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int64_t stage) {
   if (block == BuildingBlock::kHalf) {
@@ -29,10 +29,11 @@ std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int
   return {stage, 2 * stages - stage - 1, 2 * stages + gap + stage, 4 * stages + gap - stage - 1};
 }
 
-bool is_input_half(int8_t kind) { return kind == kInput0 || kind == kInput1; }
-bool is_forward(int8_t kind) { return kind == kForward0 || kind == kForward1; }
+bool is_input_half(uint8_t kind) { return kind == kInput0 || kind == kInput1; }
+bool is_weight_half(uint8_t kind) { return kind == kWeight || kind == kWeight0; }
+bool is_forward(uint8_t kind) { return kind == kForward0 || kind == kForward1; }
 
-void put(TimeRow& row, int64_t time, int8_t kind) {
+void put(TimeRow& row, int64_t time, uint8_t kind) {
   const auto at = static_cast<size_t>(time);
   if (row.size() <= at) row.resize(at + 1, kNothing);
   row[at] = kind;
@@ -44,9 +45,9 @@ TimeRow with_weights(TimeRow row, bool apart) {
   const auto fill = [&] {
     const size_t which = waiting[0] > 0 ? 0 : 1;
     --waiting[which];
-    return static_cast<int8_t>(which == 0 ? kWeight : kWeight0);
+    return static_cast<uint8_t>(which == 0 ? kWeight : kWeight0);
   };
-  for (int8_t& kind : row) {
+  for (uint8_t& kind : row) {
     if (is_input_half(kind)) ++waiting[apart && kind == kInput0 ? 1 : 0];
     if (kind == kNothing && waiting[0] + waiting[1] > 0) kind = fill();
   }
@@ -55,8 +56,7 @@ TimeRow with_weights(TimeRow row, bool apart) {
 }
 
 TimeRow without_weights(TimeRow row) {
-  std::ranges::replace_if(
-      row, [](int8_t kind) { return kind >= kWeight; }, int8_t{kNothing});
+  std::ranges::replace_if(row, is_weight_half, uint8_t{kNothing});
   while (!row.empty() && row.back() == kNothing) row.pop_back();
   return row;
 }
@@ -66,11 +66,11 @@ struct Held {
   int64_t activations = 0;
   int64_t weights_waiting = 0;
 
-  void pass(int8_t kind, bool row_has_weights) {
+  void pass(uint8_t kind, bool row_has_weights) {
     if (is_forward(kind)) ++activations;
     if (is_input_half(kind)) ++weights_waiting;
     const bool fills = kind == kNothing && !row_has_weights && weights_waiting > 0;
-    if (kind >= kWeight || fills) --activations, --weights_waiting;
+    if (is_weight_half(kind) || fills) --activations, --weights_waiting;
   }
   bool operator==(const Held&) const = default;
 };
@@ -108,7 +108,7 @@ class Reordering {
   enum class Phase { kStart, kMiddle, kEnd };
 
   void visit(size_t s, size_t time) {
-    const int8_t kind = rows_[s][time];
+    const uint8_t kind = rows_[s][time];
     auto& times = times_[s][static_cast<size_t>(kind)];
     if (phase_ == Phase::kStart && kind == kInput0 && s == 0) phase_ = Phase::kMiddle;
     size_t place = time;
@@ -123,14 +123,14 @@ class Reordering {
     note_held(s, place, time);
   }
 
-  size_t earliest(size_t s, int8_t kind, size_t time) const {
+  size_t earliest(size_t s, uint8_t kind, size_t time) const {
     for (size_t place = first_possible(s, kind); place < time; ++place)
       if (rows_[s][place] == kNothing && fits(s, place, time)) return place;
     return time;
   }
 
   // The first unit after all that the next operation of this kind needs.
-  size_t first_possible(size_t s, int8_t kind) const {
+  size_t first_possible(size_t s, uint8_t kind) const {
     const auto k = static_cast<size_t>(kind);
     const size_t m = times_[s][k].size();
     size_t first = m > 0 ? times_[s][k][m - 1] + 1 : 0;
@@ -150,7 +150,7 @@ class Reordering {
     const TimeRow& row = rows_[s];
     Held held = to > 0 ? held_[s][to - 1] : Held{};
     for (size_t time = to; time < row.size(); ++time) {
-      held.pass(time == to ? row[from] : time == from ? int8_t{kNothing} : row[time], has_weights_);
+      held.pass(time == to ? row[from] : time == from ? uint8_t{kNothing} : row[time], has_weights_);
       if (held.activations > most_) return false;
       if (time >= from && held == held_[s][time]) return true;
     }
@@ -185,7 +185,7 @@ std::vector<TimeRow> squeezed(const std::vector<TimeRow>& rows) {
   std::vector<std::array<std::vector<int64_t>, kKinds>> times(rows.size());
   for (size_t time = 0; time < end; ++time)
     for (size_t s = 0; s < rows.size(); ++s) {
-      const int8_t kind = time < rows[s].size() ? rows[s][time] : int8_t{kNothing};
+      const uint8_t kind = time < rows[s].size() ? rows[s][time] : uint8_t{kNothing};
       if (kind == kNothing) continue;
       auto start = static_cast<int64_t>(early[s].size());
       if (kind < kWeight) {
@@ -204,7 +204,7 @@ std::vector<TimeRow> squeezed(const std::vector<TimeRow>& rows) {
 StageOrder listed(const TimeRow& row) {
   std::array<int32_t, 6> next{};
   StageOrder order;
-  for (const int8_t kind : row) {
+  for (const uint8_t kind : row) {
     if (kind == kNothing) continue;
     const PipeOp op = is_forward(kind)      ? PipeOp::kForward
                       : is_input_half(kind) ? PipeOp::kBackwardInput
@@ -224,7 +224,7 @@ std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t 
     const auto first = first_times(block, stages, static_cast<int64_t>(s));
     for (size_t kind = 0; kind < kKinds; ++kind)
       for (int64_t m = 0; m < micro_batches; ++m)
-        put(rows[s], first[kind] + kPeriod * m, static_cast<int8_t>(kind));
+        put(rows[s], first[kind] + kPeriod * m, static_cast<uint8_t>(kind));
   }
   const auto each = [&](auto change) {
     for (TimeRow& row : rows) row = change(std::move(row));
@@ -237,6 +237,7 @@ std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t 
   rows = squeezed(rows);
   each(without_weights);
   std::vector<StageOrder> orders;
+  orders.reserve(rows.size());
   for (TimeRow& row : rows) orders.push_back(listed(with_weights(std::move(row), true)));
   return std::make_shared<ListedOrder>(std::move(orders));
 }

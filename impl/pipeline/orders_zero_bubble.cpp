@@ -40,7 +40,7 @@ std::shared_ptr<PatternOrder> whole_zb_v(int32_t stages, int64_t micro_batches) 
     order->add(stage, 2 * behind - 1, {kVF0});
     order->add(stage, stage, {kVF1, kVF0});
     order->add(stage, behind, {kVF1, kVI1, kVW1});
-    order->add(stage, micro_batches - 2 * stages + stage + 1, {kVF0, kVI0, kVW0, kVF1, kVI1, kVW1});
+    order->add(stage, micro_batches - int64_t{2} * stages + stage + 1, {kVF0, kVI0, kVW0, kVF1, kVI1, kVW1});
     order->add(stage, behind - 1, {kVI0, kVW0, kVF1, kVI1, kVW1});
     order->add(stage, stage, {kVI0, kVI1});
     order->add(stage, behind, {kVI0, kVW0});
