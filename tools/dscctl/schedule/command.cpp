@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dscctl/schedule/handle.hpp"
+#include "dscctl/schedule/html.hpp"
 
 namespace dscctl::schedule {
 namespace {
@@ -58,12 +59,14 @@ class ScheduleCommand final : public Command {
   void add_what();
   void add_costs();
   void add_output();
-  dsc_pipe_schedule_options_t options() const;
-  Handle schedule(const dsc_pipe_costs_t& costs) const;
+  dsc_pipe_schedule_options_t options(const std::string& kind) const;
+  std::vector<Handle> schedules(const dsc_pipe_costs_t& costs) const;
   Handle best(const dsc_pipe_costs_t& costs) const;
+  Handle read_file() const;
+  void show(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
   void print(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
 
-  std::string kind_ = "1f1b";
+  std::vector<std::string> kinds_{"1f1b"};
   int32_t stages_ = 4;
   int32_t micro_batches_ = 8;
   int32_t chunks_ = 0;
@@ -73,7 +76,7 @@ class ScheduleCommand final : public Command {
   std::string from_;
   std::string format_ = "pytorch";
   mutable Costs costs_;
-  std::string svg_, perfetto_, write_;
+  std::string svg_, perfetto_, html_, write_;
   bool check_ = false;
 };
 
@@ -86,6 +89,7 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
       "chunks; the number is the micro-batch, and dots are idle.\n"
       "Such as: dscctl schedule --kind zb_v --stages 4 --micro-batches 8\n"
       "         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg 1f1b.svg\n"
+      "         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n"
       "         dscctl schedule --from mine.csv --check\n"
       "Exit code: 0 fine, 1 no such schedule, or one that cannot be run, 2 wrong usage.");
   add_what();
@@ -95,9 +99,9 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
 
 void ScheduleCommand::add_what() {
   app()
-      .add_option(
-          "-k,--kind", kind_,
-          "Name of the schedule, see docs/schedules.md; auto: the best for these costs (default: 1f1b)")
+      .add_option("-k,--kind", kinds_,
+                  "Name of the schedule, see docs/schedules.md; auto: the best for these costs; may be "
+                  "repeated (default: 1f1b)")
       ->type_name("NAME");
   app().add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")->type_name("N");
   app().add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")->type_name("N");
@@ -152,14 +156,14 @@ void ScheduleCommand::add_output() {
   app().add_flag("--check", check_, "Says only whether it can be run");
 }
 
-dsc_pipe_schedule_options_t ScheduleCommand::options() const {
+dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) const {
   dsc_pipe_schedule_options_t options;
   expect_ok(dsc_pipe_schedule_options_init(&options, sizeof options));
   options.stage = kWholePipeline;
   options.merge_backward = merge_ ? 1 : 0;
   options.messages = at_once_ ? DSC_PIPE_AT_ONCE : DSC_PIPE_WHEN_NEEDED;
   if (!from_.empty()) return options;
-  options.name = kind_.c_str();
+  options.name = kind.c_str();
   options.stages = stages_;
   options.micro_batches = micro_batches_;
   options.chunks = chunks_;
@@ -173,7 +177,7 @@ Handle ScheduleCommand::best(const dsc_pipe_costs_t& costs) const {
   dsc_pipe_search_t search{};
   search.struct_size = sizeof search;
   search.activations = activations_;
-  Handle found = find(options(), costs, search);
+  Handle found = find(options("auto"), costs, search);
   std::cerr << "found: " << search.origin << ", makespan " << search.makespan
             << (search.is_optimal == 1 ? ", which no order beats"
                                        : ", and none is below " + std::to_string(search.bound));
@@ -183,14 +187,27 @@ Handle ScheduleCommand::best(const dsc_pipe_costs_t& costs) const {
   return found;
 }
 
-Handle ScheduleCommand::schedule(const dsc_pipe_costs_t& costs) const {
-  if (from_.empty()) return kind_ == "auto" ? best(costs) : make(options());
+Handle ScheduleCommand::read_file() const {
   try {
-    return read(file_text(from_), kFormats.at(format_), options());
+    return read(file_text(from_), kFormats.at(format_), options(""));
   } catch (const std::runtime_error& error) {
     const std::string text = error.what();
     throw std::runtime_error(text.starts_with(from_) ? text : from_ + ": " + text);
   }
+}
+
+std::vector<Handle> ScheduleCommand::schedules(const dsc_pipe_costs_t& costs) const {
+  std::vector<Handle> made;
+  if (!from_.empty()) {
+    made.push_back(read_file());
+    return made;
+  }
+  const bool needs_one = !svg_.empty() || !perfetto_.empty() || !write_.empty();
+  if (needs_one && kinds_.size() > 1)
+    throw std::runtime_error("--kind is given " + std::to_string(kinds_.size()) +
+                             " times, expected one for --svg, --perfetto and --write; --html takes several");
+  for (const std::string& kind : kinds_) made.push_back(kind == "auto" ? best(costs) : make(options(kind)));
+  return made;
 }
 
 void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
@@ -205,21 +222,26 @@ void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& cost
   if (is_too_wide) std::cerr << "the lines are longer than this terminal is wide; --svg FILE draws them\n";
 }
 
+void ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
+  dsc_pipe_report_t report{};
+  report.struct_size = sizeof report;
+  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  if (check_)
+    std::cout << "it can be run\n";
+  else if (!write_.empty())
+    std::cout << write(schedule, kFormats.at(write_));
+  else if (svg_.empty() && perfetto_.empty() && html_.empty())
+    print(schedule, costs);
+  if (!svg_.empty()) write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
+  if (!perfetto_.empty()) write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
+}
+
 int ScheduleCommand::run() const {
   try {
     const dsc_pipe_costs_t costs = costs_.as_c();
-    const Handle made = schedule(costs);
-    dsc_pipe_report_t report{};
-    report.struct_size = sizeof report;
-    expect_ok(dsc_pipe_simulate(made.get(), &costs, &report));
-    if (check_)
-      std::cout << "it can be run\n";
-    else if (!write_.empty())
-      std::cout << write(made, kFormats.at(write_));
-    else if (svg_.empty() && perfetto_.empty())
-      print(made, costs);
-    if (!svg_.empty()) write_file(svg_, draw(made, costs, DSC_PIPE_PICTURE_SVG));
-    if (!perfetto_.empty()) write_file(perfetto_, draw(made, costs, DSC_PIPE_PICTURE_PERFETTO));
+    const std::vector<Handle> made = schedules(costs);
+    for (const Handle& schedule : made) show(schedule, costs);
+    if (!html_.empty()) write_file(html_, html_of(made, costs_));
   } catch (const std::exception& error) {
     std::cerr << "dscctl: " << error.what() << "\n";
     return kRefused;

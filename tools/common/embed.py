@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Puts the parts of the timeline's page together as C++: embed.py PAGE.html OUT.cpp
+"""Puts the parts of a page together as C++: embed.py PAGE.html OUT.cpp SUBCOMMAND
 
-`{{include FILE}}` is replaced by a file beside the page; the page is cut at `{{data}}`, where the trace goes.
+`{{include FILE}}` is replaced by a file beside the page; the page is cut at `{{data}}`, where what it shows goes.
+dscctl/SUBCOMMAND/page.hpp declares both halves, in namespace dscctl::SUBCOMMAND.
 """
 
 import pathlib
@@ -24,12 +25,13 @@ def literal(name: str, text: str) -> str:
     return f'const char* const {name} = R"{DELIMITER}({text}){DELIMITER}";\n'
 
 
-def main(page: str, out: str) -> None:
+def main(page: str, out: str, subcommand: str) -> None:
     head, data, tail = assemble(pathlib.Path(page)).partition("{{data}}")
     if not data:
         sys.exit(f"embed.py: {page} has no place for the data")
     body = literal("kPageHead", head) + literal("kPageTail", tail)
-    text = f'#include "dscctl/trace/page.hpp"\n\nnamespace dscctl::trace {{\n{body}}}  // namespace dscctl::trace\n'
+    space = f"dscctl::{subcommand}"
+    text = f'#include "dscctl/{subcommand}/page.hpp"\n\nnamespace {space} {{\n{body}}}  // namespace {space}\n'
     pathlib.Path(out).write_text(text, encoding="utf-8")
 
 

@@ -1,0 +1,122 @@
+"""The page of dscctl schedule --html in a browser: its arithmetic is the library's, and sliders and hover work."""
+
+import random
+import shutil
+import subprocess
+import sys
+
+import launch
+
+if __name__ == "__main__" and not (shutil.which("chromium") and shutil.which("chromedriver")):
+    print("skipped: there is no chromium with chromedriver")
+    sys.exit(77)
+
+import pytest
+
+selenium = pytest.importorskip("selenium")
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+import libdsc as dsc
+
+NAMES = ("gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = Options()
+    options.binary_location = shutil.which("chromium")
+    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+def open_page(browser, folder, *args):
+    file = folder / "page.html"
+    made = subprocess.run([launch.DSCCTL, "schedule", *args, "--html", str(file)], capture_output=True, text=True, timeout=60)
+    assert (made.returncode, made.stdout) == (0, ""), made.stderr
+    browser.get(file.as_uri())
+    assert [it for it in browser.get_log("browser") if it["level"] == "SEVERE"] == []
+
+
+def plan_of(schedule):
+    """A schedule as the page has it."""
+    ops = {"forward": 2, "backward": 3, "backward_input": 4, "backward_weight": 5}
+    orders = [[[ops[it.op], it.chunk, it.micro_batch, int(it.overlaps)] for it in order] for order in schedule.orders()]
+    return {
+        "stages": schedule.stages,
+        "chunks": schedule.chunks,
+        "microBatches": schedule.micro_batches,
+        "placement": schedule.placement,
+        "forwardOnly": schedule.forward_only,
+        "orders": orders,
+    }
+
+
+def test_the_same_arithmetic(browser, tmp_path):
+    open_page(browser, tmp_path)
+    draw = random.Random(7)
+    for _ in range(60):
+        stages = draw.randint(1, 5)
+        only = draw.random() < 0.2
+        schedule = dsc.PipeSchedule(
+            draw.choice(NAMES), stages=stages, micro_batches=stages * draw.randint(2, 4), forward_only=only
+        )
+        parts = stages * schedule.chunks
+        lists = [[draw.uniform(0.5, 9) for _ in range(draw.choice((1, parts)))] for _ in range(3)]
+        comm, overlap = draw.uniform(0, 3), draw.uniform(0.5, 1)
+        costs = dict(zip(("forward", "backwardInput", "backwardWeight"), lists), comm=comm, overlap=overlap)
+        got = browser.execute_script(
+            "const r = schedulePage.simulate(arguments[0], arguments[1]);"
+            "return [r.makespan, r.stages.map((s) => [s.busy, s.start, s.end, s.peak])]",
+            plan_of(schedule),
+            costs,
+        )
+        it = dsc.simulate_pipeline(
+            schedule, forward=lists[0], backward_input=lists[1], backward_weight=lists[2], comm=comm, overlap=overlap
+        )
+        assert got[0] == pytest.approx(it.makespan)
+        for stage, (busy, start, end, peak) in enumerate(got[1]):
+            assert busy == pytest.approx(it.busy[stage]) and peak == it.peak_activations[stage]
+            assert end - start - busy == pytest.approx(it.own_window_idle[stage], abs=1e-9)
+
+
+def test_side_by_side(browser, tmp_path):
+    open_page(browser, tmp_path, "--kind", "1f1b", "--kind", "zb_v")
+    titles = [it.text for it in browser.find_elements(By.TAG_NAME, "h2")]
+    assert titles[0].startswith("1f1b: 4 stages, 8") and titles[1].startswith("zb_v: 4 stages x 2 chunks")
+    numbers = [it.text for it in browser.find_elements(By.CLASS_NAME, "numbers")]
+    assert numbers[0].startswith("makespan 33 ") and numbers[1].startswith("makespan 25.5 (100.0 %")
+    assert "whole stage" in browser.find_element(By.ID, "scale").text
+    assert browser.find_element(By.CSS_SELECTOR, "section.best h2").text.startswith("zb_v")
+
+
+def test_sliders_price_again(browser, tmp_path):
+    open_page(browser, tmp_path, "--kind", "1f1b", "--stages", "2", "--micro-batches", "4")
+    assert browser.find_element(By.CLASS_NAME, "numbers").text.startswith("makespan 15 ")
+    browser.execute_script(
+        "const s = document.getElementById('comm'); s.value = 1; s.dispatchEvent(new Event('input'))"
+    )
+    assert browser.find_element(By.CLASS_NAME, "numbers").text.startswith("makespan 19 ")
+
+
+def test_hover_shows_the_operation(browser, tmp_path):
+    open_page(browser, tmp_path, "--kind", "zb_h1")
+    canvas = browser.find_element(By.TAG_NAME, "canvas")
+    size = canvas.size
+    place = browser.execute_script("const v = schedulePage.views[0]; return [LEFT + 0.5 * v.scale, ROW / 2]")
+    ActionChains(browser).move_to_element_with_offset(
+        canvas, int(place[0] - size["width"] / 2), int(place[1] - size["height"] / 2)
+    ).perform()
+    tip = browser.find_element(By.ID, "tip")
+    assert tip.is_displayed() and tip.text.startswith("forward of micro-batch 0\nstage 0, chunk 0, part 0\n0 to 1")
+
+
+if __name__ == "__main__":
+    launch.main(__file__)

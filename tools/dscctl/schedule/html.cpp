@@ -1,0 +1,97 @@
+#include "dscctl/schedule/html.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "dscctl/schedule/page.hpp"
+
+namespace dscctl::schedule {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostShown = 200'000;  // operations
+
+dsc_pipe_schedule_info_t describe(const Handle& schedule) {
+  dsc_pipe_schedule_info_t info{};
+  info.struct_size = sizeof info;
+  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
+  return info;
+}
+
+std::string name_of(const Handle& schedule) {
+  size_t bytes = 0;
+  expect_ok(dsc_pipe_schedule_name(schedule.get(), nullptr, 0, &bytes));
+  std::string name(bytes, ' ');
+  expect_ok(dsc_pipe_schedule_name(schedule.get(), name.data(), bytes, &bytes));
+  name.pop_back();
+  return name;
+}
+
+Json order_of(const Handle& schedule, int32_t stage, size_t& left) {
+  int64_t total = 0;
+  expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));
+  if (static_cast<size_t>(total) > left)
+    throw std::runtime_error("more than " + std::to_string(kMostShown) +
+                             " operations, expected fewer for a page");
+  left -= static_cast<size_t>(total);
+  std::vector<dsc_pipe_compute_t> operations(static_cast<size_t>(total));
+  expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, operations.data(), operations.size(), &total));
+  Json order = Json::array();
+  for (const auto& it : operations) order.push_back({it.op, it.chunk, it.micro_batch, it.overlaps});
+  return order;
+}
+
+Json schedule_json(const Handle& schedule, size_t& left) {
+  static constexpr const char* kPlacements[] = {"loop", "zigzag", "apart"};
+  const auto info = describe(schedule);
+  std::string title = name_of(schedule) + ": " + std::to_string(info.stages) + " stages";
+  if (info.chunks > 1) title += " x " + std::to_string(info.chunks) + " chunks";
+  title += ", " + std::to_string(info.micro_batches) + " micro-batches";
+  Json orders = Json::array();
+  for (int32_t stage = 0; stage < info.stages; ++stage) orders.push_back(order_of(schedule, stage, left));
+  return {{"title", title},
+          {"stages", info.stages},
+          {"chunks", info.chunks},
+          {"microBatches", info.micro_batches},
+          {"placement", kPlacements[info.placement]},
+          {"forwardOnly", info.forward_only == 1},
+          {"orders", std::move(orders)}};
+}
+
+// One value for each part fits schedules with that many parts alone.
+void check_costs(const std::vector<Handle>& schedules, const Costs& costs) {
+  const size_t values =
+      std::max({costs.forward.size(), costs.backward_input.size(), costs.backward_weight.size()});
+  for (const Handle& schedule : schedules)
+    if (const auto info = describe(schedule);
+        values > 1 && values != static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks))
+      throw std::runtime_error("costs have " + std::to_string(values) +
+                               " values, expected 1 for schedules with different numbers of parts");
+}
+
+// No text of a schedule may end the element that it stands in.
+std::string within_script(std::string text) {
+  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) text.replace(at, 2, "<\\/");
+  return text;
+}
+
+}  // namespace
+
+std::string html_of(const std::vector<Handle>& schedules, const Costs& costs) {
+  check_costs(schedules, costs);
+  size_t left = kMostShown;
+  Json all = Json::array();
+  for (const Handle& schedule : schedules) all.push_back(schedule_json(schedule, left));
+  const Json data{{"costs",
+                   {{"forward", costs.forward},
+                    {"backwardInput", costs.backward_input},
+                    {"backwardWeight", costs.backward_weight},
+                    {"comm", costs.latency},
+                    {"overlap", costs.overlap}}},
+                  {"schedules", std::move(all)}};
+  return kPageHead + within_script(data.dump(-1, ' ', true, Json::error_handler_t::replace)) + kPageTail;
+}
+
+}  // namespace dscctl::schedule

@@ -1,0 +1,106 @@
+// The library's simulator once more: dsc_pipe_simulate() without links, memory in bytes and reductions. A test runs
+// both on random schedules.
+
+const FORWARD = 2, BACKWARD = 3, BACKWARD_INPUT = 4, BACKWARD_WEIGHT = 5;
+
+function ofPart(list, part) {
+  return list.length === 1 ? list[0] : list[part];
+}
+
+function stageOf(plan, part) {
+  const chunk = Math.floor(part / plan.stages), index = part % plan.stages;
+  return plan.placement === "zigzag" && chunk % 2 === 1 ? plan.stages - 1 - index : index;
+}
+
+function partOf(plan, stage, chunk) {
+  const back = plan.placement === "zigzag" && chunk % 2 === 1;
+  return chunk * plan.stages + (back ? plan.stages - 1 - stage : stage);
+}
+
+function duration(costs, part, op) {
+  if (op === FORWARD) return ofPart(costs.forward, part);
+  let sum = 0;
+  if (op !== BACKWARD_WEIGHT) sum += ofPart(costs.backwardInput, part);
+  if (op !== BACKWARD_INPUT) sum += ofPart(costs.backwardWeight, part);
+  return sum;
+}
+
+// When a message gets to where it is needed, by part and micro-batch; NaN: it has not been sent.
+class Arrivals {
+  constructor(plan) {
+    this.plan = plan;
+    const all = plan.stages * plan.chunks * plan.microBatches;
+    this.forward = new Float64Array(all).fill(NaN);
+    this.gradient = new Float64Array(all).fill(NaN);
+  }
+
+  index(part, microBatch) {
+    return part * this.plan.microBatches + microBatch;
+  }
+
+  // 0 where nothing is needed.
+  before(part, op, microBatch) {
+    const apart = this.plan.placement === "apart", last = this.plan.stages * this.plan.chunks - 1;
+    if (op === FORWARD && part > 0 && !apart) return this.forward[this.index(part - 1, microBatch)];
+    if ((op === BACKWARD || op === BACKWARD_INPUT) && part < last && !apart)
+      return this.gradient[this.index(part + 1, microBatch)];
+    return 0;
+  }
+
+  note(part, op, microBatch, end, costs) {
+    const way = (to) => {
+      const exists = to >= 0 && to < this.plan.stages * this.plan.chunks;
+      return exists && stageOf(this.plan, to) !== stageOf(this.plan, part) ? costs.comm : 0;
+    };
+    if (op === FORWARD) this.forward[this.index(part, microBatch)] = end + way(part + 1);
+    if (op === BACKWARD || op === BACKWARD_INPUT) this.gradient[this.index(part, microBatch)] = end + way(part - 1);
+  }
+}
+
+// The operations that start together at k: one, or two; an idle step is none.
+function groupAt(order, k) {
+  if (order[k][0] === 0) return [];
+  return order[k][3] && k + 1 < order.length ? [order[k], order[k + 1]] : [order[k]];
+}
+
+function runStage(plan, costs, arrivals, stage) {
+  const self = stage, order = plan.orders[self.number];
+  let moved = false;
+  while (self.position < order.length) {
+    const group = groupAt(order, self.position);
+    let start = self.end;
+    for (const [op, chunk, m] of group) start = Math.max(start, arrivals.before(partOf(plan, self.number, chunk), op, m));
+    if (Number.isNaN(start)) break;
+    let time = 0;
+    for (const [op, chunk] of group) time += duration(costs, partOf(plan, self.number, chunk), op);
+    if (group.length === 2) time *= costs.overlap;
+    for (const [op, chunk, m] of group) {
+      self.spans.push({stage: self.number, op, chunk, microBatch: m, start, end: start + time, pair: group.length === 2});
+      arrivals.note(partOf(plan, self.number, chunk), op, m, start + time, costs);
+      if (op === FORWARD) self.held += 1;
+      self.peak = Math.max(self.peak, self.held);
+    }
+    for (const [op] of group) if (op === BACKWARD || op === BACKWARD_WEIGHT || plan.forwardOnly) self.held -= 1;
+    if (group.length > 0) {
+      self.start = Math.min(self.start, start);
+      self.end = start + time;
+      self.busy += time;
+    }
+    self.position += Math.max(1, group.length);
+    moved = true;
+  }
+  return moved;
+}
+
+// Gives {makespan, stages: [{busy, start, end, peak, spans}]}; null if the order can not be run.
+function simulate(plan, costs) {
+  const arrivals = new Arrivals(plan);
+  const stages = plan.orders.map((_, number) =>
+    ({number, position: 0, busy: 0, start: Infinity, end: 0, held: 0, peak: 0, spans: []}));
+  for (let moved = true; moved;) {
+    moved = false;
+    for (const stage of stages) if (runStage(plan, costs, arrivals, stage)) moved = true;
+  }
+  if (stages.some((stage) => stage.position < plan.orders[stage.number].length)) return null;
+  return {makespan: Math.max(...stages.map((stage) => stage.end)), stages};
+}
