@@ -148,6 +148,10 @@ void ScheduleCommand::add_output() {
   app().add_option("--svg", svg_, "Writes a drawing")->type_name("FILE");
   app().add_option("--perfetto", perfetto_, "Writes a trace for ui.perfetto.dev")->type_name("FILE");
   app()
+      .add_option("--html", html_,
+                  "Writes a page for a browser: all --kind side by side, with sliders for costs")
+      ->type_name("FILE");
+  app()
       .add_option(
           "--write", write_,
           "Prints the schedule in a format instead: pytorch, pytorch_comms, deepspeed, megatron, json")

@@ -5,15 +5,15 @@ import shutil
 import subprocess
 import sys
 
-import launch
+import tool
 
 if __name__ == "__main__" and not (shutil.which("chromium") and shutil.which("chromedriver")):
     print("skipped: there is no chromium with chromedriver")
     sys.exit(77)
+if __name__ == "__main__":
+    tool.main(__file__, "selenium")
 
 import pytest
-
-selenium = pytest.importorskip("selenium")
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -39,7 +39,7 @@ def browser():
 
 def open_page(browser, folder, *args):
     file = folder / "page.html"
-    made = subprocess.run([launch.DSCCTL, "schedule", *args, "--html", str(file)], capture_output=True, text=True, timeout=60)
+    made = subprocess.run([tool.DSCCTL, "schedule", *args, "--html", str(file)], capture_output=True, text=True, timeout=60)
     assert (made.returncode, made.stdout) == (0, ""), made.stderr
     browser.get(file.as_uri())
     assert [it for it in browser.get_log("browser") if it["level"] == "SEVERE"] == []
@@ -116,7 +116,3 @@ def test_hover_shows_the_operation(browser, tmp_path):
     ).perform()
     tip = browser.find_element(By.ID, "tip")
     assert tip.is_displayed() and tip.text.startswith("forward of micro-batch 0\nstage 0, chunk 0, part 0\n0 to 1")
-
-
-if __name__ == "__main__":
-    launch.main(__file__)
