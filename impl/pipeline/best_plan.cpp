@@ -58,7 +58,8 @@ class Finder {
     for (const PlacementShape shape : {PlacementShape::kLoop, PlacementShape::kZigZag})
       if (shape == PlacementShape::kLoop || spec_.chunks > 1) consider_orders(shape);
     if (!best_.plan)
-      fail(DSC_ERR_INVALID_ARG, "no order keeps to the limits: %lld activations and %g bytes on a stage",
+      fail(DSC_ERR_INVALID_ARG,
+           "no order keeps to the limits: %lld activations and %g bytes on a stage (0: any)",
            static_cast<long long>(limits_.activations), limits_.bytes);
     best_.bound = bound_;
     best_.is_optimal = best_.is_optimal || best_.report.makespan <= bound_ * (1 + 1e-12);

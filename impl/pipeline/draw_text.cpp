@@ -1,5 +1,5 @@
-// A line per stage. Columns are time; an operation is as wide as it is long, and no label is cut unless the
-// line would become longer than anybody reads.
+// A line per stage. Columns are time; an operation is as wide as it is long. A label that does not fit,
+// because the line would become longer than anybody reads, is left out.
 #include <algorithm>
 #include <cmath>
 
@@ -64,7 +64,7 @@ std::string row_of(const std::vector<Cell>& cells, double scale, double makespan
     const size_t start = std::max(at, column(cell.start));
     const size_t width = std::max(column(cell.end), start) - start;
     row.append(start - at, with_color ? ' ' : '.');
-    std::string text = cell.label.substr(0, width);
+    std::string text = cell.label.size() <= width ? cell.label : "";  // a part of one would name another
     text.append(width - text.size(), with_color || text.size() + kLabelGap == width ? ' ' : '-');
     if (!with_color && !text.empty() && width > cell.label.size()) text.back() = ' ';
     row += with_color && width > 0 ? color_of(cell) + text + "\033[0m" : text;

@@ -1,6 +1,7 @@
 """Schedules of whole pipelines through the Python package: orders, texts, pictures and simulation."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -83,6 +84,10 @@ def test_an_order_of_ones_own():
     assert again.orders() == whole().orders()
     with pytest.raises(ValueError, match=r"orders\[0\]\[0\] is 'fwd'; expected the name of an operation"):
         dsc.PipeSchedule.custom([[("fwd", 0, 0)]], 1)
+    with pytest.raises(TypeError, match=r"orders\[0\]\[0\] is \('forward', 0\); expected \(operation, chunk, micro-batch\)"):
+        dsc.PipeSchedule.custom([[("forward", 0)]], 1)
+    with pytest.raises(TypeError, match="text is b'0F0'; expected a string"):
+        dsc.PipeSchedule.read(b"0F0", "pytorch")
     with pytest.raises(dsc.InvalidArgError, match="stage 0: the order has no backward of micro-batch 0"):
         dsc.PipeSchedule.custom([[("forward", 0, 0)]], 1)
 
@@ -129,6 +134,7 @@ def test_gradients_are_reduced_beside_the_backward_pass():
         (("1f1b", 2, 4), {"comm": -1}, dsc.InvalidArgError, "latency is -1"),
         (("1f1b", 2, 4), {"backward_weight": float("nan")}, dsc.InvalidArgError, "is nan"),
         (("1f1b",), {}, TypeError, "stages and micro_batches are missing"),
+        (("1f1b", 2, 4), {"latency": 2}, TypeError, "unknown argument 'latency'; expected a cost such as forward or comm"),
         (("zbv", 2, 4), {}, dsc.InvalidArgError, 'did you mean "zb_v"'),
     ],
 )
@@ -155,6 +161,8 @@ def test_pictures():
     assert lines[1].startswith("0 |F0 F1 F2 F3 F4 F5 F6 f0 i0 w0 f1") and lines[1].endswith("| holds 8")
     assert "makespan 51, idle 5.9 %" in lines[5]
     assert len({line.index("| holds") for line in lines[1:5]}) == 1
+    crowded = str(whole("1f1b", 2, 300)).splitlines()[1]  # a label that does not fit is left out
+    assert {int(it) for it in re.findall(r"F(\d+)", crowded)} <= set(range(300)) and crowded.count("F1 ") <= 1
     drawing = ElementTree.fromstring(plan._repr_svg_())
     titles = [it.text for it in drawing.iter("{http://www.w3.org/2000/svg}title")]
     assert len(titles) == 4 * 8 * 6 and titles[0].startswith("forward of micro-batch 0, chunk 0, stage 0")

@@ -34,6 +34,19 @@ def test_the_best_order():
     assert "which no order beats" in result.stderr
 
 
+def test_what_is_too_large_to_draw_has_a_price():
+    result = schedule("-s", "512", "-m", "4096")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("makespan 13821, idle 11.1") and "too large for a picture" in result.stdout
+
+
+def test_several_kinds():
+    result = schedule("--kind", "gpipe", "--kind", "1f1b")
+    assert result.returncode == 0 and result.stdout.count("makespan 33") == 2
+    result = schedule("--kind", "gpipe", "--kind", "1f1b", "--svg", "x.svg")
+    assert result.returncode == 1 and "--kind is given 2 times, expected one" in result.stderr
+
+
 def test_files(tmp_path):
     svg, trace = tmp_path / "s.svg", tmp_path / "t.json"
     result = schedule("-k", "dualpipe_v", "--svg", str(svg), "--perfetto", str(trace))

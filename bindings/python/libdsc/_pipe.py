@@ -99,7 +99,7 @@ class PipeSchedule:
 
     Args:
         name: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe", "1f1b", "interleaved_1f1b",
-            "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min" or "dualpipe_v".
+            "looped_bfs", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v" or "auto".
         stages: devices of the pipeline.
         stage: whose instructions, 0 to stages - 1; None: the whole pipeline.
         micro_batches: of a batch; may be fewer than stages.
@@ -207,7 +207,7 @@ class PipeSchedule:
         What is wrong in the text raises InvalidArgError with line and column.
         """
         options = schedule_options(stage, merge_backward, messages)
-        data = text.encode()
+        data = string("text", text)
         number = _word("format", format, _raw.PipeFormat)
         return cls._of(
             _Handle(lambda made: lib.dsc_pipe_schedule_import(data, len(data), number, byref(options), made))
@@ -364,8 +364,10 @@ def _word(argument: str, value: str, numbers: Any) -> int:
 
 def _compute(argument: str, value: Any) -> Any:
     """One operation of a custom order."""
-    if value is None or value[0] is None:
+    if value is None or (isinstance(value, PipeCompute) and value.op is None):
         return _raw.PipeCompute(0, NONE, NONE, 0)
+    if not isinstance(value, (tuple, list)) or len(value) < 3:
+        raise TypeError(f"{argument} is {value!r}; expected (operation, chunk, micro-batch), such as ('forward', 0, 3)")
     op, chunk, micro_batch, *overlaps = value
     if op not in _NUMBERS:
         raise ValueError(f"{argument} is {op!r}; expected the name of an operation, such as 'forward'")

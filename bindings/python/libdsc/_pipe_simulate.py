@@ -12,6 +12,9 @@ from libdsc._pipe import PipeSchedule, _OPS
 from libdsc._pipe_costs import Values, costs_of
 
 
+_CHOICES = ("micro_batch_group", "forward_only", "merge_backward", "messages")
+
+
 class PipeSpan(NamedTuple):
     """An operation in a simulation, and when it runs."""
 
@@ -79,6 +82,8 @@ def simulate_pipeline(
     if not isinstance(schedule, PipeSchedule):
         if stages is None or micro_batches is None:
             raise TypeError("stages and micro_batches are missing; expected both with the name of a schedule")
+        if unknown := [name for name in more if name not in _CHOICES]:
+            raise TypeError(f"unknown argument {unknown[0]!r}; expected a cost such as forward or comm, or {_CHOICES}")
         schedule = PipeSchedule(schedule, stages, None, micro_batches, chunks, **more)
     elif more or (stages, micro_batches, chunks) != (None, None, None):
         raise TypeError("stages, micro_batches and chunks are the schedule's; expected only costs beside it")

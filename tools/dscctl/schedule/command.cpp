@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -226,16 +227,47 @@ void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& cost
   if (is_too_wide) std::cerr << "the lines are longer than this terminal is wide; --svg FILE draws them\n";
 }
 
+struct Priced {
+  dsc_pipe_report_t report;
+  std::vector<dsc_pipe_stage_report_t> stages;
+};
+
+Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs) {
+  dsc_pipe_schedule_info_t info{};
+  info.struct_size = sizeof info;
+  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
+  Priced priced{{}, std::vector<dsc_pipe_stage_report_t>(static_cast<size_t>(info.stages))};
+  priced.report.struct_size = sizeof priced.report;
+  priced.report.stages = priced.stages.data();
+  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &priced.report));
+  return priced;
+}
+
+bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
+  size_t bytes = 0;
+  return dsc_pipe_draw(schedule.get(), &costs, DSC_PIPE_PICTURE_TEXT, nullptr, 0, &bytes) == DSC_ERR_OVERFLOW;
+}
+
+void print_numbers(const dsc_pipe_report_t& report, const std::vector<dsc_pipe_stage_report_t>& stages) {
+  double busy = 0;
+  int64_t peak = 0;
+  for (const auto& stage : stages) {
+    busy += stage.busy;
+    peak = std::max(peak, stage.peak_activations);
+  }
+  const double all = report.makespan * static_cast<double>(stages.size());
+  std::cout << "makespan " << report.makespan << ", idle " << (all > 0 ? 100 * (1 - busy / all) : 0)
+            << " %, activations held at most " << peak << "; too large for a picture\n";
+}
+
 void ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
-  dsc_pipe_report_t report{};
-  report.struct_size = sizeof report;
-  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  const auto [report, stages] = simulate(schedule, costs);
   if (check_)
     std::cout << "it can be run\n";
   else if (!write_.empty())
     std::cout << write(schedule, kFormats.at(write_));
   else if (svg_.empty() && perfetto_.empty() && html_.empty())
-    print(schedule, costs);
+    is_too_large(schedule, costs) ? print_numbers(report, stages) : print(schedule, costs);
   if (!svg_.empty()) write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
   if (!perfetto_.empty()) write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
 }
