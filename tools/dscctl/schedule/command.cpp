@@ -266,8 +266,12 @@ void ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs
     std::cout << "it can be run\n";
   else if (!write_.empty())
     std::cout << write(schedule, kFormats.at(write_));
-  else if (svg_.empty() && perfetto_.empty() && html_.empty())
-    is_too_large(schedule, costs) ? print_numbers(report, stages) : print(schedule, costs);
+  else if (svg_.empty() && perfetto_.empty() && html_.empty()) {
+    if (is_too_large(schedule, costs))
+      print_numbers(report, stages);
+    else
+      print(schedule, costs);
+  }
   if (!svg_.empty()) write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
   if (!perfetto_.empty()) write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
 }
