@@ -115,7 +115,8 @@ static void reduce(void) {
   WALK_BAD_HANDLES(WALK_TIED, dsc_tied_layers_t, dsc_tied_layers_reduce(bad, &grad, 1, NULL));
   WALK_INVALID(dsc_tied_layers_reduce(T, NULL, 1, NULL));
   WALK_INVALID(dsc_tied_layers_reduce(T, &grad, 0, NULL));
-  WALK_INVALID(dsc_tied_layers_reduce(T, &grad, 2, NULL));
+  const dsc_tensor_t one_too_many[] = {grad, grad};
+  WALK_INVALID(dsc_tied_layers_reduce(T, one_too_many, 2, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_tied_layers_reduce(T, &grad, 1, &grad));
   grad.count = 7;
   WALK_INVALID(dsc_tied_layers_reduce(T, &grad, 1, NULL));

@@ -134,9 +134,9 @@ DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_
  * @brief Finds the best schedule for given costs and limits of memory.
  *
  * Looks at all schedules with a name, at orders that greedy rules find in simulated time, at small changes of
- * the best one, and for up to 36 operations of all stages at every order that there is (branch and bound).
- * Operations are in a loop, and with more than one chunk also in a zigzag. The same arguments give the same
- * schedule everywhere, so every rank may look for it by itself.
+ * the best one, and for up to 36 operations of all stages at every order that there is (branch and bound, up
+ * to 3 million steps). Operations are in a loop, and with more than one chunk also in a zigzag. The same
+ * arguments give the same schedule everywhere, so every rank may look for it by itself.
  *
  * @param[in] options stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name must be NULL
  * or "auto", and the rest as dsc_pipe_schedule_options_init() left it
