@@ -37,7 +37,7 @@ def test_the_best_order():
 def test_what_is_too_large_to_draw_has_a_price():
     result = schedule("-s", "512", "-m", "4096")
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("makespan 13821, idle 11.1") and "too large for a picture" in result.stdout
+    assert result.stdout.startswith("makespan 13821, idle 11.0918 %") and "too large for a picture" in result.stdout
 
 
 def test_several_kinds():
