@@ -1,4 +1,4 @@
-// The orders of the literature. Each follows the publication or project named in docs/pipeline.md; costs of
+// The orders of the literature. Each follows the publication or project named in dsc/pipe.h; costs of
 // making one do not grow with the number of micro-batches, but for V-Half and V-Min.
 #pragma once
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dsc/dsc.h"
-#include "dscctl/library_text.hpp"
 
 namespace dscctl::schedule {
 

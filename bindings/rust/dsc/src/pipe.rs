@@ -75,12 +75,13 @@ pub struct PipeSchedule {
 }
 
 impl PipeSchedule {
-    /// Makes the schedule of one stage: "deepspeed_train", "deepspeed_inference", "data_parallel", "gpipe" or "1f1b".
+    /// Makes the schedule of one stage, by a name of `dsc/pipe.h` such as "1f1b" or "zb_v", with as many parts of the
+    /// model on every stage as that schedule is made for.
     pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
-        Self::with_chunks(name, stages, stage, micro_batches, 1)
+        Self::with_chunks(name, stages, stage, micro_batches, 0)
     }
 
-    /// As [`new`](PipeSchedule::new), with several parts of the model on every stage.
+    /// As [`new`](PipeSchedule::new), with a number of parts of the model on every stage; 0: the schedule's own.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
         let name = c_string("the name of a schedule", name)?;
         let mut options = MaybeUninit::uninit();
