@@ -25,12 +25,16 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+// The name is kept. The thread gives it to itself, which needs no file of /proc: where one was opened for a
+// thread, the kernel spins until it is forgotten when a process is waited for whose last thread has just
+// ended.
 template <typename Body>
 std::thread start_thread(const char* name, Body body) {
   const SignalsBlocked inherited;
-  std::thread thread(std::move(body));
-  pthread_setname_np(thread.native_handle(), name);
-  return thread;
+  return std::thread([name, body = std::move(body)]() mutable {
+    pthread_setname_np(pthread_self(), name);
+    body();
+  });
 }
 
 }  // namespace dsc
