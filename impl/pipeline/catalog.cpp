@@ -197,13 +197,19 @@ void check_group(const ScheduleSpec& spec) {
 }
 
 // As many rounds of equal groups as there can be of at least as many micro-batches as stages (PyTorch).
+bool has_equal_groups(int32_t micro_batches, int32_t stages) {
+  return micro_batches % std::max(1, micro_batches / stages) == 0;
+}
+
 int32_t default_group(const ScheduleSpec& spec) {
   const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
-  if (spec.micro_batches % rounds == 0) return spec.micro_batches / rounds;
+  if (has_equal_groups(spec.micro_batches, spec.stages)) return spec.micro_batches / rounds;
+  int64_t more = int64_t{spec.micro_batches} + 1;  // no further than the next multiple
+  while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,
-       "micro_batches is %d, expected a multiple of %d (stages) for schedule \"interleaved_1f1b\", or a "
-       "micro_batch_group",
-       spec.micro_batches, spec.stages);
+       "micro_batches is %d, expected what can be cut into equal groups of %d (stages) or a few more for "
+       "schedule \"interleaved_1f1b\", such as %d or %lld, or a micro_batch_group",
+       spec.micro_batches, spec.stages, rounds * spec.stages, static_cast<long long>(more));
 }
 
 }  // namespace

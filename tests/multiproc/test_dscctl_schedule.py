@@ -25,7 +25,7 @@ def test_costs():
     result = schedule("-k", "1f1b", "-s", "2", "-m", "3", "--forward", "1,3", "--comm", "0.5")
     assert "makespan 19" in result.stdout
     result = schedule("-k", "1f1b", "-s", "2", "--forward", "1,2,3")
-    assert result.returncode == 1 and "n is 3, expected 1 or 2" in result.stderr
+    assert result.returncode == 1 and "--forward has 3 values, expected 1 or 2: one for each part" in result.stderr
 
 
 def test_the_best_order():
@@ -74,11 +74,11 @@ def test_there_and_back(tmp_path, format):
         (["--kid", "zb_v"], 2, "did you mean '--kind'"),
         (["--stages", "0"], 1, "stages is 0, expected 1 or more"),
         (["--kind", "zb_v", "--chunks", "3"], 1, "chunks is 3, expected 2"),
-        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "expected a multiple of 4"),
+        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected what can be cut into equal groups of 4 (stages) or a few more"),
         (["--from", "/nowhere"], 1, "/nowhere: cannot be read"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),
-        (["--forward", "-1"], 1, "forward[0] is -1"),
+        (["--forward", "-1"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got '-1'"),
     ],
 )
 def test_refusals(args, code, words):

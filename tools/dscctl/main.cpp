@@ -7,6 +7,7 @@
 #include "dscctl/bench/command.hpp"
 #include "dscctl/info.hpp"
 #include "dscctl/launch.hpp"
+#include "dscctl/plan/command.hpp"
 #include "dscctl/schedule/command.hpp"
 #include "dscctl/trace/command.hpp"
 
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
       "--env", environment,
       "What start-up finds in the environment, and what it would do; exit code 1 if it would fail");
   const auto bench = dscctl::bench::make_command(app);
+  const auto plan = dscctl::plan::make_command(app);
   const auto schedule = dscctl::schedule::make_command(app);
   const auto trace = dscctl::trace::make_command(app);
   try {
@@ -33,7 +35,7 @@ int main(int argc, char** argv) {
     std::cerr << "dscctl: " << tools::explain(app, error) << "\n";
     return 2;
   }
-  for (const dscctl::Command* command : {bench.get(), schedule.get(), trace.get()})
+  for (const dscctl::Command* command : {bench.get(), plan.get(), schedule.get(), trace.get()})
     if (command->chosen()) return command->run();
   try {
     const dscctl::Json facts = environment ? dscctl::collect_launch() : dscctl::collect_info();

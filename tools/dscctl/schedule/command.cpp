@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <iostream>
@@ -13,14 +14,17 @@
 #include <string>
 #include <vector>
 
+#include "common/units.hpp"
+#include "dscctl/schedule/cost_options.hpp"
 #include "dscctl/schedule/handle.hpp"
 #include "dscctl/schedule/html.hpp"
+#include "dscctl/schedule/pictures.hpp"
 
 namespace dscctl::schedule {
 namespace {
 
-constexpr int kFine = 0, kRefused = 1;
-constexpr int32_t kWholePipeline = -1;
+constexpr const char* kAuto = "auto";
+constexpr int kFine = 0, kRefused = 1, kWrongUsage = 2;
 
 const std::map<std::string, int32_t> kFormats{{"pytorch", DSC_PIPE_FORMAT_PYTORCH},
                                               {"pytorch_comms", DSC_PIPE_FORMAT_PYTORCH_COMMS},
@@ -36,11 +40,47 @@ bool colors_are_welcome() {
 }
 
 std::string file_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file && !file.eof()) throw std::runtime_error(path + ": cannot be read");
   if (!file.is_open()) throw std::runtime_error(path + ": cannot be opened");
   return text;
+}
+
+// By the words that only one format has.
+int32_t guess_format(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return DSC_PIPE_FORMAT_PYTORCH;
+  if (text[first] == '{') return DSC_PIPE_FORMAT_JSON;
+  if (text[first] == '[') return DSC_PIPE_FORMAT_MEGATRON;
+  if (text.compare(first, 5, "stage") == 0) return DSC_PIPE_FORMAT_DEEPSPEED;
+  const bool has_messages =
+      text.find("SEND_") != std::string::npos || text.find("RECV_") != std::string::npos;
+  return has_messages ? DSC_PIPE_FORMAT_PYTORCH_COMMS : DSC_PIPE_FORMAT_PYTORCH;
+}
+
+// The library names fields, users have options.
+std::string in_options(std::string message) {
+  constexpr std::pair<const char*, const char*> kNames[] = {
+      {"micro_batch_group", "--group"},   {"micro_batches", "--micro-batches"},
+      {"forward_only", "--forward-only"}, {"stages is", "--stages is"},
+      {"chunks is", "--chunks is"},       {"activations is", "--activations is"}};
+  for (const auto& [field, option] : kNames)
+    for (size_t at = 0; (at = message.find(field, at)) != std::string::npos; at += std::strlen(option))
+      message.replace(at, std::strlen(field), option);
+  return message;
+}
+
+// Of an option: said in words of the command line, which the parser's own are not.
+CLI::Validator whole_number() {
+  const auto check = [](const std::string& text) {
+    const size_t digits = text.starts_with("-") ? 1 : 0;
+    const bool is_whole =
+        text.size() > digits && text.find_first_not_of("0123456789", digits) == std::string::npos;
+    return is_whole ? "" : "expected a whole number, got '" + text + "'";
+  };
+  return CLI::Validator(check, "");
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -58,14 +98,18 @@ class ScheduleCommand final : public Command {
 
  private:
   void add_what();
-  void add_costs();
   void add_output();
   dsc_pipe_schedule_options_t options(const std::string& kind) const;
-  std::vector<Handle> schedules(const dsc_pipe_costs_t& costs) const;
-  Handle best(const dsc_pipe_costs_t& costs) const;
+  void check_usage() const;
+  bool is_wanted(const char* kind) const;
+  std::vector<Handle> schedules(const Costs& costs) const;
+  Handle best(Costs costs) const;
   Handle read_file() const;
-  void show(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
+  Priced show(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
   void print(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
+  bool has_picture() const {
+    return write_.empty() && svg_.empty() && perfetto_.empty() && html_.empty() && !check_;
+  }
 
   std::vector<std::string> kinds_{"1f1b"};
   int32_t stages_ = 4;
@@ -75,10 +119,12 @@ class ScheduleCommand final : public Command {
   bool forward_only_ = false, merge_ = false, at_once_ = false;
   int64_t activations_ = 0;
   std::string from_;
-  std::string format_ = "pytorch";
-  mutable Costs costs_;
+  std::string format_;  // empty: guessed
+  std::string memory_;
+  CostOptions cost_options_;
   std::string svg_, perfetto_, html_, write_;
-  bool check_ = false;
+  int32_t width_ = 0;  // of a picture; 0: as it is
+  bool check_ = false, critical_path_ = false;
 };
 
 ScheduleCommand::ScheduleCommand(CLI::App& parent)
@@ -92,9 +138,13 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
       "         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg 1f1b.svg\n"
       "         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n"
       "         dscctl schedule --from mine.csv --check\n"
+      "Lists of costs have a value for all parts of the model or one for each; 3x2,1 is 2,2,2,1. Several "
+      "--kind "
+      "end\n"
+      "with a table that compares them.\n"
       "Exit code: 0 fine, 1 no such schedule, or one that cannot be run, 2 wrong usage.");
   add_what();
-  add_costs();
+  cost_options_.add_to(app());
   add_output();
 }
 
@@ -104,45 +154,45 @@ void ScheduleCommand::add_what() {
                   "Name of the schedule, see docs/schedules.md; auto: the best for these costs; may be "
                   "repeated (default: 1f1b)")
       ->type_name("NAME");
-  app().add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")->type_name("N");
-  app().add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")->type_name("N");
+  app()
+      .add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")
+      ->check(whole_number())
+      ->type_name("N");
+  app()
+      .add_option("-m,--micro-batches", micro_batches_, "Of a batch (default: 8)")
+      ->check(whole_number())
+      ->type_name("N");
   app()
       .add_option("-c,--chunks", chunks_, "Parts of the model per stage (default: the schedule's own)")
+      ->check(whole_number())
       ->type_name("N");
-  app().add_option("--group", group_, "interleaved_1f1b: micro-batches per chunk and turn")->type_name("N");
+  app()
+      .add_option("--group", group_, "interleaved_1f1b: micro-batches per chunk and turn")
+      ->check(whole_number())
+      ->type_name("N");
   app()
       .add_option("--activations", activations_,
                   "auto: most micro-batches times chunks that a stage may hold (default: any)")
+      ->check(whole_number())
       ->type_name("N");
+  app()
+      .add_option("--memory", memory_, "auto: most bytes of a stage, such as 80GB (default: any)")
+      ->type_name("BYTES");
   app().add_flag("--forward-only", forward_only_, "Without backward passes");
   app().add_flag("--merge", merge_, "Makes halves of a backward pass that follow each other one");
   app().add_flag("--at-once", at_once_, "Sends right after what makes a message, as PyTorch does");
-  auto* from = app().add_option("--from", from_, "Reads the schedule from a file instead")->type_name("FILE");
+  auto* from = app()
+                   .add_option("--from", from_, "Reads the schedule from a file instead; - is stdin")
+                   ->type_name("FILE");
   for (const char* name : {"--kind", "--stages", "--micro-batches", "--chunks", "--group", "--forward-only"})
     from->excludes(name);
   app()
-      .add_option("--format", format_,
-                  "Of that file: pytorch, pytorch_comms, deepspeed, megatron or json (default: pytorch)")
+      .add_option(
+          "--format", format_,
+          "Of that file: pytorch, pytorch_comms, deepspeed, megatron or json (default: by what it says)")
       ->check(CLI::IsMember(kFormats))
       ->needs(from)
       ->type_name("FORMAT");
-}
-
-void ScheduleCommand::add_costs() {
-  const auto list = [&](const char* option, std::vector<double>& values, const char* help) {
-    app().add_option(option, values, help)->delimiter(',')->type_name("TIME[,TIME...]");
-  };
-  list("--forward", costs_.forward,
-       "Time of a forward pass, for all parts of the model or for each (default: 1)");
-  list("--backward-input", costs_.backward_input, "Time of the first half of a backward pass (default: 1)");
-  list("--backward-weight", costs_.backward_weight, "Time of the second half (default: 1)");
-  app()
-      .add_option("--comm", costs_.latency, "Time of a message between stages (default: 0)")
-      ->type_name("TIME");
-  app()
-      .add_option("--overlap", costs_.overlap,
-                  "What two passes at once take, as a part of their sum (default: 1)")
-      ->type_name("PART");
 }
 
 void ScheduleCommand::add_output() {
@@ -159,12 +209,16 @@ void ScheduleCommand::add_output() {
       ->check(CLI::IsMember(kFormats))
       ->type_name("FORMAT");
   app().add_flag("--check", check_, "Says only whether it can be run");
+  app().add_flag("--critical-path", critical_path_, "Also prints the operations that nothing could delay");
+  app()
+      .add_option("--width", width_, "Cuts the picture into pieces of so many columns (default: as it is)")
+      ->check(whole_number())
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
 }
 
 dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) const {
-  dsc_pipe_schedule_options_t options;
-  expect_ok(dsc_pipe_schedule_options_init(&options, sizeof options));
-  options.stage = kWholePipeline;
+  dsc_pipe_schedule_options_t options = whole_pipeline();
   options.merge_backward = merge_ ? 1 : 0;
   options.messages = at_once_ ? DSC_PIPE_AT_ONCE : DSC_PIPE_WHEN_NEEDED;
   if (!from_.empty()) return options;
@@ -178,11 +232,15 @@ dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) co
 }
 
 // What was found is told beside it, so that the schedule itself can be piped on.
-Handle ScheduleCommand::best(const dsc_pipe_costs_t& costs) const {
+Handle ScheduleCommand::best(Costs costs) const {
   dsc_pipe_search_t search{};
   search.struct_size = sizeof search;
   search.activations = activations_;
-  Handle found = find(options("auto"), costs, search);
+  if (!memory_.empty()) search.bytes = tools::bytes_of("--memory", memory_);
+  const int32_t chunks = std::max(1, chunks_);
+  if (stages_ > 0)
+    cost_options_.expect_parts(costs, static_cast<size_t>(stages_) * static_cast<size_t>(chunks));
+  Handle found = find(options("auto"), costs.as_c(), search);
   std::cerr << "found: " << search.origin << ", makespan " << search.makespan
             << (search.is_optimal == 1 ? ", which no order beats"
                                        : ", and none is below " + std::to_string(search.bound));
@@ -194,14 +252,15 @@ Handle ScheduleCommand::best(const dsc_pipe_costs_t& costs) const {
 
 Handle ScheduleCommand::read_file() const {
   try {
-    return read(file_text(from_), kFormats.at(format_), options(""));
+    const std::string text = file_text(from_);
+    return read(text, format_.empty() ? guess_format(text) : kFormats.at(format_), options(""));
   } catch (const std::runtime_error& error) {
-    const std::string text = error.what();
-    throw std::runtime_error(text.starts_with(from_) ? text : from_ + ": " + text);
+    const std::string text = error.what(), name = from_ == "-" ? "stdin" : from_;
+    throw std::runtime_error(text.starts_with(name) ? text : name + ": " + text);
   }
 }
 
-std::vector<Handle> ScheduleCommand::schedules(const dsc_pipe_costs_t& costs) const {
+std::vector<Handle> ScheduleCommand::schedules(const Costs& costs) const {
   std::vector<Handle> made;
   if (!from_.empty()) {
     made.push_back(read_file());
@@ -211,36 +270,23 @@ std::vector<Handle> ScheduleCommand::schedules(const dsc_pipe_costs_t& costs) co
   if (needs_one && kinds_.size() > 1)
     throw std::runtime_error("--kind is given " + std::to_string(kinds_.size()) +
                              " times, expected one for --svg, --perfetto and --write; --html takes several");
-  for (const std::string& kind : kinds_) made.push_back(kind == "auto" ? best(costs) : make(options(kind)));
+  for (const std::string& kind : kinds_) made.push_back(kind == kAuto ? best(costs) : make(options(kind)));
   return made;
 }
 
 void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
   const std::string text =
       draw(schedule, costs, colors_are_welcome() ? DSC_PIPE_PICTURE_COLOR : DSC_PIPE_PICTURE_TEXT);
-  std::cout << text;
+  std::cout << (width_ > 0 ? folded(text, static_cast<size_t>(width_)) : text);
+  if (width_ > 0) return;
   winsize size{};
   const std::string plain = draw(schedule, costs, DSC_PIPE_PICTURE_TEXT);
   const size_t first = plain.find('\n') + 1;
   const bool is_too_wide = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 &&
                            plain.find('\n', first) - first > size.ws_col;
-  if (is_too_wide) std::cerr << "the lines are longer than this terminal is wide; --svg FILE draws them\n";
-}
-
-struct Priced {
-  dsc_pipe_report_t report;
-  std::vector<dsc_pipe_stage_report_t> stages;
-};
-
-Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs) {
-  dsc_pipe_schedule_info_t info{};
-  info.struct_size = sizeof info;
-  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
-  Priced priced{{}, std::vector<dsc_pipe_stage_report_t>(static_cast<size_t>(info.stages))};
-  priced.report.struct_size = sizeof priced.report;
-  priced.report.stages = priced.stages.data();
-  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &priced.report));
-  return priced;
+  if (is_too_wide)
+    std::cerr
+        << "the lines are longer than this terminal is wide; --width N folds them, --svg FILE draws them\n";
 }
 
 bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
@@ -248,42 +294,68 @@ bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
   return dsc_pipe_draw(schedule.get(), &costs, DSC_PIPE_PICTURE_TEXT, nullptr, 0, &bytes) == DSC_ERR_OVERFLOW;
 }
 
-void print_numbers(const dsc_pipe_report_t& report, const std::vector<dsc_pipe_stage_report_t>& stages) {
-  double busy = 0;
-  int64_t peak = 0;
-  for (const auto& stage : stages) {
-    busy += stage.busy;
-    peak = std::max(peak, stage.peak_activations);
-  }
-  const double all = report.makespan * static_cast<double>(stages.size());
-  std::cout << "makespan " << report.makespan << ", idle " << (all > 0 ? 100 * (1 - busy / all) : 0)
-            << " %, activations held at most " << peak << "; too large for a picture\n";
+void print_numbers(const Priced& priced) {
+  std::cout << "makespan " << priced.report.makespan << ", idle " << 100 * idle_part(priced)
+            << " %, activations held at most " << peak_activations(priced) << "; too large for a picture\n";
 }
 
-void ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
-  const auto [report, stages] = simulate(schedule, costs);
+Priced ScheduleCommand::show(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
+  const Priced priced = simulate(schedule, costs);
   if (check_)
     std::cout << "it can be run\n";
   else if (!write_.empty())
     std::cout << write(schedule, kFormats.at(write_));
-  else if (svg_.empty() && perfetto_.empty() && html_.empty()) {
+  else if (has_picture()) {
     if (is_too_large(schedule, costs))
-      print_numbers(report, stages);
+      print_numbers(priced);
     else
       print(schedule, costs);
   }
+  if (critical_path_) std::cout << critical_path_of(schedule, costs);
   if (!svg_.empty()) write_file(svg_, draw(schedule, costs, DSC_PIPE_PICTURE_SVG));
   if (!perfetto_.empty()) write_file(perfetto_, draw(schedule, costs, DSC_PIPE_PICTURE_PERFETTO));
+  return priced;
+}
+
+bool ScheduleCommand::is_wanted(const char* kind) const {
+  return from_.empty() && std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
+}
+
+// Options that would do nothing.
+void ScheduleCommand::check_usage() const {
+  if (activations_ != 0 && !is_wanted(kAuto))
+    throw std::invalid_argument("--activations is a limit of --kind auto, which is not given");
+  if (!memory_.empty() && !is_wanted(kAuto))
+    throw std::invalid_argument("--memory is a limit of --kind auto, which is not given");
+  if (check_ && !write_.empty())
+    throw std::invalid_argument(
+        "--write prints the schedule, and --check says only whether it can be run: "
+        "expected one of them");
+  if (critical_path_ && (check_ || !write_.empty()))
+    throw std::invalid_argument(
+        "--critical-path prints more than --check and --write do: expected one of them");
+  if (width_ > 0 && !has_picture())
+    throw std::invalid_argument("--width is that of the picture, which is not printed here");
 }
 
 int ScheduleCommand::run() const {
   try {
-    const dsc_pipe_costs_t costs = costs_.as_c();
+    check_usage();
+    Costs costs = cost_options_.costs();
     const std::vector<Handle> made = schedules(costs);
-    for (const Handle& schedule : made) show(schedule, costs);
-    if (!html_.empty()) write_file(html_, html_of(made, costs_));
+    std::vector<Priced> prices;
+    for (const Handle& schedule : made) {
+      const auto info = describe(schedule);
+      cost_options_.expect_parts(costs, static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks));
+      prices.push_back(show(schedule, costs.as_c()));
+    }
+    if (made.size() > 1 && has_picture()) std::cout << "\n" << comparison_of(made, prices);
+    if (!html_.empty()) write_file(html_, html_of(made, costs));
+  } catch (const std::invalid_argument& wrong) {
+    std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl schedule --help'.\n";
+    return kWrongUsage;
   } catch (const std::exception& error) {
-    std::cerr << "dscctl: " << error.what() << "\n";
+    std::cerr << "dscctl: " << in_options(error.what()) << "\n";
     return kRefused;
   }
   std::cout << std::flush;

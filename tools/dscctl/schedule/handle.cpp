@@ -5,11 +5,13 @@
 namespace dscctl::schedule {
 
 dsc_pipe_costs_t Costs::as_c() {
+  const std::initializer_list<std::vector<double>*> lists{&forward,       &backward_input,   &backward_weight,
+                                                          &message_bytes, &activation_bytes, &static_bytes,
+                                                          &gradient_bytes};
   dsc_pipe_costs_t costs;
   expect_ok(dsc_pipe_costs_init(&costs, sizeof costs));
-  for (auto* list : {&forward, &backward_input, &backward_weight, &activation_bytes})
-    costs.n = std::max(costs.n, list->size());
-  for (auto* list : {&forward, &backward_input, &backward_weight, &activation_bytes}) {
+  for (const auto* list : lists) costs.n = std::max(costs.n, list->size());
+  for (auto* list : lists) {
     if (list->size() != 1 && list->size() != costs.n)
       throw std::runtime_error("a list of costs has " + std::to_string(list->size()) +
                                " values, expected 1 or " + std::to_string(costs.n) + ", as another one has");
@@ -18,10 +20,69 @@ dsc_pipe_costs_t Costs::as_c() {
   costs.forward = forward.data();
   costs.backward_input = backward_input.data();
   costs.backward_weight = backward_weight.data();
+  costs.message_bytes = message_bytes.data();
   costs.activation_bytes = activation_bytes.data();
+  costs.static_bytes = static_bytes.data();
+  costs.gradient_bytes = gradient_bytes.data();
   costs.overlap = overlap;
   costs.latency = latency;
+  costs.bytes_per_time = bytes_per_time;
+  costs.bucket_bytes = bucket_bytes;
+  costs.reduce_latency = reduce_latency;
+  costs.reduce_bytes_per_time = reduce_bytes_per_time;
   return costs;
+}
+
+double idle_part(const Priced& priced) {
+  double busy = 0;
+  for (const auto& stage : priced.stages) busy += stage.busy;
+  const double all = priced.report.makespan * static_cast<double>(priced.stages.size());
+  return all > 0 ? 1 - busy / all : 0;
+}
+
+int64_t peak_activations(const Priced& priced) {
+  int64_t peak = 0;
+  for (const auto& stage : priced.stages) peak = std::max(peak, stage.peak_activations);
+  return peak;
+}
+
+size_t fullest_stage(const Priced& priced) {
+  const auto found =
+      std::max_element(priced.stages.begin(), priced.stages.end(),
+                       [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+  return static_cast<size_t>(found - priced.stages.begin());
+}
+
+dsc_pipe_schedule_info_t describe(const Handle& schedule) {
+  dsc_pipe_schedule_info_t info{};
+  info.struct_size = sizeof info;
+  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
+  return info;
+}
+
+std::string name_of(const Handle& schedule) {
+  size_t bytes = 0;
+  expect_ok(dsc_pipe_schedule_name(schedule.get(), nullptr, 0, &bytes));
+  std::string name(bytes, ' ');
+  expect_ok(dsc_pipe_schedule_name(schedule.get(), name.data(), bytes, &bytes));
+  name.pop_back();
+  return name;
+}
+
+Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs) {
+  Priced priced{{}, std::vector<dsc_pipe_stage_report_t>(static_cast<size_t>(describe(schedule).stages))};
+  priced.report.struct_size = sizeof priced.report;
+  priced.report.stages = priced.stages.data();
+  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &priced.report));
+  priced.report.stages = nullptr;
+  return priced;
+}
+
+dsc_pipe_schedule_options_t whole_pipeline() {
+  dsc_pipe_schedule_options_t options;
+  expect_ok(dsc_pipe_schedule_options_init(&options, sizeof options));
+  options.stage = -1;
+  return options;
 }
 
 Handle make(const dsc_pipe_schedule_options_t& options) {

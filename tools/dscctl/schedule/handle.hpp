@@ -25,15 +25,35 @@ using Handle = std::unique_ptr<dsc_pipe_schedule_t, Destroy>;
 
 // Lists live as long as this does.
 struct Costs {
-  std::vector<double> forward{1}, backward_input{1}, backward_weight{1}, activation_bytes{0};
+  std::vector<double> forward{1}, backward_input{1}, backward_weight{1};
+  std::vector<double> message_bytes{0}, activation_bytes{0}, static_bytes{0}, gradient_bytes{0};
   double overlap = 1;
   double latency = 0;
+  double bytes_per_time = 0;  // 0 here and below: without end
+  double bucket_bytes = 0;
+  double reduce_latency = 0;
+  double reduce_bytes_per_time = 0;
 
   // One entry for all parts, or one for each, the same number in all lists. Throws if they differ.
   dsc_pipe_costs_t as_c();
 };
 
+// What a simulation says, with every stage.
+struct Priced {
+  dsc_pipe_report_t report;
+  std::vector<dsc_pipe_stage_report_t> stages;
+};
+
+double idle_part(const Priced& priced);          // of the whole makespan, over all stages
+int64_t peak_activations(const Priced& priced);  // of the stage that holds most
+size_t fullest_stage(const Priced& priced);      // with the most bytes
+
+dsc_pipe_schedule_info_t describe(const Handle& schedule);
+std::string name_of(const Handle& schedule);
+Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs);
 Handle make(const dsc_pipe_schedule_options_t& options);
+// The options of a schedule of the whole pipeline, with defaults.
+dsc_pipe_schedule_options_t whole_pipeline();
 // The best one for these costs; what is known of it is in `search`.
 Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
             dsc_pipe_search_t& search);

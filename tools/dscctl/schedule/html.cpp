@@ -13,22 +13,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostShown = 200'000;  // operations
 
-dsc_pipe_schedule_info_t describe(const Handle& schedule) {
-  dsc_pipe_schedule_info_t info{};
-  info.struct_size = sizeof info;
-  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
-  return info;
-}
-
-std::string name_of(const Handle& schedule) {
-  size_t bytes = 0;
-  expect_ok(dsc_pipe_schedule_name(schedule.get(), nullptr, 0, &bytes));
-  std::string name(bytes, ' ');
-  expect_ok(dsc_pipe_schedule_name(schedule.get(), name.data(), bytes, &bytes));
-  name.pop_back();
-  return name;
-}
-
 Json order_of(const Handle& schedule, int32_t stage, size_t& left) {
   int64_t total = 0;
   expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));

@@ -1,0 +1,271 @@
+"""dscctl plan: which schedule is best, by the simulator; answers that are known, and those of Python's bindings."""
+
+import json
+import random
+import re
+import shlex
+import subprocess
+
+import launch
+import libdsc as dsc
+import pytest
+from test_dscctl import dscctl, own_environment
+
+HEADER = "name,forward_us,backward_input_us,backward_weight_us,weight_bytes,activation_bytes,output_bytes\n"
+KINDS = {"1f1b": 1, "gpipe": 1, "interleaved_1f1b": 0, "looped_bfs": 0, "zb_h1": 1, "zb_h2": 1, "zb_v": 2, "v_half": 2, "v_min": 2, "dualpipe_v": 2}
+NAMED = ",".join(KINDS)
+
+
+def plan(layers, *args):
+    return dscctl("plan", "--layers", str(layers), *args)
+
+
+def answer_of(layers, *args, code=0):
+    result = plan(layers, *args, "--json")
+    assert (result.returncode, result.stderr) == (code, "")
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two layers whose passes all take 1 us, with 10 bytes of weights and 3 of activations."""
+    return written(tmp_path, [{"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 3, "output_bytes": 5}] * 2)
+
+
+def written(tmp_path, layers):
+    file = tmp_path / "layers.csv"
+    rows = (",".join(str(value) for value in layer.values()) for layer in layers)
+    file.write_text(",".join(layers[0]) + "\n" + "\n".join(rows) + "\n")
+    return file
+
+
+def test_two_layers_by_hand(two):
+    """One stage: two samples on each replica, 6 us each. Two: 4 x 3 us and the fill, 3 us for 1F1B and 1 for zb_h1."""
+    answer = answer_of(two, "--devices", "2", "--batch", "4", "--top", "100", "--kind", "1f1b,zb_h1")
+    times = {(row["schedule"], row["stages"], row["micro_batches"]): row["step_us"] for row in answer["rows"]}
+    assert times[("1f1b", 1, 1)] == times[("1f1b", 1, 2)] == 12
+    assert times[("1f1b", 2, 4)] == 15 and times[("zb_h1", 2, 4)] == 13
+    assert answer["rows"][0]["stages"] == 1 and answer["rows"][0]["micro_batches"] == 2
+    assert answer["rows"][0]["peak_bytes"] == 2 * (4 * 10 + 3)
+    assert answer["candidates"]["all"] == 2 + 2 * 3 == answer["candidates"]["simulated"]
+
+
+def test_memory_flips_the_choice(two):
+    asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b,zb_h1")
+    answer = answer_of(two, *asked, "--memory", "60")
+    best = answer["rows"][0]
+    assert (best["schedule"], best["stages"], best["micro_batches"], best["step_us"]) == ("zb_h1", 2, 4, 13)
+    assert best["peak_bytes"] == 4 * 10 + 2 * 3
+    faster = answer["faster_with_more_memory"]
+    assert faster["step_us"] == 12 and faster["peak_bytes"] == 86
+    assert "With 86 B of memory 1f1b on 1 stage x 2 replicas" in answer["recommendation"]
+    assert answer_of(two, *asked, "--memory", "86")["rows"][0]["stages"] == 1
+
+
+def test_all_reduces_flip_the_choice(two):
+    asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b,zb_h1")
+    best = answer_of(two, *asked, "--reduce-bandwidth", "1MB/s")["rows"][0]  # 20 us
+    assert best["stages"] == 2
+    best = answer_of(two, *asked, "--reduce-bandwidth", "1GB/s")["rows"][0]
+    assert best["stages"] == 1 and best["network_us"] == pytest.approx(0.02)
+
+
+def test_nothing_fits(two):
+    asked = ("--devices", "2", "--batch", "4", "--memory")
+    answer = answer_of(two, *asked, "40", code=1)
+    assert answer["rows"] == [] and answer["least_bytes"] == 40 + 2 * 3
+    result = plan(two, *asked, "40")
+    assert result.returncode == 1 and result.stdout.startswith("Nothing fits in 40 B: the least that any of these needs is 46 B, for ")
+    assert answer_of(two, *asked, "46")["rows"][0]["peak_bytes"] == 46
+
+
+def part_sums(layers, boundaries, value):
+    return [sum(value(layer) for layer in layers[a:b]) for a, b in zip(boundaries, boundaries[1:])]
+
+
+def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args):
+    """The same candidate through Python's bindings."""
+    times = [samples * (it["forward_us"] + it["backward_input_us"] + it["backward_weight_us"]) + 3 * args["overhead"] for it in layers]
+    cut = list(dsc.partition_layers(times, stages * chunks))
+    of = lambda name: part_sums(layers, cut, lambda it: samples * it[name])  # noqa: E731
+    passes = lambda name: part_sums(layers, cut, lambda it: samples * it[name] + args["overhead"])  # noqa: E731
+    weights = part_sums(layers, cut, lambda it: it["weight_bytes"])
+    last = [samples * layers[end - 1]["output_bytes"] for end in cut[1:]]
+    return dsc.simulate_pipeline(
+        kind, stages, micro_batches, chunks,
+        forward=passes("forward_us"), backward_input=passes("backward_input_us"), backward_weight=passes("backward_weight_us"),
+        comm=args["latency"], message_bytes=last, bytes_per_time=args["rate"], activation_bytes=of("activation_bytes"),
+        static_bytes=[4 * it for it in weights], gradient_bytes=weights if replicas > 1 else 0, bucket_bytes=args["bucket"],
+        reduce_latency=args["reduce_latency"], reduce_bytes_per_time=args["reduce_rate"],
+    )  # fmt: skip
+
+
+def divisors(number):
+    return [one for one in range(1, number + 1) if number % one == 0]
+
+
+def brute_force(layers, devices, batch, args):
+    """Every candidate: what it is, and what it costs."""
+    found = {}
+    for stages in divisors(devices):
+        replicas = devices // stages
+        if stages > len(layers) or batch % replicas:
+            continue
+        for micro_batches in divisors(batch // replicas):
+            for kind, own in KINDS.items() if stages > 1 else [("1f1b", 1)]:
+                most = len(layers) // stages
+                for chunks in [own] if own else [2**i for i in range(1, 8)]:
+                    if chunks > most:
+                        continue
+                    try:
+                        shape = (stages, replicas, chunks, micro_batches, batch // replicas // micro_batches)
+                        found[(kind, *shape)] = priced(layers, kind, *shape, args)
+                    except dsc.InvalidArgError:
+                        pass  # there is no such schedule for these numbers
+    return found
+
+
+def key_of(row):
+    return tuple(row[name] for name in ("schedule", "stages", "replicas", "chunks", "micro_batches", "samples"))
+
+
+def random_case(seed):
+    pick = random.Random(seed)
+    columns = HEADER.strip().split(",")[1:]
+    layers = [{name: pick.randint(1, 40) for name in columns} for _ in range(pick.randint(3, 9))]
+    args = {"overhead": pick.choice([0, 2]), "latency": pick.choice([0, 3]), "rate": pick.choice([0, 8]), "bucket": pick.choice([0, 16]), "reduce_latency": pick.choice([0, 5]), "reduce_rate": pick.choice([0, 4])}
+    return layers, pick.choice([4, 6, 8]), 24, args
+
+
+def options_of(devices, batch, args):
+    given = ["--devices", str(devices), "--batch", str(batch), "--overhead-us", str(args["overhead"]), "--latency-us", str(args["latency"])]
+    given += ["--bandwidth", f"{args['rate']}MB/s", "--bucket", f"{args['bucket']}", "--reduce-latency-us", str(args["reduce_latency"])]
+    return [*given, "--reduce-bandwidth", f"{args['reduce_rate']}MB/s", "--kind", NAMED]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_brute_force_finds_the_same(tmp_path, seed):
+    layers, devices, batch, args = random_case(seed)
+    expected = brute_force(layers, devices, batch, args)
+    file = written(tmp_path, layers)
+    answer = answer_of(file, *options_of(devices, batch, args), "--top", "10000")
+    assert {key_of(row): row["step_us"] for row in answer["rows"]} == pytest.approx({key: it.makespan for key, it in expected.items()})
+    for row in answer["rows"]:
+        assert row["peak_bytes"] == pytest.approx(max(expected[key_of(row)].peak_bytes))
+        assert row["idle"] == pytest.approx(sum(expected[key_of(row)].idle) / row["stages"] / row["step_us"])
+        assert row["busy_us"] + row["waiting_us"] + row["network_us"] == pytest.approx(row["step_us"])
+    times = [row["step_us"] for row in answer["rows"]]
+    assert times == pytest.approx(sorted(times))
+    short = answer_of(file, *options_of(devices, batch, args), "--top", "3")
+    assert [row["step_us"] for row in short["rows"]] == times[:3]
+    counts = short["candidates"]
+    assert counts["simulated"] + counts["cannot_be_shown"] == counts["all"] == len(expected)
+
+
+def test_the_table_says_what_json_says(tmp_path):
+    layers, devices, batch, args = random_case(1)
+    file, asked = written(tmp_path, layers), options_of(devices, batch, args)
+    answer, result = answer_of(file, *asked), plan(file, *asked)
+    assert result.returncode == 0
+    head, *lines = result.stdout.split("\n\n")[0].splitlines()
+    assert head.split() == "schedule stages x replicas chunks micro-batches x samples step samples/s idle peak memory slower".split()
+    assert len(lines) == len(answer["rows"]) == 10
+    for line, row in zip(lines, answer["rows"]):
+        kind, stages, _, replicas, chunks, micro_batches, _, samples, *_ = line.split()
+        assert (kind, *map(int, (stages, replicas, chunks, micro_batches, samples))) == key_of(row)
+        assert f"{100 * row['idle']:.1f} %" in line
+    assert answer["recommendation"] in result.stdout and answer["remarks"] in result.stdout
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_command_prices_the_same(tmp_path, seed):
+    layers, devices, batch, args = random_case(seed)
+    for row in answer_of(written(tmp_path, layers), *options_of(devices, batch, args)[:-1], "auto,1f1b,zb_v")["rows"]:
+        drawn = dscctl(*shlex.split(row["command"])[1:])
+        assert drawn.returncode == 0, drawn.stderr
+        makespan = re.search(r"makespan ([\d.e+]+)", drawn.stdout)[1]
+        assert float(makespan) == pytest.approx(row["step_us"], rel=1e-4)
+
+
+def test_an_order_that_is_looked_for(two):
+    """No schedule with a name holds so little and takes no longer."""
+    answer = answer_of(two, "--devices", "2", "--batch", "3", "--stages", "2", "--micro-batches", "3", "--kind", "auto")
+    assert [row["schedule"] for row in answer["rows"]] == ["auto"] and answer["candidates"]["searched"] == 1
+    assert answer["rows"][0]["step_us"] >= answer["rows"][0]["bound_us"]
+
+
+def test_columns_in_any_order_json_and_stdin(two, tmp_path):
+    expected = answer_of(two, "--devices", "2", "--batch", "4")
+    other = tmp_path / "other.csv"
+    other.write_text("output_bytes,backward_us,weight_bytes,forward_us,activation_bytes\r\n" + "5,2,10B,1,3\r\n" * 2 + "\r\n")
+    answer = answer_of(other, "--devices", "2", "--batch", "4")
+    assert answer["rows"] == expected["rows"] and "each half of a backward pass is taken to be half" in answer["remarks"]
+    one = {"name": "a, b", "forward_us": 1, "backward_us": 2, "weight_bytes": "10B", "activation_bytes": 3, "output_bytes": 5}
+    command = [launch.DSCCTL, "plan", "--layers", "-", "--devices", "2", "--batch", "4", "--json"]
+    result = subprocess.run(command, input=json.dumps([one] * 2), env=own_environment(), capture_output=True, text=True, timeout=30)
+    assert json.loads(result.stdout)["rows"] == expected["rows"] and json.loads(result.stdout)["layers"] == ["a, b"] * 2
+
+
+FINE = HEADER + "a,1,1,1,10,3,5\n"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "is empty, expected layers as CSV or JSON"),
+        (HEADER, "has no layers"),
+        (HEADER.replace("forward_us", "foward_us", 1), "line 1, column 6: there is no column 'foward_us'; did you mean 'forward_us'?"),
+        (HEADER.replace("name", "output_bytes"), "line 1, column 92: a second column 'output_bytes'"),
+        (HEADER.replace(",output_bytes", ""), "line 1: no output_bytes, expected it for every layer"),
+        (HEADER.replace("name", "backward_us"), "line 1: backward_us beside its halves"),
+        ("name,forward_us\n", "line 1: no backward_us, expected it, or backward_input_us"),
+        (FINE + "b,1,x,1,10,3,5\n", "line 3, column 5: backward_input_us is 'x', expected microseconds such as 120 or 0.5"),
+        (FINE + "b,1,-1,1,10,3,5\n", "line 3, column 5: backward_input_us is '-1'"),
+        (FINE + "b,1,nan,1,10,3,5\n", "line 3, column 5: backward_input_us is 'nan'"),
+        (FINE + "b,1,1,1,10XB,3,5\n", "line 3, column 9: weight_bytes is '10XB', expected bytes such as 4096 or 12.5MB"),
+        (FINE + "b,1,1,1,,3,5\n", "line 3, column 9: weight_bytes is ''"),
+        (FINE + "b,1,1,1,10,3\n", "line 3, column 13: 6 values, expected 7 as line 1 has"),
+        (FINE + "b,1,1,1,10,3,5,6\n", "line 3, column 16: 8 values, expected 7 as line 1 has"),
+        (HEADER + "\na,1,1,1,10,3,5\n", "line 2, column 1: an empty line, expected a layer"),
+        (FINE + '"b,1,1,1,10,3,5\n', "line 3, column 1: a quote that does not end"),
+        ("[1]", "layer 0: expected an object"),
+        ('[{"forward": 1}]', "layer 0: there is no column 'forward'"),
+        ('[{"forward_us": 1, }]', "line 1, column 20: "),
+        ("{}", "expected a list of layers"),
+    ],
+)
+def test_a_wrong_file(tmp_path, text, words):
+    file = tmp_path / "layers"
+    file.write_text(text)
+    result = plan(file, "--devices", "1", "--batch", "1")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"dscctl: {file}: ") and words in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["--devices", "1.5"], "--devices: expected a whole number of 1 or more, got '1.5'"),
+        (["--batch", "0"], "--batch: expected a whole number of 1 or more, got '0'"),
+        (["--memory", "80"], ""),
+        (["--memory", "80 apples"], "--memory: expected bytes such as 80GB"),
+        (["--memory", "0"], "--memory: expected more than 0 bytes"),
+        (["--bandwidth", "25GB"], "--bandwidth: expected bytes per second such as 25GB/s or 400MiB/s, got '25GB'"),
+        (["--latency-us", "-1"], "--latency-us: expected a number of 0 or more"),
+        (["--stages", "2,x"], "--stages: expected a whole number of 1 or more, got 'x'"),
+        (["--stages", "3"], "there is nothing to compare: expected stages that divide the 2 devices"),
+        (["--kind", "zbv"], "--kind: there is no schedule 'zbv' to plan with; did you mean 'zb_v'?"),
+        (["--top", "0"], "--top: expected a whole number of 1 or more"),
+        (["--layers", "/nowhere"], "/nowhere: cannot be opened"),
+        (["--staegs", "3"], "there is no '--staegs'; did you mean '--stages'?"),
+    ],
+)
+def test_refusals(two, args, words):
+    given = {"--layers": str(two), "--devices": "2", "--batch": "4", **dict([args])}
+    result = dscctl("plan", *(word for pair in given.items() for word in pair))
+    assert result.returncode == (2 if words else 0) and words in result.stderr
+    assert result.stdout == "" or not words
+
+
+if __name__ == "__main__":
+    launch.main(__file__)

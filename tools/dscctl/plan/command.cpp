@@ -1,0 +1,202 @@
+#include "dscctl/plan/command.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/units.hpp"
+#include "dscctl/plan/report.hpp"
+
+namespace dscctl::plan {
+namespace {
+
+constexpr int kFine = 0, kNothingFits = 1, kRefused = 2;
+constexpr double kUsPerSecond = 1e6;
+
+class PlanCommand final : public Command {
+ public:
+  explicit PlanCommand(CLI::App& app);
+  int run() const override;
+
+ private:
+  void add_model();
+  void add_network();
+  void add_choice();
+  Question question(const std::vector<Layer>& layers) const;
+  Network network() const;
+  int answer() const;
+
+  std::string layers_, devices_, batch_, memory_, top_ = "10";
+  std::string state_ = "4", overhead_ = "0", overlap_ = "1", bucket_;
+  std::string latency_, bandwidth_, reduce_latency_, reduce_bandwidth_;
+  std::vector<std::string> kinds_;
+  std::string stages_, micro_batches_, chunks_;
+  bool as_json_ = false;
+};
+
+PlanCommand::PlanCommand(CLI::App& parent)
+    : Command(*parent.add_subcommand(
+          "plan", "Compares schedules, stages, chunks and micro-batches for a model, and recommends one")) {
+  app().footer(
+      "Nothing is run: every candidate is simulated with the layers' times and bytes. See docs/plan.md.\n"
+      "Such as: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 --bandwidth 25GB/s\n"
+      "Exit code: 0 fine, 1 nothing fits in the memory, 2 wrong usage or input.");
+  add_model();
+  add_network();
+  add_choice();
+}
+
+void PlanCommand::add_model() {
+  app()
+      .add_option("--layers", layers_,
+                  "CSV with a header, or JSON; - is stdin. Columns, per sample: name, forward_us, "
+                  "backward_input_us and backward_weight_us or backward_us, weight_bytes, activation_bytes, "
+                  "output_bytes")
+      ->required()
+      ->type_name("FILE");
+  app().add_option("--devices", devices_, "Stages times replicas")->required()->type_name("N");
+  app().add_option("--batch", batch_, "Of a step, over all replicas")->required()->type_name("SAMPLES");
+  app().add_option("--memory", memory_, "Of a device, such as 80GB (default: any)")->type_name("BYTES");
+  app()
+      .add_option(
+          "--state", state_,
+          "Bytes of weights, gradients and the optimizer over those of the weights (default: 4, as Adam "
+          "has them)")
+      ->type_name("FACTOR");
+  app()
+      .add_option("--overhead-us", overhead_,
+                  "Of a layer in a forward pass, and in each half of a backward pass (default: 0)")
+      ->type_name("US");
+  app()
+      .add_option("--overlap", overlap_,
+                  "What two passes at once take, as a part of their sum, in dualpipe_v (default: 1)")
+      ->type_name("PART");
+}
+
+void PlanCommand::add_network() {
+  app().add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
+  app()
+      .add_option("--bandwidth", bandwidth_,
+                  "Of a link between two stages, in each direction, such as 25GB/s (default: without end)")
+      ->type_name("RATE");
+  app().add_option("--reduce-latency-us", reduce_latency_, "Of an all-reduce (default: 0)")->type_name("US");
+  app()
+      .add_option("--reduce-bandwidth", reduce_bandwidth_,
+                  "Bytes of gradients over the time of their all-reduce (default: without end)")
+      ->type_name("RATE");
+  app()
+      .add_option("--bucket", bucket_,
+                  "Gradients that are reduced at once, such as 25MB (default: all of a part)")
+      ->type_name("BYTES");
+}
+
+void PlanCommand::add_choice() {
+  app()
+      .add_option("-k,--kind", kinds_,
+                  "Only these schedules; auto: orders that are looked for (default: all)")
+      ->delimiter(',')
+      ->type_name("NAME[,NAME...]");
+  const auto list = [&](const char* option, std::string& text, const char* help) {
+    app().add_option(option, text, help)->type_name("N[,N...]");
+  };
+  list("-s,--stages", stages_, "Only these (default: all that divide the devices)");
+  list("-m,--micro-batches", micro_batches_, "Only these (default: all that divide a replica's batch)");
+  list("-c,--chunks", chunks_, "Only these parts of the model per stage (default: 1, 2, 4, ...)");
+  app().add_option("--top", top_, "Lines of the table (default: 10)")->type_name("N");
+  app().add_flag("--json", as_json_, "Prints JSON");
+}
+
+std::vector<int> list_or_all(const std::string& option, const std::string& text) {
+  return text.empty() ? std::vector<int>{} : tools::whole_list_of(option, text, 1);
+}
+
+Network PlanCommand::network() const {
+  Network net;
+  if (!latency_.empty()) net.latency_us = tools::number_of("--latency-us", latency_);
+  if (!bandwidth_.empty()) net.bytes_per_us = tools::rate_of("--bandwidth", bandwidth_) / kUsPerSecond;
+  if (!reduce_latency_.empty())
+    net.reduce_latency_us = tools::number_of("--reduce-latency-us", reduce_latency_);
+  if (!reduce_bandwidth_.empty())
+    net.reduce_bytes_per_us = tools::rate_of("--reduce-bandwidth", reduce_bandwidth_) / kUsPerSecond;
+  return net;
+}
+
+Question PlanCommand::question(const std::vector<Layer>& layers) const {
+  Question it;
+  it.layers = layers;
+  it.devices = tools::whole_of("--devices", devices_, 1);
+  it.batch = tools::whole_of("--batch", batch_, 1);
+  if (!memory_.empty()) it.memory_bytes = tools::bytes_of("--memory", memory_);
+  if (!memory_.empty() && it.memory_bytes <= 0)
+    throw std::invalid_argument("--memory: expected more than 0 bytes, got '" + memory_ + "'");
+  it.state = tools::number_of("--state", state_);
+  it.overhead_us = tools::number_of("--overhead-us", overhead_);
+  it.overlap = tools::number_of("--overlap", overlap_);
+  if (!bucket_.empty()) it.bucket_bytes = tools::bytes_of("--bucket", bucket_);
+  it.network = network();
+  it.kinds = kinds_;
+  it.stages = list_or_all("--stages", stages_);
+  it.micro_batches = list_or_all("--micro-batches", micro_batches_);
+  it.chunks = list_or_all("--chunks", chunks_);
+  it.top = static_cast<size_t>(tools::whole_of("--top", top_, 1));
+  return it;
+}
+
+// On a terminal, for what takes longer than a second.
+class Progress {
+ public:
+  ~Progress() {
+    if (was_told_) std::cerr << "\r\033[K" << std::flush;
+  }
+  void tell(size_t done, size_t all, const Row* best) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!is_terminal_ || now < next_) return;
+    next_ = now + std::chrono::milliseconds(200);
+    was_told_ = true;
+    std::cerr << "\r\033[Kdscctl: " << done << " of " << all << " candidates";
+    if (best != nullptr) std::cerr << "; so far " << best->kind << ", " << tools::time_text(best->step_us);
+    std::cerr << std::flush;
+  }
+
+ private:
+  const bool is_terminal_ = isatty(STDERR_FILENO) == 1;
+  bool was_told_ = false;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+};
+
+int PlanCommand::answer() const {
+  const Layers layers = read_layers(layers_);
+  const Question asked = question(layers.all);
+  const Answer found = [&] {
+    Progress progress;
+    return find_plans(asked,
+                      [&](size_t done, size_t all, const Row* best) { progress.tell(done, all, best); });
+  }();
+  if (as_json_)
+    std::cout << json_of(asked, layers, found).dump(1) << "\n";
+  else
+    std::cout << (found.rows.empty() ? "" : table_of(found) + "\n") << recommendation(asked, found) << "\n"
+              << remarks(asked, layers, found);
+  return found.rows.empty() ? kNothingFits : kFine;
+}
+
+int PlanCommand::run() const {
+  try {
+    const int code = answer();
+    return std::cout.flush() ? code : kRefused;
+  } catch (const std::exception& error) {
+    std::cerr << "dscctl: " << error.what() << "\n";
+    return kRefused;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_command(CLI::App& app) { return std::make_unique<PlanCommand>(app); }
+
+}  // namespace dscctl::plan

@@ -1,0 +1,234 @@
+#include "dscctl/plan/layers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "common/suggest.hpp"
+#include "common/units.hpp"
+
+namespace dscctl::plan {
+namespace {
+
+constexpr const char* kBackward = "backward_us";
+
+struct Column {
+  const char* name;
+  double Layer::*value;
+  bool is_bytes;
+};
+constexpr std::array kColumns{Column{"forward_us", &Layer::forward_us, false},
+                              Column{"backward_input_us", &Layer::backward_input_us, false},
+                              Column{"backward_weight_us", &Layer::backward_weight_us, false},
+                              Column{"weight_bytes", &Layer::weight_bytes, true},
+                              Column{"activation_bytes", &Layer::activation_bytes, true},
+                              Column{"output_bytes", &Layer::output_bytes, true}};
+
+std::vector<std::string> column_names() {
+  std::vector<std::string> names{"name"};
+  for (const Column& column : kColumns) names.emplace_back(column.name);
+  names.insert(names.begin() + 2, kBackward);
+  return names;
+}
+
+// A value with its place in the file, such as "line 3, column 7".
+struct Cell {
+  std::string text;
+  std::string place;
+};
+using Record = std::map<std::string, Cell>;  // by column
+
+[[noreturn]] void refuse_at(const std::string& place, const std::string& what) {
+  throw std::invalid_argument(place + ": " + what);
+}
+
+void check_name(const std::string& name, const std::string& place) {
+  const auto known = column_names();
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  std::string list;
+  for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
+  refuse_at(place, "there is no column '" + name + "'" + tools::did_you_mean(name, known) +
+                       " (known: " + list + ")");
+}
+
+// Columns that a record has none of, and those that exclude each other.
+void check_columns(const std::vector<std::string>& names, const std::string& place) {
+  const auto has = [&](const char* name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const bool halves = has("backward_input_us") || has("backward_weight_us");
+  if (has(kBackward) && halves)
+    refuse_at(place,
+              "backward_us beside its halves, expected one of backward_us and backward_input_us with "
+              "backward_weight_us");
+  if (!has(kBackward) && !halves)
+    refuse_at(place, "no backward_us, expected it, or backward_input_us and backward_weight_us");
+  for (const Column& column : kColumns)
+    if (!has(column.name) && !(has(kBackward) && std::string(column.name).starts_with("backward_")))
+      refuse_at(place, std::string("no ") + column.name + ", expected it for every layer");
+}
+
+double value_of(const Cell& cell, const std::string& name, bool is_bytes) {
+  const auto value = is_bytes ? tools::parse_bytes(cell.text) : tools::parse_number(cell.text);
+  if (value) return *value;
+  refuse_at(cell.place, name + " is '" + cell.text + "', expected " +
+                            (is_bytes ? "bytes such as 4096 or 12.5MB" : "microseconds such as 120 or 0.5"));
+}
+
+Layer layer_of(const Record& record, size_t number) {
+  Layer layer;
+  const auto name = record.find("name");
+  layer.name = name == record.end() ? "layer " + std::to_string(number) : name->second.text;
+  for (const Column& column : kColumns)
+    if (const auto cell = record.find(column.name); cell != record.end())
+      layer.*column.value = value_of(cell->second, column.name, column.is_bytes);
+  if (const auto cell = record.find(kBackward); cell != record.end())
+    layer.backward_input_us = layer.backward_weight_us = value_of(cell->second, kBackward, false) / 2;
+  return layer;
+}
+
+std::string place_of(size_t line, size_t column) {
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+// One field from `at` on, which goes to the comma after it, or past the end.
+std::string field_at(const std::string& line, size_t& at, size_t number) {
+  const size_t first = line.find_first_not_of(" \t", at);
+  if (first == std::string::npos || line[first] != '"') {
+    const size_t begin = at;
+    at = std::min(line.find(',', begin), line.size());
+    return trimmed(line.substr(begin, at - begin));
+  }
+  std::string text;
+  for (at = first + 1; at < line.size() && (line[at] != '"' || line.substr(at, 2) == "\"\""); ++at) {
+    text += line[at];
+    if (line[at] == '"') ++at;
+  }
+  if (at >= line.size()) refuse_at(place_of(number, first + 1), "a quote that does not end");
+  const size_t comma = std::min(line.find(',', at), line.size());
+  if (!trimmed(line.substr(at + 1, comma - at - 1)).empty())
+    refuse_at(place_of(number, at + 2), "text after a quote, expected a comma");
+  at = comma;
+  return text;
+}
+
+std::vector<Cell> cells_of(const std::string& line, size_t number) {
+  std::vector<Cell> cells;
+  for (size_t at = 0; at <= line.size(); ++at) {
+    const size_t first = std::min(line.find_first_not_of(" \t", at), line.size());
+    const std::string place = place_of(number, first + 1);
+    cells.push_back({field_at(line, at, number), place});
+  }
+  return cells;
+}
+
+std::vector<std::string> header_of(const std::string& line, size_t number) {
+  std::vector<std::string> names;
+  for (const Cell& cell : cells_of(line, number)) {
+    check_name(cell.text, cell.place);
+    if (std::find(names.begin(), names.end(), cell.text) != names.end())
+      refuse_at(cell.place, "a second column '" + cell.text + "'");
+    names.push_back(cell.text);
+  }
+  check_columns(names, "line " + std::to_string(number));
+  return names;
+}
+
+std::vector<Record> csv_records(const std::string& text) {
+  std::vector<std::string> lines = tools::split(text, '\n'), names;
+  while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
+  std::vector<Record> records;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (trimmed(lines[i]).empty()) refuse_at(place_of(i + 1, 1), "an empty line, expected a layer");
+    if (i == 0) {
+      names = header_of(lines[i], 1);
+      continue;
+    }
+    const std::vector<Cell> cells = cells_of(lines[i], i + 1);
+    if (cells.size() != names.size())
+      refuse_at(
+          cells.size() > names.size() ? cells[names.size()].place : place_of(i + 1, lines[i].size() + 1),
+          std::to_string(cells.size()) + " values, expected " + std::to_string(names.size()) +
+              " as line 1 has");
+    Record& record = records.emplace_back();
+    for (size_t k = 0; k < cells.size(); ++k) record[names[k]] = cells[k];
+  }
+  return records;
+}
+
+using Json = nlohmann::json;
+
+Json parse_json(const std::string& text) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
+    const size_t line = words.find("line ");
+    throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
+  }
+}
+
+std::vector<Record> json_records(const std::string& text) {
+  const Json json = parse_json(text);
+  if (!json.is_array()) throw std::invalid_argument("expected a list of layers");
+  std::vector<Record> records;
+  for (const Json& object : json) {
+    const std::string place = "layer " + std::to_string(records.size());
+    if (!object.is_object()) refuse_at(place, "expected an object such as {\"forward_us\": 120, ...}");
+    std::vector<std::string> names;
+    Record& record = records.emplace_back();
+    for (const auto& [name, value] : object.items()) {
+      check_name(name, place);
+      names.push_back(name);
+      record[name] = {value.is_string() ? value.get<std::string>() : value.dump(), place};
+    }
+    check_columns(names, place);
+  }
+  return records;
+}
+
+std::string all_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) throw std::invalid_argument("cannot be opened");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file && !file.eof()) throw std::invalid_argument("cannot be read");
+  return text;
+}
+
+Layers layers_of(std::string text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // as spreadsheets write
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) throw std::invalid_argument("is empty, expected layers as CSV or JSON");
+  const bool is_json = text[first] == '[' || text[first] == '{';
+  Layers layers;
+  for (const Record& record : is_json ? json_records(text) : csv_records(text)) {
+    layers.all.push_back(layer_of(record, layers.all.size()));
+    layers.are_split = layers.are_split || record.count(kBackward) > 0;
+  }
+  if (layers.all.empty()) throw std::invalid_argument("has no layers, expected one or more");
+  return layers;
+}
+
+}  // namespace
+
+Layers read_layers(const std::string& path) {
+  try {
+    return layers_of(all_text(path));
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument((path == "-" ? "stdin" : path) + ": " + error.what());
+  }
+}
+
+}  // namespace dscctl::plan

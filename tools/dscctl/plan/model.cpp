@@ -1,0 +1,245 @@
+#include "dscctl/plan/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "common/suggest.hpp"
+
+namespace dscctl::plan {
+namespace {
+
+// Limits that differ between parts take layers^2 x parts steps.
+constexpr double kMostSteps = 2e7;
+
+bool is_among(const std::vector<int>& wanted, int value) {
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+}
+
+std::vector<int> divisors(int number) {
+  std::vector<int> all;
+  for (int one = 1; one <= number / one; ++one) {
+    if (number % one != 0) continue;
+    all.push_back(one);
+    if (one != number / one) all.push_back(number / one);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::vector<const Kind*> wanted_kinds(const Question& question) {
+  std::vector<std::string> known{kAuto};
+  for (const Kind& kind : kinds()) known.emplace_back(kind.name);
+  std::string list;
+  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  bool are_named = false;
+  for (const std::string& name : question.kinds) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw std::invalid_argument("--kind: there is no schedule '" + name + "' to plan with" +
+                                  tools::did_you_mean(name, known) + " (known: " + list + ")");
+    are_named = are_named || name != kAuto;
+  }
+  std::vector<const Kind*> wanted;
+  for (const Kind& kind : kinds())
+    if (!are_named || std::count(question.kinds.begin(), question.kinds.end(), kind.name) > 0)
+      wanted.push_back(&kind);
+  return wanted;
+}
+
+// 2, 4, 8 and so on unless told.
+std::vector<int> chunks_for(const Question& question, const Kind& kind, int stages) {
+  const int most = static_cast<int>(question.layers.size()) / stages;
+  std::vector<int> all;
+  if (kind.chunks > 0) {
+    if (kind.chunks <= most && is_among(question.chunks, kind.chunks)) all.push_back(kind.chunks);
+  } else if (question.chunks.empty()) {
+    for (int chunks = 2; chunks <= most; chunks *= 2) all.push_back(chunks);
+  } else {
+    for (const int chunks : question.chunks)
+      if (chunks >= 2 && chunks <= most) all.push_back(chunks);
+  }
+  return all;
+}
+
+dsc_result_t try_to_make(const Candidate& one) {
+  dsc_pipe_schedule_options_t options = schedule::whole_pipeline();
+  options.name = one.kind->name;
+  options.stages = one.shape.stages;
+  options.micro_batches = one.shape.micro_batches;
+  options.chunks = one.shape.chunks;
+  dsc_pipe_schedule_t* made = nullptr;
+  const dsc_result_t result = dsc_pipe_schedule_create(&options, &made);
+  dsc_pipe_schedule_destroy(made);
+  return result;
+}
+
+// On one stage every order takes the same time, so that one is enough.
+std::vector<const Kind*> for_stages(const std::vector<const Kind*>& wanted, int stages) {
+  if (stages > 1) return wanted;
+  const Kind* plain = nullptr;
+  for (const Kind* kind : wanted)
+    if (kind->chunks == 1 && (plain == nullptr || std::string(kind->name) == "1f1b")) plain = kind;
+  return plain == nullptr ? std::vector<const Kind*>{} : std::vector<const Kind*>{plain};
+}
+
+void add_candidates(const Question& question, Shape shape, const std::vector<const Kind*>& wanted,
+                    Candidates& found) {
+  const int samples = question.batch / shape.replicas;
+  for (const int micro_batches : divisors(samples)) {
+    if (!is_among(question.micro_batches, micro_batches)) continue;
+    shape.micro_batches = micro_batches;
+    shape.samples = samples / micro_batches;
+    for (const Kind* kind : for_stages(wanted, shape.stages))
+      for (const int chunks : chunks_for(question, *kind, shape.stages)) {
+        shape.chunks = chunks;
+        const dsc_result_t result = try_to_make({kind, shape});
+        if (result == DSC_OK) found.all.push_back({kind, shape});
+        if (result == DSC_ERR_OVERFLOW) ++found.too_large;
+      }
+  }
+}
+
+double sum_of(const Question& question, double Layer::*value, size_t first, size_t end) {
+  double sum = 0;
+  for (size_t i = first; i < end; ++i) sum += question.layers[i].*value;
+  return sum;
+}
+
+std::vector<double> times_of(const Question& question, int samples) {
+  std::vector<double> times;
+  for (const Layer& layer : question.layers) times.push_back(layer_us(question, layer, samples));
+  return times;
+}
+
+Boundaries cut(const std::vector<double>& weights, int parts, const dsc_pipe_partition_options_t* options) {
+  Boundaries boundaries(static_cast<size_t>(parts) + 1);
+  const dsc_result_t result = dsc_pipe_partition(weights.data(), weights.size(), static_cast<size_t>(parts),
+                                                 options, boundaries.data());
+  if (options != nullptr && result == DSC_ERR_INVALID_ARG) return {};
+  schedule::expect_ok(result);
+  return boundaries;
+}
+
+double layer_bytes(const Question& question, const Layer& layer, int samples, double held) {
+  return layer.weight_bytes * question.state + layer.activation_bytes * samples * held;
+}
+
+// What a part of each stage holds of each of its layers: the chunks of a stage share what it holds.
+double most_held(const Shape& shape, const Held& held) {
+  const int64_t most = *std::max_element(held.of_stage.begin(), held.of_stage.end());
+  return static_cast<double>(most) / shape.chunks;
+}
+
+// Layers are weighed as on the stage that holds most. Where a stage holds less, its limit is raised so far
+// that what keeps to it still fits.
+double limit_of(const Question& question, const Shape& shape, double most, double held) {
+  double raised = HUGE_VAL;
+  for (const Layer& layer : question.layers) {
+    const double here = layer_bytes(question, layer, shape.samples, held);
+    if (here > 0) raised = std::min(raised, layer_bytes(question, layer, shape.samples, most) / here);
+  }
+  return question.memory_bytes / shape.chunks * (std::isfinite(raised) ? raised : 1);
+}
+
+size_t stage_of(const Shape& shape, int part, bool is_zigzag) {
+  const int turn = part / shape.stages, index = part % shape.stages;
+  return static_cast<size_t>(is_zigzag && turn % 2 == 1 ? shape.stages - 1 - index : index);
+}
+
+}  // namespace
+
+const std::vector<Kind>& kinds() {
+  static const std::vector<Kind> all{
+      {"1f1b", 1, false},       {"gpipe", 1, false}, {"interleaved_1f1b", 0, false},
+      {"looped_bfs", 0, false}, {"zb_h1", 1, false}, {"zb_h2", 1, false},
+      {"zb_v", 2, true},        {"v_half", 2, true}, {"v_min", 2, true},
+      {"dualpipe_v", 2, true}};
+  return all;
+}
+
+double layer_us(const Question& question, const Layer& layer, int samples) {
+  constexpr int kPasses = 3;
+  return samples * (layer.forward_us + layer.backward_input_us + layer.backward_weight_us) +
+         kPasses * question.overhead_us;
+}
+
+Candidates candidates(const Question& question) {
+  const std::vector<const Kind*> wanted = wanted_kinds(question);
+  Candidates found;
+  for (const int stages : divisors(question.devices)) {
+    const int replicas = question.devices / stages;
+    if (static_cast<size_t>(stages) > question.layers.size() || !is_among(question.stages, stages)) continue;
+    if (question.batch % replicas == 0) add_candidates(question, {stages, replicas}, wanted, found);
+  }
+  if (!found.all.empty()) return found;
+  throw std::invalid_argument("there is nothing to compare: expected stages that divide the " +
+                              std::to_string(question.devices) + " devices and are at most the " +
+                              std::to_string(question.layers.size()) + " layers, a batch (" +
+                              std::to_string(question.batch) +
+                              ") that the replicas divide, micro-batches that divide a replica's part of it, "
+                              "and schedules and chunks "
+                              "that there are for these");
+}
+
+schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries) {
+  schedule::Costs costs;
+  for (auto* list : {&costs.forward, &costs.backward_input, &costs.backward_weight, &costs.message_bytes,
+                     &costs.activation_bytes, &costs.static_bytes, &costs.gradient_bytes})
+    list->clear();
+  for (size_t part = 0; part + 1 < boundaries.size(); ++part) {
+    const size_t first = boundaries[part], end = boundaries[part + 1];
+    const double fixed = question.overhead_us * static_cast<double>(end - first);
+    const auto sum = [&](double Layer::*value) { return sum_of(question, value, first, end); };
+    costs.forward.push_back(fixed + shape.samples * sum(&Layer::forward_us));
+    costs.backward_input.push_back(fixed + shape.samples * sum(&Layer::backward_input_us));
+    costs.backward_weight.push_back(fixed + shape.samples * sum(&Layer::backward_weight_us));
+    costs.message_bytes.push_back(shape.samples * question.layers[end - 1].output_bytes);
+    costs.activation_bytes.push_back(shape.samples * sum(&Layer::activation_bytes));
+    costs.static_bytes.push_back(question.state * sum(&Layer::weight_bytes));
+    costs.gradient_bytes.push_back(shape.replicas > 1 ? sum(&Layer::weight_bytes) : 0);
+  }
+  costs.overlap = question.overlap;
+  costs.latency = question.network.latency_us;
+  costs.bytes_per_time = question.network.bytes_per_us;
+  costs.bucket_bytes = question.bucket_bytes;
+  costs.reduce_latency = question.network.reduce_latency_us;
+  costs.reduce_bytes_per_time = question.network.reduce_bytes_per_us;
+  return costs;
+}
+
+Boundaries by_time(const Question& question, const Shape& shape) {
+  return cut(times_of(question, shape.samples), shape.parts(), nullptr);
+}
+
+Boundaries within_memory(const Question& question, const Shape& shape, const Held& held) {
+  const double most = most_held(shape, held);
+  std::vector<uint64_t> bytes, limits;
+  for (const Layer& layer : question.layers) {
+    const double needed = std::ceil(layer_bytes(question, layer, shape.samples, most));
+    if (needed >= 0x1p62) return {};
+    bytes.push_back(static_cast<uint64_t>(needed));
+  }
+  const double n_layers = static_cast<double>(question.layers.size());
+  const bool differ = n_layers * n_layers * shape.parts() <= kMostSteps;
+  for (int part = 0; part < (differ ? shape.parts() : 1); ++part) {
+    const auto here = held.of_stage[stage_of(shape, part, held.is_zigzag)];
+    const double limit =
+        limit_of(question, shape, most, differ ? static_cast<double>(here) / shape.chunks : most);
+    limits.push_back(static_cast<uint64_t>(std::min(limit, 0x1p62)));
+  }
+  dsc_pipe_partition_options_t options;
+  schedule::expect_ok(dsc_pipe_partition_options_init(&options, sizeof options));
+  options.layer_bytes = bytes.data();
+  options.part_limits = limits.data();
+  options.n_part_limits = limits.size();
+  return cut(times_of(question, shape.samples), shape.parts(), &options);
+}
+
+Boundaries by_memory(const Question& question, const Shape& shape, const Held& held) {
+  std::vector<double> weights;
+  for (const Layer& layer : question.layers)
+    weights.push_back(layer_bytes(question, layer, shape.samples, most_held(shape, held)));
+  return cut(weights, shape.parts(), nullptr);
+}
+
+}  // namespace dscctl::plan

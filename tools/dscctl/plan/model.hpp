@@ -1,0 +1,89 @@
+// What a plan is asked for, and what it may be made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dscctl/plan/layers.hpp"
+#include "dscctl/schedule/handle.hpp"
+
+namespace dscctl::plan {
+
+// 0 bytes per microsecond: without end.
+struct Network {
+  double latency_us = 0;
+  double bytes_per_us = 0;
+  double reduce_latency_us = 0;
+  double reduce_bytes_per_us = 0;
+};
+
+struct Question {
+  std::vector<Layer> layers;
+  int devices = 1;
+  int batch = 1;            // samples of a step, over all replicas
+  double memory_bytes = 0;  // of a device; 0: any
+  double state = 4;         // bytes of weights, gradients and the optimizer over those of weights
+  double overhead_us = 0;   // of a layer in a forward pass and in each half of a backward pass
+  double overlap = 1;       // what two passes at once take, as a part of their sum
+  double bucket_bytes = 0;  // 0: all gradients of a part
+  Network network;
+  std::vector<std::string> kinds;  // empty here and below: all
+  std::vector<int> stages, micro_batches, chunks;
+  size_t top = 10;
+};
+
+// A schedule that can be planned with.
+struct Kind {
+  const char* name;
+  int chunks;  // that it is made for; 0: two or more
+  bool is_zigzag;
+};
+const std::vector<Kind>& kinds();
+inline constexpr const char* kAuto = "auto";
+
+// How devices and samples are used, whatever the schedule.
+struct Shape {
+  int stages = 1;
+  int replicas = 1;
+  int chunks = 1;
+  int micro_batches = 1;
+  int samples = 1;  // of a micro-batch
+
+  int parts() const { return stages * chunks; }
+  bool operator==(const Shape&) const = default;
+};
+
+struct Candidate {
+  const Kind* kind = nullptr;
+  Shape shape;
+};
+
+struct Candidates {
+  std::vector<Candidate> all;
+  size_t too_large = 0;  // for the library
+};
+
+// What the question allows and what can be made, in no order. Throws std::invalid_argument if there is
+// nothing.
+Candidates candidates(const Question& question);
+
+using Boundaries = std::vector<size_t>;  // part p has layers [p] to [p + 1] - 1
+
+// In microseconds and bytes.
+schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries);
+double layer_us(const Question& question, const Layer& layer, int samples);
+
+// The smallest heaviest part by time.
+Boundaries by_time(const Question& question, const Shape& shape);
+// Activations of a part's layers that are held at once on its stage; one for each stage.
+struct Held {
+  std::vector<int64_t> of_stage;
+  bool is_zigzag = false;
+};
+// The same within the memory that a part may have; empty if there is none.
+Boundaries within_memory(const Question& question, const Shape& shape, const Held& held);
+// The smallest heaviest part by memory.
+Boundaries by_memory(const Question& question, const Shape& shape, const Held& held);
+
+}  // namespace dscctl::plan

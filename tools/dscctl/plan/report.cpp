@@ -1,0 +1,265 @@
+#include "dscctl/plan/report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "common/units.hpp"
+#include "dscctl/schedule/cost_options.hpp"
+
+namespace dscctl::plan {
+namespace {
+
+using tools::bytes_text;
+using tools::time_text;
+
+constexpr double kAsFast = 0.0005;  // of a step: no difference that a table shows
+
+std::string counted(int number, const std::string& noun) {
+  return std::to_string(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
+}
+
+std::string percent_text(double part) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * part);
+  return text;
+}
+
+std::string shape_text(const Row& row) {
+  const Shape& it = row.shape;
+  return row.kind + " on " + counted(it.stages, "stage") + " x " + counted(it.replicas, "replica") +
+         (it.chunks > 1 ? " with " + counted(it.chunks, "chunk") + " each" : "") + ", " +
+         std::to_string(it.micro_batches) + (it.micro_batches == 1 ? " micro-batch" : " micro-batches") +
+         " of " + counted(it.samples, "sample");
+}
+
+double samples_per_s(const Row& row) {
+  const double samples =
+      static_cast<double>(row.shape.samples) * row.shape.micro_batches * row.shape.replicas;
+  return row.step_us > 0 ? samples / row.step_us * 1e6 : 0;
+}
+
+std::string rate_text(double per_s) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", per_s < 10 ? 2 : per_s < 100 ? 1 : 0, per_s);
+  return text;
+}
+
+std::string slower_text(const Row& row, const Row& best) {
+  const double more = best.step_us > 0 ? std::max(0.0, row.step_us / best.step_us - 1) : 0;
+  return &row == &best ? "best" : "+" + percent_text(more);
+}
+
+double waiting_us(const Row& row) { return row.step_us - row.busy_us - row.network_us; }
+
+using Line = std::array<std::string, 9>;
+
+Line line_of(const Row& row, const Row& best) {
+  const Shape& it = row.shape;
+  return {row.kind,
+          std::to_string(it.stages) + " x " + std::to_string(it.replicas),
+          std::to_string(it.chunks),
+          std::to_string(it.micro_batches) + " x " + std::to_string(it.samples),
+          time_text(row.step_us),
+          rate_text(samples_per_s(row)),
+          percent_text(row.idle),
+          bytes_text(row.peak_bytes),
+          slower_text(row, best)};
+}
+
+// The first column to the left, the others to the right.
+std::string aligned(const std::vector<Line>& lines) {
+  std::array<size_t, std::tuple_size_v<Line>> widths{};
+  for (const Line& line : lines)
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  std::string text;
+  for (const Line& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      const std::string space(widths[i] - line[i].size(), ' ');
+      text += i == 0 ? line[i] + space : "  " + space + line[i];
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+// The largest of what makes a row slower than the best.
+std::string why_slower(const Row& row, const Row& best) {
+  struct Reason {
+    double us;
+    const char* words;
+  };
+  const std::array<Reason, 3> reasons{
+      Reason{row.busy_us - best.busy_us, " longer computing on its busiest stage"},
+      Reason{waiting_us(row) - waiting_us(best), " longer waiting for other stages"},
+      Reason{row.network_us - best.network_us, " longer for messages and all-reduces"}};
+  const Reason& most = *std::max_element(reasons.begin(), reasons.end(),
+                                         [](const Reason& a, const Reason& b) { return a.us < b.us; });
+  return time_text(most.us) + most.words;
+}
+
+std::string next_best(const Answer& answer) {
+  if (answer.rows.size() < 2) return "";
+  const Row &best = answer.rows[0], &next = answer.rows[1];
+  const double more = next.step_us / best.step_us - 1;
+  const std::string name = " The next best, " + shape_text(next) + ", takes ";
+  if (more >= kAsFast) return name + percent_text(more) + " longer: " + why_slower(next, best) + ".";
+  const double bytes = next.peak_bytes - best.peak_bytes;
+  return name + "as long" +
+         (bytes > 0   ? " and " + bytes_text(bytes) + " more"
+          : bytes < 0 ? " and " + bytes_text(-bytes) + " less"
+                      : "") +
+         ".";
+}
+
+std::string layers_text(const Row& row) {
+  std::string text;
+  for (size_t part = 0; part + 1 < row.boundaries.size(); ++part) {
+    const size_t first = row.boundaries[part], last = row.boundaries[part + 1] - 1;
+    text +=
+        (part == 0 ? "" : " | ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+  }
+  return text;
+}
+
+std::string in_all(const Row& best) {
+  std::string text = "Of that the busiest stage computes for " + time_text(best.busy_us);
+  if (best.shape.stages > 1)
+    text += waiting_us(best) < kAsFast * best.step_us
+                ? ", hardly waits for other stages"
+                : ", waits for other stages for " + time_text(waiting_us(best));
+  if (best.network_us > 0) text += ", and messages and all-reduces add " + time_text(best.network_us);
+  return text + ".";
+}
+
+std::string best_text(const Question& question, const Answer& answer) {
+  const Row& best = answer.rows.front();
+  const std::string memory =
+      question.memory_bytes > 0 ? " of the " + bytes_text(question.memory_bytes) + " of a device" : "";
+  std::string text = "Take " + shape_text(best) + ": " + time_text(best.step_us) + " a step, " +
+                     rate_text(samples_per_s(best)) + " samples/s, " + bytes_text(best.peak_bytes) + memory +
+                     " on stage " + std::to_string(best.fullest) + ", which is the fullest.\n";
+  text += in_all(best) + next_best(answer) + "\n";
+  if (answer.faster)
+    text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
+            " would take " + time_text(answer.faster->step_us) + ".\n";
+  const char* parts = best.shape.parts() == 1 ? "Layers: " : "Layers of each part: ";
+  return text + parts + layers_text(best) + "\nTo draw it: " + command_of(question, best) + "\n";
+}
+
+std::string costs_words(const char* option, std::vector<double> values) {
+  if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end())
+    values.resize(1);
+  return std::string(" ") + option + " " + schedule::list_text(values);
+}
+
+std::string value_words(const char* option, double value) {
+  return value > 0 ? std::string(" ") + option + " " + tools::exact_text(value) : "";
+}
+
+Json row_json(const Question& question, const Row& row, const Row* best) {
+  Json json{{"schedule", row.kind},
+            {"stages", row.shape.stages},
+            {"replicas", row.shape.replicas},
+            {"chunks", row.shape.chunks},
+            {"micro_batches", row.shape.micro_batches},
+            {"samples", row.shape.samples},
+            {"step_us", row.step_us},
+            {"samples_per_s", samples_per_s(row)},
+            {"idle", row.idle},
+            {"peak_bytes", row.peak_bytes},
+            {"fullest_stage", row.fullest},
+            {"busy_us", row.busy_us},
+            {"waiting_us", waiting_us(row)},
+            {"network_us", row.network_us},
+            {"boundaries", row.boundaries},
+            {"command", command_of(question, row)}};
+  if (best != nullptr) json["slower"] = best->step_us > 0 ? row.step_us / best->step_us - 1 : 0;
+  if (row.kind == kAuto) json["bound_us"] = row.origin_bound_us;
+  return json;
+}
+
+}  // namespace
+
+std::string table_of(const Answer& answer) {
+  std::vector<Line> lines{{"schedule", "stages x replicas", "chunks", "micro-batches x samples", "step",
+                           "samples/s", "idle", "peak memory", "slower"}};
+  for (const Row& row : answer.rows) lines.push_back(line_of(row, answer.rows.front()));
+  return aligned(lines);
+}
+
+std::string recommendation(const Question& question, const Answer& answer) {
+  if (!answer.rows.empty()) return best_text(question, answer);
+  if (!answer.least) return "No order was found for these.\n";
+  const Row& least = *answer.least;
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least that any of these needs is " +
+         bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
+}
+
+std::string remarks(const Question& question, const Layers& layers, const Answer& answer) {
+  const Counts& counts = answer.counts;
+  std::string text =
+      std::to_string(counts.all) + " candidates: " + std::to_string(counts.simulated) + " simulated";
+  if (counts.hopeless > 0) text += ", " + std::to_string(counts.hopeless) + " that cannot be in the table";
+  if (counts.left > 0)
+    text += ", " + std::to_string(counts.left) + " left out because it would take too long";
+  if (counts.too_large > 0) text += "; " + std::to_string(counts.too_large) + " more are too large";
+  if (counts.searched > 0)
+    text += "; searched for an order of " + counted(static_cast<int>(counts.searched), "shape");
+  text += ".\n";
+  if (layers.are_split)
+    text += "backward_us is given alone: each half of a backward pass is taken to be half of it.\n";
+  const Network& net = question.network;
+  if (net.latency_us == 0 && net.bytes_per_us == 0)
+    text += "Messages take no time: see --latency-us and --bandwidth.\n";
+  if (net.reduce_latency_us == 0 && net.reduce_bytes_per_us == 0 && question.devices > 1)
+    text += "All-reduces of gradients take no time: see --reduce-latency-us and --reduce-bandwidth.\n";
+  return text + "The optimizer's time is not counted.\n";
+}
+
+std::string command_of(const Question& question, const Row& row) {
+  const schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
+  std::string text = "dscctl schedule --kind " + row.kind + " --stages " + std::to_string(row.shape.stages) +
+                     " --micro-batches " + std::to_string(row.shape.micro_batches);
+  if (row.shape.chunks > 1) text += " --chunks " + std::to_string(row.shape.chunks);
+  text += costs_words("--forward", costs.forward) + costs_words("--backward-input", costs.backward_input) +
+          costs_words("--backward-weight", costs.backward_weight) +
+          costs_words("--activation-bytes", costs.activation_bytes) +
+          costs_words("--static-bytes", costs.static_bytes);
+  if (costs.bytes_per_time > 0) text += costs_words("--message-bytes", costs.message_bytes);
+  text += value_words("--latency", costs.latency) + value_words("--bandwidth", costs.bytes_per_time);
+  if (row.shape.replicas > 1 && (costs.reduce_latency > 0 || costs.reduce_bytes_per_time > 0))
+    text += costs_words("--gradient-bytes", costs.gradient_bytes) +
+            value_words("--bucket", costs.bucket_bytes) +
+            value_words("--reduce-latency", costs.reduce_latency) +
+            value_words("--reduce-bandwidth", costs.reduce_bytes_per_time);
+  if (costs.overlap != 1) text += " --overlap " + tools::exact_text(costs.overlap);
+  if (row.kind == kAuto) text += value_words("--memory", question.memory_bytes);
+  return text;
+}
+
+Json json_of(const Question& question, const Layers& layers, const Answer& answer) {
+  const Counts& counts = answer.counts;
+  Json names = Json::array(), rows = Json::array();
+  for (const Layer& layer : question.layers) names.push_back(layer.name);
+  for (const Row& row : answer.rows) rows.push_back(row_json(question, row, &answer.rows.front()));
+  return {{"devices", question.devices},
+          {"batch", question.batch},
+          {"memory_bytes", question.memory_bytes > 0 ? Json(question.memory_bytes) : Json()},
+          {"layers", names},
+          {"candidates",
+           {{"all", counts.all},
+            {"simulated", counts.simulated},
+            {"cannot_be_shown", counts.hopeless},
+            {"left_out", counts.left},
+            {"too_large", counts.too_large},
+            {"searched", counts.searched}}},
+          {"rows", rows},
+          {"faster_with_more_memory", answer.faster ? row_json(question, *answer.faster, nullptr) : Json()},
+          {"least_bytes", answer.least ? Json(answer.least->least_bytes) : Json()},
+          {"recommendation", recommendation(question, answer)},
+          {"remarks", remarks(question, layers, answer)}};
+}
+
+}  // namespace dscctl::plan

@@ -1,0 +1,261 @@
+#include "dscctl/plan/search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+namespace dscctl::plan {
+namespace {
+
+using schedule::Handle;
+using schedule::Priced;
+
+constexpr double kMostOperations = 3e8;  // to simulate, in all
+constexpr double kMostSearched = 6000;   // operations of a shape for which an order is looked for
+constexpr size_t kSearches = 3;
+constexpr double kSame = 1e-7;
+
+double operations_of(const Shape& shape) { return 3.0 * shape.parts() * shape.micro_batches; }
+
+// Of equal times, but for rounding, the one that needs less.
+bool is_better(const Row& a, const Row& b) {
+  const auto key = [](const Row& row) {
+    return std::make_tuple(static_cast<float>(row.step_us), row.peak_bytes, row.shape.stages,
+                           row.shape.chunks, row.shape.micro_batches);
+  };
+  return key(a) < key(b);
+}
+
+dsc_pipe_schedule_options_t options_of(const std::string& kind, const Shape& shape) {
+  dsc_pipe_schedule_options_t options = schedule::whole_pipeline();
+  options.name = kind.c_str();
+  options.stages = shape.stages;
+  options.micro_batches = shape.micro_batches;
+  options.chunks = shape.chunks;
+  return options;
+}
+
+Row row_of(const std::string& kind, const Shape& shape, const Boundaries& boundaries, const Priced& priced) {
+  Row row{.kind = kind, .shape = shape, .boundaries = boundaries};
+  row.step_us = priced.report.makespan;
+  row.idle = schedule::idle_part(priced);
+  row.fullest = schedule::fullest_stage(priced);
+  row.peak_bytes = row.least_bytes = priced.stages[row.fullest].peak_bytes;
+  for (const auto& stage : priced.stages) row.busy_us = std::max(row.busy_us, stage.busy);
+  return row;
+}
+
+class Search {
+ public:
+  Search(const Question& question, const OnProgress& tell) : question_(question), tell_(tell) {}
+
+  Answer run() {
+    Candidates found = candidates(question_);
+    answer_.counts.too_large = found.too_large;
+    price_all(std::move(found.all));
+    if (question_.kinds.empty() || is_wanted(kAuto)) search_orders();
+    if (is_wanted(kAuto) && question_.kinds.size() == 1)
+      std::erase_if(rows_, [](const Row& row) { return row.kind != kAuto; });
+    choose();
+    return std::move(answer_);
+  }
+
+ private:
+  bool is_wanted(const char* kind) const {
+    return std::find(question_.kinds.begin(), question_.kinds.end(), kind) != question_.kinds.end();
+  }
+  bool fits(const Row& row) const {
+    return question_.memory_bytes <= 0 || row.peak_bytes <= question_.memory_bytes;
+  }
+
+  // No order and no partition of these layers over the stages takes less: the busiest stage has a layer or
+  // more, and all stages together have all layers.
+  double bound_us(const Candidate& one) {
+    const Shape& shape = one.shape;
+    double sum = 0, most = 0;
+    for (const Layer& layer : question_.layers) {
+      const double us = layer_us(question_, layer, shape.samples);
+      sum += us;
+      most = std::max(most, us);
+    }
+    double busiest = std::max(most, sum / shape.stages);
+    if (shape.chunks == 1) busiest = std::max(busiest, heaviest_us(shape));
+    const bool has_pairs = std::string(one.kind->name) == "dualpipe_v";
+    return busiest * shape.micro_batches * (1 - kSame) * (has_pairs ? std::min(1.0, question_.overlap) : 1);
+  }
+
+  const Boundaries& partition(const Shape& shape) {
+    Boundaries& known = partitions_[{shape.parts(), shape.samples}];
+    if (known.empty()) known = by_time(question_, shape);
+    return known;
+  }
+
+  double heaviest_us(const Shape& shape) {
+    const Boundaries& cut = partition(shape);
+    double heaviest = 0;
+    for (size_t part = 0; part + 1 < cut.size(); ++part) {
+      double us = 0;
+      for (size_t i = cut[part]; i < cut[part + 1]; ++i)
+        us += layer_us(question_, question_.layers[i], shape.samples);
+      heaviest = std::max(heaviest, us);
+    }
+    return heaviest;
+  }
+
+  // Most promising first, until nothing that is left can be shown.
+  void price_all(std::vector<Candidate> all) {
+    std::vector<std::pair<double, const Candidate*>> order;
+    for (const Candidate& one : all) order.emplace_back(bound_us(one), &one);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    answer_.counts.all = all.size();
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto& [bound, one] = order[i];
+      if (bound > worst_shown_us()) {
+        answer_.counts.hopeless = order.size() - i;
+        break;
+      }
+      if (operations_ + operations_of(one->shape) > kMostOperations) {
+        ++answer_.counts.left;
+        continue;
+      }
+      tell_(i, order.size(), best());
+      rows_.push_back(price(*one));
+      note(rows_.back());
+      ++answer_.counts.simulated;
+    }
+  }
+
+  // Of the last row of the table, once it is full.
+  double worst_shown_us() const { return shown_us_.size() < question_.top ? HUGE_VAL : shown_us_.back(); }
+
+  void note(const Row& row) {
+    if (!fits(row)) return;
+    shown_us_.insert(std::upper_bound(shown_us_.begin(), shown_us_.end(), row.step_us), row.step_us);
+    if (shown_us_.size() > question_.top) shown_us_.pop_back();
+    if (best_us_ > row.step_us) {
+      best_us_ = row.step_us;
+      best_ = rows_.size() - 1;
+    }
+  }
+  const Row* best() const { return shown_us_.empty() ? nullptr : &rows_[best_]; }
+
+  Row try_partition(const Candidate& one, const Handle& handle, const Boundaries& boundaries, Held* held) {
+    schedule::Costs costs = costs_of(question_, one.shape, boundaries);
+    const Priced priced = schedule::simulate(handle, costs.as_c());
+    operations_ += operations_of(one.shape);
+    if (held != nullptr)
+      for (const auto& stage : priced.stages) held->of_stage.push_back(stage.peak_activations);
+    return row_of(one.kind->name, one.shape, boundaries, priced);
+  }
+
+  // With the partition that is fastest; if that needs too much memory with one that fits, if there is any.
+  Row price(const Candidate& one) {
+    const Handle handle = schedule::make(options_of(one.kind->name, one.shape));
+    Held held{{}, one.kind->is_zigzag};
+    Row row = try_partition(one, handle, partition(one.shape), &held);
+    if (fits(row)) return row;
+    for (const auto& other_way : {within_memory, by_memory}) {
+      const Boundaries boundaries = other_way(question_, one.shape, held);
+      if (boundaries.empty()) continue;
+      const Row other = try_partition(one, handle, boundaries, nullptr);
+      row.least_bytes = std::min(row.least_bytes, other.peak_bytes);
+      if (fits(other)) {
+        faster_.push_back(row);
+        return other;
+      }
+    }
+    return row;
+  }
+
+  // For the best shapes, or those that need the least memory if none fits.
+  void search_orders() {
+    std::vector<const Row*> order;
+    for (const Row& row : rows_)
+      if (row.shape.stages > 1 && operations_of(row.shape) <= kMostSearched) order.push_back(&row);
+    std::stable_sort(order.begin(), order.end(), [&](const Row* a, const Row* b) {
+      if (fits(*a) != fits(*b)) return fits(*a);
+      return fits(*a) ? is_better(*a, *b) : a->least_bytes < b->least_bytes;
+    });
+    std::vector<Row> best;  // of a shape
+    for (const Row* row : order) {
+      const bool is_known =
+          std::any_of(best.begin(), best.end(), [&](const Row& one) { return one.shape == row->shape; });
+      if (!is_known && best.size() < kSearches) best.push_back(*row);
+    }
+    for (const Row& row : best) search_order(row);
+  }
+
+  // Shown if it is better than the schedule with a name that has this shape.
+  void search_order(const Row& named) {
+    schedule::Costs costs = costs_of(question_, named.shape, named.boundaries);
+    const dsc_pipe_costs_t c_costs = costs.as_c();
+    dsc_pipe_search_t search{};
+    search.struct_size = sizeof search;
+    search.bytes = question_.memory_bytes;
+    dsc_pipe_schedule_options_t options = options_of(kAuto, named.shape);
+    dsc_pipe_schedule_t* made = nullptr;
+    ++answer_.counts.searched;
+    if (dsc_pipe_schedule_find(&options, &c_costs, &search, &made) != DSC_OK) return;
+    const Handle handle(made);
+    Row row = row_of(kAuto, named.shape, named.boundaries, schedule::simulate(handle, c_costs));
+    row.origin_bound_us = search.bound;
+    const bool is_new = !fits(named) || row.step_us < named.step_us * (1 - kSame);
+    if (is_new || (is_wanted(kAuto) && question_.kinds.size() == 1)) rows_.push_back(std::move(row));
+  }
+
+  void choose() {
+    std::stable_sort(rows_.begin(), rows_.end(), is_better);
+    for (const Row& row : rows_)
+      if (fits(row) && answer_.rows.size() < question_.top) answer_.rows.push_back(row);
+    if (answer_.rows.empty()) {
+      for (const Row& row : rows_)
+        if (!answer_.least || row.least_bytes < answer_.least->least_bytes) answer_.least = row;
+      return;
+    }
+    for (const Row& row : rows_)
+      if (!fits(row)) faster_.push_back(row);
+    for (const Row& row : faster_) {
+      const bool is_faster = row.step_us < answer_.rows.front().step_us * (1 - kSame);
+      if (is_faster && (!answer_.faster || is_better(row, *answer_.faster))) answer_.faster = row;
+    }
+    for (Row& row : answer_.rows) explain(row);
+    if (answer_.faster) explain(*answer_.faster);
+  }
+
+  // The same with a network that takes no time.
+  void explain(Row& row) const {
+    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
+    costs.latency = costs.bytes_per_time = costs.reduce_latency = costs.reduce_bytes_per_time = 0;
+    const Priced priced = schedule::simulate(schedule_of(question_, row), costs.as_c());
+    row.network_us = row.step_us - priced.report.makespan;
+  }
+
+  const Question& question_;
+  const OnProgress& tell_;
+  Answer answer_;
+  std::vector<Row> rows_;
+  std::vector<Row> faster_;       // which do not fit, but do with another partition
+  std::vector<double> shown_us_;  // of the rows that the table would have now
+  size_t best_ = 0;               // of rows_
+  double best_us_ = HUGE_VAL;
+  std::map<std::pair<int, int>, Boundaries> partitions_;  // by parts and samples
+  double operations_ = 0;                                 // simulated
+};
+
+}  // namespace
+
+Answer find_plans(const Question& question, const OnProgress& tell) { return Search(question, tell).run(); }
+
+Handle schedule_of(const Question& question, const Row& row) {
+  dsc_pipe_schedule_options_t options = options_of(row.kind, row.shape);
+  if (row.kind != kAuto) return schedule::make(options);
+  schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
+  dsc_pipe_search_t search{};
+  search.struct_size = sizeof search;
+  search.bytes = question.memory_bytes;
+  return schedule::find(options, costs.as_c(), search);
+}
+
+}  // namespace dscctl::plan

@@ -1,0 +1,108 @@
+#include "dscctl/schedule/cost_options.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "common/units.hpp"
+
+namespace dscctl::schedule {
+namespace {
+
+constexpr size_t kMostRepeated = 1 << 18;
+constexpr double kUsPerSecond = 1e6;
+
+// Per unit of time; with a unit of its own, per microsecond.
+double rate_per_time(const std::string& option, const std::string& text) {
+  if (const auto plain = tools::parse_number(text)) return *plain;
+  if (const auto rate = tools::parse_rate(text)) return *rate / kUsPerSecond;
+  throw std::invalid_argument(option +
+                              ": expected bytes per unit of time such as 25000, or 25GB/s where times are " +
+                              "microseconds, got '" + text + "'");
+}
+
+std::vector<double> read_list(const std::string& option, const std::string& text, bool are_bytes) {
+  std::vector<double> values;
+  for (const std::string& item : tools::split(text, ',')) {
+    const size_t times = item.find('x');
+    const std::string one = times == std::string::npos ? item : item.substr(times + 1);
+    const int count = times == std::string::npos ? 1 : tools::whole_of(option, item.substr(0, times), 1);
+    const double value = are_bytes ? tools::bytes_of(option, one) : tools::number_of(option, one);
+    if (values.size() + static_cast<size_t>(count) > kMostRepeated)
+      throw std::invalid_argument(option + ": expected at most " + std::to_string(kMostRepeated) + " values");
+    values.insert(values.end(), static_cast<size_t>(count), value);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::array<CostOptions::List, 7> CostOptions::make_lists() {
+  return {
+      List{"--forward", "Time of a forward pass, for all parts of the model or for each (default: 1)",
+           &Costs::forward, false},
+      List{"--backward-input", "Time of the first half of a backward pass (default: 1)",
+           &Costs::backward_input, false},
+      List{"--backward-weight", "Time of the second half (default: 1)", &Costs::backward_weight, false},
+      List{"--message-bytes", "What a part gives to the next one (default: 0)", &Costs::message_bytes, true},
+      List{"--activation-bytes", "Held for a micro-batch until its backward pass ends (default: 0)",
+           &Costs::activation_bytes, true},
+      List{"--static-bytes", "Weights, their gradients, the optimizer's state (default: 0)",
+           &Costs::static_bytes, true},
+      List{"--gradient-bytes", "All-reduced over replicas at the end (default: 0)", &Costs::gradient_bytes,
+           true}};
+}
+
+std::array<CostOptions::Value, 6> CostOptions::make_values() {
+  return {Value{"--comm,--latency", "Time of a message between stages (default: 0)", &Costs::latency,
+                tools::number_of, "TIME"},
+          Value{"--bandwidth", "Of a link between two stages, in each direction (default: without end)",
+                &Costs::bytes_per_time, rate_per_time, "RATE"},
+          Value{"--bucket", "Gradients that are reduced at once (default: all of a part)",
+                &Costs::bucket_bytes, tools::bytes_of, "BYTES"},
+          Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
+                tools::number_of, "TIME"},
+          Value{"--reduce-bandwidth",
+                "Bytes of gradients over the time of their all-reduce (default: without end)",
+                &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
+          Value{"--overlap", "What two passes at once take, as a part of their sum (default: 1)",
+                &Costs::overlap, tools::number_of, "PART"}};
+}
+
+void CostOptions::add_to(CLI::App& app) {
+  for (List& list : lists_)
+    app.add_option(list.option, list.text, list.help)
+        ->type_name(list.are_bytes ? "BYTES[,BYTES...]" : "TIME[,TIME...]");
+  for (Value& value : values_) app.add_option(value.option, value.text, value.help)->type_name(value.type);
+}
+
+Costs CostOptions::costs() const {
+  Costs costs;
+  for (const List& list : lists_)
+    if (!list.text.empty()) costs.*list.values = read_list(list.option, list.text, list.are_bytes);
+  for (const Value& value : values_)
+    if (!value.text.empty()) costs.*value.value = value.read(tools::split(value.option, ',')[0], value.text);
+  return costs;
+}
+
+void CostOptions::expect_parts(const Costs& costs, size_t parts) const {
+  for (const List& list : lists_)
+    if (const size_t n = (costs.*list.values).size(); n != 1 && n != parts)
+      throw std::runtime_error(std::string(list.option) + " has " + std::to_string(n) +
+                               " values, expected 1" + (parts == 1 ? "" : " or " + std::to_string(parts)) +
+                               ": one for each part of the model");
+}
+
+std::string list_text(const std::vector<double>& values) {
+  std::string text;
+  for (size_t i = 0; i < values.size();) {
+    const auto end = std::find_if(values.begin() + static_cast<ptrdiff_t>(i), values.end(),
+                                  [&](double value) { return value != values[i]; });
+    const size_t count = static_cast<size_t>(end - values.begin()) - i;
+    text +=
+        (i == 0 ? "" : ",") + (count > 1 ? std::to_string(count) + "x" : "") + tools::exact_text(values[i]);
+    i += count;
+  }
+  return text;
+}
+
+}  // namespace dscctl::schedule

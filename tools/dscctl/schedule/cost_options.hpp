@@ -1,0 +1,48 @@
+// What operations, messages and memory cost, from the command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <string>
+
+#include "dscctl/schedule/handle.hpp"
+
+namespace dscctl::schedule {
+
+class CostOptions {
+ public:
+  void add_to(CLI::App& app);
+
+  // Throws std::invalid_argument with the option that is wrong.
+  Costs costs() const;
+  // Lists have one value, or one for each of so many parts of the model. Throws std::runtime_error.
+  void expect_parts(const Costs& costs, size_t parts) const;
+
+ private:
+  struct List {
+    const char* option;
+    const char* help;
+    std::vector<double> Costs::*values;
+    bool are_bytes;
+    std::string text = {};
+  };
+  struct Value {
+    const char* option;
+    const char* help;
+    double Costs::*value;
+    double (*read)(const std::string& option, const std::string& text);
+    const char* type;
+    std::string text = {};
+  };
+
+  std::array<List, 7> lists_ = make_lists();
+  std::array<Value, 6> values_ = make_values();
+
+  static std::array<List, 7> make_lists();
+  static std::array<Value, 6> make_values();
+};
+
+// A list as the command line takes it: "2x30" is 30 twice.
+std::string list_text(const std::vector<double>& values);
+
+}  // namespace dscctl::schedule

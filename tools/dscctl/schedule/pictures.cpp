@@ -1,0 +1,140 @@
+#include "dscctl/schedule/pictures.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "common/units.hpp"
+
+namespace dscctl::schedule {
+namespace {
+
+constexpr const char* kPlain = "\033[0m";
+
+// A line of a picture: "0 |F0 F1...| holds 8", cut at the bars.
+struct PictureLine {
+  std::string before, cells, after;
+};
+
+PictureLine cut_line(const std::string& line) {
+  const size_t first = line.find('|'), last = line.rfind('|');
+  if (first == std::string::npos || first == last) return {line, "", ""};
+  return {line.substr(0, first + 1), line.substr(first + 1, last - first - 1), line.substr(last)};
+}
+
+// Escape sequences take no columns.
+size_t escape_at(const std::string& text, size_t at) {
+  return text[at] == '\033' ? text.find('m', at) + 1 - at : 0;
+}
+
+// So many columns of `text` from `at` on, which goes behind them, in the colour that holds there.
+std::string take_columns(const std::string& text, size_t& at, std::string& color, size_t columns) {
+  std::string piece = color;
+  for (size_t taken = 0; at < text.size();) {
+    if (const size_t escape = escape_at(text, at)) {
+      color = text.substr(at, escape);
+      if (color == kPlain) color.clear();
+      piece += text.substr(at, escape);
+      at += escape;
+    } else if (taken++ < columns) {
+      piece += text[at++];
+    } else {
+      break;
+    }
+  }
+  return color.empty() ? piece : piece + kPlain;
+}
+
+using Row = std::array<std::string, 6>;
+
+std::string rows_text(const std::vector<Row>& rows) {
+  std::array<size_t, std::tuple_size_v<Row>> widths{};
+  for (const Row& row : rows)
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string space(widths[i] - row[i].size(), ' ');
+      text += i == 0 ? row[i] + space : "  " + space + row[i];
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string shortened(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+Row row_of_schedule(const Handle& schedule, const Priced& priced) {
+  const auto info = describe(schedule);
+  double own = 0;
+  for (const auto& stage : priced.stages) own = std::max(own, stage.own_window_idle);
+  char idle[32];
+  std::snprintf(idle, sizeof idle, "%.1f %%", 100 * idle_part(priced));
+  const double bytes = priced.stages[fullest_stage(priced)].peak_bytes;
+  return {name_of(schedule) + (info.chunks > 1 ? " x " + std::to_string(info.chunks) + " chunks" : ""),
+          shortened(priced.report.makespan),
+          idle,
+          shortened(own),
+          std::to_string(peak_activations(priced)),
+          bytes > 0 ? tools::bytes_text(bytes) : "-"};
+}
+
+}  // namespace
+
+std::string folded(const std::string& picture, size_t columns) {
+  std::vector<std::string> lines = tools::split(picture, '\n');
+  std::vector<PictureLine> rows;
+  std::string head, tail;
+  for (const std::string& line : lines)
+    if (const PictureLine cut = cut_line(line); !cut.cells.empty())
+      rows.push_back(cut);
+    else if (!line.empty())
+      (rows.empty() ? head : tail) += line + "\n";
+  std::vector<size_t> at(rows.size());
+  std::vector<std::string> colors(rows.size());
+  const auto is_left = [&] {
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (at[i] < rows[i].cells.size()) return true;
+    return false;
+  };
+  for (std::string text = head;;) {
+    std::vector<std::string> pieces;
+    for (size_t i = 0; i < rows.size(); ++i)
+      pieces.push_back(take_columns(rows[i].cells, at[i], colors[i], columns));
+    const bool is_last = !is_left();
+    for (size_t i = 0; i < rows.size(); ++i)
+      text += rows[i].before + pieces[i] + (is_last ? rows[i].after : "") + "\n";
+    if (is_last) return text + tail;
+    text += "\n";
+  }
+}
+
+std::string comparison_of(const std::vector<Handle>& schedules, const std::vector<Priced>& prices) {
+  std::vector<Row> rows{{"schedule", "makespan", "idle", "idle in its own window", "activations", "bytes"}};
+  for (size_t i = 0; i < schedules.size(); ++i) rows.push_back(row_of_schedule(schedules[i], prices[i]));
+  return rows_text(rows);
+}
+
+std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs) {
+  dsc_pipe_report_t report{};
+  report.struct_size = sizeof report;
+  dsc_pipe_span_t one{};
+  report.critical_path = &one;
+  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  std::vector<dsc_pipe_span_t> path(report.critical_path_count);
+  report.critical_path = path.data();
+  report.critical_path_capacity = path.size();
+  if (!path.empty()) expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  std::vector<Row> rows{{"critical path", "start", "end", "stage", "chunk", "micro-batch"}};
+  for (const auto& span : path)
+    rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.end),
+                    std::to_string(span.stage), std::to_string(span.chunk),
+                    std::to_string(span.micro_batch)});
+  return rows_text(rows);
+}
+
+}  // namespace dscctl::schedule
