@@ -43,7 +43,7 @@ double bound_of(const PipelinePlan& shape, const PipelineCosts& costs) {
     }
     bound = std::max(bound, before + busy * shape.spec.micro_batches);
   }
-  return bound;
+  return bound * std::min(1.0, costs.overlap);  // of what runs at once
 }
 
 class Finder {
@@ -51,22 +51,31 @@ class Finder {
   Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
       : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
 
+  // Whatever comes later is no better than what meets the bound, so that it may be left out.
   BestPlan find() {
+    for (const PlacementShape shape : shapes())
+      bound_ = std::min(bound_, bound_of(PipelinePlan(spec_, nullptr, shape), costs_));
     for (const char* name : {"gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "zb_v",
                              "v_half", "v_min", "dualpipe_v"})
-      consider_named(name);
-    for (const PlacementShape shape : {PlacementShape::kLoop, PlacementShape::kZigZag})
-      if (shape == PlacementShape::kLoop || spec_.chunks > 1) consider_orders(shape);
+      if (!meets_bound()) consider_named(name);
+    for (const PlacementShape shape : shapes())
+      if (!meets_bound()) consider_orders(shape);
     if (!best_.plan)
       fail(DSC_ERR_INVALID_ARG,
            "no order keeps to the limits: %lld activations and %g bytes on a stage (0: any)",
            static_cast<long long>(limits_.activations), limits_.bytes);
     best_.bound = bound_;
-    best_.is_optimal = best_.is_optimal || best_.report.makespan <= bound_ * (1 + 1e-12);
+    best_.is_optimal = best_.is_optimal || meets_bound();
     return std::move(best_);
   }
 
  private:
+  std::vector<PlacementShape> shapes() const {
+    if (spec_.chunks == 1) return {PlacementShape::kLoop};
+    return {PlacementShape::kLoop, PlacementShape::kZigZag};
+  }
+  bool meets_bound() const { return best_.plan && best_.report.makespan <= bound_ * (1 + 1e-12); }
+
   // True if it is the best so far.
   bool consider(std::shared_ptr<const PipelinePlan> plan, const char* origin) {
     PipelineReport report = simulate(*plan, costs_);
@@ -91,11 +100,13 @@ class Finder {
 
   void consider_orders(PlacementShape placement) {
     const PipelinePlan shape(spec_, nullptr, placement);
-    bound_ = std::min(bound_, bound_of(shape, costs_));
-    for (const GreedyRules& rules : all_rules())
+    for (const GreedyRules& rules : all_rules()) {
+      if (meets_bound()) return;
       if (auto order = greedy_order(shape, costs_, limits_, rules))
         consider(plan_of(placement, std::move(order)), "greedy");
+    }
     if (best_.plan && best_.plan->placement.shape() == placement) repair(placement);
+    if (meets_bound()) return;
     const double known = best_.plan ? best_.report.makespan : std::numeric_limits<double>::infinity();
     const ExactSearch exact = exact_order(shape, costs_, limits_, known);
     if (exact.order) consider(plan_of(placement, exact.order), "exact");

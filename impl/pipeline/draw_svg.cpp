@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "pipeline/draw.hpp"
@@ -6,18 +7,18 @@
 namespace dsc {
 namespace {
 
-constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBottom = 34;
+constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBottom = 58;
 constexpr double kLetter = 6.2;  // width of one at the size of the labels
 
 const char* color_of(const Compute& op) {
   const bool odd = op.chunk % 2 == 1;
   switch (op.op) {
     case PipeOp::kForward:
-      return odd ? "#a9c8ea" : "#5b8fd0";
+      return odd ? "#93bbe8" : "#4f86c9";
     case PipeOp::kBackwardWeight:
-      return odd ? "#f8d49a" : "#eda63b";
+      return odd ? "#f5c069" : "#e8982a";
     default:
-      return odd ? "#b4dda6" : "#6cb356";
+      return odd ? "#98d083" : "#5aa845";
   }
 }
 
@@ -113,16 +114,52 @@ double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
   return std::clamp(report.makespan / shortest * (letters * kLetter + 4), 600.0, 12000.0) / report.makespan;
 }
 
-std::string legend(double y, bool has_halves) {
+// What the picture has, in the order of the legend.
+std::vector<PipeOp> kinds_of(const PipelineReport& report) {
+  std::vector<PipeOp> kinds;
+  for (const PipeOp op :
+       {PipeOp::kForward, PipeOp::kBackward, PipeOp::kBackwardInput, PipeOp::kBackwardWeight}) {
+    const bool is_there = std::ranges::any_of(report.timeline, [&](const auto& spans) {
+      return std::ranges::any_of(spans, [&](const PipelineSpan& span) { return span.op.op == op; });
+    });
+    if (is_there) kinds.push_back(op);
+  }
+  return kinds;
+}
+
+std::string legend(double y, const PipelinePlan& plan, const std::vector<PipeOp>& kinds) {
+  const bool has_chunks = plan.spec.chunks > 1;
   std::string out;
   double x = kLeft;
-  for (const PipeOp op :
-       {PipeOp::kForward, has_halves ? PipeOp::kBackwardInput : PipeOp::kBackward, PipeOp::kBackwardWeight}) {
-    if (op == PipeOp::kBackwardWeight && !has_halves) break;
-    out += rect(x, y, 12, 12, color_of({op, 0, 0})) + "/>\n" + words(x + 17, y + 10, "start", long_name(op));
+  for (const PipeOp op : kinds) {
+    out += rect(x, y, 12, 12, color_of({op, 0, 0})) + "/>\n";
+    if (has_chunks) out += rect(x += 13, y, 12, 12, color_of({op, 1, 0})) + "/>\n";
+    out += words(x + 17, y + 10, "start", long_name(op));
     x += 40 + kLetter * static_cast<double>(std::string(long_name(op)).size());
   }
+  if (has_chunks)
+    out += words(x, y + 10, "start", plan.spec.chunks > 2 ? "lighter: odd chunks" : "lighter: second chunk");
   return out;
+}
+
+// 1, 2 or 5 times a power of ten, so that marks are about `apart` of time from each other, or more.
+double step_of_axis(double apart) {
+  const double power = std::pow(10, std::floor(std::log10(apart)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= apart) return factor * power;
+  return 10 * power;
+}
+
+std::string axis(double y, double makespan, double scale) {
+  constexpr double kApart = 80;  // pixels
+  std::string out = rect(kLeft, y, makespan * scale, 1, "#888") + "/>\n";
+  if (makespan <= 0) return out;
+  const double step = step_of_axis(kApart / scale);
+  for (double mark = 0; mark * step <= makespan * (1 + 1e-9); ++mark) {
+    const double x = kLeft + mark * step * scale;
+    out += rect(x, y, 1, 5, "#888") + "/>\n" + words(x, y + 16, "middle", number_text(mark * step));
+  }
+  return out + words(kLeft - 8, y + 16, "end", "time");
 }
 
 }  // namespace
@@ -137,13 +174,9 @@ std::string draw_svg(const PipelinePlan& plan, const PipelineReport& report) {
   out += rect(0, 0, width, height, "#ffffff") + "/>\n";
   out += "<g font-size='14' font-weight='bold'>" + words(kLeft, 18, "start", title_of(plan)) + "</g>\n";
   out += words(kLeft, 35, "start", summary_of(report));
-  bool has_halves = false;
-  for (size_t stage = 0; stage < report.stages.size(); ++stage) {
-    out += row(plan, report, stage, scale);
-    for (const PipelineSpan& span : report.timeline[stage])
-      has_halves = has_halves || span.op.op == PipeOp::kBackwardWeight;
-  }
-  return out + legend(height - kBottom + 10, has_halves) + "</svg>\n";
+  for (size_t stage = 0; stage < report.stages.size(); ++stage) out += row(plan, report, stage, scale);
+  return out + axis(height - kBottom + 2, report.makespan, scale) +
+         legend(height - kBottom + 32, plan, kinds_of(report)) + "</svg>\n";
 }
 
 }  // namespace dsc

@@ -18,15 +18,22 @@ struct Size {
   int32_t micro_batches = 0;
   int64_t computes = 0;
   bool has_backward = false;
+  size_t part_line = 0, micro_batch_line = 0;  // which name the last of them
 };
 
 Size size_of(const Imported& imported) {
   Size size;
+  size.parts = size.micro_batches = -1;
+  const auto raise = [](int32_t& most, size_t& line, int32_t value, const ImportedOp& it) {
+    if (value <= most) return;
+    most = value;
+    line = it.line;
+  };
   for (const auto& stage : imported.stages)
     for (const ImportedOp& it : stage) {
       if (it.event.op.op == kIdle) continue;
-      size.parts = std::max(size.parts, it.part);
-      size.micro_batches = std::max(size.micro_batches, it.event.op.micro_batch);
+      raise(size.parts, size.part_line, it.part, it);
+      raise(size.micro_batches, size.micro_batch_line, it.event.op.micro_batch, it);
       const bool is_message = is_send(it.event.op.op) || is_recv(it.event.op.op);
       if (!is_message) ++size.computes;
       if (!is_message && it.event.op.op != PipeOp::kForward) size.has_backward = true;
@@ -42,14 +49,17 @@ Size size_of(const Imported& imported) {
 
 void check_size(const Size& size, int32_t ranks) {
   if (size.parts % ranks != 0)
-    fail(DSC_ERR_INVALID_ARG, "there are %d stages of the model on %d ranks, expected a multiple of %d",
-         size.parts, ranks, ranks);
+    fail(DSC_ERR_INVALID_ARG,
+         "there are %d stages of the model, the last in line %zu, on %d ranks, expected a multiple of %d",
+         size.parts, size.part_line, ranks, ranks);
   const int64_t passes = int64_t{size.parts} * size.micro_batches * (size.has_backward ? 2 : 1);
   if (size.computes < passes)
-    fail(DSC_ERR_INVALID_ARG,
-         "there are %lld operations, expected %lld or more: %d stages of the model, %d micro-batches",
-         static_cast<long long>(size.computes), static_cast<long long>(passes), size.parts,
-         size.micro_batches);
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "there are %lld operations, expected %lld or more: %d stages of the model, the last in line %zu, and "
+        "%d micro-batches, the last in line %zu",
+        static_cast<long long>(size.computes), static_cast<long long>(passes), size.parts, size.part_line,
+        size.micro_batches, size.micro_batch_line);
 }
 
 // The first operation that is not where the placement has its part; null if there is none.
@@ -69,8 +79,8 @@ PlacementShape shape_of(const Imported& imported, int32_t ranks, int32_t chunks)
   const Placement zig_zag(ranks, chunks, PlacementShape::kZigZag);
   if (!misplaced(imported, zig_zag, other)) return PlacementShape::kZigZag;
   fail(DSC_ERR_INVALID_ARG,
-       "line %zu: stage %d of the model is on rank %d, expected rank %d (round and round) or %d (to and fro)",
-       problem->line, problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
+       "line %zu: stage %d of the model is on rank %d, expected rank %d (loop) or %d (zigzag)", problem->line,
+       problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
 }
 
 class Nobody final : public OrderListener {

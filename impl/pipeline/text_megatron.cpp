@@ -35,7 +35,7 @@ int64_t number_of(const PipelinePlan& plan, int32_t stage, const Compute& op, in
 std::string write_megatron(const PipelinePlan& plan) {
   plan.expect_order();
   if (plan.placement.shape() != PlacementShape::kLoop && plan.spec.chunks > 1)
-    fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" runs to and fro, expected round and round as in Megatron",
+    fail(DSC_ERR_INVALID_ARG, "schedule \"%s\" runs in a zigzag, expected a loop as in Megatron",
          plan.spec.name.c_str());
   std::string text;
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {

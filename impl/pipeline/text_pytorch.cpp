@@ -96,6 +96,7 @@ class Csv {
 
   const Imported& read() {
     while (!reader_.at_end() && !(reader_.only_blank() && !imported_.stages.empty())) {
+      expect_cells();
       imported_.stages.emplace_back();
       steps_ = 0;
       do cells();
@@ -107,6 +108,14 @@ class Csv {
   }
 
  private:
+  // PyTorch reads an empty line as a rank without operations, and every rank has some. After the last rank it
+  // is none.
+  void expect_cells() {
+    reader_.skip_spaces();
+    if (reader_.at_end_of_line() && !reader_.only_blank())
+      reader_.refuse("the operations of a rank: lines may be empty after the last one");
+  }
+
   void cells() {
     reader_.skip_spaces();
     if (reader_.peek() == ',' || reader_.at_end_of_line()) {

@@ -20,7 +20,7 @@ std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fi
   std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
                      std::to_string(spec.micro_batches) + ", chunks " + std::to_string(spec.chunks);
   if (spec.micro_batch_group > 0) text += ", groups of " + std::to_string(spec.micro_batch_group);
-  if (plan.placement.shape() == PlacementShape::kZigZag) text += ", to and fro";
+  if (plan.placement.shape() == PlacementShape::kZigZag) text += ", zigzag";
   if (plan.placement.shape() == PlacementShape::kApart) text += ", apart";
   if (spec.forward_only) text += ", forward only";
   if (spec.merge_backward) text += ", merged";

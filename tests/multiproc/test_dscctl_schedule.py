@@ -1,11 +1,13 @@
 """dscctl schedule: prints, draws, converts and checks pipeline schedules."""
 
 import json
+import subprocess
+import time
 import xml.etree.ElementTree as ElementTree
 
 import launch
 import pytest
-from test_dscctl import dscctl
+from test_dscctl import dscctl, own_environment
 
 
 def schedule(*args):
@@ -47,12 +49,57 @@ def test_several_kinds():
     assert result.returncode == 1 and "--kind is given 2 times, expected one" in result.stderr
 
 
+def test_a_table_compares_several():
+    costs = ["--activation-bytes", "1MB", "--static-bytes", "10MB,20MB", "--message-bytes", "1KB", "--bandwidth", "1000", "--latency", "0.5"]
+    result = schedule("-s", "2", "-m", "4", "--kind", "1f1b", "--kind", "zb_h1", *costs)
+    *_, head, plain, zero_bubble = result.stdout.splitlines()
+    assert head.split() == "schedule makespan idle idle in its own window activations bytes".split()
+    assert plain.split() == ["1f1b", "21", "42.9", "%", "9", "2", "21", "MB"]
+    assert zero_bubble.split() == ["zb_h1", "19", "36.8", "%", "7", "2", "22", "MB"]
+
+
+def test_reductions():
+    """The last backward pass of stage 0 takes from 7 to 9: buckets are whole at 7 2/3, 8 1/3 and 9, and take 3, 3 and 2."""
+    costs = ["--gradient-bytes", "10", "--bucket", "4", "--reduce-latency", "1", "--reduce-bandwidth", "2"]
+    result = schedule("-s", "2", "-m", "2", *costs)
+    assert "makespan 15.6667" in result.stdout
+
+
+def test_the_critical_path():
+    lines = schedule("-s", "2", "-m", "1", "--critical-path").stdout.splitlines()
+    assert lines[4].split() == "critical path start end stage chunk micro-batch".split()
+    path = [line.split() for line in lines[5:]]
+    assert path == [["forward", "0", "1", "0", "0", "0"], ["forward", "1", "2", "1", "0", "0"], ["backward", "2", "4", "1", "0", "0"], ["backward", "4", "6", "0", "0", "0"]]
+
+
+@pytest.mark.parametrize("width", [1, 7, 40, 500])
+def test_a_picture_of_some_width(width):
+    whole, cut = (schedule("-k", "zb_v", *args).stdout.splitlines() for args in ([], ["--width", str(width)]))
+    rows = ["".join(line.split("|")[1] for line in cut if line.startswith(f"{stage} |")) for stage in range(4)]
+    assert rows == [line.split("|")[1] for line in whole[1:5]]
+    assert max(len(line.split("|")[1]) for line in cut if "|" in line) <= width
+    assert (cut[0], cut[-1]) == (whole[0], whole[-1])
+
+
+def test_lists_of_costs():
+    expected = schedule("--forward", "2,2,2,1").stdout
+    assert schedule("--forward", "3x2,1").stdout == expected and "makespan" in expected
+
+
+def test_an_order_is_looked_for_no_longer_than_until_it_is_the_best():
+    began = time.monotonic()
+    result = schedule("-k", "auto", "-s", "64", "-m", "500", "--memory", "1GB", "--activation-bytes", "1MB")
+    assert "makespan 1563, which no order beats" in result.stderr
+    assert time.monotonic() - began < 4
+
+
 def test_files(tmp_path):
     svg, trace = tmp_path / "s.svg", tmp_path / "t.json"
     result = schedule("-k", "dualpipe_v", "--svg", str(svg), "--perfetto", str(trace))
     assert result.returncode == 0 and result.stdout == ""
     assert result.stderr.splitlines() == [f"wrote {svg}", f"wrote {trace}"]
-    ElementTree.parse(svg)
+    texts = [it.text for it in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"forward", "backward", "backward, inputs", "backward, weights", "lighter: second chunk", "time", "50"} <= set(texts)
     assert any(it["ph"] == "X" for it in json.loads(trace.read_text())["traceEvents"])
     result = schedule("--svg", str(tmp_path / "none" / "s.svg"))
     assert result.returncode == 1 and "cannot be written" in result.stderr
@@ -67,6 +114,15 @@ def test_there_and_back(tmp_path, format):
     assert schedule("--from", str(file), "--format", format, "--check").stdout == "it can be run\n"
 
 
+@pytest.mark.parametrize("format", ["pytorch", "pytorch_comms", "deepspeed", "megatron", "json"])
+def test_the_format_is_guessed_and_stdin_is_read(format):
+    kind = "deepspeed_train" if format == "deepspeed" else "1f1b"
+    text = schedule("-k", kind, "--write", format).stdout
+    command = [launch.DSCCTL, "schedule", "--from", "-", "--write", format]
+    result = subprocess.run(command, input=text, env=own_environment(), capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, "") and result.stdout == text
+
+
 @pytest.mark.parametrize(
     "args, code, words",
     [
@@ -78,6 +134,17 @@ def test_there_and_back(tmp_path, format):
         (["--from", "/nowhere"], 1, "/nowhere: cannot be read"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),
+        (["--stages", "1.5"], 2, "--stages: expected a whole number, got '1.5'"),
+        (["--forward", "1,a"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got 'a'"),
+        (["--comm", "fast"], 2, "--comm: expected a number"),
+        (["--bandwidth", "fast"], 2, "--bandwidth: expected bytes per unit of time such as 25000, or 25GB/s"),
+        (["--static-bytes", "1XB"], 2, "--static-bytes: expected bytes such as 80GB"),
+        (["--forward", "999999999x1"], 2, "--forward: expected at most 262144 values"),
+        (["--activations", "2"], 2, "--activations is a limit of --kind auto, which is not given"),
+        (["--memory", "2GB"], 2, "--memory is a limit of --kind auto, which is not given"),
+        (["--write", "json", "--check"], 2, "expected one of them"),
+        (["--width", "80", "--check"], 2, "--width is that of the picture"),
+        (["--width", "0"], 2, "--width"),
         (["--forward", "-1"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got '-1'"),
     ],
 )

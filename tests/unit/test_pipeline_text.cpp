@@ -244,6 +244,10 @@ void wrong_csv(void**) {
   csv("2000000000F0,0B0", "2000000001 stages of the model");
   csv("1F0,1B0\n0F0,0B0\n", "line 1: stage 1 of the model is on rank 0, expected rank 1");
   csv("0F0,0B0\n1F0,1B0\n2F0,2B0,0B1,0F1\n", "operations");
+  csv("0F0,0B0\n\n1F0,1B0\n", "line 2, column 1: the line ends, expected the operations of a rank");
+  csv("\n0F0,0B0\n", "line 1, column 1: the line ends, expected the operations of a rank");
+  csv("0F0,0B0\n1F0\n", "2 stages of the model, the last in line 2, and 1 micro-batches, the last in line 1");
+  csv("0F0,0B0\n1F0,1B0,2F0,2B0\n", "there are 3 stages of the model, the last in line 2, on 2 ranks");
   csv("0F0,0F1,0B0,0B0\n1F0,1F1,1B0,1B1\n",
       "stage 0: operation 3, backward of micro-batch 0 in chunk 0, comes a second time");
   csv("0F0,0F1,0B0,0I1\n1F0,1F1,1B0,1B1\n", "no backward_weight of micro-batch 1");
