@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
@@ -12,13 +14,15 @@
 
 namespace {
 
-constexpr size_t kFirstCallSize = 56;
+constexpr size_t kFirstCallSize = 56;  // without the tensors
 constexpr size_t kFirstCallbacksSize = 80;
 constexpr size_t kFirstPipeRunOptionsSize = 40;
-static_assert(sizeof(dsc_pipe_call_t) == kFirstCallSize, "no padding, and nothing but appended fields");
+static_assert(offsetof(dsc_pipe_call_t, input_tensors) == kFirstCallSize && sizeof(dsc_pipe_call_t) == 96,
+              "no padding, and nothing but appended fields");
 static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
               "no padding, and nothing but appended fields");
-static_assert(offsetof(dsc_pipe_run_options_t, stream) == kFirstPipeRunOptionsSize,
+static_assert(offsetof(dsc_pipe_run_options_t, stream) == kFirstPipeRunOptionsSize &&
+                  sizeof(dsc_pipe_run_options_t) == 72,
               "no padding, and nothing but appended fields");
 
 class Callbacks final : public dsc::PipeActions {
@@ -29,17 +33,38 @@ class Callbacks final : public dsc::PipeActions {
 
   int32_t carry_out(const dsc::Instruction& instruction, const dsc::PipeBuffers& buffers) override {
     const dsc_pipe_instruction_t shown = dsc::public_instruction(instruction, sizeof(dsc_pipe_instruction_t));
+    show(buffers.input_tensors, input_tensors_);
+    show(buffers.output_tensors, output_tensors_);
     const dsc_pipe_call_t call{.struct_size = sizeof(dsc_pipe_call_t),
                                .instruction = &shown,
                                .inputs = buffers.inputs,
                                .outputs = buffers.outputs,
                                .output_grads = buffers.output_grads,
                                .input_grads = buffers.input_grads,
-                               .loss = buffers.loss};
+                               .loss = buffers.loss,
+                               .input_tensors = buffers.inputs ? input_tensors_.data() : nullptr,
+                               .output_tensors = buffers.outputs ? output_tensors_.data() : nullptr,
+                               .n_inputs = buffers.input_tensors.size(),
+                               .n_outputs = buffers.output_tensors.size(),
+                               .output_shapes = buffers.output_shapes};
     return find(instruction.op)(table_.context, &call);
   }
 
  private:
+  static void show(std::span<const dsc::Tensor> tensors, std::vector<dsc_tensor_t>& shown) {
+    shown.clear();
+    for (const dsc::Tensor& tensor : tensors)
+      shown.push_back({.struct_size = sizeof(dsc_tensor_t),
+                       .data = tensor.data,
+                       .count = tensor.count,
+                       .shape = tensor.has_shape ? tensor.shape.data() : nullptr,
+                       .name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .ndim = static_cast<int32_t>(tensor.shape.size()),
+                       .device = tensor.device,
+                       .expect_sparse = 0});
+  }
+
   dsc_pipe_callback_t find(dsc::PipeOp op) const noexcept {
     switch (op) {
       case dsc::PipeOp::kLoadMicroBatch:
@@ -64,6 +89,7 @@ class Callbacks final : public dsc::PipeActions {
   }
 
   const dsc_pipe_callbacks_t table_;
+  std::vector<dsc_tensor_t> input_tensors_, output_tensors_;
 };
 
 dsc_pipe_run_options_t default_pipe_run_options() {
@@ -87,9 +113,20 @@ std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* giv
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
   const auto options =
       dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
+  if (options.reserved != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  if (options.variable_shapes != 0 && options.variable_shapes != 1)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->variable_shapes is %d, expected 0 or 1",
+              options.variable_shapes);
+  if (!options.memory && options.memory_bytes > 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->memory is NULL, expected %zu bytes, as memory_bytes says",
+              options.memory_bytes);
   return {.inputs = dsc::read_tensors(options.inputs, options.n_inputs, "options->inputs"),
           .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs"),
-          .stream = options.stream};
+          .stream = options.stream,
+          .are_variable = options.variable_shapes == 1,
+          .memory = options.memory,
+          .memory_bytes = options.memory_bytes};
 }
 
 }  // namespace
@@ -103,6 +140,15 @@ dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, size_t str
 dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] {
     dsc::init_sized(options, struct_size, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
+  });
+}
+
+dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc_pipe_run_options_t* options,
+                                size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::require(bytes, "bytes");
+    const dsc::PipeScheduleCall inside(schedule);
+    *bytes = inside->runner().bytes_for(read_shapes(options));
   });
 }
 

@@ -27,7 +27,7 @@ struct Summary {
 
 struct Words {
   std::array<char, 384> text;
-  std::array<char, 128> schedule;
+  std::array<char, 256> schedule;
   std::array<char, 256> inputs;
   std::array<char, 256> outputs;
 };

@@ -1,6 +1,10 @@
 // What the caller of a run does for it.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
+#include "comm/tensor.hpp"
 #include "pipeline/ir.hpp"
 
 namespace dsc {
@@ -12,6 +16,9 @@ struct PipeBuffers {
   void* const* output_grads = nullptr;
   void* const* input_grads = nullptr;
   double* loss = nullptr;
+  std::span<const Tensor> input_tensors;  // what the micro-batch has there
+  std::span<const Tensor> output_tensors;
+  int64_t* const* output_shapes = nullptr;  // sizes that forward may write; null unless shapes are variable
 };
 
 class PipeActions {

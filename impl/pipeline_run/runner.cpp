@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "pipeline_run/shape_header.hpp"
 
 namespace dsc {
 namespace {
@@ -54,6 +55,26 @@ void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
            describe(*needs.first(op)).c_str());
 }
 
+void check_memory(const Comm& comm, const PipeShapes& shapes) {
+  Tensor whole;
+  whole.data = shapes.memory;
+  whole.count = shapes.memory_bytes;
+  whole.dtype = DSC_DTYPE_U8;
+  whole.device = shapes.on_device() ? comm.device() : -1;
+  whole.name = "memory";
+  if (const auto problem = first_problem(comm, {&whole, 1}, true))
+    fail(problem->code, "%s", problem->text.c_str());
+}
+
+// What differs between ranks would not be known to be the same run.
+std::string describe_places(const PipeShapes& shapes) {
+  std::string text;
+  if (shapes.are_variable) text += " with variable shapes";
+  if (shapes.on_device()) text += " on devices";
+  if (shapes.memory) text += " in memory of the caller's";
+  return text;
+}
+
 Failure failure_here(const Comm& comm, dsc_result_t code, const std::string& text) {
   Failure cause;
   cause.code = code;
@@ -98,11 +119,26 @@ void PipeRunner::release() noexcept {
   comm_serial_ = 0;
 }
 
+const PipeNeeds& PipeRunner::needs() {
+  if (!needs_) needs_.emplace(schedule_);
+  return *needs_;
+}
+
+size_t PipeRunner::bytes_for(const PipeShapes& shapes) {
+  const StageLayout layout(nullptr, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
+  return layout.bytes_anywhere();
+}
+
 StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_stage(schedule_.spec(), comm);
-  if (!needs_) needs_.emplace(schedule_);
-  check_actions(*needs_, *request.actions);
-  return {comm, request.shapes, *needs_, plan_, schedule_.spec().stage, schedule_.buffers()};
+  check_actions(needs(), *request.actions);
+  const PipeShapes& shapes = request.shapes;
+  StageLayout layout(&comm, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
+  if (shapes.memory) {
+    check_memory(comm, shapes);
+    layout.fit_into(shapes.memory, shapes.memory_bytes);
+  }
+  return layout;
 }
 
 // What is wrong on this rank becomes part of the intent.
@@ -113,14 +149,16 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
     if (plan_.is_custom && !fingerprint_) fingerprint_ = fingerprint_of(plan_);
     intent.schedule = describe(plan_, fingerprint_);
     request = read();
-    if (request.shapes.on_device()) intent.schedule += " on devices";
+    intent.schedule += describe_places(request.shapes);
     intent.inputs = describe(request.shapes.inputs);
     intent.outputs = describe(request.shapes.outputs);
     layout = lay_out(comm, request);
     intent.edges = edges_of(plan_.placement);
     intent.bytes = layout.bytes();
-    if (comm_serial_ == comm.serial && (device_ != nullptr) == request.shapes.on_device()) {
-      intent.held_bytes = memory_bytes_;
+    const bool is_given = request.shapes.memory != nullptr;
+    if (comm_serial_ == comm.serial && (device_ != nullptr) == request.shapes.on_device() &&
+        memory_is_given_ == is_given) {
+      intent.held_bytes = is_given ? SIZE_MAX : memory_bytes_;
       intent.channel = activations_->id();
     }
   };
@@ -132,20 +170,51 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
 }
 
 // All ranks make channels and memory anew as soon as one of them has to.
-void PipeRunner::provide(Comm& comm, size_t bytes, bool on_device) {
+void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   release();
   activations_ = comm.make_channel("activations of " + comm.name());
   gradients_ = comm.make_channel("gradients of " + comm.name());
-  if (bytes > 0)
-    memory_ =
-        static_cast<std::byte*>(on_device ? comm.allocate_on_device(bytes) : comm.allocate_memory(bytes));
-  if (on_device) device_ = std::make_unique<DeviceOrder>(*comm.device_world());
+  memory_is_given_ = shapes.memory != nullptr;
+  if (bytes > 0 && !memory_is_given_)
+    memory_ = static_cast<std::byte*>(shapes.on_device() ? comm.allocate_on_device(bytes)
+                                                         : comm.allocate_memory(bytes));
+  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(*comm.device_world());
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
 }
 
+// Headers are in host memory, so that the host knows the sizes of what it puts on a stream.
+void PipeRunner::exchange_shapes(const Instruction& instruction) {
+  const bool sends = instruction.op == PipeOp::kSendActivation;
+  const auto tensors = layout_.activations(instruction);
+  const auto peer = static_cast<size_t>(instruction.peer);
+  const int32_t part = plan_.placement.part(schedule_.spec().stage, instruction.chunk);
+  const ShapeHeader header{.sequence = (sends ? shapes_sent_ : shapes_received_)[peer]++,
+                           .micro_batch = instruction.micro_batch,
+                           .part = sends ? part + 1 : part};
+  auto bytes =
+      sends ? write_shape_header(header, tensors) : std::vector<std::byte>(shape_header_bytes(tensors));
+  Call call;
+  call.kind = sends ? OpKind::kSend : OpKind::kRecv;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = instruction.peer;
+  call.send = sends ? bytes.data() : nullptr;
+  call.recv = sends ? nullptr : bytes.data();
+  call.count = bytes.size();
+  activations_->run(call);
+  if (sends) return;
+  read_shape_header(bytes, header, tensors, layout_.input_sizes(instruction));
+  layout_.take_input_shapes(instruction);
+}
+
 void PipeRunner::exchange(const Instruction& instruction) {
-  const PipeArea area = layout_.area(instruction);
+  const bool forward = instruction.op == PipeOp::kSendActivation || instruction.op == PipeOp::kRecvActivation;
+  if (is_variable_ && forward) exchange_shapes(instruction);
+  layout_.areas(instruction, areas_);
+  for (const PipeArea& area : areas_) exchange(instruction, area);
+}
+
+void PipeRunner::exchange(const Instruction& instruction, const PipeArea& area) {
   const bool sends = instruction.op == PipeOp::kSendActivation || instruction.op == PipeOp::kSendGrad;
   const bool forward = instruction.op == PipeOp::kSendActivation || instruction.op == PipeOp::kRecvActivation;
   Call call;
@@ -163,6 +232,22 @@ void PipeRunner::exchange(const Instruction& instruction) {
     device_->receive(channel, call, instruction.buffer);
 }
 
+// What went wrong; empty: nothing.
+std::string PipeRunner::call_action(PipeActions& actions, const Instruction& instruction,
+                                    const PipeBuffers& buffers) {
+  std::string problem;
+  capture(
+      [&] {
+        const int32_t answer = actions.carry_out(instruction, buffers);
+        if (answer != 0) problem = "returned " + std::to_string(answer);
+      },
+      [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
+  if (problem.empty() && buffers.output_shapes)
+    capture([&] { layout_.take_output_shapes(instruction); },
+            [&](dsc_result_t, const char* words) { problem = std::string("went wrong: ") + words; });
+  return problem;
+}
+
 void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses) {
   PipeBuffers buffers = layout_.buffers(instruction);
   if (device_) device_->reuse(instruction.buffer);
@@ -171,14 +256,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
   if (instruction.op == PipeOp::kForward &&
       !placement.has_output(placement.part(schedule_.spec().stage, instruction.chunk)))
     buffers.loss = &loss;
-  std::string problem;
-  capture(
-      [&] {
-        const int32_t answer = actions.carry_out(instruction, buffers);
-        if (answer != 0) problem = "returned " + std::to_string(answer);
-      },
-      [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
-  if (!problem.empty()) {
+  if (const std::string problem = call_action(actions, instruction, buffers); !problem.empty()) {
     if (device_) expect_alive();  // or it was given what a failed message left
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
@@ -242,10 +320,14 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   } cancelled{*this, comm};
   double mean = 0;
   const auto body = [&] {
-    if (accord.fresh) provide(comm, accord.bytes, request.shapes.on_device());
-    if (device_) device_->begin(request.shapes.stream, schedule_.buffers());
-    layout.place(memory_);
+    const PipeShapes& shapes = request.shapes;
+    if (accord.fresh) provide(comm, accord.bytes, shapes);
+    if (device_) device_->begin(shapes.stream, schedule_.buffers());
+    layout.place(shapes.memory ? layout.fit_into(shapes.memory, shapes.memory_bytes) : memory_);
     layout_ = std::move(layout);
+    is_variable_ = shapes.are_variable;
+    shapes_sent_.assign(static_cast<size_t>(comm.size()), 0);
+    shapes_received_ = shapes_sent_;
     mean = carry_out(comm, *request.actions);
   };
   capture(body, [&](const Error& error) {

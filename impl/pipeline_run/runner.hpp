@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/comm.hpp"
 #include "pipeline/plan.hpp"
@@ -33,6 +35,8 @@ class PipeRunner {
   // Collective. The mean loss of all forward passes that made one; 0 if none did. What `read` throws is told
   // to all ranks.
   double run(Comm& comm, const std::function<PipeRequest()>& read);
+  // Of memory that a caller hands in for these shapes.
+  size_t bytes_for(const PipeShapes& shapes);
 
  private:
   struct Losses {
@@ -40,12 +44,16 @@ class PipeRunner {
     double count = 0;
   };
 
+  const PipeNeeds& needs();
   StageLayout lay_out(const Comm& comm, const PipeRequest& request);
   PipeIntent intent_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
                        StageLayout& layout);
-  void provide(Comm& comm, size_t bytes, bool on_device);
+  void provide(Comm& comm, size_t bytes, const PipeShapes& shapes);
   double carry_out(Comm& comm, PipeActions& actions);
   void exchange(const Instruction& instruction);
+  void exchange(const Instruction& instruction, const PipeArea& area);
+  void exchange_shapes(const Instruction& instruction);
+  std::string call_action(PipeActions& actions, const Instruction& instruction, const PipeBuffers& buffers);
   void call_back(Comm& comm, PipeActions& actions, const Instruction& instruction, Losses& losses);
   void expect_alive() const;
   void end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept;
@@ -60,8 +68,13 @@ class PipeRunner {
   std::shared_ptr<Comm> activations_;
   std::shared_ptr<Comm> gradients_;
   std::unique_ptr<DeviceOrder> device_;  // null for host memory
+  bool memory_is_given_ = false;         // to each run, by the caller
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
+  bool is_variable_ = false;           // shapes, in this run
+  std::vector<uint64_t> shapes_sent_;  // in this run, by stage
+  std::vector<uint64_t> shapes_received_;
+  std::vector<PipeArea> areas_;
 };
 
 }  // namespace dsc

@@ -1,5 +1,7 @@
 #include "pipeline_run/stage_layout.hpp"
 
+#include <memory>
+
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
 
@@ -16,7 +18,7 @@ size_t aligned(size_t bytes) {
 }
 
 // One end's shapes must be given exactly when a chunk of the stage has that end.
-void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
+void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)
     fail(DSC_ERR_INVALID_ARG, "%s is empty, but stage %d has %s with stage %d: list its tensors", name, stage,
@@ -28,8 +30,19 @@ void check_end(const Comm& comm, const char* name, const std::vector<Tensor>& te
     fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected none: stage %d exchanges nothing there", name,
          tensors.size(), stage);
   check_tensors(tensors);
-  if (const auto problem = first_problem(comm, tensors, false))
+  if (!comm) return;
+  if (const auto problem = first_problem(*comm, tensors, false))
     fail(problem->code, "%s: %s", name, problem->text.c_str());
+}
+
+void check_variable(const char* name, const std::vector<Tensor>& tensors) {
+  if (tensors.size() > UINT16_MAX)
+    fail(DSC_ERR_INVALID_ARG, "%s lists %zu tensors, expected at most %d of variable shapes", name,
+         tensors.size(), UINT16_MAX);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (!tensors[i].has_shape)
+      fail(DSC_ERR_INVALID_ARG, "%s: %s has no shape, expected the largest one: shapes are variable", name,
+           label(tensors[i].name, i).c_str());
 }
 
 // What of a stage's chunks goes where.
@@ -69,18 +82,21 @@ std::string describe(const std::vector<Tensor>& tensors) {
   return text.empty() ? "nothing" : text;
 }
 
-StageLayout::StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeNeeds& needs,
+StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeNeeds& needs,
                          const PipelinePlan& plan, int32_t stage, int32_t buffers)
     : placement_(plan.placement),
       stage_(stage),
       micro_batches_(static_cast<size_t>(plan.spec.micro_batches)),
       trains_(!plan.spec.forward_only),
+      is_variable_(shapes.are_variable),
       slot_of_(static_cast<size_t>(placement_.chunks()) * micro_batches_, -1),
       slots_(static_cast<size_t>(buffers)) {
   const Ends ends = ends_of(placement_, stage);
   check_end(comm, "inputs", shapes.inputs, ends.has_inputs, needs.first(PipeOp::kRecvActivation), stage);
   check_end(comm, "outputs", shapes.outputs, ends.has_outputs, needs.first(PipeOp::kSendActivation), stage);
   check_places(shapes);
+  if (is_variable_) check_variable("inputs", shapes.inputs);
+  if (is_variable_) check_variable("outputs", shapes.outputs);
   const std::string in = describe(shapes.inputs), out = describe(shapes.outputs);
   if (ends.has_neighbours && in != out)
     fail(DSC_ERR_INVALID_ARG,
@@ -91,8 +107,10 @@ StageLayout::StageLayout(const Comm& comm, const PipeShapes& shapes, const PipeN
   if (needs.has(PipeOp::kRecvGrad)) add(output_grads_, shapes.outputs, true);
   if (ends.has_inputs && trains_) add(input_grads_, shapes.inputs, true);
   size_t total = 0;
-  if (__builtin_mul_overflow(slot_bytes_, slots_, &total))
+  if (__builtin_mul_overflow(slot_bytes_, slots_, &total) || total > SIZE_MAX - kAlign)
     fail(DSC_ERR_OVERFLOW, "%zu buffers of %zu bytes are larger than any memory", slots_, slot_bytes_);
+  input_shapes_ = {shapes.inputs, slots_, is_variable_};
+  output_shapes_ = {shapes.outputs, slots_, is_variable_};
 }
 
 // Integer tensors have no gradient.
@@ -119,6 +137,24 @@ void StageLayout::place(std::byte* memory) {
         end->pointers.push_back(place == kNoPlace ? nullptr
                                                   : memory + slot * slot_bytes_ + end->start + place);
   }
+  place(inputs_, input_shapes_);
+  place(outputs_, output_shapes_);
+}
+
+void StageLayout::place(const End& end, EndShapes& shapes) {
+  for (size_t i = 0; i < end.pointers.size(); ++i)
+    shapes.set_data(i / end.places.size(), i % end.places.size(), static_cast<std::byte*>(end.pointers[i]));
+}
+
+size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : bytes() + kAlign - 1; }
+
+std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
+  if (this->bytes() == 0) return nullptr;
+  void* start = memory;
+  if (!std::align(kAlign, this->bytes(), start, bytes))
+    fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
+         bytes, bytes_anywhere());
+  return static_cast<std::byte*>(start);
 }
 
 void* const* StageLayout::End::row(int32_t slot) const noexcept {
@@ -135,14 +171,19 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   const int32_t part = placement_.part(stage_, it.chunk);
   const int32_t m = it.micro_batch;
   slot_of(part, m) = it.buffer;
+  const bool is_backward = it.op != PipeOp::kForward && it.op != PipeOp::kLoadMicroBatch;
   PipeBuffers found;
   if (placement_.has_input(part)) {
-    found.inputs = is_here(part - 1) ? outputs_.row(slot_of(part - 1, m)) : inputs_.row(it.buffer);
+    const int32_t shared = is_here(part - 1) ? slot_of(part - 1, m) : -1;
+    found.inputs = shared >= 0 ? outputs_.row(shared) : inputs_.row(it.buffer);
+    found.input_tensors = shared >= 0 ? output_shapes_.row(shared) : input_shapes_.row(it.buffer);
     if (trains_) found.input_grads = input_grads_.row(it.buffer);
   }
   if (placement_.has_output(part)) {
     found.outputs = outputs_.row(it.buffer);
-    const bool is_backward = it.op != PipeOp::kForward && it.op != PipeOp::kLoadMicroBatch;
+    if (is_variable_ && !is_backward) output_shapes_.reset(it.buffer);
+    if (it.op == PipeOp::kForward) found.output_shapes = output_shapes_.sizes(it.buffer);
+    found.output_tensors = output_shapes_.row(it.buffer);
     if (trains_ && !is_here(part + 1)) found.output_grads = output_grads_.row(it.buffer);
     if (trains_ && is_here(part + 1) && is_backward)
       found.output_grads = input_grads_.row(slot_of(part + 1, m));
@@ -150,12 +191,40 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   return found;
 }
 
-PipeArea StageLayout::area(const Instruction& instruction) const noexcept {
-  const End& end = instruction.op == PipeOp::kRecvActivation   ? inputs_
-                   : instruction.op == PipeOp::kSendActivation ? outputs_
-                   : instruction.op == PipeOp::kRecvGrad       ? output_grads_
-                                                               : input_grads_;
-  return {memory_ + static_cast<size_t>(instruction.buffer) * slot_bytes_ + end.start, end.bytes};
+const StageLayout::End& StageLayout::end_of(PipeOp message) const noexcept {
+  return message == PipeOp::kRecvActivation   ? inputs_
+         : message == PipeOp::kSendActivation ? outputs_
+         : message == PipeOp::kRecvGrad       ? output_grads_
+                                              : input_grads_;
+}
+
+// Gradients have the shapes of their activations.
+std::span<const Tensor> StageLayout::activations(const Instruction& instruction) const noexcept {
+  const bool is_input = instruction.op == PipeOp::kRecvActivation || instruction.op == PipeOp::kSendGrad;
+  return (is_input ? input_shapes_ : output_shapes_).row(instruction.buffer);
+}
+
+void StageLayout::areas(const Instruction& instruction, std::vector<PipeArea>& found) const {
+  found.clear();
+  const End& end = end_of(instruction.op);
+  std::byte* const start = memory_ + static_cast<size_t>(instruction.buffer) * slot_bytes_ + end.start;
+  if (!is_variable_) return found.push_back({start, end.bytes});
+  const auto tensors = activations(instruction);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (end.places[i] != kNoPlace && tensors[i].count > 0)
+      found.push_back({start + end.places[i], tensors[i].bytes()});
+}
+
+void StageLayout::take_output_shapes(const Instruction& instruction) {
+  output_shapes_.take(instruction.buffer, "output");
+}
+
+int64_t* const* StageLayout::input_sizes(const Instruction& instruction) const noexcept {
+  return input_shapes_.sizes(instruction.buffer);
+}
+
+void StageLayout::take_input_shapes(const Instruction& instruction) {
+  input_shapes_.take(instruction.buffer, "input");
 }
 
 }  // namespace dsc

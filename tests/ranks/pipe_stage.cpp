@@ -58,9 +58,13 @@ double Stage::input(int part, int micro_batch, int i) const {
   return part == 0 || alone() ? micro_batch + 0.25 * i : output(part - 1, micro_batch, i);
 }
 
+int Stage::rows(int part, int micro_batch) const {
+  return layout_.variable ? (part + micro_batch) % (kMostRows + 1) : 1;
+}
+
 std::vector<double> Stage::outputs(int part, int micro_batch) const {
   std::vector<double> values;
-  for (int i = 0; i < kWidth; ++i) values.push_back(output(part, micro_batch, i));
+  for (int i = 0; i < width(part, micro_batch); ++i) values.push_back(output(part, micro_batch, i));
   return values;
 }
 
@@ -79,7 +83,6 @@ double Stage::expected_mean() const {
 // After a failure a stage on a device goes on with whatever is there, until its next message.
 int Stage::wrong(const char* what, double came, double expected) {
   dsc_error_info_t info{};
-  if (layout_.read_as != 0) PASS_ON(read_again());
   info.struct_size = sizeof info;
   if (gpu_wanted() && dsc_comm_error(comm_, &info) == DSC_OK && info.revoked == 1) return 98;
   char text[200];
@@ -111,6 +114,7 @@ int Stage::prepare() {
   schedule_options.forward_only = layout_.forward_only ? 1 : 0;
   schedule_options.messages = layout_.messages;
   CHECK_OK(self_, dsc_pipe_schedule_create(&schedule_options, &schedule));
+  if (layout_.read_as != 0) PASS_ON(read_again());
   info.struct_size = sizeof info;
   CHECK_OK(self_, dsc_pipe_schedule_describe(schedule, &info));
   callbacks.struct_size = sizeof callbacks;
@@ -127,7 +131,9 @@ int Stage::prepare() {
   tensors[0] = {sizeof(dsc_tensor_t), nullptr, kWidth, shape, "x", DSC_DTYPE_F64, 2, device, 0};
   tensors[1] = {
       sizeof(dsc_tensor_t), nullptr, kLabelWidth, label_shape, nullptr, DSC_DTYPE_I32, 1, device, 0};
+  if (layout_.variable) shape[0] = kMostRows, tensors[0].count = kMostRows * kWidth;
   dsc_pipe_run_options_init(&options, sizeof options);
+  options.variable_shapes = layout_.variable ? 1 : 0;
   options.inputs = has_inputs() ? tensors : nullptr;
   options.n_inputs = has_inputs() ? 2 : 0;
   options.outputs = has_outputs() ? tensors : nullptr;
@@ -181,6 +187,40 @@ int Stage::make_trouble() {
   }
 }
 
+int Stage::expect_tensor(const dsc_tensor_t& tensor, const void* data, int index, int rows) {
+  const dsc_tensor_t& given = tensors[index];
+  if (tensor.struct_size != sizeof tensor) return wrong("struct_size", 0, sizeof tensor);
+  if (tensor.data != data) return wrong("data of a tensor is there", tensor.data != nullptr, data != nullptr);
+  if (tensor.dtype != given.dtype || tensor.ndim != given.ndim)
+    return wrong("dtype", tensor.dtype, given.dtype);
+  if (!layout_.variable && tensor.shape != given.shape) return wrong("the shape that was given", 0, 1);
+  const int64_t columns = index == 0 ? tensor.shape[1] : 1;
+  const size_t count = layout_.variable ? static_cast<size_t>(rows * columns) : given.count;
+  if (tensor.count != count)
+    return wrong("elements", static_cast<double>(tensor.count), static_cast<double>(count));
+  if (layout_.variable && tensor.shape[0] != rows)
+    return wrong("rows", static_cast<double>(tensor.shape[0]), rows);
+  return 0;
+}
+
+// Forward sees the largest outputs, everybody else what forward made of them.
+int Stage::check_shapes(const dsc_pipe_call_t& call) {
+  const int m = call.instruction->micro_batch;
+  const int p = part(call.instruction->chunk);
+  const bool all = call.instruction->op == DSC_PIPE_FORWARD && layout_.variable;
+  if (call.n_inputs != (first(p) ? 0 : 2) || call.n_outputs != (last(p) ? 0 : 2))
+    return wrong("tensors", static_cast<double>(call.n_inputs + call.n_outputs), 2);
+  if ((call.output_shapes != nullptr) != (all && !last(p))) return wrong("shapes to write", 0, 1);
+  int answer = 0;
+  for (int i = 0; i < 2 && !first(p) && answer == 0; ++i)
+    answer =
+        expect_tensor(call.input_tensors[i], call.inputs[i], i, i == 0 ? rows(p - 1, m) : label_width(m));
+  const int made[2] = {all ? static_cast<int>(shape[0]) : rows(p, m), all ? kLabelWidth : label_width(m)};
+  for (int i = 0; i < 2 && !last(p) && answer == 0; ++i)
+    answer = expect_tensor(call.output_tensors[i], call.outputs[i], i, made[i]);
+  return answer;
+}
+
 int Stage::forward(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];
   const int m = call.instruction->micro_batch;
@@ -189,18 +229,25 @@ int Stage::forward(const dsc_pipe_call_t& call) {
   if ((call.outputs == nullptr) != last(p))
     return wrong("outputs are NULL", call.outputs == nullptr, last(p));
   if ((call.loss != nullptr) != last(p)) return wrong("loss is there", call.loss != nullptr, last(p));
+  if (const int answer = check_shapes(call); answer != 0) return answer;
   if (m == 1)
     if (const int answer = make_trouble(); answer != 0) return answer;
   if (!first(p)) {
-    const auto x = read<double>(call.inputs[0], kWidth);
-    for (int i = 0; i < kWidth; ++i)
-      if (x[i] != input(p, m, i)) return wrong("an input", x[i], input(p, m, i));
-    const int32_t label = read<int32_t>(call.inputs[1], kLabelWidth).back();
-    if (label != 1000 * p + m) return wrong("a label", label, 1000 * p + m);
+    const auto x = read<double>(call.inputs[0], width(p - 1, m));
+    for (size_t i = 0; i < x.size(); ++i)
+      if (x[i] != input(p, m, static_cast<int>(i)))
+        return wrong("an input", x[i], input(p, m, static_cast<int>(i)));
+    for (const int32_t label : read<int32_t>(call.inputs[1], label_width(m)))
+      if (label != 1000 * p + m) return wrong("a label", label, 1000 * p + m);
   }
   if (!last(p)) {
     write(call.outputs[0], outputs(p, m));
-    write(call.outputs[1], std::vector<int32_t>(kLabelWidth, 1000 * (p + 1) + m));
+    write(call.outputs[1], std::vector<int32_t>(label_width(m), 1000 * (p + 1) + m));
+    if (layout_.variable) {
+      call.output_shapes[0][0] = rows(p, m);
+      call.output_shapes[0][1] = kWidth;
+      call.output_shapes[1][0] = label_width(m);
+    }
   }
   for (int i = 0; i < kWidth && last(p); ++i) *call.loss += (i + 1) * output(p, m, i);
   int& left = alive_[{call.instruction->chunk, m}];
@@ -216,14 +263,17 @@ int Stage::check_kept(const dsc_pipe_call_t& call) {
   if ((call.output_grads == nullptr) != last(p)) return wrong("output_grads are there", 0, 1);
   if ((call.input_grads == nullptr) != first(p)) return wrong("input_grads are there", 0, 1);
   if (call.output_grads && call.output_grads[1]) return wrong("integers have a gradient", 1, 0);
-  const std::vector<double> none(kWidth);
-  const auto x = first(p) ? none : read<double>(call.inputs[0], kWidth);
-  const auto y = last(p) ? none : read<double>(call.outputs[0], kWidth);
-  const auto grads = last(p) ? none : read<double>(call.output_grads[0], kWidth);
-  for (int i = 0; i < kWidth; ++i) {
-    if (!first(p) && x[i] != input(p, m, i)) return wrong("an input at backward", x[i], input(p, m, i));
-    if (!last(p) && y[i] != output(p, m, i)) return wrong("an output at backward", y[i], output(p, m, i));
-    if (!last(p) && grads[i] != gradient(p, i)) return wrong("a gradient", grads[i], gradient(p, i));
+  if (const int answer = check_shapes(call); answer != 0) return answer;
+  const int in = first(p) ? 0 : width(p - 1, m), out = last(p) ? 0 : width(p, m);
+  const std::vector<double> none;
+  const auto x = first(p) ? none : read<double>(call.inputs[0], in);
+  const auto y = last(p) ? none : read<double>(call.outputs[0], out);
+  const auto grads = last(p) ? none : read<double>(call.output_grads[0], out);
+  for (int i = 0; i < in; ++i)
+    if (x[i] != input(p, m, i)) return wrong("an input at backward", x[i], input(p, m, i));
+  for (int i = 0; i < out; ++i) {
+    if (y[i] != output(p, m, i)) return wrong("an output at backward", y[i], output(p, m, i));
+    if (grads[i] != gradient(p, i)) return wrong("a gradient", grads[i], gradient(p, i));
   }
   return 0;
 }
@@ -236,7 +286,8 @@ int Stage::backward(const dsc_pipe_call_t& call) {
   left = call.instruction->op == DSC_PIPE_BACKWARD ? 0 : 1;
   if (const int answer = check_kept(call); answer != 0) return answer;
   std::vector<double> grads;
-  for (int i = 0; i < kWidth; ++i) grads.push_back(gradient(p, i) * scale(p));
+  const int in = first(p) ? 0 : width(p - 1, call.instruction->micro_batch);
+  for (int i = 0; i < in; ++i) grads.push_back(gradient(p, i) * scale(p));
   if (!first(p)) write(call.input_grads[0], grads);
   return 0;
 }

@@ -25,8 +25,11 @@ struct Layout {
   int32_t chunks = 0;
   bool forward_only = false;
   int32_t messages = DSC_PIPE_WHEN_NEEDED;
-  int32_t read_as = 0;  // dsc_pipe_format: written down first, and read again
+  int32_t read_as = 0;    // dsc_pipe_format: written down first, and read again
+  bool variable = false;  // shapes: they differ by part and micro-batch, down to nothing
 };
+
+constexpr int kMostRows = 3;  // of the f64 tensor with variable shapes, which are [rows, kWidth]
 
 // What goes wrong, on which stage.
 enum class Trouble {
@@ -91,6 +94,13 @@ class Stage {
   int reduce(const dsc_pipe_call_t& call);
   int wrong(const char* what, double came, double expected);
   int make_trouble();
+  int check_shapes(const dsc_pipe_call_t& call);
+  int expect_tensor(const dsc_tensor_t& tensor, const void* data, int index, int rows);
+  int rows(int part, int micro_batch) const;  // of its output
+  int width(int part, int micro_batch) const { return rows(part, micro_batch) * kWidth; }
+  int label_width(int micro_batch) const {
+    return layout_.variable ? micro_batch % (kLabelWidth + 1) : kLabelWidth;
+  }
 
   // Where a chunk is in the model.
   int parts() const { return self_->size * info.chunks; }

@@ -640,6 +640,11 @@ class PipeCall(ctypes.Structure):
     output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
     input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
     loss: Any  # forward on the last stage writes the micro-batch's loss; else NULL
+    input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
+    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward with the shapes of the options; NULL where outputs is
+    n_inputs: int  # 0 where inputs is NULL
+    n_outputs: int  # 0 where outputs is NULL
+    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; unwritten they are those. Else NULL
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -649,6 +654,11 @@ class PipeCall(ctypes.Structure):
         ("output_grads", ctypes.POINTER(ctypes.c_void_p)),
         ("input_grads", ctypes.POINTER(ctypes.c_void_p)),
         ("loss", ctypes.POINTER(ctypes.c_double)),
+        ("input_tensors", ctypes.POINTER(Tensor)),
+        ("output_tensors", ctypes.POINTER(Tensor)),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
+        ("output_shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
     ]
 
 
@@ -694,6 +704,10 @@ class PipeRunOptions(ctypes.Structure):
     outputs: Any  # what the next stage receives, data unused; NULL on the last stage
     n_outputs: int  # tensors of outputs; 0 on the last stage, else 1 or more
     stream: int | None  # with tensors on a device: what callbacks put their work on, NULL its default one
+    memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    memory_bytes: int  # of memory; dsc_pipe_run_bytes() or more
+    variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
+    reserved: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -702,6 +716,10 @@ class PipeRunOptions(ctypes.Structure):
         ("outputs", ctypes.POINTER(Tensor)),
         ("n_outputs", ctypes.c_size_t),
         ("stream", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
+        ("memory_bytes", ctypes.c_size_t),
+        ("variable_shapes", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -1717,6 +1735,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.POINTER(PipeRunOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_run_bytes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeRunOptions), ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_pipe_run": (

@@ -801,6 +801,19 @@ pub struct dsc_pipe_call_t {
     pub input_grads: *const *mut c_void,
     /// forward on the last stage writes the micro-batch's loss; else NULL
     pub loss: *mut f64,
+    /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
+    /// has as well; NULL where inputs is
+    pub input_tensors: *const dsc_tensor_t,
+    /// n_outputs entries: the same of outputs and output_grads; in forward with the shapes of the
+    /// options; NULL where outputs is
+    pub output_tensors: *const dsc_tensor_t,
+    /// 0 where inputs is NULL
+    pub n_inputs: usize,
+    /// 0 where outputs is NULL
+    pub n_outputs: usize,
+    /// with variable shapes forward may write the sizes of output i to output_shapes[i], as many as
+    /// the options' shape has; unwritten they are those. Else NULL
+    pub output_shapes: *const *mut i64,
 }
 
 /// What a run calls; those that its schedule does not need may be NULL. Fill with
@@ -846,6 +859,16 @@ pub struct dsc_pipe_run_options_t {
     pub n_outputs: usize,
     /// with tensors on a device: what callbacks put their work on, NULL its default one
     pub stream: *mut c_void,
+    /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
+    /// library allocates it and keeps it with the schedule
+    pub memory: *mut c_void,
+    /// of memory; dsc_pipe_run_bytes() or more
+    pub memory_bytes: usize,
+    /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
+    /// have; 0 (default): all micro-batches have these
+    pub variable_shapes: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 /// What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
@@ -3368,6 +3391,23 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
+    /// Tells how much memory a run takes on this rank, for options->memory.
+    ///
+    /// - `schedule` (in): the stage's schedule; its position becomes the start
+    /// - `options` (in): shapes of the run; NULL for a pipeline of one stage
+    /// - `bytes` (out): size of options->memory at any address; 0 where nothing is exchanged
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for options that do not fit the stage; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_run_bytes(
+        schedule: *mut dsc_pipe_schedule_t,
+        options: *const dsc_pipe_run_options_t,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
     /// Runs a schedule from its first to its last instruction: calls the callbacks, and sends and
     /// receives activations and gradients between them.
     ///
@@ -3380,15 +3420,16 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: until all stages have run, on devices until all is on their
     /// streams. Each message has the communicator's time-out. Ownership: everything that is passed
-    /// in must live until it returns. Threads: one at a time per communicator and schedule;
-    /// dsc_comm_abort() from any thread ends it.
+    /// in must live until it returns, options->memory on a device until the run has ended there.
+    /// Threads: one at a time per communicator and schedule; dsc_comm_abort() from any thread ends
+    /// it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
     /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages
-    /// disagree about the schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction;
-    /// DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM when channels or memory cannot be made;
-    /// DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank alone; and the failures of an operation.
-    /// Since 0.1.
+    /// disagree about the schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also
+    /// for an output larger than the options say; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM
+    /// when channels or memory cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank
+    /// alone; and the failures of an operation. Since 0.1.
     pub fn dsc_pipe_run(
         schedule: *mut dsc_pipe_schedule_t,
         comm: *mut dsc_comm_t,

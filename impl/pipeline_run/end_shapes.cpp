@@ -1,0 +1,77 @@
+#include "pipeline_run/end_shapes.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+// The number of elements, or -1 for sizes that no tensor has.
+int64_t elements_of(std::span<const int64_t> sizes) {
+  int64_t elements = 1;
+  bool is_empty = false;
+  for (const int64_t size : sizes) {
+    if (size < 0) return -1;
+    is_empty = is_empty || size == 0;
+    if (!is_empty && __builtin_mul_overflow(elements, size, &elements)) return -1;
+  }
+  return is_empty ? 0 : elements;
+}
+
+// "f32 [10, 20]", whatever it counts.
+std::string shape_text(const Tensor& tensor) {
+  const std::string text = describe(tensor);
+  return clipped(text.substr(0, text.find(']') + 1), 100);
+}
+
+}  // namespace
+
+EndShapes::EndShapes(const std::vector<Tensor>& described, size_t slots, bool is_variable)
+    : largest_(described) {
+  for (size_t slot = 0; slot < slots; ++slot)
+    tensors_.insert(tensors_.end(), described.begin(), described.end());
+  if (!is_variable) return;
+  for (const Tensor& tensor : described)
+    largest_sizes_.insert(largest_sizes_.end(), tensor.shape.begin(), tensor.shape.end());
+  for (size_t slot = 0; slot < slots; ++slot)
+    sizes_.insert(sizes_.end(), largest_sizes_.begin(), largest_sizes_.end());
+  int64_t* next = sizes_.data();
+  for (Tensor& tensor : tensors_) {
+    places_.push_back(next);
+    tensor.shape = {next, tensor.shape.size()};
+    next += tensor.shape.size();
+  }
+}
+
+std::span<const Tensor> EndShapes::row(int32_t slot) const noexcept {
+  return {tensors_.data() + first(slot), largest_.size()};
+}
+
+void EndShapes::set_data(size_t slot, size_t tensor, std::byte* data) noexcept {
+  tensors_[slot * largest_.size() + tensor].data = data;
+}
+
+int64_t* const* EndShapes::sizes(int32_t slot) const noexcept {
+  return places_.empty() ? nullptr : places_.data() + first(slot);
+}
+
+void EndShapes::reset(int32_t slot) noexcept {
+  std::ranges::copy(largest_sizes_,
+                    sizes_.begin() + static_cast<ptrdiff_t>(slot) * std::ssize(largest_sizes_));
+  for (size_t i = 0; i < largest_.size(); ++i) tensors_[first(slot) + i].count = largest_[i].count;
+}
+
+void EndShapes::take(int32_t slot, const char* name) {
+  for (size_t i = 0; i < largest_.size(); ++i) {
+    Tensor& tensor = tensors_[first(slot) + i];
+    const int64_t elements = elements_of(tensor.shape);
+    if (elements < 0 || static_cast<size_t>(elements) > largest_[i].count)
+      fail(DSC_ERR_INVALID_ARG, "the shape of %s %zu is %s, expected at most the %zu elements of %s", name, i,
+           shape_text(tensor).c_str(), largest_[i].count, shape_text(largest_[i]).c_str());
+    tensor.count = static_cast<size_t>(elements);
+  }
+}
+
+}  // namespace dsc
