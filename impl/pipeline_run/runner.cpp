@@ -61,9 +61,8 @@ void check_memory(const Comm& comm, const PipeShapes& shapes) {
   whole.count = shapes.memory_bytes;
   whole.dtype = DSC_DTYPE_U8;
   whole.device = shapes.on_device() ? comm.device() : -1;
-  whole.name = "memory";
   if (const auto problem = first_problem(comm, {&whole, 1}, true))
-    fail(problem->code, "%s", problem->text.c_str());
+    fail(problem->code, "memory%s", problem->text.substr(problem->text.find(": ")).c_str());
 }
 
 // What differs between ranks would not be known to be the same run.

@@ -404,6 +404,41 @@ static void run_options_init(void) {
   WALK_INVALID(dsc_pipe_run_options_init(&options, offsetof(dsc_pipe_run_options_t, stream) - 1));
   WALK(DSC_OK, dsc_pipe_run_options_init(&options, sizeof options));
   EXPECT(options.struct_size == sizeof options && options.inputs == NULL && options.n_outputs == 0);
+  EXPECT(options.memory == NULL && options.memory_bytes == 0 && options.variable_shapes == 0);
+}
+
+static void run_bytes(void) {
+  dsc_pipe_run_options_t options;
+  WALK(DSC_OK, dsc_pipe_run_options_init(&options, sizeof options));
+  const int64_t shape[] = {3, 5};
+  const dsc_tensor_t tensor = {.struct_size = sizeof tensor,
+                               .count = 15,
+                               .shape = shape,
+                               .dtype = DSC_DTYPE_F32,
+                               .ndim = 2,
+                               .device = -1};
+  size_t bytes = 77;
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_run_bytes(bad, &options, &bytes));
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, NULL));
+  WALK_INVALID(dsc_pipe_run_bytes(S, NULL, &bytes));
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes)); /* a stage in the middle has both ends */
+  options.inputs = options.outputs = &tensor;
+  options.n_inputs = options.n_outputs = 1;
+  options.struct_size = 39;
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
+  options.struct_size = sizeof options;
+  options.variable_shapes = -1;
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
+  options.variable_shapes = 1;
+  options.reserved = 1;
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
+  options.reserved = 0;
+  options.memory_bytes = 1;
+  WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
+  options.memory_bytes = 0;
+  EXPECT(bytes == 77);
+  WALK(DSC_OK, dsc_pipe_run_bytes(S, &options, &bytes));
+  EXPECT(bytes >= 4 * sizeof(float) * 15 && bytes % 128 == 127);
 }
 
 static int32_t do_nothing(void* context, const dsc_pipe_call_t* call) {
@@ -475,6 +510,7 @@ const walk_step_t walk_pipe[] = {
     {"dsc_pipe_schedule_buffers", buffers},
     {"dsc_pipe_callbacks_init", callbacks_init},
     {"dsc_pipe_run_options_init", run_options_init},
+    {"dsc_pipe_run_bytes", run_bytes},
     {"dsc_pipe_run", run},
     {"dsc_pipe_schedule_destroy", destroy},
     {NULL, NULL},
