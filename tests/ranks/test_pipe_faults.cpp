@@ -18,7 +18,7 @@ using namespace pipe;
 // ---------------------------------------------------------------------------
 
 struct Fault {
-  const char* schedule;
+  Layout layout;
   Trouble trouble;
   int rank;
   dsc_result_t expected;
@@ -29,7 +29,7 @@ int fault_body(rank_t* self) {
   const Fault& fault = *static_cast<const Fault*>(self->arg);
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
-  Stage stage(self, comm, {fault.schedule, 4});
+  Stage stage(self, comm, fault.layout);
   PASS_ON(stage.prepare());
   stage.trouble = fault.trouble;
   stage.trouble_rank = fault.rank;
@@ -54,21 +54,29 @@ int fault_body(rank_t* self) {
 }
 
 void faults_reach_everybody(void**) {
-  for (const char* schedule : {"1f1b", "gpipe", "deepspeed_train", "deepspeed_inference"})
+  const Layout layouts[] = {{"1f1b", 4},
+                            {"gpipe", 4},
+                            {"deepspeed_train", 4},
+                            {"deepspeed_inference", 4},
+                            {"zb_v", 4},
+                            {"dualpipe_v", 8},
+                            {"1f1b", 4, 0, false, 0, 0, true},
+                            {"zb_v", 4, 0, false, 0, 0, true}};
+  for (const Layout& layout : layouts)
     for (int rank = 0; rank < 4; ++rank) {
       char who[80];
       std::snprintf(who, sizeof who, "rank %d: the callback for forward of micro-batch 1", rank);
-      const Fault faults[] = {{schedule, Trouble::kReturns, rank, DSC_ERR_CALLBACK, who},
-                              {schedule, Trouble::kThrows, rank, DSC_ERR_CALLBACK, "threw: out of paint"}};
+      const Fault faults[] = {{layout, Trouble::kReturns, rank, DSC_ERR_CALLBACK, who},
+                              {layout, Trouble::kThrows, rank, DSC_ERR_CALLBACK, "threw: out of paint"}};
       for (const Fault& fault : faults)
-        if (run_ranks(4, fault_body, &fault) != 0) fail_msg("%s, rank %d", schedule, rank);
+        if (run_ranks(4, fault_body, &fault) != 0) fail_msg("%s, rank %d", layout.name, rank);
     }
 }
 
 int sleep_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
-  Stage stage(self, comm, {"1f1b", 4});
+  Stage stage(self, comm, *static_cast<const Layout*>(self->arg));
   PASS_ON(stage.prepare());
   CHECK_OK(self, stage.run());  // what follows makes no channels and no memory any more
   stage.trouble = Trouble::kSleeps;
@@ -82,7 +90,11 @@ int sleep_body(rank_t* self) {
   return 0;
 }
 
-void a_stage_that_hangs_is_a_time_out(void**) { assert_int_equal(run_ranks(4, sleep_body, nullptr), 0); }
+const Layout kSome[] = {{"1f1b", 4}, {"1f1b", 4, 0, false, 0, 0, true}, {"zb_v", 4}};
+
+void a_stage_that_hangs_is_a_time_out(void**) {
+  for (const Layout& layout : kSome) assert_int_equal(run_ranks(4, sleep_body, &layout), 0);
+}
 
 int reenter_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
@@ -107,7 +119,7 @@ int shrink_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   dsc_comm_t* shrunk = nullptr;
   PASS_ON(split_off(self, &comm));
-  Stage stage(self, comm, {"1f1b", 4});
+  Stage stage(self, comm, *static_cast<const Layout*>(self->arg));
   PASS_ON(stage.prepare());
   stage.trouble = Trouble::kReturns;
   stage.trouble_rank = 1;
@@ -124,7 +136,9 @@ int shrink_body(rank_t* self) {
   return 0;
 }
 
-void a_schedule_runs_again_after_shrink(void**) { assert_int_equal(run_ranks(3, shrink_body, nullptr), 0); }
+void a_schedule_runs_again_after_shrink(void**) {
+  for (const Layout& layout : kSome) assert_int_equal(run_ranks(3, shrink_body, &layout), 0);
+}
 
 int destroyed_comm_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
