@@ -20,6 +20,7 @@ from libdsc._library import check, last_message, lib
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
+from libdsc._pipe_arrays import Shape
 from libdsc._work import IN_PROGRESS, error_of
 
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
@@ -227,9 +228,11 @@ class Communicator(Collectives):
         optimizer_step: Optional[_pipe_run.Callback] = None,
         backward_input: Optional[_pipe_run.Backward] = None,
         backward_weight: Optional[_pipe_run.Backward] = None,
-        inputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
-        outputs: Sequence[tuple[_pipe_run.Shape, Any]] = (),
+        inputs: Sequence[tuple[Shape, Any]] = (),
+        outputs: Sequence[tuple[Shape, Any]] = (),
         stream: Any = None,
+        variable_shapes: bool = False,
+        memory: Any = None,
     ) -> float:
         """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
 
@@ -259,6 +262,11 @@ class Communicator(Collectives):
             stream: of the GPU that this communicator is bound to: callbacks get arrays there, objects with
                 __cuda_array_interface__, and put their work on it; what comes on it after this call is behind the
                 run. None: arrays are numpy's.
+            variable_shapes: inputs and outputs are the largest ones. Forward says what it made by outputs[i] = array,
+                which copies, or by y = outputs.resize(i, shape), and all callbacks get arrays of the micro-batch's own
+                shapes, down to no elements at all. The number of dimensions stays.
+            memory: any writable array with room for all activations and gradients, schedule.run_bytes() bytes or more,
+                where the arrays are; given on all ranks or on none. None: the library allocates it.
 
         Returns:
             The mean loss of all micro-batches, on all ranks.
@@ -273,7 +281,7 @@ class Communicator(Collectives):
             "reduce_grads": reduce_grads,
             "optimizer_step": optimizer_step,
         }
-        return _pipe_run.run(self, schedule, functions, inputs, outputs, stream)
+        return _pipe_run.run(self, schedule, functions, inputs, outputs, stream, variable_shapes, memory)
 
     # ---- groups and memory -------------------------------------------------------------------------------------
 

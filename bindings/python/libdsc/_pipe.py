@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 from libdsc import _raw, errors
 from libdsc._arguments import integer, string
 from libdsc._library import check, lib
+from libdsc._pipe_arrays import RunShapes, Shape
 from libdsc._pipe_costs import costs_of
 
 DONE = int(_raw.Result.DONE)
@@ -285,6 +286,17 @@ class PipeSchedule:
         """The schedule of another stage of the same pipeline; None: of the whole pipeline."""
         number = NONE if stage is None else integer("stage", stage, 0)
         return self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
+
+    def run_bytes(
+        self,
+        inputs: Sequence[tuple[Shape, Any]] = (),
+        outputs: Sequence[tuple[Shape, Any]] = (),
+        variable_shapes: bool = False,
+    ) -> int:
+        """Bytes of the memory= that pipe_run() takes with these arguments."""
+        options, size = RunShapes(inputs, outputs, variable_shapes).options, c_size_t()
+        check(lib.dsc_pipe_run_bytes(self._handle, byref(options), byref(size)))
+        return size.value
 
     def order(self, stage: int) -> list[PipeCompute]:
         """The order in which a stage computes, whatever stage this schedule is of."""

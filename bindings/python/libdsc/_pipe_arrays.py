@@ -1,0 +1,208 @@
+"""What callbacks of pipe_run() are handed: arrays over the memory of a run."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from ctypes import byref, c_int64, c_size_t
+from typing import TYPE_CHECKING, Any, Union
+
+from libdsc import _buffers, _dtypes, _raw
+from libdsc._arguments import extents, integer
+from libdsc._library import check, lib
+from libdsc._memory import DeviceArray, array_over, numpy_module
+
+if TYPE_CHECKING:
+    from libdsc._pipe import PipeInstruction
+
+Shape = Union[int, "Sequence[int]"]
+Arrays = Sequence[Any]
+Ends = tuple[Arrays, Arrays, Arrays, Arrays]  # inputs, outputs, output_grads and input_grads
+
+Kind = tuple[tuple[int, ...], Any]  # shape, and what numpy.dtype() takes
+
+
+class Tensors:
+    """What travels at one end of a stage: shapes and types, as C and numpy want them."""
+
+    def __init__(self, argument: str, described: Sequence[tuple[Shape, Any]], device: int) -> None:
+        self._device = device  # -1: the host
+        self.length = len(described)
+        self.array = (_raw.Tensor * max(1, self.length))()
+        self.kinds: list[Kind] = []
+        self._keep: list[Any] = []
+        for index, entry in enumerate(described):
+            self._add(self.array[index], f"{argument}[{index}]", entry)
+
+    def _add(self, tensor: _raw.Tensor, argument: str, entry: Any) -> None:
+        if not isinstance(entry, tuple) or len(entry) != 2:
+            raise TypeError(f'{argument} is {entry!r}; expected (shape, dtype) such as ((8, 64), "float32")')
+        shape = extents(f"{argument}'s shape", entry[0])
+        code = _dtypes.dtype_code(entry[1], argument)
+        sizes = (c_int64 * max(1, len(shape)))(*shape)
+        self._keep.append(sizes)
+        tensor.struct_size = ctypes.sizeof(_raw.Tensor)
+        tensor.count, tensor.dtype, tensor.device = math.prod(shape), int(code), self._device
+        tensor.shape, tensor.ndim = sizes, len(shape)
+        self.kinds.append((shape, _dtypes.numpy_type(code, entry[1])))
+
+
+class RunShapes:
+    """The options of a run, and what they lead to."""
+
+    def __init__(self, inputs: Any, outputs: Any, variable: bool, memory: Any = None, device: int = -1) -> None:
+        self.inputs, self.outputs = Tensors("inputs", inputs, device), Tensors("outputs", outputs, device)
+        self.variable, self.memory, self.device = bool(variable), memory, device
+        self.options = options = _raw.PipeRunOptions()
+        check(lib.dsc_pipe_run_options_init(byref(options), ctypes.sizeof(options)))
+        options.inputs, options.n_inputs = self.inputs.array, self.inputs.length
+        options.outputs, options.n_outputs = self.outputs.array, self.outputs.length
+        options.variable_shapes = int(self.variable)
+        if memory is not None:
+            found = _buffers.describe(memory, "memory", writable=True)
+            if isinstance(found.owner, _buffers.DeviceMemory) != (device >= 0):
+                where = "on a GPU, as stream is given" if device >= 0 else "on the host, as no stream is given"
+                raise ValueError(f"memory is elsewhere; expected it {where}")
+            self.memory, item_bytes = found.owner, c_size_t()
+            check(lib.dsc_dtype_bytes(found.dtype, byref(item_bytes)))
+            options.memory, options.memory_bytes = found.address, found.count * item_bytes.value
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Two that are equal have the same arrays."""
+        return self.inputs.kinds, self.outputs.kinds, self.device, self.variable, self.options.memory
+
+
+class Buffers:
+    """The arrays over each buffer of a schedule, made once and used again by every callback and every run."""
+
+    def __init__(self, shapes: RunShapes, owner: Any) -> None:
+        self._inputs, self._outputs, self._device = shapes.inputs.kinds, shapes.outputs.kinds, shapes.device
+        self._owner = owner if shapes.memory is None else (owner, shapes.memory)
+        self._arrays: dict[tuple[int, int], Any] = {}
+        self._of_this_run: dict[tuple[Any, ...], Ends] = {}
+
+    def begin(self) -> None:
+        """Starts a run; the library may have moved a buffer since the one before."""
+        self._of_this_run.clear()
+
+    def of(self, instruction: PipeInstruction, call: Any) -> Ends:
+        """Returns the arrays of a call; a list is empty where the stage has none."""
+        # Neighbouring chunks on a stage share memory, so that a buffer alone does not say where the inputs are.
+        shared = _place(call.inputs), _place(call.output_grads)
+        key = (instruction.chunk, instruction.buffer, *shared)
+        found = self._of_this_run.get(key)
+        if found is None:
+            found = self._of_this_run[key] = (
+                self._list(call.inputs, self._inputs, 0),
+                self._list(call.outputs, self._outputs, len(self._inputs)),
+                self._list(call.output_grads, self._outputs, len(self._inputs)),
+                self._list(call.input_grads, self._inputs, 0),
+            )
+        return found
+
+    def _list(self, addresses: Any, kinds: list[Kind], first: int) -> Arrays:
+        """The arrays at some addresses; None where a tensor has no gradient. Kinds are numbered from first."""
+        if not addresses:
+            return ()
+        return tuple(
+            None if address is None else self._array(address, kind, first + index)
+            for index, (kind, address) in enumerate(zip(kinds, addresses))
+        )
+
+    def _array(self, address: int, kind: Kind, number: int) -> Any:
+        array = self._arrays.get((address, number))
+        if array is None:
+            array = self._make(address, *kind)
+            self._arrays[address, number] = array
+        return array
+
+    def _make(self, address: int, shape: tuple[int, ...], element: Any) -> Any:
+        if self._device >= 0:
+            return DeviceArray(address, shape, element, self._device, self._owner)
+        return array_over(address, shape, element, self._owner)
+
+
+class VariableBuffers(Buffers):
+    """The same with variable shapes, where every call has arrays of its own."""
+
+    def of(self, instruction: PipeInstruction, call: Any) -> Ends:
+        """Returns the arrays of a call; in forward the outputs are Outputs."""
+        inputs, outputs = call.input_tensors, call.output_tensors
+        if call.output_shapes:
+            given: Arrays = Outputs(self, call, self._outputs)
+        else:
+            given = self._shaped(call.outputs, outputs, self._outputs)
+        return (
+            self._shaped(call.inputs, inputs, self._inputs),
+            given,
+            self._shaped(call.output_grads, outputs, self._outputs),
+            self._shaped(call.input_grads, inputs, self._inputs),
+        )
+
+    def _shaped(self, addresses: Any, tensors: Any, kinds: list[Kind]) -> Arrays:
+        if not addresses:
+            return ()
+        return tuple(
+            None if address is None else self._make(address, shape_of(tensors[index]), kind[1])
+            for index, (kind, address) in enumerate(zip(kinds, addresses))
+        )
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of a raw tensor that has one."""
+    return tuple(tensor.shape[: tensor.ndim])
+
+
+class Outputs(Sequence[Any]):
+    """The outputs of a forward pass with variable shapes: outputs[i] = array, or y = outputs.resize(i, shape).
+
+    What is neither assigned nor resized keeps the shape that pipe_run() was given, the largest one. Valid in the
+    callback only.
+    """
+
+    def __init__(self, buffers: VariableBuffers, call: Any, kinds: list[Kind]) -> None:
+        self._make, self._device, self._kinds = buffers._make, buffers._device, kinds
+        self._addresses, self._sizes = call.outputs, call.output_shapes
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __getitem__(self, index: Any) -> Any:
+        """An array over the output in its present shape."""
+        place = self._place(index)
+        return self._array(place, tuple(self._sizes[place][: len(self._kinds[place][0])]))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Copies an array into the output, which takes its shape."""
+        if self._device >= 0:
+            raise TypeError("outputs on a GPU cannot be assigned; write into what outputs.resize(index, shape) returns")
+        numpy = numpy_module()
+        value = numpy.asarray(value)
+        numpy.copyto(self.resize(index, value.shape), value, casting="same_kind")
+
+    def resize(self, index: int, shape: Shape) -> Any:
+        """Says what shape an output has, and returns the array to write to."""
+        place = self._place(index)
+        largest, wanted = self._kinds[place][0], extents("shape", shape)
+        if len(wanted) != len(largest):
+            raise ValueError(f"outputs[{place}] has {len(largest)} dimensions, and shape is {wanted}")
+        if math.prod(wanted) > math.prod(largest):
+            raise ValueError(f"shape is {wanted}; expected at most the {math.prod(largest)} elements of {largest}")
+        for axis, size in enumerate(wanted):
+            self._sizes[place][axis] = size
+        return self._array(place, wanted)
+
+    def _place(self, index: Any) -> int:
+        place = integer("index", index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"outputs[{place}]: there are {len(self)}")
+        return place % len(self)
+
+    def _array(self, place: int, shape: tuple[int, ...]) -> Any:
+        return self._make(self._addresses[place], shape, self._kinds[place][1])
+
+
+def _place(addresses: Any) -> int:
+    return ctypes.addressof(addresses.contents) if addresses else 0
