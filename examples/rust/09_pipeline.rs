@@ -104,6 +104,7 @@ fn shapes(world: &Comm) -> PipeShapes {
     PipeShapes {
         inputs: if first { Vec::new() } else { number() },
         outputs: if last { Vec::new() } else { number() },
+        ..PipeShapes::default()
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{size_of, MaybeUninit};
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice;
 
 use dsc_sys as sys;
@@ -42,6 +42,8 @@ pub struct PipeShapes {
     pub inputs: Vec<Tensor<'static>>,
     /// What the next stage receives; empty on the last stage.
     pub outputs: Vec<Tensor<'static>>,
+    /// The tensors above are the largest ones: forward may [`resize`](PipeTensors::resize) its outputs.
+    pub variable: bool,
 }
 
 /// What [`Comm::pipe_run`] calls, with a state of the caller's; those that a schedule does not need may be missing.
@@ -112,6 +114,7 @@ impl<S> fmt::Debug for PipeCallbacks<'_, S> {
 pub struct PipeTensors<'c> {
     list: &'c [sys::dsc_tensor_t],
     places: *const *mut c_void,
+    sizes: *const *mut i64, // that forward writes
     writable: bool,
     memory: PhantomData<&'c mut ()>,
 }
@@ -119,10 +122,19 @@ pub struct PipeTensors<'c> {
 impl<'c> PipeTensors<'c> {
     /// # Safety
     ///
-    /// Places must be NULL, or have an entry for every tensor of the list, whose memory is the callback's for 'c.
-    unsafe fn new(list: &'c [sys::dsc_tensor_t], places: *const *mut c_void, writable: bool) -> Self {
-        let list = if places.is_null() { &[] } else { list };
-        PipeTensors { list, places, writable, memory: PhantomData }
+    /// Places must be NULL, or have an entry for every one of n tensors, whose memory is the callback's for 'c. The same
+    /// with sizes, which have as many entries as that tensor has dimensions.
+    unsafe fn new(
+        tensors: *const sys::dsc_tensor_t,
+        n: usize,
+        places: *const *mut c_void,
+        sizes: *const *mut i64,
+        writable: bool,
+    ) -> Self {
+        let is_there = !places.is_null() && !tensors.is_null();
+        // SAFETY: there are n of them, as the library says.
+        let list = if is_there { unsafe { slice::from_raw_parts(tensors, n) } } else { &[] };
+        PipeTensors { list, places, sizes, writable, memory: PhantomData }
     }
 
     /// The number of tensors; 0 where this end of the stage, or this callback, has none.
@@ -133,6 +145,55 @@ impl<'c> PipeTensors<'c> {
     /// Says whether there is none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    /// The shape of a tensor in this micro-batch; empty for one that was described without a shape.
+    pub fn shape(&self, index: usize) -> Result<&[i64]> {
+        let tensor = self.tensor(index)?;
+        if tensor.shape.is_null() {
+            return Ok(&[]);
+        }
+        // SAFETY: a shape has ndim entries, which only resize() changes.
+        Ok(unsafe { slice::from_raw_parts(tensor.shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
+    }
+
+    /// Says what shape an output of forward has, if the run's shapes are [`variable`](PipeShapes::variable): as many
+    /// dimensions as described, and no more elements. What is not resized has the largest shape.
+    pub fn resize(&mut self, index: usize, shape: &[usize]) -> Result<()> {
+        if self.sizes.is_null() {
+            let text = "these tensors cannot be resized: only outputs can, in forward, when shapes are variable";
+            return Err(Error::new(ErrorCode::State, text.into()));
+        }
+        let tensor = self.tensor(index)?;
+        let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
+        let elements = shape.iter().try_fold(1, |product: usize, size| product.checked_mul(*size));
+        if shape.len() != dimensions || elements.map_or(true, |elements| elements > tensor.count) {
+            let text = format!(
+                "the shape of tensor {} is {:?}; expected {} dimensions and at most {} elements",
+                index, shape, dimensions, tensor.count
+            );
+            return Err(Error::invalid(text));
+        }
+        for (axis, size) in shape.iter().enumerate() {
+            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed mutably.
+            unsafe { *(*self.sizes.add(index)).add(axis) = *size as i64 };
+        }
+        Ok(())
+    }
+
+    fn tensor(&self, index: usize) -> Result<&sys::dsc_tensor_t> {
+        let n = self.list.len();
+        self.list
+            .get(index)
+            .ok_or_else(|| Error::invalid(format!("there is no tensor {} here; there are {}", index, n)))
+    }
+
+    fn count(&self, index: usize, tensor: &sys::dsc_tensor_t) -> Result<usize> {
+        if self.sizes.is_null() {
+            return Ok(tensor.count);
+        }
+        let sizes = self.shape(index)?;
+        Ok(sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).product())
     }
 
     /// The elements of a tensor.
@@ -154,14 +215,13 @@ impl<'c> PipeTensors<'c> {
     }
 
     fn find<T: Element>(&self, index: usize) -> Result<(*mut T, usize)> {
-        let tensor = self.list.get(index).ok_or_else(|| {
-            Error::invalid(format!("there is no tensor {} here; there are {}", index, self.list.len()))
-        })?;
+        let tensor = self.tensor(index)?;
         if tensor.dtype != T::DTYPE.number() {
             let dtype = crate::Dtype::from_number(tensor.dtype);
             return Err(Error::invalid(format!("tensor {} is of {:?}; asked for as {:?}", index, dtype, T::DTYPE)));
         }
-        if tensor.count == 0 {
+        let count = self.count(index, tensor)?;
+        if count == 0 {
             return Ok((NonNull::dangling().as_ptr(), 0));
         }
         // SAFETY: places has an entry for every tensor of the list.
@@ -169,7 +229,7 @@ impl<'c> PipeTensors<'c> {
         if place.is_null() {
             return Err(Error::invalid(format!("tensor {} has no gradient: it is of an integer type", index)));
         }
-        Ok((place.cast(), tensor.count))
+        Ok((place.cast(), count))
     }
 }
 
@@ -201,8 +261,6 @@ pub struct PipeCall<'c> {
 struct Run<'a, 'f, S> {
     callbacks: &'a PipeCallbacks<'f, S>,
     state: &'a mut S,
-    inputs: &'a [sys::dsc_tensor_t],
-    outputs: &'a [sys::dsc_tensor_t],
     panic: Option<Box<dyn Any + Send>>,
     failure: Option<String>,
 }
@@ -216,17 +274,23 @@ impl<S> Run<'_, '_, S> {
         let instruction = PipeInstruction::from_raw(unsafe { &*raw.instruction });
         let op = instruction.op;
         let backward = matches!(op, PipeOp::Backward | PipeOp::BackwardInput | PipeOp::BackwardWeight);
-        let (inputs, outputs) = (self.inputs, self.outputs);
-        let none: &[sys::dsc_tensor_t] = &[];
-        let (grads_out, grads_in) = if backward { (outputs, inputs) } else { (none, none) };
-        // SAFETY: arrays that are not NULL have one pointer per tensor of the run's shapes; loss is NULL or a number.
+        let fixed = ptr::null();
+        let (inputs, outputs) = (raw.input_tensors, raw.output_tensors);
+        let (grads_in, grads_out) = if backward { (raw.n_inputs, raw.n_outputs) } else { (0, 0) };
+        // SAFETY: arrays that are not NULL have one entry per tensor of their end; loss is NULL or a number.
         let mut call = unsafe {
             PipeCall {
                 instruction,
-                inputs: PipeTensors::new(inputs, raw.inputs, false),
-                outputs: PipeTensors::new(outputs, raw.outputs, op == PipeOp::Forward),
-                output_grads: PipeTensors::new(grads_out, raw.output_grads, false),
-                input_grads: PipeTensors::new(grads_in, raw.input_grads, op != PipeOp::BackwardWeight),
+                inputs: PipeTensors::new(inputs, raw.n_inputs, raw.inputs, fixed, false),
+                outputs: PipeTensors::new(
+                    outputs,
+                    raw.n_outputs,
+                    raw.outputs,
+                    raw.output_shapes,
+                    op == PipeOp::Forward,
+                ),
+                output_grads: PipeTensors::new(outputs, grads_out, raw.output_grads, fixed, false),
+                input_grads: PipeTensors::new(inputs, grads_in, raw.input_grads, fixed, op != PipeOp::BackwardWeight),
                 loss: raw.loss.as_mut(),
             }
         };
@@ -295,15 +359,42 @@ impl Comm {
         callbacks: &PipeCallbacks<'_, S>,
         shapes: &PipeShapes,
     ) -> Result<f64> {
+        self.run_schedule(schedule, state, callbacks, shapes, None)
+    }
+
+    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller's: at least
+    /// [`run_bytes`](PipeSchedule::run_bytes). All ranks of a run hand in memory, or none.
+    pub fn pipe_run_in<S>(
+        &self,
+        schedule: &mut PipeSchedule,
+        state: &mut S,
+        callbacks: &PipeCallbacks<'_, S>,
+        shapes: &PipeShapes,
+        memory: &mut [u8],
+    ) -> Result<f64> {
+        self.run_schedule(schedule, state, callbacks, shapes, Some(memory))
+    }
+
+    fn run_schedule<S>(
+        &self,
+        schedule: &mut PipeSchedule,
+        state: &mut S,
+        callbacks: &PipeCallbacks<'_, S>,
+        shapes: &PipeShapes,
+        memory: Option<&mut [u8]>,
+    ) -> Result<f64> {
         callbacks.check()?;
         let (inputs, outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
-        let options = raw_options(&inputs, &outputs)?;
-        let (inputs, outputs) = (&inputs.list[..], &outputs.list[..]);
-        let mut run = Run { callbacks, state, inputs, outputs, panic: None, failure: None };
+        let mut options = raw_options(&inputs, &outputs, shapes.variable)?;
+        if let Some(memory) = memory {
+            (options.memory, options.memory_bytes) = (memory.as_mut_ptr().cast(), memory.len());
+        }
+        let mut run = Run { callbacks, state, panic: None, failure: None };
         let context: *mut Run<'_, '_, S> = &mut run;
         let table = callbacks.raw(context.cast());
         let mut mean_loss = 0.0;
-        // SAFETY: the table, what its context leads to, the options and the shapes outlive the call, which keeps nothing;
+        // SAFETY: the table, what its context leads to, the options, the shapes and the memory, which is borrowed mutably,
+        // outlive the call, which keeps nothing;
         // the context is used by the callbacks only while the call runs.
         let result = unsafe { sys::dsc_pipe_run(schedule.raw(), self.raw(), &table, &options, &mut mean_loss) };
         if let Some(panic) = run.panic {
@@ -317,7 +408,20 @@ impl Comm {
     }
 }
 
-fn raw_options(inputs: &RawTensors, outputs: &RawTensors) -> Result<sys::dsc_pipe_run_options_t> {
+impl PipeSchedule {
+    /// The bytes that [`Comm::pipe_run_in`] needs with these shapes.
+    #[doc(alias = "dsc_pipe_run_bytes")]
+    pub fn run_bytes(&mut self, shapes: &PipeShapes) -> Result<usize> {
+        let (inputs, outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
+        let options = raw_options(&inputs, &outputs, shapes.variable)?;
+        let mut bytes = 0;
+        // SAFETY: the library checks the handle; the options, the shapes and bytes outlive the call.
+        check(unsafe { sys::dsc_pipe_run_bytes(self.raw(), &options, &mut bytes) })?;
+        Ok(bytes)
+    }
+}
+
+fn raw_options(inputs: &RawTensors, outputs: &RawTensors, variable: bool) -> Result<sys::dsc_pipe_run_options_t> {
     let mut raw = MaybeUninit::uninit();
     // SAFETY: the call fills the whole struct, whose size it is told.
     let mut raw: sys::dsc_pipe_run_options_t = unsafe {
@@ -330,5 +434,6 @@ fn raw_options(inputs: &RawTensors, outputs: &RawTensors) -> Result<sys::dsc_pip
     if !outputs.list.is_empty() {
         (raw.outputs, raw.n_outputs) = (outputs.list.as_ptr(), outputs.list.len());
     }
+    raw.variable_shapes = i32::from(variable);
     Ok(raw)
 }

@@ -84,7 +84,75 @@ fn shapes(world: &Comm) -> PipeShapes {
     PipeShapes {
         inputs: if world.rank() > 0 { tensors() } else { Vec::new() },
         outputs: if world.rank() + 1 < world.size() { tensors() } else { Vec::new() },
+        ..PipeShapes::default()
     }
+}
+
+/// At most 4 rows of 2, of which micro-batch m has m: row i is m + i.
+fn variable(world: &Comm) -> PipeShapes {
+    let most = || vec![Tensor::described(Dtype::F32, 8).shape(&[4, 2])];
+    PipeShapes {
+        inputs: if world.rank() > 0 { most() } else { Vec::new() },
+        outputs: if world.rank() + 1 < world.size() { most() } else { Vec::new() },
+        variable: true,
+    }
+}
+
+fn rows(m: usize) -> Vec<f32> {
+    (0..2 * m).map(|i| (m + i / 2) as f32).collect()
+}
+
+fn forward_rows(_: &mut Stage, call: &mut PipeCall) -> PipeResult {
+    let m = micro_batch(call);
+    if !call.outputs.is_empty() {
+        assert_eq!(call.outputs.shape(0)?, [4, 2]);
+        for (wrong, shape) in [(0, &[5, 2][..]), (0, &[4]), (0, &[usize::MAX, 2]), (1, &[4, 2])] {
+            assert_eq!(call.outputs.resize(wrong, shape).unwrap_err().code, ErrorCode::InvalidArg);
+        }
+        call.outputs.resize(0, &[m, 2])?;
+        call.outputs.get_mut(0)?.copy_from_slice(&rows(m));
+    }
+    if !call.inputs.is_empty() {
+        assert_eq!((call.inputs.shape(0)?, call.inputs.get::<f32>(0)?), (&[m as i64, 2][..], &rows(m)[..]));
+        assert_eq!(call.inputs.resize(0, &[1, 2]).unwrap_err().code, ErrorCode::State);
+    }
+    if let Some(loss) = &mut call.loss {
+        **loss = m as f64;
+    }
+    Ok(())
+}
+
+fn backward_rows(stage: &mut Stage, call: &mut PipeCall) -> PipeResult {
+    let m = micro_batch(call);
+    if !call.input_grads.is_empty() {
+        assert_eq!(call.input_grads.shape(0)?, [m as i64, 2]);
+        call.input_grads.get_mut(0)?.copy_from_slice(&rows(m));
+    }
+    if !call.output_grads.is_empty() {
+        stage.grad += call.output_grads.get::<f32>(0)?.iter().sum::<f32>() as f64;
+        assert_eq!(call.outputs.get::<f32>(0)?, rows(m));
+    }
+    Ok(())
+}
+
+#[test]
+fn shapes_vary_and_memory_is_handed_in() {
+    ranks(3, |world| {
+        let (mut schedule, mut stage, shapes) = (schedule(&world, "1f1b"), Stage::default(), variable(&world));
+        let callbacks = callbacks().on(PipeOp::Forward, forward_rows).on(PipeOp::Backward, backward_rows);
+        let mut memory = vec![0; schedule.run_bytes(&shapes).unwrap()];
+        let run = |memory: &mut Vec<u8>, schedule: &mut PipeSchedule, stage: &mut Stage| {
+            world.pipe_run_in(schedule, stage, &callbacks, &shapes, memory)
+        };
+        assert_eq!(run(&mut memory, &mut schedule, &mut stage).unwrap(), 1.5);
+        let all: f32 = (0..MICRO_BATCHES).flat_map(rows).sum();
+        assert_eq!(stage.grad, if world.rank() < 2 { all as f64 } else { 0.0 });
+        memory.truncate(memory.len() - 128); // less than its slack for alignment
+        let error = run(&mut memory, &mut schedule, &mut stage).unwrap_err();
+        assert!(error.message.contains("memory has "), "{}", error);
+        assert_eq!(world.pipe_run(&mut schedule, &mut stage, &callbacks, &shapes).unwrap(), 1.5);
+        world.finalize().unwrap();
+    });
 }
 
 fn schedule(world: &Comm, name: &str) -> PipeSchedule {

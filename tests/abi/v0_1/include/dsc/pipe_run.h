@@ -27,6 +27,15 @@ typedef struct dsc_pipe_call {
   void* const*
       input_grads; /**< backward writes gradients of inputs; NULL where inputs is, entries as above */
   double* loss;    /**< forward on the last stage writes the micro-batch's loss; else NULL */
+  const dsc_tensor_t* input_tensors;  /**< n_inputs entries: what inputs points to, with the micro-batch's
+                                         shapes, which input_grads has as well; NULL where inputs is */
+  const dsc_tensor_t* output_tensors; /**< n_outputs entries: the same of outputs and output_grads; in forward
+                                         with the shapes of the options; NULL where outputs is */
+  size_t n_inputs;                    /**< 0 where inputs is NULL */
+  size_t n_outputs;                   /**< 0 where outputs is NULL */
+  int64_t* const* output_shapes;      /**< with variable shapes forward may write the sizes of output i to
+                                         output_shapes[i], as many as the options' shape has; unwritten they are
+                                         those. Else NULL */
 } dsc_pipe_call_t;
 
 /**
@@ -62,6 +71,12 @@ typedef struct dsc_pipe_run_options {
   const dsc_tensor_t* outputs; /**< what the next stage receives, data unused; NULL on the last stage */
   size_t n_outputs;            /**< tensors of outputs; 0 on the last stage, else 1 or more */
   void* stream; /**< with tensors on a device: what callbacks put their work on, NULL its default one */
+  void* memory; /**< for activations and gradients, where the tensors are; of any alignment. NULL (default):
+                   the library allocates it and keeps it with the schedule */
+  size_t memory_bytes;     /**< of memory; dsc_pipe_run_bytes() or more */
+  int32_t variable_shapes; /**< 1: inputs and outputs are the largest ones, and every forward pass says what
+                              its outputs have; 0 (default): all micro-batches have these */
+  int32_t reserved;        /**< 0 */
 } dsc_pipe_run_options_t;
 
 /**
@@ -87,14 +102,35 @@ DSC_API dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, si
 DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size);
 
 /**
+ * @brief Tells how much memory a run takes on this rank, for options->memory.
+ * @param[in] schedule the stage's schedule; its position becomes the start
+ * @param[in] options shapes of the run; NULL for a pipeline of one stage
+ * @param[out] bytes size of options->memory at any address; 0 where nothing is exchanged
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per schedule.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG for options that do not fit the stage; DSC_ERR_OVERFLOW;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_NOMEM;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc_pipe_run_options_t* options,
+                                        size_t* bytes);
+
+/**
  * @brief Runs a schedule from its first to its last instruction: calls the callbacks, and sends and receives
  * activations and gradients between them.
  *
  * Rank s of comm is stage s. Activations and gradients travel on a channel each: groups of comm's ranks, made
  * together with the buffers, in shared memory, by the first run of a schedule on a communicator. Later runs
  * of that schedule on that communicator use them again; on another one, or with larger tensors, they are made
- * anew. Every rank allocates as many bytes as the rank that needs most. All tensors of one end of a stage are
- * one message.
+ * anew. Every rank allocates as many bytes as the rank that needs most, unless all ranks hand in memory of
+ * their own, which may be another one in every run. All tensors of one end of a stage are one message.
+ *
+ * With variable shapes each forward pass may say that its outputs are smaller, down to no elements at all. A
+ * header of 24 bytes and 8 + 8 x ndim bytes per tensor goes ahead of the activations (magic, version, number
+ * of the message, micro-batch, part of the model; type and sizes of each tensor) in host memory, and is
+ * compared with what its receiver expects; then each tensor that is not empty is a message. Gradients have
+ * the shapes of their activations and travel without a header. This also serves chunks whose ends differ.
  *
  * With tensors on the device that comm is bound to, buffers lie there and messages go by NCCL, each on a
  * stream of its own: what a callback puts on the options' stream has its inputs, and is waited for before its
@@ -102,10 +138,11 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  * behind the run. A message that fails later is told by the next run of the schedule, which revokes comm
  * then.
  *
- * Before the first callback all ranks compare schedules and shapes, as they are described: a tensor without a
- * shape differs from one with a shape. What does not fit, or is wrong on one rank, is the same error on all
- * ranks; nothing has happened then, and comm keeps working. A failure after that (a callback, a message,
- * memory, a rank that dies) revokes comm, and every rank returns the first cause.
+ * Before the first callback all ranks compare schedules, shapes and how the options have them (variable, in
+ * memory of the caller's), as they are described: a tensor without a shape differs from one with a shape.
+ * What does not fit, or is wrong on one rank, is the same error on all ranks; nothing has happened then, and
+ * comm keeps working. A failure after that (a callback, a message, memory, a rank that dies) revokes comm,
+ * and every rank returns the first cause.
  *
  * @param[in] schedule the stage's schedule; its position becomes the end
  * @param[in] comm communicator of the pipeline's stages
@@ -115,12 +152,13 @@ DSC_API dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, 
  *
  * Collective: yes. Blocking: until all stages have run, on devices until all is on their streams. Each
  * message has the communicator's time-out. Ownership: everything that is passed in must live until it
- * returns. Threads: one at a time per communicator and schedule; dsc_comm_abort() from any thread ends it.
+ * returns, options->memory on a device until the run has ended there. Threads: one at a time per
+ * communicator and schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
- * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and
- * DSC_ERR_SYSTEM when channels or memory cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank
- * alone; and the failures of an operation
+ * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also for an output larger than the
+ * options say; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM when channels or memory cannot be made;
+ * DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank alone; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,
