@@ -4,11 +4,12 @@
 //! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered
 //! by [`Comm`](crate::Comm), which is not `Sync`, or takes `&mut self`. A test compares this with api.json.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use dsc_sys as sys;
 
-use crate::error::check;
+use crate::error::{check, Error, Result};
+use crate::numbers::ErrorCode;
 
 /// A communicator; destroyed when dropped.
 pub(crate) struct CommHandle(pub(crate) NonNull<sys::dsc_comm_t>);
@@ -75,6 +76,21 @@ impl TiedHandle {
     }
 }
 
+impl ScheduleHandle {
+    /// Of a function that is told where to put it.
+    pub(crate) fn made(make: impl FnOnce(&mut *mut sys::dsc_pipe_schedule_t) -> sys::dsc_result_t) -> Result<Self> {
+        let mut schedule = ptr::null_mut();
+        check(make(&mut schedule))?;
+        NonNull::new(schedule)
+            .map(ScheduleHandle)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no schedule and no error".into()))
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::dsc_pipe_schedule_t {
+        self.0.as_ptr()
+    }
+}
+
 impl CommHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_comm_t {
         self.0.as_ptr()
@@ -84,7 +100,7 @@ impl CommHandle {
     pub(crate) fn query(
         &self,
         function: unsafe extern "C" fn(*mut sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
-    ) -> crate::Result<i32> {
+    ) -> Result<i32> {
         let mut value = 0;
         // SAFETY: the library checks the handle, and value outlives the call.
         check(unsafe { function(self.raw(), &mut value) })?;

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::{c_string, number};
+use crate::convert::{c_string, natural, number, text};
 use crate::error::{check, Error, Result};
 use crate::group::GroupOptions;
 use crate::handles::MeshHandle;
@@ -341,22 +341,8 @@ pub fn prime_factors(n: usize) -> Result<Vec<usize>> {
     Ok(factors[..n_factors].iter().copied().map(natural).collect())
 }
 
-fn natural(number: i32) -> usize {
-    usize::try_from(number).unwrap_or(0)
-}
-
 fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
     values.iter().map(|value| number(name, *value)).collect()
-}
-
-/// A text of any length, of a function that is told room, capacity and where the needed bytes go.
-fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
-    let mut needed = 0;
-    check(read(ptr::null_mut(), 0, &mut needed))?;
-    let mut room = vec![0u8; needed];
-    check(read(room.as_mut_ptr().cast(), room.len(), &mut needed))?;
-    room.pop();
-    Ok(String::from_utf8_lossy(&room).into_owned())
 }
 
 /// Lists of equal length, of a function that is told room, capacity and where their number and length go.

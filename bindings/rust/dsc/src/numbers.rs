@@ -223,6 +223,58 @@ numbers! {
 }
 
 numbers! {
+    /// Where the parts of a model are. Data flows through parts 0, 1, 2 and so on.
+    PipePlacement {
+        /// Part p is on stage p modulo stages: from the first stage to the last, again and again.
+        Loop = DSC_PIPE_LOOP,
+        /// From the first stage to the last, then back: two chunks make a V.
+        Zigzag = DSC_PIPE_ZIGZAG,
+        /// Every stage has a whole model; no data flows.
+        Apart = DSC_PIPE_APART,
+    }
+}
+
+numbers! {
+    /// Where messages are put among what a stage computes.
+    PipeMessages {
+        /// When the receiver needs them for what it computes next: fewest buffers.
+        WhenNeeded = DSC_PIPE_WHEN_NEEDED,
+        /// Sent after what makes them and received as early, as by PyTorch 2.7.
+        AtOnce = DSC_PIPE_AT_ONCE,
+    }
+}
+
+numbers! {
+    /// A form of text for schedules; docs/schedules.md of libdsc describes each.
+    PipeFormat {
+        /// PyTorch's CSV without communication: a row per stage, a cell per step.
+        PyTorch = DSC_PIPE_FORMAT_PYTORCH,
+        /// PyTorch's CSV with sends and receives.
+        PyTorchComms = DSC_PIPE_FORMAT_PYTORCH_COMMS,
+        /// DeepSpeed's instructions, a line per step.
+        DeepSpeed = DSC_PIPE_FORMAT_DEEPSPEED,
+        /// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage.
+        Megatron = DSC_PIPE_FORMAT_MEGATRON,
+        /// All of a schedule.
+        Json = DSC_PIPE_FORMAT_JSON,
+    }
+}
+
+numbers! {
+    /// A form of picture.
+    PipePicture {
+        /// A line per stage, for a terminal.
+        Text = DSC_PIPE_PICTURE_TEXT,
+        /// The same with colour, by ANSI escape sequences.
+        Color = DSC_PIPE_PICTURE_COLOR,
+        /// A drawing by itself, as of an .svg file.
+        Svg = DSC_PIPE_PICTURE_SVG,
+        /// For ui.perfetto.dev; a unit is a microsecond.
+        Perfetto = DSC_PIPE_PICTURE_PERFETTO,
+    }
+}
+
+numbers! {
     /// How urgent a log record is.
     Level {
         /// Nothing.

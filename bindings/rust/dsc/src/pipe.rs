@@ -2,15 +2,15 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::mem::{size_of, MaybeUninit};
-use std::ptr::{self, NonNull};
+use std::mem::size_of;
 
 use dsc_sys as sys;
 
-use crate::convert::{c_string, number};
-use crate::error::{check, Error, Result};
+use crate::convert::number;
+use crate::error::{check, Result};
 use crate::handles::ScheduleHandle;
-use crate::numbers::{ErrorCode, PipeOp};
+use crate::numbers::PipeOp;
+use crate::pipe_planner::PipePlanner;
 
 /// One instruction of a [`PipeSchedule`]. Fields that have no meaning for its op are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,8 @@ pub struct PipeStep {
 
 /// The instructions of one stage for one batch: an iterator that can be [`reset`](PipeSchedule::reset).
 ///
-/// It needs no communicator; [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out.
+/// It needs no communicator; [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out. A
+/// [`PipePlanner`] makes it with more options, and looks at the whole pipeline.
 ///
 /// ```
 /// use dsc::{PipeOp, PipeSchedule};
@@ -83,29 +84,17 @@ impl PipeSchedule {
 
     /// As [`new`](PipeSchedule::new), with a number of parts of the model on every stage; 0: the schedule's own.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
-        let name = c_string("the name of a schedule", name)?;
-        let mut options = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut options: sys::dsc_pipe_schedule_options_t = unsafe {
-            let bytes = size_of::<sys::dsc_pipe_schedule_options_t>();
-            check(sys::dsc_pipe_schedule_options_init(options.as_mut_ptr(), bytes))?;
-            options.assume_init()
-        };
-        options.name = name.as_ptr();
-        options.stages = number("stages", stages)?;
-        options.stage = number("stage", stage)?;
-        options.micro_batches = number("micro_batches", micro_batches)?;
-        options.chunks = number("chunks", chunks)?;
-        let mut schedule = ptr::null_mut();
-        // SAFETY: the options and the name outlive the call, as schedule does.
-        check(unsafe { sys::dsc_pipe_schedule_create(&options, &mut schedule) })?;
-        let handle = NonNull::new(schedule)
-            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no schedule and no error".into()))?;
-        Ok(PipeSchedule { handle: ScheduleHandle(handle) })
+        let planner = PipePlanner::new(name, stages, micro_batches);
+        let planner = if chunks == 0 { planner } else { planner.chunks(chunks) };
+        planner.make(number("stage", stage)?).map(Self::of)
+    }
+
+    pub(crate) fn of(handle: ScheduleHandle) -> Self {
+        PipeSchedule { handle }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::dsc_pipe_schedule_t {
-        self.handle.0.as_ptr()
+        self.handle.raw()
     }
 
     /// Goes back to the first instruction.

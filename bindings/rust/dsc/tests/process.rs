@@ -112,6 +112,7 @@ fn types_may_go_where_the_headers_allow() {
     send_and_sync::<dsc::Iteration>();
     send_and_sync::<dsc::View<f32>>();
     send_and_sync::<dsc::PipeSchedule>();
+    send_and_sync::<dsc::PipePlan>();
     send_and_sync::<dsc::Error>();
 }
 

@@ -1,0 +1,89 @@
+//! Whether instructions that another program made can be run.
+
+use std::mem::size_of;
+
+use dsc_sys as sys;
+
+use crate::error::{check, Result};
+use crate::numbers::PipeOp;
+use crate::pipe::PipeInstruction;
+use crate::pipe_planner::{or_none, PipePlanner};
+
+impl PipeInstruction {
+    /// An instruction for [`PipePlanner::validate`], with no more fields than step and op.
+    pub fn new(step: usize, op: PipeOp) -> Self {
+        PipeInstruction { step, op, micro_batch: None, chunk: None, buffer: None, peer: None }
+    }
+
+    /// The same of a micro-batch in a chunk of the stage.
+    #[must_use]
+    pub fn of(self, chunk: usize, micro_batch: usize) -> Self {
+        PipeInstruction { chunk: Some(chunk), micro_batch: Some(micro_batch), ..self }
+    }
+
+    /// The same with a place that holds the micro-batch.
+    #[must_use]
+    pub fn in_buffer(self, buffer: usize) -> Self {
+        PipeInstruction { buffer: Some(buffer), ..self }
+    }
+
+    /// The same with a stage at the other end of the message.
+    #[must_use]
+    pub fn with_peer(self, stage: usize) -> Self {
+        PipeInstruction { peer: Some(stage), ..self }
+    }
+
+    fn raw(&self) -> Result<sys::dsc_pipe_instruction_t> {
+        Ok(sys::dsc_pipe_instruction_t {
+            struct_size: size_of::<sys::dsc_pipe_instruction_t>(),
+            step: i64::try_from(self.step).unwrap_or(i64::MAX),
+            op: self.op.number(),
+            micro_batch: or_none("micro_batch", self.micro_batch)?,
+            chunk: or_none("chunk", self.chunk)?,
+            buffer: or_none("buffer", self.buffer)?,
+            peer: or_none("peer", self.peer)?,
+            reserved: 0,
+        })
+    }
+}
+
+impl PipePlanner {
+    /// Checks instructions of all stages that another program made, a list for every stage, by following them as
+    /// blocking sends and receives would.
+    ///
+    /// Of the planner, stages, micro-batches, chunks (1 by default), placement and
+    /// [`forward_only`](PipePlanner::forward_only) count. Loads, what ends a batch, and "overlap" are passed over;
+    /// buffers are followed where they are set. The error names the stage and step of what comes twice, too early or
+    /// not at all, of a message without another end or with a wrong peer, of a buffer that is in use; or the circle in
+    /// which stages wait for each other.
+    ///
+    /// ```
+    /// use dsc::{PipeInstruction, PipeOp, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let planner = PipePlanner::new("theirs", 2, 1).forward_only();
+    /// let first = vec![
+    ///     PipeInstruction::new(0, PipeOp::Forward).of(0, 0),
+    ///     PipeInstruction::new(0, PipeOp::SendActivation).of(0, 0).with_peer(1),
+    /// ];
+    /// let second = vec![
+    ///     PipeInstruction::new(0, PipeOp::RecvActivation).of(0, 0).with_peer(0),
+    ///     PipeInstruction::new(0, PipeOp::Forward).of(0, 0),
+    /// ];
+    /// planner.validate(&[first.clone(), second.clone()])?;
+    /// let error = planner.validate(&[first[..1].to_vec(), second]).unwrap_err();
+    /// assert!(error.message.contains("waits for a send that stage 0 does not make"), "{}", error);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_validate")]
+    pub fn validate(&self, instructions: &[Vec<PipeInstruction>]) -> Result<()> {
+        let starts = self.starts("instructions", instructions)?;
+        let all = instructions.iter().flatten().map(PipeInstruction::raw).collect::<Result<Vec<_>>>()?;
+        self.with_raw(|options| {
+            // SAFETY: there are stages + 1 starts, and as many instructions as the last one says; both and the options
+            // outlive the call.
+            check(unsafe { sys::dsc_pipe_validate(options, all.as_ptr(), starts.as_ptr()) })
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! What operations, messages and memory of a pipeline cost.
+
+use std::mem::{size_of, MaybeUninit};
+
+use dsc_sys as sys;
+
+use crate::error::{check, Error, Result};
+
+/// What operations, messages and memory of a pipeline cost; without more, every operation takes 1 and the rest nothing.
+///
+/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part in the
+/// order in which data flows through them. All numbers are finite and 0 or more.
+///
+/// ```
+/// use dsc::{PipeCosts, PipePlanner};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let plan = PipePlanner::new("1f1b", 2, 3).plan()?;
+/// assert_eq!(plan.simulate(&PipeCosts::new())?.makespan, 12.0);
+/// let costs = PipeCosts::new().forward(&[1.0, 4.0]).backward_input(&[2.0]).latency(0.5);
+/// assert_eq!(plan.simulate(&costs)?.makespan, 26.0);
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "dsc_pipe_costs_t")]
+#[doc(alias = "dsc_pipe_costs_init")]
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PipeCosts {
+    forward: Option<Vec<f64>>,
+    backward_input: Option<Vec<f64>>,
+    backward_weight: Option<Vec<f64>>,
+    message_bytes: Option<Vec<f64>>,
+    activation_bytes: Option<Vec<f64>>,
+    static_bytes: Option<Vec<f64>>,
+    gradient_bytes: Option<Vec<f64>>,
+    overlap: Option<f64>,
+    latency: f64,
+    bytes_per_time: f64,
+    bucket_bytes: f64,
+    reduce_latency: f64,
+    reduce_bytes_per_time: f64,
+}
+
+impl PipeCosts {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Time of a forward pass; 1 by default.
+    #[must_use]
+    pub fn forward(mut self, times: &[f64]) -> Self {
+        self.forward = Some(times.to_vec());
+        self
+    }
+
+    /// Time of the first half of a backward pass, of the gradients of inputs; 1 by default.
+    #[must_use]
+    pub fn backward_input(mut self, times: &[f64]) -> Self {
+        self.backward_input = Some(times.to_vec());
+        self
+    }
+
+    /// Time of the second half, of the gradients of weights; 1 by default. A whole backward pass takes both.
+    #[must_use]
+    pub fn backward_weight(mut self, times: &[f64]) -> Self {
+        self.backward_weight = Some(times.to_vec());
+        self
+    }
+
+    /// What a part gives to the next one, and gets back as gradients; 0 by default.
+    #[must_use]
+    pub fn message_bytes(mut self, bytes: &[f64]) -> Self {
+        self.message_bytes = Some(bytes.to_vec());
+        self
+    }
+
+    /// Held for a micro-batch from its forward to the end of its backward pass; 0 by default.
+    #[must_use]
+    pub fn activation_bytes(mut self, bytes: &[f64]) -> Self {
+        self.activation_bytes = Some(bytes.to_vec());
+        self
+    }
+
+    /// Weights, their gradients and the optimizer's state; 0 by default.
+    #[must_use]
+    pub fn static_bytes(mut self, bytes: &[f64]) -> Self {
+        self.static_bytes = Some(bytes.to_vec());
+        self
+    }
+
+    /// Reduced over data-parallel ranks at the end; 0, no reduction, by default.
+    #[must_use]
+    pub fn gradient_bytes(mut self, bytes: &[f64]) -> Self {
+        self.gradient_bytes = Some(bytes.to_vec());
+        self
+    }
+
+    /// What a forward and a backward pass at once take, as a part of their sum; 1 by default.
+    #[must_use]
+    pub fn overlap(mut self, part: f64) -> Self {
+        self.overlap = Some(part);
+        self
+    }
+
+    /// Of a message between stages; 0 by default.
+    #[must_use]
+    pub fn latency(mut self, time: f64) -> Self {
+        self.latency = time;
+        self
+    }
+
+    /// Of a link between two stages, in each direction; 0, the default: without end.
+    #[must_use]
+    pub fn bytes_per_time(mut self, bytes: f64) -> Self {
+        self.bytes_per_time = bytes;
+        self
+    }
+
+    /// Gradients that are reduced at once; 0, the default: all of a part.
+    #[must_use]
+    pub fn bucket_bytes(mut self, bytes: f64) -> Self {
+        self.bucket_bytes = bytes;
+        self
+    }
+
+    /// Of an all-reduce; 0 by default.
+    #[must_use]
+    pub fn reduce_latency(mut self, time: f64) -> Self {
+        self.reduce_latency = time;
+        self
+    }
+
+    /// Of gradients in an all-reduce; 0, the default: without end.
+    #[must_use]
+    pub fn reduce_bytes_per_time(mut self, bytes: f64) -> Self {
+        self.reduce_bytes_per_time = bytes;
+        self
+    }
+
+    /// Calls with the costs in the form of the C interface, where all lists are of one length.
+    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_costs_t) -> Result<T>) -> Result<T> {
+        let mut raw = MaybeUninit::uninit();
+        // SAFETY: the call fills the whole struct, whose size it is told.
+        let mut raw: sys::dsc_pipe_costs_t = unsafe {
+            check(sys::dsc_pipe_costs_init(raw.as_mut_ptr(), size_of::<sys::dsc_pipe_costs_t>()))?;
+            raw.assume_init()
+        };
+        raw.n = self.length()?;
+        let repeated = self.lists().map(|(_, list)| list.as_ref().map(|list| repeat(list, raw.n)));
+        let first = |i: usize| repeated[i].as_ref().map_or(std::ptr::null(), |list| list.as_ptr());
+        raw.forward = first(0);
+        raw.backward_input = first(1);
+        raw.backward_weight = first(2);
+        raw.message_bytes = first(3);
+        raw.activation_bytes = first(4);
+        raw.static_bytes = first(5);
+        raw.gradient_bytes = first(6);
+        raw.overlap = self.overlap.unwrap_or(raw.overlap);
+        raw.latency = self.latency;
+        raw.bytes_per_time = self.bytes_per_time;
+        raw.bucket_bytes = self.bucket_bytes;
+        raw.reduce_latency = self.reduce_latency;
+        raw.reduce_bytes_per_time = self.reduce_bytes_per_time;
+        call(&raw)
+    }
+
+    /// In the order of the C interface.
+    fn lists(&self) -> [(&'static str, &Option<Vec<f64>>); 7] {
+        [
+            ("forward", &self.forward),
+            ("backward_input", &self.backward_input),
+            ("backward_weight", &self.backward_weight),
+            ("message_bytes", &self.message_bytes),
+            ("activation_bytes", &self.activation_bytes),
+            ("static_bytes", &self.static_bytes),
+            ("gradient_bytes", &self.gradient_bytes),
+        ]
+    }
+
+    /// That of the longest list. Lists of one number are as good as lists of any length.
+    fn length(&self) -> Result<usize> {
+        let given = self.lists().into_iter().filter_map(|(name, list)| Some((name, list.as_ref()?.len())));
+        let (longest, n) = given.clone().fold(("", 1), |most, it| if it.1 > most.1 { it } else { most });
+        for (name, len) in given {
+            if len == 0 {
+                let text = format!("{} is []; expected one number, or one for each part of the model", name);
+                return Err(Error::invalid(text));
+            }
+            if len != 1 && len != n {
+                let text = format!("{} has {} numbers; expected 1 or {}, as {} has", name, len, n, longest);
+                return Err(Error::invalid(text));
+            }
+        }
+        Ok(n)
+    }
+}
+
+fn repeat(list: &[f64], n: usize) -> Vec<f64> {
+    if list.len() == n {
+        list.to_vec()
+    } else {
+        vec![list[0]; n]
+    }
+}

@@ -1,0 +1,124 @@
+//! The best schedule for given costs.
+
+use std::mem::size_of;
+
+use dsc_sys as sys;
+
+use crate::error::{text, Error, Result};
+use crate::handles::ScheduleHandle;
+use crate::pipe_costs::PipeCosts;
+use crate::pipe_plan::PipePlan;
+use crate::pipe_planner::PipePlanner;
+
+/// What every stage of a schedule must keep to; without more, nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PipeLimits {
+    activations: Option<usize>,
+    bytes: Option<f64>,
+}
+
+impl PipeLimits {
+    /// No limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Most micro-batches times chunks that a stage may hold, 1 or more.
+    #[must_use]
+    pub fn activations(mut self, most: usize) -> Self {
+        self.activations = Some(most);
+        self
+    }
+
+    /// Most bytes of a stage, static ones included, more than 0.
+    #[must_use]
+    pub fn bytes(mut self, most: f64) -> Self {
+        self.bytes = Some(most);
+        self
+    }
+
+    /// 0 stands for what was left out, so it may not be given.
+    fn raw(&self) -> Result<sys::dsc_pipe_search_t> {
+        let activations = self.activations.unwrap_or(0);
+        if self.activations == Some(0) {
+            return Err(Error::invalid("activations is 0; expected at least 1".into()));
+        }
+        if self.bytes == Some(0.0) {
+            return Err(Error::invalid("bytes is 0; expected more than 0".into()));
+        }
+        Ok(sys::dsc_pipe_search_t {
+            struct_size: size_of::<sys::dsc_pipe_search_t>(),
+            activations: i64::try_from(activations).unwrap_or(i64::MAX),
+            bytes: self.bytes.unwrap_or(0.0),
+            makespan: 0.0,
+            bound: 0.0,
+            best_named_makespan: 0.0,
+            is_optimal: 0,
+            reserved: 0,
+            best_named: [0; 32],
+            origin: [0; 32],
+        })
+    }
+}
+
+/// What [`PipePlanner::find`] has found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PipeFound {
+    /// The schedule.
+    pub plan: PipePlan,
+    /// Its makespan for the given costs.
+    pub makespan: f64,
+    /// No order has a smaller makespan.
+    pub bound: f64,
+    /// No order is better; otherwise that is not known.
+    pub is_optimal: bool,
+    /// The best schedule with a name; `None`: none keeps to the limits.
+    pub best_named: Option<String>,
+    /// The makespan of that one.
+    pub best_named_makespan: Option<f64>,
+    /// A schedule's name, "greedy", "repaired" or "exact".
+    pub origin: String,
+}
+
+impl PipePlanner {
+    /// Finds the best schedule for given costs and limits of memory. The planner's name must be "auto".
+    ///
+    /// Looks at all schedules with a name, at orders that greedy rules find, at small changes of the best one, and for
+    /// small pipelines at every order that there is; with more than one chunk also in a zigzag. The same arguments give
+    /// the same schedule on every rank. It takes some hundred simulations.
+    ///
+    /// ```
+    /// use dsc::{PipeCosts, PipeLimits, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let costs = PipeCosts::new().forward(&[1.0, 2.0]).backward_input(&[2.0]).latency(0.5);
+    /// let it = PipePlanner::new("auto", 2, 3).find(&costs, &PipeLimits::new().activations(2))?;
+    /// assert!(it.is_optimal && it.bound <= it.makespan);
+    /// assert_eq!(it.plan.simulate(&costs)?.makespan, it.makespan);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_schedule_find")]
+    pub fn find(&self, costs: &PipeCosts, limits: &PipeLimits) -> Result<PipeFound> {
+        let mut search = limits.raw()?;
+        let handle = self.with_raw(|options| {
+            costs.with_raw(|costs| {
+                ScheduleHandle::made(|schedule| {
+                    // SAFETY: options, costs and search outlive the call, as the place for the schedule does.
+                    unsafe { sys::dsc_pipe_schedule_find(options, costs, &mut search, schedule) }
+                })
+            })
+        })?;
+        let best_named = Some(text(&search.best_named)).filter(|name| !name.is_empty());
+        Ok(PipeFound {
+            plan: PipePlan::of(handle),
+            makespan: search.makespan,
+            bound: search.bound,
+            is_optimal: search.is_optimal != 0,
+            best_named_makespan: best_named.as_ref().map(|_| search.best_named_makespan),
+            best_named,
+            origin: text(&search.origin),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! Schedules of whole pipelines: taken apart, written down, read and printed.
+
+use std::fmt;
+use std::mem::size_of;
+
+use dsc_sys as sys;
+
+use crate::convert::{natural, number, text};
+use crate::error::{check, Result};
+use crate::handles::ScheduleHandle;
+use crate::numbers::{PipeFormat, PipeMessages, PipePicture, PipePlacement};
+use crate::pipe::PipeSchedule;
+use crate::pipe_costs::PipeCosts;
+use crate::pipe_planner::{default_options, PipeCompute, WHOLE};
+
+/// What a [`PipePlan`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PipeInfo {
+    /// Devices of the pipeline.
+    pub stages: usize,
+    /// Of a batch.
+    pub micro_batches: usize,
+    /// Parts of the model on every stage.
+    pub chunks: usize,
+    /// As it was made; `None` where it has no meaning.
+    pub micro_batch_group: Option<usize>,
+    /// Without backward passes.
+    pub forward_only: bool,
+    /// Where messages are put.
+    pub messages: PipeMessages,
+    /// Where the parts of the model are.
+    pub placement: PipePlacement,
+}
+
+/// Settings of [`PipePlan::read_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipeReadOptions {
+    /// Halves of a backward pass that follow each other become one.
+    pub merge_backward: bool,
+    /// Where messages are put, for a text that has none.
+    pub messages: PipeMessages,
+}
+
+impl Default for PipeReadOptions {
+    fn default() -> Self {
+        PipeReadOptions { merge_backward: false, messages: PipeMessages::WhenNeeded }
+    }
+}
+
+/// The schedule of a whole pipeline: it can be printed, priced, drawn, written down and taken apart; a
+/// [`stage`](PipePlan::stage) of it can be run. It never changes, and any thread may ask it.
+///
+/// Printed, it is a grid with a line per stage, for costs of 1; one of more than 200,000 operations is named only.
+///
+/// ```
+/// use dsc::{PipeCosts, PipePlanner};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let plan = PipePlanner::new("1f1b", 2, 2).plan()?;
+/// assert!(plan.to_string().starts_with("1f1b: 2 stages"));
+/// let costs = PipeCosts::new().forward(&[1.0, 2.0]).latency(0.5);
+/// println!("{}: {}", plan, plan.simulate(&costs)?.makespan);
+/// let mut mine = plan.stage(1)?; // for Comm::pipe_run
+/// assert_eq!(mine.buffers()?, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct PipePlan {
+    handle: ScheduleHandle,
+}
+
+impl PipePlan {
+    pub(crate) fn of(handle: ScheduleHandle) -> Self {
+        PipePlan { handle }
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::dsc_pipe_schedule_t {
+        self.handle.raw()
+    }
+
+    /// The instructions of one stage, 0 to stages - 1.
+    #[doc(alias = "dsc_pipe_schedule_at_stage")]
+    pub fn stage(&self, stage: usize) -> Result<PipeSchedule> {
+        at_stage(self.raw(), number("stage", stage)?).map(PipeSchedule::of)
+    }
+
+    /// What it is.
+    ///
+    /// ```
+    /// use dsc::{PipePlacement, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let info = PipePlanner::new("zb_v", 4, 8).plan()?.info()?;
+    /// assert_eq!((info.stages, info.chunks, info.placement), (4, 2, PipePlacement::Zigzag));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_schedule_describe")]
+    pub fn info(&self) -> Result<PipeInfo> {
+        // SAFETY: the struct holds numbers only, for which zeros are valid.
+        let mut raw: sys::dsc_pipe_schedule_info_t = unsafe { std::mem::zeroed() };
+        raw.struct_size = size_of::<sys::dsc_pipe_schedule_info_t>();
+        // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
+        check(unsafe { sys::dsc_pipe_schedule_describe(self.raw(), &mut raw) })?;
+        Ok(PipeInfo {
+            stages: natural(raw.stages),
+            micro_batches: natural(raw.micro_batches),
+            chunks: natural(raw.chunks),
+            micro_batch_group: Some(natural(raw.micro_batch_group)).filter(|group| *group > 0),
+            forward_only: raw.forward_only != 0,
+            messages: PipeMessages::from_number(raw.messages),
+            placement: PipePlacement::from_number(raw.placement),
+        })
+    }
+
+    /// Its name, such as "zb_v".
+    #[doc(alias = "dsc_pipe_schedule_name")]
+    pub fn name(&self) -> Result<String> {
+        text(|room, capacity, bytes| {
+            // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
+            unsafe { sys::dsc_pipe_schedule_name(self.raw(), room, capacity, bytes) }
+        })
+    }
+
+    /// The order in which a stage computes, without loads, messages and buffers.
+    ///
+    /// ```
+    /// use dsc::{PipeCompute, PipeOp, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let order = PipePlanner::new("gpipe", 2, 2).plan()?.order(1)?;
+    /// assert_eq!((order.len(), order[2]), (4, PipeCompute::new(PipeOp::Backward, 0, 0)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_schedule_order")]
+    pub fn order(&self, stage: usize) -> Result<Vec<PipeCompute>> {
+        let mut order =
+            vec![sys::dsc_pipe_compute_t { op: 0, chunk: -1, micro_batch: -1, overlaps: 0 }; self.count(stage)?];
+        let (stage, mut total) = (number("stage", stage)?, 0);
+        // SAFETY: the library checks the handle and the stage; there is the room that it is told, and total outlives
+        // the call.
+        check(unsafe {
+            sys::dsc_pipe_schedule_order(self.raw(), stage, 0, order.as_mut_ptr(), order.len(), &mut total)
+        })?;
+        Ok(order.iter().map(PipeCompute::from_raw).collect())
+    }
+
+    /// The orders of all stages, as [`PipePlanner::custom`](crate::PipePlanner::custom) takes them.
+    pub fn orders(&self) -> Result<Vec<Vec<PipeCompute>>> {
+        (0..self.info()?.stages).map(|stage| self.order(stage)).collect()
+    }
+
+    /// The number of operations of a stage, idle ones with them.
+    pub(crate) fn count(&self, stage: usize) -> Result<usize> {
+        let (stage, mut total) = (number("stage", stage)?, 0);
+        // SAFETY: the library checks the handle and the stage; it is told that there is no room, and total outlives the
+        // call.
+        check(unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, std::ptr::null_mut(), 0, &mut total) })?;
+        Ok(usize::try_from(total).unwrap_or(0))
+    }
+
+    /// The schedule as text; a schedule that the format has no words for is an error that tells them.
+    ///
+    /// ```
+    /// use dsc::{PipeFormat, PipePlan, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let plan = PipePlanner::new("zb_h1", 2, 2).plan()?;
+    /// let text = plan.write(PipeFormat::Json)?;
+    /// assert_eq!(PipePlan::read(&text, PipeFormat::Json)?.orders()?, plan.orders()?);
+    /// assert!(plan.write(PipeFormat::Megatron).unwrap_err().message.contains("expected forward and backward only"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_schedule_export")]
+    pub fn write(&self, format: PipeFormat) -> Result<String> {
+        text(|room, capacity, bytes| {
+            // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
+            unsafe { sys::dsc_pipe_schedule_export(self.raw(), format.number(), room, capacity, bytes) }
+        })
+    }
+
+    /// A schedule from text; what is wrong in it is an error with line and column.
+    ///
+    /// Stages, chunks, placement and micro-batches are found in the text. Sends and receives that it has keep their
+    /// places.
+    ///
+    /// ```
+    /// use dsc::{PipeFormat, PipePlan};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let plan = PipePlan::read("[1, 1, -1, -1]\n[1, -1, 1, -1]\n", PipeFormat::Megatron)?;
+    /// assert_eq!((plan.info()?.stages, plan.info()?.micro_batches), (2, 2));
+    /// let error = PipePlan::read("0F0,0X0", PipeFormat::PyTorch).unwrap_err();
+    /// assert!(error.message.contains("line 1, column 6"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_schedule_import")]
+    pub fn read(text: &str, format: PipeFormat) -> Result<PipePlan> {
+        Self::read_with(text, format, &PipeReadOptions::default())
+    }
+
+    /// As [`read`](PipePlan::read), with options.
+    ///
+    /// ```
+    /// use dsc::{PipeFormat, PipePlan, PipeReadOptions};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let options = PipeReadOptions { merge_backward: true, ..Default::default() };
+    /// let plan = PipePlan::read_with("0F0,0I0,0W0\n", PipeFormat::PyTorch, &options)?;
+    /// assert_eq!(plan.write(PipeFormat::PyTorch)?, "0F0,0B0\n");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_with(text: &str, format: PipeFormat, options: &PipeReadOptions) -> Result<PipePlan> {
+        let mut raw = default_options()?;
+        raw.merge_backward = i32::from(options.merge_backward);
+        raw.messages = options.messages.number();
+        let (bytes, len) = (text.as_ptr().cast(), text.len());
+        ScheduleHandle::made(|schedule| {
+            // SAFETY: the text has the length that is said; it and the options outlive the call, as the place for the
+            // schedule does.
+            unsafe { sys::dsc_pipe_schedule_import(bytes, len, format.number(), &raw, schedule) }
+        })
+        .map(PipePlan::of)
+    }
+
+    fn summary(&self) -> Result<String> {
+        let (name, it) = (self.name()?, self.info()?);
+        let chunks = if it.chunks == 1 { String::new() } else { format!(" x {} chunks", it.chunks) };
+        Ok(format!("{}: {} stages{}, {} micro-batches", name, it.stages, chunks, it.micro_batches))
+    }
+}
+
+impl PipeSchedule {
+    /// The schedule of the whole pipeline that this stage is of.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let stage = dsc::PipeSchedule::new("1f1b", 4, 1, 8)?;
+    /// println!("{}", stage.plan()?);
+    /// assert_eq!(stage.plan()?.info()?.stages, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn plan(&self) -> Result<PipePlan> {
+        at_stage(self.raw(), WHOLE).map(PipePlan::of)
+    }
+}
+
+fn at_stage(schedule: *mut sys::dsc_pipe_schedule_t, stage: i32) -> Result<ScheduleHandle> {
+    // SAFETY: the library checks the handle and the stage; the place for the other schedule outlives the call.
+    ScheduleHandle::made(|other| unsafe { sys::dsc_pipe_schedule_at_stage(schedule, stage, other) })
+}
+
+impl fmt::Debug for PipePlan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PipePlan").field("name", &self.name()).field("info", &self.info()).finish()
+    }
+}
+
+impl fmt::Display for PipePlan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grid = self.draw(PipePicture::Text, &PipeCosts::new());
+        match grid.or_else(|_| self.summary()) {
+            Ok(text) => out.write_str(text.trim_end()),
+            Err(error) => write!(out, "{}", error),
+        }
+    }
+}

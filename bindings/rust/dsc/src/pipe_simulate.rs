@@ -1,0 +1,220 @@
+//! What a pipeline's schedule costs in time and memory, and how it looks.
+
+use std::mem::size_of;
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::convert::{natural, text};
+use crate::error::{check, Result};
+use crate::numbers::{PipeOp, PipePicture};
+use crate::pipe_costs::PipeCosts;
+use crate::pipe_plan::PipePlan;
+
+/// What [`PipePlan::simulate`] has found.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PipeReport {
+    /// When all stages have computed and reduced.
+    pub makespan: f64,
+    /// An entry per stage.
+    pub stages: Vec<PipeStageReport>,
+}
+
+/// What a stage does in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PipeStageReport {
+    /// Time in which it computes.
+    pub busy: f64,
+    /// When its first operation starts.
+    pub start: f64,
+    /// When its last one ends.
+    pub end: f64,
+    /// Of the whole makespan: makespan - busy.
+    pub idle: f64,
+    /// Of its own window: end - start - busy.
+    pub own_window_idle: f64,
+    /// When its last all-reduce ends; `None`: there is none.
+    pub reduced: Option<f64>,
+    /// Static bytes and the most bytes of activations held at once.
+    pub peak_bytes: f64,
+    /// Most micro-batches times chunks held at once.
+    pub peak_activations: usize,
+}
+
+impl PipeStageReport {
+    fn from_raw(raw: &sys::dsc_pipe_stage_report_t) -> Self {
+        PipeStageReport {
+            busy: raw.busy,
+            start: raw.start,
+            end: raw.end,
+            idle: raw.idle,
+            own_window_idle: raw.own_window_idle,
+            reduced: Some(raw.reduced).filter(|end| *end > 0.0),
+            peak_bytes: raw.peak_bytes,
+            peak_activations: usize::try_from(raw.peak_activations).unwrap_or(0),
+        }
+    }
+}
+
+/// An operation in a simulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PipeSpan {
+    /// Where.
+    pub stage: usize,
+    /// A forward pass, a backward pass or a half of one.
+    pub op: PipeOp,
+    /// Part of the model on that stage.
+    pub chunk: usize,
+    /// The micro-batch.
+    pub micro_batch: usize,
+    /// When it starts.
+    pub start: f64,
+    /// When it ends; two that run at once have the same times.
+    pub end: f64,
+}
+
+impl PipeSpan {
+    fn from_raw(raw: &sys::dsc_pipe_span_t) -> Self {
+        PipeSpan {
+            stage: natural(raw.stage),
+            op: PipeOp::from_number(raw.op),
+            chunk: natural(raw.chunk),
+            micro_batch: natural(raw.micro_batch),
+            start: raw.start,
+            end: raw.end,
+        }
+    }
+}
+
+impl PipePlan {
+    /// Computes when every operation runs and what memory that takes; about 0.1 microseconds and 16 bytes per
+    /// operation.
+    ///
+    /// Every stage runs its operations in order, each as soon as it has its input. A message waits for its link, takes
+    /// bytes / bytes_per_time on it and latency after that, while both stages go on computing. An activation is held
+    /// from the start of its forward pass to the end of the half that gives gradients of weights.
+    ///
+    /// ```
+    /// use dsc::{PipeCosts, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let it = PipePlanner::new("zb_h1", 4, 8).plan()?.simulate(&PipeCosts::new())?;
+    /// assert_eq!(it.makespan, 27.0);
+    /// assert!(it.stages.iter().all(|stage| stage.idle == 3.0 && stage.peak_activations == 4));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_simulate")]
+    pub fn simulate(&self, costs: &PipeCosts) -> Result<PipeReport> {
+        let none = sys::dsc_pipe_stage_report_t {
+            busy: 0.0,
+            start: 0.0,
+            end: 0.0,
+            idle: 0.0,
+            own_window_idle: 0.0,
+            reduced: 0.0,
+            peak_bytes: 0.0,
+            peak_activations: 0,
+        };
+        let mut stages = vec![none; self.info()?.stages];
+        let mut report = empty_report();
+        report.stages = stages.as_mut_ptr();
+        self.fill(costs, &mut report)?;
+        Ok(PipeReport { makespan: report.makespan, stages: stages.iter().map(PipeStageReport::from_raw).collect() })
+    }
+
+    /// All operations of a simulation, stage after stage.
+    ///
+    /// ```
+    /// use dsc::{PipeCosts, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let spans = PipePlanner::new("gpipe", 2, 1).plan()?.timeline(&PipeCosts::new())?;
+    /// let times: Vec<_> = spans.iter().map(|span| (span.stage, span.start, span.end)).collect();
+    /// assert_eq!(times, [(0, 0.0, 1.0), (0, 4.0, 6.0), (1, 1.0, 2.0), (1, 2.0, 4.0)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timeline(&self, costs: &PipeCosts) -> Result<Vec<PipeSpan>> {
+        let (mut spans, mut report) = (self.room()?, empty_report());
+        report.timeline = spans.as_mut_ptr();
+        report.timeline_capacity = spans.len();
+        self.fill(costs, &mut report)?;
+        Ok(spans.iter().take(report.timeline_count).map(PipeSpan::from_raw).collect())
+    }
+
+    /// The operations of a simulation that nothing could delay without a longer makespan, in the order of their times.
+    ///
+    /// ```
+    /// use dsc::{PipeCosts, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let plan = PipePlanner::new("1f1b", 4, 8).plan()?;
+    /// let path = plan.critical_path(&PipeCosts::new())?;
+    /// assert_eq!((path[0].start, path[path.len() - 1].end), (0.0, plan.simulate(&PipeCosts::new())?.makespan));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn critical_path(&self, costs: &PipeCosts) -> Result<Vec<PipeSpan>> {
+        let (mut spans, mut report) = (self.room()?, empty_report());
+        report.critical_path = spans.as_mut_ptr();
+        report.critical_path_capacity = spans.len();
+        self.fill(costs, &mut report)?;
+        Ok(spans.iter().take(report.critical_path_count).map(PipeSpan::from_raw).collect())
+    }
+
+    /// For all operations of all stages.
+    fn room(&self) -> Result<Vec<sys::dsc_pipe_span_t>> {
+        let counts = (0..self.info()?.stages).map(|stage| self.count(stage));
+        let none = sys::dsc_pipe_span_t { stage: 0, op: 0, chunk: 0, micro_batch: 0, start: 0.0, end: 0.0 };
+        Ok(vec![none; counts.sum::<Result<usize>>()?])
+    }
+
+    /// The lists of the report must have the room that it says, and stages a place for every stage.
+    fn fill(&self, costs: &PipeCosts, report: &mut sys::dsc_pipe_report_t) -> Result<()> {
+        costs.with_raw(|costs| {
+            // SAFETY: the library checks the handle; costs and report, with their lists, outlive the call.
+            check(unsafe { sys::dsc_pipe_simulate(self.raw(), costs, report) })
+        })
+    }
+
+    /// A picture of when every operation runs, of at most 200,000 operations.
+    ///
+    /// ```
+    /// use dsc::{PipeCosts, PipePicture, PipePlanner};
+    ///
+    /// # fn main() -> dsc::Result<()> {
+    /// let plan = PipePlanner::new("zb_v", 4, 8).plan()?;
+    /// let costs = PipeCosts::new().backward_weight(&[0.8]);
+    /// assert!(plan.draw(PipePicture::Text, &costs)?.starts_with("zb_v: 4 stages x 2 chunks, 8 micro-batches\n0 |F0"));
+    /// assert!(plan.draw(PipePicture::Svg, &costs)?.starts_with("<svg"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_pipe_draw")]
+    pub fn draw(&self, picture: PipePicture, costs: &PipeCosts) -> Result<String> {
+        costs.with_raw(|costs| {
+            text(|room, capacity, bytes| {
+                // SAFETY: the library checks the handle; room has capacity bytes, and costs and bytes outlive the call.
+                unsafe { sys::dsc_pipe_draw(self.raw(), costs, picture.number(), room, capacity, bytes) }
+            })
+        })
+    }
+}
+
+fn empty_report() -> sys::dsc_pipe_report_t {
+    sys::dsc_pipe_report_t {
+        struct_size: size_of::<sys::dsc_pipe_report_t>(),
+        makespan: 0.0,
+        stages: ptr::null_mut(),
+        timeline: ptr::null_mut(),
+        timeline_capacity: 0,
+        timeline_count: 0,
+        critical_path: ptr::null_mut(),
+        critical_path_capacity: 0,
+        critical_path_count: 0,
+    }
+}
