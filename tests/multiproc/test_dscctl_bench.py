@@ -98,7 +98,7 @@ def test_ranks_that_take_turns_are_told_of():
 
 def test_wrong_usage():
     for args, words in (
-        ((), "expected --tune or an operation: all_reduce, "),
+        ((), "expected --tune, --network or an operation: all_reduce, "),
         (("all_redce",), "there is no operation 'all_redce'; did you mean 'all_reduce'?"),
         (("all_reduce", "--ranks", "65"), "--ranks: expected numbers from 1 to 64 such as 2,4, got '65'"),
         (("all_reduce", "--ranks", "2,x"), "got 'x'"),

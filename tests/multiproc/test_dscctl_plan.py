@@ -206,6 +206,84 @@ def test_columns_in_any_order_json_and_stdin(two, tmp_path):
     assert json.loads(result.stdout)["rows"] == expected["rows"] and json.loads(result.stdout)["layers"] == ["a, b"] * 2
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """As real ranks measured it."""
+    file = tmp_path_factory.mktemp("network") / "network.json"
+    result = dscctl("bench", "--network", str(file), "--ranks", "2,4", "--sizes", "4,64KB,1MiB", "--budget-ms", "5")
+    assert result.returncode == 0 and result.stderr == f"wrote {file}\n"
+    assert [line.split()[:2] for line in result.stdout.splitlines()] == [["send_recv", "2"], ["send_recv", "4"], ["all_reduce", "2"], ["all_reduce", "4"]]
+    return file
+
+
+def test_a_measured_network(network):
+    written = json.loads(network.read_text())
+    assert (written["format"], written["version"]) == ("libdsc network", 1)
+    for line in written["messages"] + written["all_reduces"]:
+        assert [it["bytes"] for it in line["measured"]] == [4, 64000, 1 << 20] and line["latency_us"] >= 0
+        per_byte = 1e6 / line["bytes_per_s"] if line["bytes_per_s"] is not None else 0
+        errors = [abs((line["latency_us"] + per_byte * it["bytes"]) / it["us"] - 1) for it in line["measured"]]
+        assert line["largest_relative_error"] == pytest.approx(max(errors))
+
+
+def test_plans_with_a_measured_network(network, two, tmp_path):
+    made_up = json.loads(network.read_text())
+    for line, latency in zip(made_up["messages"] + made_up["all_reduces"], [1, 2, 10, 20]):
+        line.update(latency_us=latency, bytes_per_s=1e6)
+    network = tmp_path / "made_up.json"
+    network.write_text(json.dumps(made_up))
+    asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--top", "99")
+    expected = answer_of(two, *asked, "--latency-us", "1", "--bandwidth", "1MB/s", "--reduce-latency-us", "10", "--reduce-bandwidth", "1MB/s")
+    assert answer_of(two, *asked, "--network", str(network))["rows"] == expected["rows"]
+    expected = answer_of(two, *asked, "--latency-us", "5", "--bandwidth", "1MB/s", "--reduce-latency-us", "3", "--reduce-bandwidth", "1MB/s")
+    assert answer_of(two, *asked, "--network", str(network), "--latency-us", "5", "--reduce-latency-us", "3")["rows"] == expected["rows"]
+    costs = ("schedule", "-s", "2", "-m", "3", "--message-bytes", "4", "--gradient-bytes", "7")
+    drawn = dscctl(*costs, "--network", str(network))
+    assert drawn.stdout == dscctl(*costs, "--latency", "2", "--bandwidth", "1", "--reduce-latency", "20", "--reduce-bandwidth", "1").stdout
+
+
+LINE = '[{"ranks": 2, "latency_us": 1, "bytes_per_s": null}]'
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "line 1, column 1: "),
+        ("[]", "the file is [], expected an object"),
+        ('{"format": "other"}', 'format is "other", expected "libdsc network", as `dscctl bench --network` writes it'),
+        ('{"format": "libdsc network"}', 'the file has no "version"'),
+        ('{"format": "libdsc network", "version": 2}', "version is 2, expected 1"),
+        ('{"format": "libdsc network", "version": 1, "messages": []}', "messages is [], expected a list with one entry or more"),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE}}}', 'the file has no "all_reduces"'),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("2", "0")}}}', "messages[0], ranks, is 0, expected a whole number"),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("1", "-1")}}}', "messages[0], latency_us, is -1, expected a number of 0 or more"),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("null", "0")}}}', "messages[0], bytes_per_s, is 0, expected more than 0, or null"),
+        (f'{{"format": "libdsc network", "version": 1, "messages": {LINE.replace("latency_us", "us")}}}', 'messages[0] has no "latency_us"'),
+    ],
+)
+def test_a_wrong_network(two, tmp_path, text, words):
+    file = tmp_path / "network.json"
+    file.write_text(text)
+    for command in (["plan", "--layers", str(two), "--devices", "2", "--batch", "4"], ["schedule"]):
+        result = dscctl(*command, "--network", str(file))
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"dscctl: {file}: ") and words in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args, code, words",
+    [
+        (["--ranks", "3"], 2, "--network measures messages between pairs: --ranks takes even numbers, got 3"),
+        (["--sizes", "4"], 2, "--sizes: expected two or more for --network, got 4"),
+        (["--sizes", "4,1.3KB,5"], 2, "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '5'"),
+        (["--tune"], 2, "excludes"),
+    ],
+)
+def test_wrong_measurements_of_a_network(tmp_path, args, code, words):
+    result = dscctl("bench", "--network", str(tmp_path / "network.json"), *args)
+    assert result.returncode == code and words in result.stderr and result.stdout == ""
+
+
 FINE = HEADER + "a,1,1,1,10,3,5\n"
 
 

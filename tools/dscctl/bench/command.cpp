@@ -14,6 +14,7 @@
 #include "dscctl/bench/exit_codes.hpp"
 #include "dscctl/bench/report.hpp"
 #include "dscctl/bench/tune.hpp"
+#include "dscctl/network.hpp"
 
 namespace dscctl::bench {
 namespace {
@@ -42,6 +43,7 @@ class BenchCommand final : public Command {
   int budget_ms_ = 0;
   bool tune_ = false;
   std::vector<std::string> settings_;
+  std::string network_;  // a file for what messages and all-reduces cost
   bool verbose_ = false;
   bool as_json_ = false;
   CLI::Option* as_rank_ = nullptr;  // how it starts itself
@@ -74,6 +76,14 @@ BenchCommand::BenchCommand(CLI::App& parent)
                                        "fastest; a minute or more for each number of ranks. With -v: "
                                        "all times");
   tuning->excludes(op)->excludes(sizes);
+  CLI::Option* network =
+      app()
+          .add_option(
+              "--network", network_,
+              "Measures send_recv and all_reduce, and writes latency and bandwidth as `dscctl schedule` "
+              "and `dscctl plan` read them")
+          ->type_name("FILE");
+  network->excludes(op)->excludes(tuning);
   app()
       .add_option("--settings", settings_, "Of DSC_TUNING, that --tune measures (default: all)")
       ->delimiter(',')
@@ -188,6 +198,39 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
   std::cout << (as_json ? report.dump(1) + "\n" : table_text(lines));
 }
 
+// Of an operation with plain buffers, as gradients and activations are.
+NetworkLine measure_line(const char* name, const std::vector<size_t>& sizes, Job job) {
+  const Operation& operation = find_operation(name);
+  job.cases.clear();
+  for (const size_t bytes : sizes) job.cases.push_back({&operation, false, bytes});
+  std::vector<Measured> measured;
+  measure(job, [&](const Facts&, const Row& row) {
+    measured.push_back({static_cast<double>(row.of.bytes), row.median_us});
+  });
+  return line_of(job.ranks, measured);
+}
+
+// Messages need pairs, an all-reduce more than one rank.
+void measure_network(const std::vector<int>& numbers, const std::string& sizes, Job job,
+                     const std::string& path) {
+  const std::vector<size_t> bytes = parse_sizes(sizes.empty() ? kSizes : sizes);
+  if (bytes.size() < 2)
+    throw std::invalid_argument("--sizes: expected two or more for --network, got " + sizes);
+  NetworkFile network;
+  for (const int ranks : numbers) {
+    if (ranks % 2 != 0)
+      throw std::invalid_argument(
+          "--network measures messages between pairs: --ranks takes even numbers, got " +
+          std::to_string(ranks));
+    job.ranks = ranks;
+    network.messages.push_back(measure_line("send_recv", bytes, job));
+    network.all_reduces.push_back(measure_line("all_reduce", bytes, job));
+  }
+  write_network(network, path);
+  std::cout << network_text(network);
+  std::cerr << "wrote " << path << "\n";
+}
+
 int BenchCommand::run() const {
   const int budget_ms = budget_ms_ > 0 ? budget_ms_ : tune_ ? kTuneBudgetMs : kBudgetMs;
   if (as_rank_->count() > 0) return run_rank(cases_, budget_ms, verbose_);
@@ -195,8 +238,10 @@ int BenchCommand::run() const {
     const std::vector<int> numbers = parse_ranks(ranks_);
     if (tune_)
       measure_settings(numbers, settings_, budget_ms, verbose_, as_json_);
+    else if (!network_.empty())
+      measure_network(numbers, sizes_, {2, {}, {}, budget_ms, false}, network_);
     else if (operation_.empty())
-      throw std::invalid_argument("expected --tune or an operation: " + operation_names());
+      throw std::invalid_argument("expected --tune, --network or an operation: " + operation_names());
     else
       measure_operation(operation_, numbers, sizes_, {2, {}, {}, budget_ms, verbose_ || as_json_}, as_json_);
     return std::cout.flush() ? kFine : kFailed;

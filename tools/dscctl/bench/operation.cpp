@@ -1,18 +1,17 @@
 #include "dscctl/bench/operation.hpp"
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <stdexcept>
 
 #include "common/suggest.hpp"
+#include "common/units.hpp"
 
 namespace dscctl::bench {
 namespace {
 
 constexpr int32_t kF32 = DSC_DTYPE_F32;
 constexpr int32_t kRoot = 0;
-constexpr size_t kMostBytes = size_t{1} << 40;
+constexpr double kMostBytes = 0x1p40;
 
 double whole(double) { return 1; }
 double others(double ranks) { return (ranks - 1) / ranks; }
@@ -61,22 +60,13 @@ dsc_result_t send_recv(const Rank& self, float* in, float* out, size_t count) {
 }
 
 size_t parse_size(const std::string& text) {
-  size_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  std::string unit(stop, end);
-  std::transform(unit.begin(), unit.end(), unit.begin(),
-                 [](unsigned char letter) { return std::tolower(letter); });
-  const int shift = unit.empty() || unit == "b"    ? 0  // as DSC_TUNING has them
-                    : unit == "kib" || unit == "k" ? 10
-                    : unit == "mib" || unit == "m" ? 20
-                    : unit == "gib" || unit == "g" ? 30
-                                                   : -1;
-  if (error != std::errc{} || shift < 0 || number == 0 || number > kMostBytes >> shift ||
-      (number << shift) % sizeof(float) != 0)
+  const auto bytes = tools::parse_bytes(text);
+  const auto whole = static_cast<size_t>(std::min(bytes.value_or(0), kMostBytes));
+  if (!bytes || *bytes > kMostBytes || whole == 0 || static_cast<double>(whole) != *bytes ||
+      whole % sizeof(float) != 0)
     throw std::invalid_argument("--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '" +
                                 text + "'");
-  return number << shift;
+  return whole;
 }
 
 Case parse_case(const std::string& text) {
@@ -84,16 +74,6 @@ Case parse_case(const std::string& text) {
   if (buffers == bytes) throw std::invalid_argument("--as-rank: no case: " + text);
   return {&find_operation(text.substr(0, buffers)), text.substr(buffers, bytes - buffers) == ":shared",
           std::stoul(text.substr(bytes + 1))};
-}
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> items;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    items.push_back(text.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return items;
 }
 
 }  // namespace
@@ -128,7 +108,7 @@ const Operation& find_operation(const std::string& name) {
 
 std::vector<size_t> parse_sizes(const std::string& text) {
   std::vector<size_t> sizes;
-  for (const std::string& item : split(text)) sizes.push_back(parse_size(item));
+  for (const std::string& item : tools::split(text, ',')) sizes.push_back(parse_size(item));
   return sizes;
 }
 
@@ -146,7 +126,7 @@ std::string case_text(const Case& one) {
 std::vector<Case> parse_cases(const std::string& text) {
   std::vector<Case> cases;
   if (text.empty()) return cases;
-  for (const std::string& item : split(text)) cases.push_back(parse_case(item));
+  for (const std::string& item : tools::split(text, ',')) cases.push_back(parse_case(item));
   return cases;
 }
 

@@ -28,12 +28,12 @@ class PlanCommand final : public Command {
   void add_network();
   void add_choice();
   Question question(const std::vector<Layer>& layers) const;
-  Network network() const;
+  void read_network_into(Question& question) const;
   int answer() const;
 
   std::string layers_, devices_, batch_, memory_, top_ = "10";
   std::string state_ = "4", overhead_ = "0", overlap_ = "1", bucket_;
-  std::string latency_, bandwidth_, reduce_latency_, reduce_bandwidth_;
+  std::string network_, latency_, bandwidth_, reduce_latency_, reduce_bandwidth_;
   std::vector<std::string> kinds_;
   std::string stages_, micro_batches_, chunks_;
   bool as_json_ = false;
@@ -79,6 +79,11 @@ void PlanCommand::add_model() {
 }
 
 void PlanCommand::add_network() {
+  app()
+      .add_option(
+          "--network", network_,
+          "Latencies and bandwidths as `dscctl bench --network` measured them; options beside it count")
+      ->type_name("FILE");
   app().add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
   app()
       .add_option("--bandwidth", bandwidth_,
@@ -115,15 +120,22 @@ std::vector<int> list_or_all(const std::string& option, const std::string& text)
   return text.empty() ? std::vector<int>{} : tools::whole_list_of(option, text, 1);
 }
 
-Network PlanCommand::network() const {
-  Network net;
+// Options count more than the file.
+void PlanCommand::read_network_into(Question& question) const {
+  Network& net = question.network;
+  if (!network_.empty()) {
+    const NetworkFile file = read_network(network_);
+    const NetworkLine& message = nearest(file.messages, question.devices);
+    net.latency_us = message.latency_us;
+    net.bytes_per_us = message.bytes_per_us;
+    question.all_reduces = file.all_reduces;
+  }
   if (!latency_.empty()) net.latency_us = tools::number_of("--latency-us", latency_);
   if (!bandwidth_.empty()) net.bytes_per_us = tools::rate_of("--bandwidth", bandwidth_) / kUsPerSecond;
   if (!reduce_latency_.empty())
     net.reduce_latency_us = tools::number_of("--reduce-latency-us", reduce_latency_);
   if (!reduce_bandwidth_.empty())
     net.reduce_bytes_per_us = tools::rate_of("--reduce-bandwidth", reduce_bandwidth_) / kUsPerSecond;
-  return net;
 }
 
 Question PlanCommand::question(const std::vector<Layer>& layers) const {
@@ -138,7 +150,7 @@ Question PlanCommand::question(const std::vector<Layer>& layers) const {
   it.overhead_us = tools::number_of("--overhead-us", overhead_);
   it.overlap = tools::number_of("--overlap", overlap_);
   if (!bucket_.empty()) it.bucket_bytes = tools::bytes_of("--bucket", bucket_);
-  it.network = network();
+  read_network_into(it);
   it.kinds = kinds_;
   it.stages = list_or_all("--stages", stages_);
   it.micro_batches = list_or_all("--micro-batches", micro_batches_);

@@ -167,12 +167,12 @@ std::vector<Record> csv_records(const std::string& text) {
   return records;
 }
 
-using Json = nlohmann::json;
+using LayersJson = nlohmann::json;
 
-Json parse_json(const std::string& text) {
+LayersJson parse_json(const std::string& text) {
   try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
+    return LayersJson::parse(text);
+  } catch (const LayersJson::parse_error& error) {
     const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
     const size_t line = words.find("line ");
     throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
@@ -180,10 +180,10 @@ Json parse_json(const std::string& text) {
 }
 
 std::vector<Record> json_records(const std::string& text) {
-  const Json json = parse_json(text);
+  const LayersJson json = parse_json(text);
   if (!json.is_array()) throw std::invalid_argument("expected a list of layers");
   std::vector<Record> records;
-  for (const Json& object : json) {
+  for (const LayersJson& object : json) {
     const std::string place = "layer " + std::to_string(records.size());
     if (!object.is_object()) refuse_at(place, "expected an object such as {\"forward_us\": 120, ...}");
     std::vector<std::string> names;

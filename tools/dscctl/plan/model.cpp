@@ -202,8 +202,10 @@ schedule::Costs costs_of(const Question& question, const Shape& shape, const Bou
   costs.latency = question.network.latency_us;
   costs.bytes_per_time = question.network.bytes_per_us;
   costs.bucket_bytes = question.bucket_bytes;
-  costs.reduce_latency = question.network.reduce_latency_us;
-  costs.reduce_bytes_per_time = question.network.reduce_bytes_per_us;
+  const NetworkLine measured =
+      question.all_reduces.empty() ? NetworkLine{} : nearest(question.all_reduces, shape.replicas);
+  costs.reduce_latency = question.network.reduce_latency_us.value_or(measured.latency_us);
+  costs.reduce_bytes_per_time = question.network.reduce_bytes_per_us.value_or(measured.bytes_per_us);
   return costs;
 }
 

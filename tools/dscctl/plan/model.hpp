@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dscctl/network.hpp"
 #include "dscctl/plan/layers.hpp"
 #include "dscctl/schedule/handle.hpp"
 
@@ -14,8 +16,8 @@ namespace dscctl::plan {
 struct Network {
   double latency_us = 0;
   double bytes_per_us = 0;
-  double reduce_latency_us = 0;
-  double reduce_bytes_per_us = 0;
+  std::optional<double> reduce_latency_us;  // nothing here and below: as measured with so many ranks, or 0
+  std::optional<double> reduce_bytes_per_us;
 };
 
 struct Question {
@@ -28,7 +30,8 @@ struct Question {
   double overlap = 1;       // what two passes at once take, as a part of their sum
   double bucket_bytes = 0;  // 0: all gradients of a part
   Network network;
-  std::vector<std::string> kinds;  // empty here and below: all
+  std::vector<NetworkLine> all_reduces;  // by ranks, where the network has none of its own; may be empty
+  std::vector<std::string> kinds;        // empty here and below: all
   std::vector<int> stages, micro_batches, chunks;
   size_t top = 10;
 };

@@ -213,7 +213,8 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   const Network& net = question.network;
   if (net.latency_us == 0 && net.bytes_per_us == 0)
     text += "Messages take no time: see --latency-us and --bandwidth.\n";
-  if (net.reduce_latency_us == 0 && net.reduce_bytes_per_us == 0 && question.devices > 1)
+  const bool reduces = net.reduce_latency_us.value_or(0) > 0 || net.reduce_bytes_per_us.value_or(0) > 0;
+  if (!reduces && question.all_reduces.empty() && question.devices > 1)
     text += "All-reduces of gradients take no time: see --reduce-latency-us and --reduce-bandwidth.\n";
   return text + "The optimizer's time is not counted.\n";
 }

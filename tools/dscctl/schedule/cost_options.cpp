@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "common/units.hpp"
+#include "dscctl/network.hpp"
 
 namespace dscctl::schedule {
 namespace {
@@ -69,6 +70,11 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
 }
 
 void CostOptions::add_to(CLI::App& app) {
+  app.add_option(
+         "--network", network_,
+         "Latencies and bandwidths as `dscctl bench --network` measured them with the most ranks; times are "
+         "microseconds, and options beside it count")
+      ->type_name("FILE");
   for (List& list : lists_)
     app.add_option(list.option, list.text, list.help)
         ->type_name(list.are_bytes ? "BYTES[,BYTES...]" : "TIME[,TIME...]");
@@ -77,6 +83,15 @@ void CostOptions::add_to(CLI::App& app) {
 
 Costs CostOptions::costs() const {
   Costs costs;
+  if (!network_.empty()) {
+    const NetworkFile network = read_network(network_);
+    const NetworkLine &message = nearest(network.messages, INT32_MAX),
+                      &reduce = nearest(network.all_reduces, INT32_MAX);
+    costs.latency = message.latency_us;
+    costs.bytes_per_time = message.bytes_per_us;
+    costs.reduce_latency = reduce.latency_us;
+    costs.reduce_bytes_per_time = reduce.bytes_per_us;
+  }
   for (const List& list : lists_)
     if (!list.text.empty()) costs.*list.values = read_list(list.option, list.text, list.are_bytes);
   for (const Value& value : values_)

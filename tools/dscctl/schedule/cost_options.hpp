@@ -35,6 +35,7 @@ class CostOptions {
     std::string text = {};
   };
 
+  std::string network_;
   std::array<List, 7> lists_ = make_lists();
   std::array<Value, 6> values_ = make_values();
 

@@ -1,0 +1,153 @@
+#include "dscctl/network.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "common/units.hpp"
+
+namespace dscctl {
+namespace {
+
+using NetworkJson = nlohmann::ordered_json;
+
+constexpr const char* kNetworkFormat = "libdsc network";
+constexpr int kNetworkVersion = 1;
+constexpr double kUsPerSecond = 1e6;
+
+NetworkJson lines_json(const std::vector<NetworkLine>& lines) {
+  NetworkJson all = NetworkJson::array();
+  for (const NetworkLine& line : lines) {
+    NetworkJson measured = NetworkJson::array();
+    for (const bench::Measured& it : line.measured) measured.push_back({{"bytes", it.bytes}, {"us", it.us}});
+    all.push_back({{"ranks", line.ranks},
+                   {"latency_us", line.latency_us},
+                   {"bytes_per_s",
+                    line.bytes_per_us > 0 ? NetworkJson(line.bytes_per_us * kUsPerSecond) : NetworkJson()},
+                   {"largest_relative_error", line.largest_error},
+                   {"measured", measured}});
+  }
+  return all;
+}
+
+[[noreturn]] void refuse_json(const std::string& place, const std::string& expected, const NetworkJson& got) {
+  throw std::invalid_argument(place + " is " + got.dump().substr(0, 60) + ", expected " + expected);
+}
+
+const NetworkJson& member(const NetworkJson& json, const char* name, const std::string& place) {
+  if (!json.is_object()) refuse_json(place, "an object", json);
+  const auto found = json.find(name);
+  if (found == json.end()) throw std::invalid_argument(place + " has no \"" + name + "\"");
+  return *found;
+}
+
+double value_in(const NetworkJson& json, const char* name, const std::string& place) {
+  const NetworkJson& value = member(json, name, place);
+  const bool is_fine = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0;
+  if (!is_fine) refuse_json(place + ", " + name + ",", "a number of 0 or more", value);
+  return value.get<double>();
+}
+
+NetworkLine line_in(const NetworkJson& json, const std::string& place) {
+  NetworkLine line;
+  const NetworkJson& ranks = member(json, "ranks", place);
+  if (!ranks.is_number_integer() || ranks.get<int64_t>() < 1 || ranks.get<int64_t>() > INT32_MAX)
+    refuse_json(place + ", ranks,", "a whole number of 1 or more", ranks);
+  line.ranks = ranks.get<int>();
+  line.latency_us = value_in(json, "latency_us", place);
+  if (!member(json, "bytes_per_s", place).is_null()) {
+    line.bytes_per_us = value_in(json, "bytes_per_s", place) / kUsPerSecond;
+    if (line.bytes_per_us <= 0)
+      refuse_json(place + ", bytes_per_s,", "more than 0, or null where there is no end",
+                  json["bytes_per_s"]);
+  }
+  return line;
+}
+
+std::vector<NetworkLine> lines_in(const NetworkJson& json, const char* name) {
+  const NetworkJson& list = member(json, name, "the file");
+  if (!list.is_array() || list.empty()) refuse_json(name, "a list with one entry or more", list);
+  std::vector<NetworkLine> lines;
+  for (const NetworkJson& one : list)
+    lines.push_back(line_in(one, std::string(name) + "[" + std::to_string(lines.size()) + "]"));
+  return lines;
+}
+
+NetworkFile network_in(const std::string& text) {
+  NetworkJson json;
+  try {
+    json = NetworkJson::parse(text);
+  } catch (const NetworkJson::parse_error& error) {
+    const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
+    const size_t line = words.find("line ");
+    throw std::invalid_argument(line == std::string::npos ? words : words.substr(line));
+  }
+  if (const NetworkJson& format = member(json, "format", "the file"); format != kNetworkFormat)
+    refuse_json("format", "\"" + std::string(kNetworkFormat) + "\", as `dscctl bench --network` writes it",
+                format);
+  if (const NetworkJson& version = member(json, "version", "the file"); version != kNetworkVersion)
+    refuse_json("version", std::to_string(kNetworkVersion), version);
+  return {lines_in(json, "messages"), lines_in(json, "all_reduces")};
+}
+
+std::string line_words(const char* what, const NetworkLine& line) {
+  char text[160];
+  std::snprintf(
+      text, sizeof text, "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error %.0f %%\n", what,
+      line.ranks, tools::time_text(line.latency_us).c_str(),
+      line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str() : "no end",
+      100 * line.largest_error);
+  return text;
+}
+
+}  // namespace
+
+NetworkLine line_of(int ranks, const std::vector<bench::Measured>& measured) {
+  const bench::Fit fit = bench::fit_line(measured);
+  return {ranks, fit.latency_us, fit.us_per_byte > 0 ? 1 / fit.us_per_byte : 0, fit.largest_error, measured};
+}
+
+const NetworkLine& nearest(const std::vector<NetworkLine>& lines, int ranks) {
+  const auto distance = [&](const NetworkLine& line) {
+    return std::abs(std::log(static_cast<double>(line.ranks) / std::max(ranks, 1)));
+  };
+  return *std::min_element(lines.begin(), lines.end(), [&](const NetworkLine& a, const NetworkLine& b) {
+    return std::make_pair(distance(a), -a.ranks) < std::make_pair(distance(b), -b.ranks);
+  });
+}
+
+std::string network_text(const NetworkFile& network) {
+  std::string text;
+  for (const NetworkLine& line : network.messages) text += line_words("send_recv", line);
+  for (const NetworkLine& line : network.all_reduces) text += line_words("all_reduce", line);
+  return text;
+}
+
+void write_network(const NetworkFile& network, const std::string& path) {
+  const NetworkJson json{{"format", kNetworkFormat},
+                         {"version", kNetworkVersion},
+                         {"messages", lines_json(network.messages)},
+                         {"all_reduces", lines_json(network.all_reduces)}};
+  std::ofstream file(path, std::ios::binary);
+  file << json.dump(1) << "\n";
+  file.close();
+  if (!file) throw std::invalid_argument(path + ": cannot be written");
+}
+
+NetworkFile read_network(const std::string& path) {
+  try {
+    std::ifstream file(path, std::ios::binary);
+    if (!file.is_open()) throw std::invalid_argument("cannot be opened");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file && !file.eof()) throw std::invalid_argument("cannot be read");
+    return network_in(text);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(path + ": " + error.what());
+  }
+}
+
+}  // namespace dscctl
