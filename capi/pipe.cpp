@@ -100,7 +100,7 @@ PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
 
 int32_t checked_stage(int32_t stage, int32_t stages) {
   if (stage < PipeSchedule::kAllStages || stage >= stages)
-    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or -1 for the whole pipeline", stage,
+    fail(DSC_ERR_INVALID_ARG, "stage is %d, expected 0 to %d, or none (-1) for the whole pipeline", stage,
          stages - 1);
   return stage;
 }

@@ -149,6 +149,17 @@ def test_the_best_schedule():
     simulated = dsc.simulate_pipeline(it.schedule, forward=[1, 2], backward_input=2, comm=0.5)
     assert simulated.makespan == it.makespan and max(simulated.peak_activations) <= 2
     assert dsc.find_schedule(2, 3, stage=1).schedule.stage == 1
+    drawn = it.schedule.draw(forward=[1, 2], backward_input=2, comm=0.5)
+    assert it.schedule.draw() == str(it.schedule) == it.schedule.at_stage(0).draw() == drawn
+    assert it.schedule.draw(forward=1) != drawn
+
+
+def test_what_a_schedule_says_of_itself():
+    it = dsc.PipeSchedule("interleaved_1f1b", stages=2, micro_batches=6, micro_batch_group=3, messages="at_once")
+    assert (it.micro_batch_group, it.messages, it.placement, it.chunks) == (3, "at_once", "loop", 2)
+    assert (dsc.PipeSchedule("1f1b", 2, 0, 4).micro_batch_group, it.at_stage(1).messages) == (None, "at_once")
+    with pytest.raises(TypeError, match="expected it by name, or fourth after name, stages and stage"):
+        dsc.PipeSchedule("1f1b", 4, 8)
     assert dsc.PipeSchedule("auto", stages=2, micro_batches=3).name
     with pytest.raises(dsc.InvalidArgError, match="no order keeps to the limits"):
         dsc.find_schedule(2, 3, static_bytes=10, bytes=5)

@@ -117,8 +117,11 @@ class PipeSchedule:
         "stage",
         "micro_batches",
         "chunks",
+        "micro_batch_group",
         "placement",
         "forward_only",
+        "messages",
+        "_costs",
         "_owner",
         "_handle",
         "_iteration",
@@ -132,8 +135,10 @@ class PipeSchedule:
     stage: Optional[int]
     micro_batches: int
     chunks: int
+    micro_batch_group: Optional[int]  # None where it has no meaning
     placement: str  # "loop", "zigzag" or "apart"
     forward_only: bool
+    messages: str  # "when_needed" or "at_once"
 
     def __init__(
         self,
@@ -149,7 +154,7 @@ class PipeSchedule:
         messages: str = "when_needed",
     ) -> None:
         if micro_batches is None:
-            raise TypeError("micro_batches is missing; expected the number of micro-batches of a batch")
+            raise TypeError("micro_batches is missing; expected it by name, or fourth after name, stages and stage")
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)
         options.stages = integer("stages", stages)
@@ -227,7 +232,10 @@ class PipeSchedule:
         self.stages, self.stage = info.stages, _or_none(info.stage)
         self.micro_batches, self.chunks = info.micro_batches, info.chunks
         self.placement = _raw.PipePlacement(info.placement).name.lower()
+        self.micro_batch_group = info.micro_batch_group or None
         self.forward_only = bool(info.forward_only)
+        self.messages = _raw.PipeMessages(info.messages).name.lower()
+        self._costs: dict[str, Any] = {}  # that it was found for
         self._owner: Optional[_Handle] = owner
         self._handle = owner.value
         self._iteration = 0
@@ -285,7 +293,9 @@ class PipeSchedule:
     def at_stage(self, stage: Optional[int]) -> PipeSchedule:
         """The schedule of another stage of the same pipeline; None: of the whole pipeline."""
         number = NONE if stage is None else integer("stage", stage, 0)
-        return self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
+        other = self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
+        other._costs = self._costs
+        return other
 
     def run_bytes(
         self,
@@ -319,9 +329,12 @@ class PipeSchedule:
         return text_of(lambda *room: lib.dsc_pipe_schedule_export(self._handle, number, *room))
 
     def draw(self, picture: str = "text", **costs: Any) -> str:
-        """A picture of the whole pipeline: "text", "color", "svg" or "perfetto"; costs as of simulate_pipeline()."""
+        """A picture of the whole pipeline: "text", "color", "svg" or "perfetto"; costs as of simulate_pipeline().
+
+        Without costs a schedule that find_schedule() made is drawn with those that it was found for.
+        """
         number = _word("picture", picture, _raw.PipePicture)
-        raw, keep = costs_of(**costs)
+        raw, keep = costs_of(**(costs or self._costs))
         text = text_of(lambda *room: lib.dsc_pipe_draw(self._handle, byref(raw), number, *room))
         del keep
         return text

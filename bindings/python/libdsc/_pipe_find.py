@@ -60,8 +60,10 @@ def find_schedule(
     owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(byref(options), byref(raw), byref(search), made))
     del keep
     named = search.best_named.decode() or None
+    schedule = PipeSchedule._of(owner)
+    schedule._costs = costs
     return FoundSchedule(
-        PipeSchedule._of(owner),
+        schedule,
         search.makespan,
         search.bound,
         bool(search.is_optimal),
