@@ -1,5 +1,6 @@
 // What dsc_pipe_run costs beside its callbacks: empty callbacks and messages of one size, against a loop that
-// does the same sends and receives by hand, in turn. Prints one line of JSON: nanoseconds per instruction.
+// does the same sends and receives by hand, and the same run with variable shapes, in turn. Prints one line
+// of JSON: nanoseconds per instruction.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -49,14 +50,18 @@ struct Stage {
     callbacks = {sizeof callbacks, nullptr,    do_nothing, do_nothing, do_nothing,
                  do_nothing,       do_nothing, do_nothing, do_nothing, do_nothing};
     check(dsc_pipe_run_options_init(&options, sizeof options));
-    tensor = {sizeof tensor, nullptr, bytes / sizeof(float), nullptr, nullptr, DSC_DTYPE_F32, 0, -1, 0};
+    elements = static_cast<int64_t>(bytes / sizeof(float));
+    tensor = {sizeof tensor, nullptr, bytes / sizeof(float), &elements, nullptr, DSC_DTYPE_F32, 1, -1, 0};
     options.inputs = rank == 0 ? nullptr : &tensor;
     options.n_inputs = rank == 0 ? 0 : 1;
     options.outputs = rank == size - 1 ? nullptr : &tensor;
     options.n_outputs = rank == size - 1 ? 0 : 1;
   }
 
-  void run() { check(dsc_pipe_run(schedule, comm, &callbacks, &options, nullptr)); }
+  void run(bool variable) {
+    options.variable_shapes = variable ? 1 : 0;
+    check(dsc_pipe_run(schedule, comm, &callbacks, &options, nullptr));
+  }
 
   // The same instructions with nothing around them.
   void loop() {
@@ -106,20 +111,23 @@ struct Stage {
   dsc_pipe_callbacks_t callbacks{};
   dsc_pipe_run_options_t options{};
   dsc_tensor_t tensor{};
+  int64_t elements = 0;
 };
 
 void measure(const char* name, int32_t micro_batches, size_t bytes, int repetitions) {
   Stage stage(name, micro_batches, bytes);
-  std::vector<double> run, loop;
+  std::vector<double> run, variable, loop;
   for (int i = 0; i < repetitions; ++i) {
-    run.push_back(stage.time([&] { stage.run(); }));
+    run.push_back(stage.time([&] { stage.run(false); }));
+    variable.push_back(stage.time([&] { stage.run(true); }));
     loop.push_back(stage.time([&] { stage.loop(); }));
   }
   if (stage.rank == 0)
     std::printf(
         "{\"schedule\": \"%s\", \"ranks\": %d, \"micro_batches\": %d, \"bytes\": %zu, \"instructions\": %zu, "
-        "\"run_ns\": %.1f, \"loop_ns\": %.1f}\n",
-        name, stage.size, micro_batches, bytes, stage.list.size(), median(run), median(loop));
+        "\"run_ns\": %.1f, \"variable_ns\": %.1f, \"loop_ns\": %.1f}\n",
+        name, stage.size, micro_batches, bytes, stage.list.size(), median(run), median(variable),
+        median(loop));
   check(dsc_finalize());
 }
 

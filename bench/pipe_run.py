@@ -3,6 +3,7 @@
 
 Callbacks are empty. The same sends and receives by hand, in a plain loop, are timed in turn with it; the difference is
 what dsc_pipe_run adds: the callbacks' calls, the comparison of all stages at the start and the mean loss at the end.
+"variable" is the same run with variable shapes, whose headers are messages of their own.
 A figure is the time of the slowest rank per instruction: median over repetitions, then over rounds.
 """
 
@@ -38,11 +39,13 @@ def main() -> int:
             for size in options.bytes.split(","):
                 print(f"round {number + 1} of {options.rounds}: {ranks} ranks, {size} bytes", file=sys.stderr)
                 runs += [run(options.build, schedule, ranks, size) for schedule in SCHEDULES]
-    print(f"{'schedule':<16} {'ranks':>5} {'bytes':>7} {'dsc_pipe_run ns':>16} {'by hand ns':>11} {'added ns':>9}")
+    heads = ("dsc_pipe_run ns", "variable ns", "by hand ns", "added ns")
+    print(f"{'schedule':<16} {'ranks':>5} {'bytes':>7} {heads[0]:>16} {heads[1]:>11} {heads[2]:>11} {heads[3]:>9}")
     for key in dict.fromkeys((one["schedule"], one["ranks"], one["bytes"]) for one in runs):
         same = [one for one in runs if (one["schedule"], one["ranks"], one["bytes"]) == key]
-        ours, hand = (statistics.median(one[name] for one in same) for name in ("run_ns", "loop_ns"))
-        print(f"{key[0]:<16} {key[1]:>5} {key[2]:>7} {ours:>16.0f} {hand:>11.0f} {ours - hand:>9.0f}")
+        names = ("run_ns", "variable_ns", "loop_ns")
+        ours, varying, hand = (statistics.median(one[name] for one in same) for name in names)
+        print(f"{key[0]:<16} {key[1]:>5} {key[2]:>7} {ours:>16.0f} {varying:>11.0f} {hand:>11.0f} {ours - hand:>9.0f}")
     print(f"\n{context['cpu']}, {context['cores']} cores, {context['kernel']}; {context['build']}")
     if options.json:
         options.json.write_text(json.dumps({"runs": runs, "machine": context}, indent=1) + "\n")
