@@ -147,6 +147,13 @@ def test_what_any_thread_may_do_needs_no_exclusive_reference():
                 assert not re.search(r"\(&(?:'\w+ )?mut self", signature), (file, signature, name)
 
 
+def test_every_function_on_schedules_is_offered():
+    called = {name for _, _, body in rust_functions() for name in re.findall(r"sys::(dsc_\w+)\(", body)}
+    headers = ("/pipe.h", "/pipe_text.h", "/pipe_simulate.h")
+    schedules = {f["name"] for f in API["functions"] if f["header"].endswith(headers)}
+    assert len(schedules) > 18 and schedules <= called, schedules - called
+
+
 # ---- finding the library ------------------------------------------------------------------------------------------------
 
 
