@@ -88,7 +88,7 @@ def test_shapes_vary(name, assigns):
 
 
 def attempts(world):
-    stage, said = Stage(world, "1f1b"), []
+    stage, said, kept = Stage(world, "1f1b"), [], []
 
     def attempt(call, *args):
         try:
@@ -99,6 +99,7 @@ def attempts(world):
     def forward(it, inputs, outputs):
         if it.micro_batch != 0 or not outputs:
             return stage.forward(it, inputs, outputs)
+        kept.append(outputs)
         attempt(outputs.resize, 0, (5, 3))
         attempt(outputs.resize, 0, (2, 2, 2))
         attempt(outputs.resize, 0, (-1, 3))
@@ -110,6 +111,9 @@ def attempts(world):
         return None
 
     stage.run(forward=forward)
+    for outputs in kept:
+        attempt(outputs.resize, 0, (1, 3))
+        attempt(outputs.__getitem__, 0)
     return said
 
 
@@ -121,6 +125,7 @@ def test_outputs_say_what_does_not_fit():
         "IndexError: outputs[2]: there are 2",
         "TypeError: Cannot cast array data from dtype('float64') to dtype('int32') according to the rule 'same_kind'",
         [(1, 12), (2,)],
+        *["RuntimeError: these outputs are of a callback that has returned"] * 2,
     ]
 
 

@@ -158,13 +158,17 @@ def shape_of(tensor: Any) -> tuple[int, ...]:
 class Outputs(Sequence[Any]):
     """The outputs of a forward pass with variable shapes: outputs[i] = array, or y = outputs.resize(i, shape).
 
-    What is neither assigned nor resized keeps the shape that pipe_run() was given, the largest one. Valid in the
-    callback only.
+    What is neither assigned nor resized keeps the shape that pipe_run() was given, the largest one. After the callback
+    it can only be counted.
     """
 
     def __init__(self, buffers: VariableBuffers, call: Any, kinds: list[Kind]) -> None:
         self._make, self._device, self._kinds = buffers._make, buffers._device, kinds
         self._addresses, self._sizes = call.outputs, call.output_shapes
+
+    def close(self) -> None:
+        """The callback has returned, and the sizes are the library's."""
+        self._addresses = self._sizes = None
 
     def __len__(self) -> int:
         return len(self._kinds)
@@ -196,6 +200,8 @@ class Outputs(Sequence[Any]):
 
     def _place(self, index: Any) -> int:
         place = integer("index", index)
+        if self._sizes is None:
+            raise RuntimeError("these outputs are of a callback that has returned")
         if not -len(self) <= place < len(self):
             raise IndexError(f"outputs[{place}]: there are {len(self)}")
         return place % len(self)

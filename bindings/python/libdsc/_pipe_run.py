@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from libdsc import _callbacks, _interrupt, _raw
 from libdsc._library import last_message, lib
 from libdsc._pipe import PipeInstruction, PipeSchedule, instruction_of
-from libdsc._pipe_arrays import Arrays, Buffers, RunShapes, VariableBuffers
+from libdsc._pipe_arrays import Arrays, Buffers, Outputs, RunShapes, VariableBuffers
 from libdsc._streams import handle_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ class Callbacks:
         """Calls forward, and passes on the loss where there is a place for it."""
         instruction = instruction_of(call.instruction.contents)
         inputs, outputs, _, _ = self._buffers.of(instruction, call)
-        loss = function(instruction, inputs, outputs)
+        try:
+            loss = function(instruction, inputs, outputs)
+        finally:
+            if isinstance(outputs, Outputs):
+                outputs.close()
         if outputs and loss is not None and not isinstance(loss, numbers.Number):
             raise TypeError(f"forward returned a {type(loss).__name__}; on this stage it writes: outputs[0][...] = y")
         if call.loss and (self._trains or loss is not None):
