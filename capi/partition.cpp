@@ -5,8 +5,8 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
-#include "pipeline/partition.hpp"
-#include "pipeline/seed.hpp"
+#include "partition/partition.hpp"
+#include "partition/seed.hpp"
 
 namespace {
 

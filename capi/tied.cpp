@@ -9,7 +9,7 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
-#include "pipeline/tied_plan.hpp"
+#include "partition/tied_plan.hpp"
 #include "reducer/tied.hpp"
 #include "tensors.hpp"
 

@@ -8,7 +8,7 @@ import source
 
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
-    {"dtype", "device", "topology", "bucket_plan", "pipeline"},
+    {"dtype", "device", "topology", "bucket_plan", "partition", "pipeline"},
     {"store"},
     {"bootstrap"},
     {"control"},

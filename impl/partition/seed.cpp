@@ -1,4 +1,4 @@
-#include "pipeline/seed.hpp"
+#include "partition/seed.hpp"
 
 #include "base/error.hpp"
 #include "base/split_mix.hpp"

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "pipeline/partition.hpp"
+#include "partition/partition.hpp"
 
 namespace dsc {
 namespace {

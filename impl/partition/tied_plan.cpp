@@ -1,4 +1,4 @@
-#include "pipeline/tied_plan.hpp"
+#include "partition/tied_plan.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "pipeline/partition.hpp"
+#include "partition/partition.hpp"
 
 #include <array>
 #include <cmath>
