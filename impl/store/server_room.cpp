@@ -12,7 +12,7 @@ namespace dsc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
+constexpr auto kRoomWatchPeriod = std::chrono::milliseconds(250);
 // Of frames; what becomes of one takes up to four times as much.
 constexpr size_t kMostRoom = size_t{16} << 20;
 static_assert(kMaxPayloadBytes <= kMostRoom);
@@ -37,7 +37,7 @@ void ServerCore::leave_room(size_t bytes) noexcept {
 void ServerCore::watch_room() {
   if (watching_room_ || in_line_.empty()) return;
   watching_room_ = true;
-  room_watch_.expires_after(kWatchPeriod);
+  room_watch_.expires_after(kRoomWatchPeriod);
   room_watch_.async_wait([this](const asio::error_code& error) {
     if (error) return;
     watching_room_ = false;
