@@ -1,5 +1,6 @@
 """The page of dscctl schedule --html in a browser: its arithmetic is the library's, and sliders and hover work."""
 
+import json
 import random
 import shutil
 import subprocess
@@ -37,10 +38,10 @@ def browser():
     driver.quit()
 
 
-def open_page(browser, folder, *args):
+def open_page(browser, folder, *args, command="schedule"):
     file = folder / "page.html"
-    made = subprocess.run([tool.DSCCTL, "schedule", *args, "--html", str(file)], capture_output=True, text=True, timeout=60)
-    assert (made.returncode, made.stdout) == (0, ""), made.stderr
+    made = subprocess.run([tool.DSCCTL, command, *args, "--html", str(file)], capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0 and (command == "plan" or made.stdout == ""), made.stderr
     browser.get(file.as_uri())
     assert [it for it in browser.get_log("browser") if it["level"] == "SEVERE"] == []
 
@@ -71,7 +72,11 @@ def test_the_same_arithmetic(browser, tmp_path):
         parts = stages * schedule.chunks
         lists = [[draw.uniform(0.5, 9) for _ in range(draw.choice((1, parts)))] for _ in range(3)]
         comm, overlap = draw.uniform(0, 3), draw.uniform(0.5, 1)
+        moving, gradients = ([draw.uniform(0, 9) for _ in range(draw.choice((1, parts)))] for _ in range(2))
+        bucket, latency, rate = draw.choice((0, 2.5)), draw.uniform(0, 2), draw.choice((0, 0.7))
+        reduce = {"bytes": gradients, "bucket": bucket, "latency": latency, "rate": rate}
         costs = dict(zip(("forward", "backwardInput", "backwardWeight"), lists), comm=comm, overlap=overlap)
+        costs |= {"moving": moving, "reduce": reduce}
         got = browser.execute_script(
             "const r = schedulePage.simulate(arguments[0], arguments[1]);"
             "return [r.makespan, r.stages.map((s) => [s.busy, s.start, s.end, s.peak])]",
@@ -79,8 +84,10 @@ def test_the_same_arithmetic(browser, tmp_path):
             costs,
         )
         it = dsc.simulate_pipeline(
-            schedule, forward=lists[0], backward_input=lists[1], backward_weight=lists[2], comm=comm, overlap=overlap
-        )
+            schedule, forward=lists[0], backward_input=lists[1], backward_weight=lists[2], comm=comm, overlap=overlap,
+            message_bytes=moving, bytes_per_time=1, gradient_bytes=gradients, bucket_bytes=bucket,
+            reduce_latency=latency, reduce_bytes_per_time=rate,
+        )  # fmt: skip
         assert got[0] == pytest.approx(it.makespan)
         for stage, (busy, start, end, peak) in enumerate(got[1]):
             assert busy == pytest.approx(it.busy[stage]) and peak == it.peak_activations[stage]
@@ -116,3 +123,25 @@ def test_hover_shows_the_operation(browser, tmp_path):
     ).perform()
     tip = browser.find_element(By.ID, "tip")
     assert tip.is_displayed() and tip.text.startswith("forward of micro-batch 0\nstage 0, chunk 0, part 0\n0 to 1")
+
+
+COLUMNS = "forward_us,backward_input_us,backward_weight_us,weight_bytes,activation_bytes,output_bytes"
+
+
+def test_the_best_plans_side_by_side(browser, tmp_path):
+    """Each with its own costs, messages and reductions, and the times that the table has."""
+    draw, layers = random.Random(3), tmp_path / "layers.csv"
+    layers.write_text("\n".join([COLUMNS, *(",".join(str(draw.randint(1, 40)) for _ in range(6)) for _ in range(8))]))
+    asked = ["--layers", str(layers), "--devices", "8", "--batch", "16", "--latency-us", "3", "--bandwidth", "8MB/s"]
+    asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1"]
+    open_page(browser, tmp_path, *asked, command="plan")
+    table = subprocess.run([tool.DSCCTL, "plan", *asked, "--json"], capture_output=True, text=True, timeout=60)
+    rows = json.loads(table.stdout)["rows"][:5]
+    makespans = browser.execute_script("return schedulePage.views.map((view) => view.result.makespan)")
+    assert makespans == pytest.approx([row["step_us"] for row in rows])
+    assert len({row["replicas"] for row in rows}) > 1 or any(row["network_us"] > 0 for row in rows)
+    titles = [it.text for it in browser.find_elements(By.TAG_NAME, "h2")]
+    assert [title.split(" on ")[0] for title in titles] == [row["schedule"] for row in rows]
+    browser.execute_script("const s = document.getElementById('comm'); s.value = 0; s.dispatchEvent(new Event('input'))")
+    without = browser.execute_script("return schedulePage.views.map((view) => view.result.makespan)")
+    assert all(less <= more for less, more in zip(without, makespans)) and without != makespans

@@ -37,6 +37,7 @@ class PlanCommand final : public Command {
   std::vector<std::string> kinds_;
   std::string stages_, micro_batches_, chunks_;
   bool as_json_ = false;
+  std::string html_;
 };
 
 PlanCommand::PlanCommand(CLI::App& parent)
@@ -114,6 +115,10 @@ void PlanCommand::add_choice() {
   list("-c,--chunks", chunks_, "Only these parts of the model per stage (default: 1, 2, 4, ...)");
   app().add_option("--top", top_, "Lines of the table (default: 10)")->type_name("N");
   app().add_flag("--json", as_json_, "Prints JSON");
+  app()
+      .add_option("--html", html_,
+                  "Writes a page for a browser: the best five side by side, with sliders for costs")
+      ->type_name("FILE");
 }
 
 std::vector<int> list_or_all(const std::string& option, const std::string& text) {
@@ -194,6 +199,7 @@ int PlanCommand::answer() const {
   else
     std::cout << (found.rows.empty() ? "" : table_of(found) + "\n") << recommendation(asked, found) << "\n"
               << remarks(asked, layers, found);
+  if (!html_.empty() && !found.rows.empty()) schedule::write_file(html_, page_of_rows(asked, found));
   return found.rows.empty() ? kNothingFits : kFine;
 }
 

@@ -237,11 +237,23 @@ Boundaries within_memory(const Question& question, const Shape& shape, const Hel
   return cut(times_of(question, shape.samples), shape.parts(), &options);
 }
 
-Boundaries by_memory(const Question& question, const Shape& shape, const Held& held) {
+double most_samples_held(const Shape& shape, const Held& held) {
+  return most_held(shape, held) * shape.samples;
+}
+
+Boundaries by_memory(const Question& question, const Shape& shape, double samples_held) {
   std::vector<double> weights;
-  for (const Layer& layer : question.layers)
-    weights.push_back(layer_bytes(question, layer, shape.samples, most_held(shape, held)));
+  for (const Layer& layer : question.layers) weights.push_back(layer_bytes(question, layer, 1, samples_held));
   return cut(weights, shape.parts(), nullptr);
+}
+
+// All stages together have all layers. Without chunks each also holds activations of all that it has.
+double least_peak(const Question& question, const Shape& shape, const Held& held) {
+  const auto fewest = static_cast<double>(*std::min_element(held.of_stage.begin(), held.of_stage.end()));
+  double sum = 0;
+  for (const Layer& layer : question.layers)
+    sum += layer_bytes(question, layer, shape.samples, shape.chunks == 1 ? fewest : 0);
+  return sum / shape.stages;
 }
 
 }  // namespace dscctl::plan

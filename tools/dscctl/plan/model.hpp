@@ -86,7 +86,10 @@ struct Held {
 };
 // The same within the memory that a part may have; empty if there is none.
 Boundaries within_memory(const Question& question, const Shape& shape, const Held& held);
-// The smallest heaviest part by memory.
-Boundaries by_memory(const Question& question, const Shape& shape, const Held& held);
+// The smallest heaviest part by memory, with so many samples held of each layer.
+Boundaries by_memory(const Question& question, const Shape& shape, double samples_held);
+double most_samples_held(const Shape& shape, const Held& held);
+// No partition needs less on its fullest stage.
+double least_peak(const Question& question, const Shape& shape, const Held& held);
 
 }  // namespace dscctl::plan

@@ -7,6 +7,7 @@
 
 #include "common/units.hpp"
 #include "dscctl/schedule/cost_options.hpp"
+#include "dscctl/schedule/html.hpp"
 
 namespace dscctl::plan {
 namespace {
@@ -238,6 +239,21 @@ std::string command_of(const Question& question, const Row& row) {
   if (costs.overlap != 1) text += " --overlap " + tools::exact_text(costs.overlap);
   if (row.kind == kAuto) text += value_words("--memory", question.memory_bytes);
   return text;
+}
+
+std::string page_of_rows(const Question& question, const Answer& answer) {
+  constexpr size_t kMostPlans = 5;
+  std::vector<schedule::Shown> plans;
+  double operations = 0;
+  for (const Row& row : answer.rows) {
+    operations += 3.0 * row.shape.parts() * row.shape.micro_batches;
+    const bool is_too_much = operations > static_cast<double>(schedule::kMostShown);
+    if (plans.size() == kMostPlans || (is_too_much && !plans.empty())) break;
+    const std::string title =
+        shape_text(row) + ": " + time_text(row.step_us) + ", " + bytes_text(row.peak_bytes);
+    plans.push_back({schedule_of(question, row), title, costs_of(question, row.shape, row.boundaries)});
+  }
+  return schedule::html_of(plans);
 }
 
 Json json_of(const Question& question, const Layers& layers, const Answer& answer) {

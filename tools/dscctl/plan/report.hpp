@@ -17,6 +17,8 @@ std::string recommendation(const Question& question, const Answer& answer);
 std::string remarks(const Question& question, const Layers& layers, const Answer& answer);
 // Draws a row with its costs.
 std::string command_of(const Question& question, const Row& row);
+// The best few, as a page.
+std::string page_of_rows(const Question& question, const Answer& answer);
 Json json_of(const Question& question, const Layers& layers, const Answer& answer);
 
 }  // namespace dscctl::plan

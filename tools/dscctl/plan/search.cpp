@@ -85,9 +85,18 @@ class Search {
     return busiest * shape.micro_batches * (1 - kSame) * (has_pairs ? std::min(1.0, question_.overlap) : 1);
   }
 
-  const Boundaries& partition(const Shape& shape) {
+  // Without overhead times of all numbers of samples are in one proportion.
+  const Boundaries& partition(Shape shape) {
+    if (question_.overhead_us == 0) shape.samples = 1;
     Boundaries& known = partitions_[{shape.parts(), shape.samples}];
     if (known.empty()) known = by_time(question_, shape);
+    return known;
+  }
+
+  const Boundaries& partition_by_memory(const Shape& shape, const Held& held) {
+    const double samples = most_samples_held(shape, held);
+    Boundaries& known = memory_partitions_[{shape.parts(), samples}];
+    if (known.empty()) known = by_memory(question_, shape, samples);
     return known;
   }
 
@@ -156,8 +165,12 @@ class Search {
     Held held{{}, one.kind->is_zigzag};
     Row row = try_partition(one, handle, partition(one.shape), &held);
     if (fits(row)) return row;
-    for (const auto& other_way : {within_memory, by_memory}) {
-      const Boundaries boundaries = other_way(question_, one.shape, held);
+    const double least = least_peak(question_, one.shape, held) * (1 - kSame);
+    if (least > question_.memory_bytes && least > least_bytes_) return row;  // neither fits nor is the least
+    for (const bool is_limited : {true, false}) {
+      if (is_limited && least > question_.memory_bytes) continue;
+      const Boundaries boundaries =
+          is_limited ? within_memory(question_, one.shape, held) : partition_by_memory(one.shape, held);
       if (boundaries.empty()) continue;
       const Row other = try_partition(one, handle, boundaries, nullptr);
       row.least_bytes = std::min(row.least_bytes, other.peak_bytes);
@@ -166,6 +179,7 @@ class Search {
         return other;
       }
     }
+    least_bytes_ = std::min(least_bytes_, row.least_bytes);
     return row;
   }
 
@@ -240,8 +254,10 @@ class Search {
   std::vector<double> shown_us_;  // of the rows that the table would have now
   size_t best_ = 0;               // of rows_
   double best_us_ = HUGE_VAL;
-  std::map<std::pair<int, int>, Boundaries> partitions_;  // by parts and samples
-  double operations_ = 0;                                 // simulated
+  std::map<std::pair<int, int>, Boundaries> partitions_;            // by parts and samples
+  std::map<std::pair<int, double>, Boundaries> memory_partitions_;  // by parts and samples held
+  double least_bytes_ = HUGE_VAL;                                   // of what did not fit
+  double operations_ = 0;                                           // simulated
 };
 
 }  // namespace

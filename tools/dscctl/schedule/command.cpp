@@ -83,14 +83,6 @@ CLI::Validator whole_number() {
   return CLI::Validator(check, "");
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw std::runtime_error(path + ": cannot be written");
-  std::cerr << "wrote " << path << "\n";
-}
-
 class ScheduleCommand final : public Command {
  public:
   explicit ScheduleCommand(CLI::App& app);

@@ -61,4 +61,7 @@ Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_opt
 std::string write(const Handle& schedule, int32_t format);
 std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);
 
+// Says on stderr that it was written.
+void write_file(const std::string& path, const std::string& text);
+
 }  // namespace dscctl::schedule

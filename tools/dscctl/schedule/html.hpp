@@ -8,7 +8,17 @@
 
 namespace dscctl::schedule {
 
-// Throws for more operations than a page can show.
+inline constexpr size_t kMostShown = 200'000;  // operations
+
+// A schedule with costs of its own.
+struct Shown {
+  Handle schedule;
+  std::string title;
+  Costs costs;
+};
+
+// Both throw for more operations than that. There is one schedule or more.
+std::string html_of(const std::vector<Shown>& plans);
 std::string html_of(const std::vector<Handle>& schedules, const Costs& costs);
 
 }  // namespace dscctl::schedule

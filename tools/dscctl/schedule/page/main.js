@@ -7,7 +7,7 @@ const percent = (part, whole) => `${(whole > 0 ? (100 * part) / whole : 0).toFix
 
 const SLIDERS = [
   ["forward", "forward", 0, 4, 1], ["backwardInput", "backward, inputs", 0, 4, 1],
-  ["backwardWeight", "backward, weights", 0, 4, 1], ["comm", "message", 0, 2, null], ["overlap", "overlap", 0.5, 1, null],
+  ["backwardWeight", "backward, weights", 0, 4, 1], ["comm", "message", 0, data.own ? 4 : 2, data.own ? 1 : null], ["overlap", "overlap", 0.5, 1, null],
 ];
 
 // With different numbers of chunks times are those of a whole stage, or nothing could be compared.
@@ -17,14 +17,17 @@ function scaled(list, factor) {
   return list.map((value) => value * factor);
 }
 
-// Passes are multiples of what was given, so that parts keep their proportions.
+// Passes are multiples of what was given, so that parts keep their proportions. Plans have costs of their own.
 function costsNow(plan) {
-  const value = (name) => Number(byId(name).value), part = ofStage ? 1 / plan.chunks : 1;
+  const value = (name) => Number(byId(name).value), given = plan.costs ?? data.costs;
+  const part = ofStage && !data.own ? 1 / plan.chunks : 1;
   return {
-    forward: scaled(data.costs.forward, value("forward") * part),
-    backwardInput: scaled(data.costs.backwardInput, value("backwardInput") * part),
-    backwardWeight: scaled(data.costs.backwardWeight, value("backwardWeight") * part),
-    comm: value("comm"),
+    forward: scaled(given.forward, value("forward") * part),
+    backwardInput: scaled(given.backwardInput, value("backwardInput") * part),
+    backwardWeight: scaled(given.backwardWeight, value("backwardWeight") * part),
+    comm: data.own ? given.comm * value("comm") : value("comm"),
+    moving: scaled(given.moving, data.own ? value("comm") : 1),
+    reduce: {...given.reduce, bytes: scaled(given.reduce.bytes, part)},
     overlap: value("overlap"),
   };
 }
@@ -96,7 +99,7 @@ function price() {
     addBars(view.bars, view.result, view.plan);
   }
   byId("scale").textContent = `One scale for all: ${number(longest)} from left to right.` +
-    (ofStage ? " Times are those of a whole stage; a chunk takes its part of them." : "");
+    (ofStage && !data.own ? " Times are those of a whole stage; a chunk takes its part of them." : "");
 }
 
 SLIDERS.forEach(addSlider);

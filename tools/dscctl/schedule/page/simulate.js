@@ -1,5 +1,4 @@
-// The library's simulator once more: dsc_pipe_simulate() without links, memory in bytes and reductions. A test runs
-// both on random schedules.
+// The library's simulator once more: dsc_pipe_simulate() without memory in bytes. A test runs both on random schedules.
 
 const FORWARD = 2, BACKWARD = 3, BACKWARD_INPUT = 4, BACKWARD_WEIGHT = 5;
 
@@ -29,6 +28,7 @@ function duration(costs, part, op) {
 class Arrivals {
   constructor(plan) {
     this.plan = plan;
+    this.links = new Map();  // from when on a stage can send to another one
     const all = plan.stages * plan.chunks * plan.microBatches;
     this.forward = new Float64Array(all).fill(NaN);
     this.gradient = new Float64Array(all).fill(NaN);
@@ -48,12 +48,41 @@ class Arrivals {
   }
 
   note(part, op, microBatch, end, costs) {
-    const way = (to) => {
+    const there = (to) => {
       const exists = to >= 0 && to < this.plan.stages * this.plan.chunks;
-      return exists && stageOf(this.plan, to) !== stageOf(this.plan, part) ? costs.comm : 0;
+      const [here, other] = exists ? [stageOf(this.plan, part), stageOf(this.plan, to)] : [0, 0];
+      return here === other ? end : this.send(`${here} ${other}`, end, ofPart(costs.moving ?? [0], Math.min(part, to))) + costs.comm;
     };
-    if (op === FORWARD) this.forward[this.index(part, microBatch)] = end + way(part + 1);
-    if (op === BACKWARD || op === BACKWARD_INPUT) this.gradient[this.index(part, microBatch)] = end + way(part - 1);
+    if (op === FORWARD) this.forward[this.index(part, microBatch)] = there(part + 1);
+    if (op === BACKWARD || op === BACKWARD_INPUT) this.gradient[this.index(part, microBatch)] = there(part - 1);
+  }
+
+  // Messages from one stage to another go one after the other.
+  send(link, end, moving) {
+    const sent = Math.max(this.links.get(link) ?? 0, end) + moving;
+    this.links.set(link, sent);
+    return sent;
+  }
+}
+
+// Gradients of a part become whole evenly through the last operation that adds to them, and are reduced in buckets.
+class Reductions {
+  constructor(plan, costs) {
+    this.left = new Array(plan.stages * plan.chunks).fill(plan.microBatches);
+    this.ends = new Array(plan.stages).fill(0);
+    this.costs = costs.reduce ?? {bytes: [0]};
+  }
+
+  note(stage, part, op, start, end) {
+    if (op === FORWARD || op === BACKWARD_INPUT || --this.left[part] > 0) return;
+    const {bytes, bucket, latency, rate} = this.costs, all = ofPart(bytes, part);
+    if (all <= 0) return;
+    const count = bucket > 0 ? Math.ceil(all / bucket) : 1;
+    for (let done = 0; done < count; done++) {
+      const size = Math.min(bucket > 0 ? bucket : all, all - done * bucket);
+      const ready = start + (end - start) * ((done + 1) / count);
+      this.ends[stage] = Math.max(this.ends[stage], ready) + latency + (rate > 0 ? size / rate : 0);
+    }
   }
 }
 
@@ -63,7 +92,7 @@ function groupAt(order, k) {
   return order[k][3] && k + 1 < order.length ? [order[k], order[k + 1]] : [order[k]];
 }
 
-function runStage(plan, costs, arrivals, stage) {
+function runStage(plan, costs, arrivals, reductions, stage) {
   const self = stage, order = plan.orders[self.number];
   let moved = false;
   while (self.position < order.length) {
@@ -77,6 +106,7 @@ function runStage(plan, costs, arrivals, stage) {
     for (const [op, chunk, m] of group) {
       self.spans.push({stage: self.number, op, chunk, microBatch: m, start, end: start + time, pair: group.length === 2});
       arrivals.note(partOf(plan, self.number, chunk), op, m, start + time, costs);
+      reductions.note(self.number, partOf(plan, self.number, chunk), op, start, start + time);
       if (op === FORWARD) self.held += 1;
       self.peak = Math.max(self.peak, self.held);
     }
@@ -94,13 +124,13 @@ function runStage(plan, costs, arrivals, stage) {
 
 // Gives {makespan, stages: [{busy, start, end, peak, spans}]}; null if the order can not be run.
 function simulate(plan, costs) {
-  const arrivals = new Arrivals(plan);
+  const arrivals = new Arrivals(plan), reductions = new Reductions(plan, costs);
   const stages = plan.orders.map((_, number) =>
     ({number, position: 0, busy: 0, start: Infinity, end: 0, held: 0, peak: 0, spans: []}));
   for (let moved = true; moved;) {
     moved = false;
-    for (const stage of stages) if (runStage(plan, costs, arrivals, stage)) moved = true;
+    for (const stage of stages) if (runStage(plan, costs, arrivals, reductions, stage)) moved = true;
   }
   if (stages.some((stage) => stage.position < plan.orders[stage.number].length)) return null;
-  return {makespan: Math.max(...stages.map((stage) => stage.end)), stages};
+  return {makespan: Math.max(...stages.map((stage) => stage.end), ...reductions.ends), stages};
 }
