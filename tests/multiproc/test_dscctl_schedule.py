@@ -1,6 +1,7 @@
 """dscctl schedule: prints, draws, converts and checks pipeline schedules."""
 
 import json
+import os
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
@@ -90,7 +91,7 @@ def test_an_order_is_looked_for_no_longer_than_until_it_is_the_best():
     began = time.monotonic()
     result = schedule("-k", "auto", "-s", "64", "-m", "500", "--memory", "1GB", "--activation-bytes", "1MB")
     assert "makespan 1563, which no order beats" in result.stderr
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < (30 if "SANITIZED" in os.environ else 4)
 
 
 def test_files(tmp_path):

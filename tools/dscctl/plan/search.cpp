@@ -27,9 +27,9 @@ bool is_better(const Row& a, const Row& b) {
   return key(a) < key(b);
 }
 
-dsc_pipe_schedule_options_t options_of(const std::string& kind, const Shape& shape) {
+dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
   dsc_pipe_schedule_options_t options = schedule::whole_pipeline();
-  options.name = kind.c_str();
+  options.name = kind;
   options.stages = shape.stages;
   options.micro_batches = shape.micro_batches;
   options.chunks = shape.chunks;
@@ -265,7 +265,7 @@ class Search {
 Answer find_plans(const Question& question, const OnProgress& tell) { return Search(question, tell).run(); }
 
 Handle schedule_of(const Question& question, const Row& row) {
-  dsc_pipe_schedule_options_t options = options_of(row.kind, row.shape);
+  dsc_pipe_schedule_options_t options = options_of(row.kind.c_str(), row.shape);
   if (row.kind != kAuto) return schedule::make(options);
   schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
   dsc_pipe_search_t search{};
