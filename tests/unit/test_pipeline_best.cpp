@@ -103,6 +103,24 @@ void known_results(void**) {
   assert_true(one.report.makespan == 30 && one.is_optimal);
 }
 
+// Passes that run at once take less than their sum, and no order undercuts the bound even so.
+void pairs_keep_to_the_bound(void**) {
+  for (const double overlap : {1.2, 1.0, 0.9, 0.6, 0.3, 0.0}) {
+    PipelineCosts costs = costs_of(1, 1, 1);
+    costs.overlap = overlap;
+    const auto found = best(2, 8, 2, costs);
+    assert_true(found.bound <= found.report.makespan * (1 + 1e-12));
+    assert_true(!found.is_optimal || overlap >= 1);
+  }
+}
+
+// What meets the bound ends the search, and is what a longer one would have found.
+void a_met_bound_is_the_answer(void**) {
+  const auto found = best(64, 500, 1, costs_of(1, 1, 1));
+  assert_true(found.report.makespan == 3 * 500 + 63 && found.bound == found.report.makespan);
+  assert_true(found.is_optimal && found.best_named == "zb_h1" && found.origin == "zb_h1");
+}
+
 // No order of two stages is better than the one that is found, by trying them all.
 void small_ones_are_optimal(void**) {
   std::mt19937 random(5);
@@ -143,6 +161,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(never_worse_than_a_name), cmocka_unit_test(limits_are_kept),
       cmocka_unit_test(known_results),           cmocka_unit_test(small_ones_are_optimal),
+      cmocka_unit_test(pairs_keep_to_the_bound), cmocka_unit_test(a_met_bound_is_the_answer),
       cmocka_unit_test(what_is_impossible),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -195,7 +195,7 @@ int PlanCommand::answer() const {
                       [&](size_t done, size_t all, const Row* best) { progress.tell(done, all, best); });
   }();
   if (as_json_)
-    std::cout << json_of(asked, layers, found).dump(1) << "\n";
+    std::cout << json_of(asked, layers, found).dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
   else
     std::cout << (found.rows.empty() ? "" : table_of(found) + "\n") << recommendation(asked, found) << "\n"
               << remarks(asked, layers, found);
