@@ -1,8 +1,10 @@
 #include "dsc/pipe_run.h"
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/guard.hpp"
@@ -17,7 +19,7 @@ namespace {
 constexpr size_t kFirstCallSize = 56;  // without the tensors
 constexpr size_t kFirstCallbacksSize = 80;
 constexpr size_t kFirstPipeRunOptionsSize = 40;
-static_assert(offsetof(dsc_pipe_call_t, input_tensors) == kFirstCallSize && sizeof(dsc_pipe_call_t) == 96,
+static_assert(offsetof(dsc_pipe_call_t, input_tensors) == kFirstCallSize && sizeof(dsc_pipe_call_t) == 112,
               "no padding, and nothing but appended fields");
 static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
               "no padding, and nothing but appended fields");
@@ -33,6 +35,7 @@ class Callbacks final : public dsc::PipeActions {
 
   int32_t carry_out(const dsc::Instruction& instruction, const dsc::PipeBuffers& buffers) override {
     const dsc_pipe_instruction_t shown = dsc::public_instruction(instruction, sizeof(dsc_pipe_instruction_t));
+    problem_[0] = '\0';
     show(buffers.input_tensors, input_tensors_);
     show(buffers.output_tensors, output_tensors_);
     const dsc_pipe_call_t call{.struct_size = sizeof(dsc_pipe_call_t),
@@ -46,9 +49,13 @@ class Callbacks final : public dsc::PipeActions {
                                .output_tensors = buffers.outputs ? output_tensors_.data() : nullptr,
                                .n_inputs = buffers.input_tensors.size(),
                                .n_outputs = buffers.output_tensors.size(),
-                               .output_shapes = buffers.output_shapes};
+                               .output_shapes = buffers.output_shapes,
+                               .problem = problem_,
+                               .problem_bytes = sizeof problem_};
     return find(instruction.op)(table_.context, &call);
   }
+
+  std::string problem() const override { return {problem_, strnlen(problem_, sizeof problem_)}; }
 
  private:
   static void show(std::span<const dsc::Tensor> tensors, std::vector<dsc_tensor_t>& shown) {
@@ -90,6 +97,7 @@ class Callbacks final : public dsc::PipeActions {
 
   const dsc_pipe_callbacks_t table_;
   std::vector<dsc_tensor_t> input_tensors_, output_tensors_;
+  char problem_[256] = "";
 };
 
 dsc_pipe_run_options_t default_pipe_run_options() {

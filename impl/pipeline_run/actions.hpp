@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "comm/tensor.hpp"
 #include "pipeline/ir.hpp"
@@ -28,6 +29,8 @@ class PipeActions {
   virtual bool has(PipeOp op) const noexcept = 0;
   // Zero, or the number that the caller gave for a failure. May throw what the caller threw.
   virtual int32_t carry_out(const Instruction& instruction, const PipeBuffers& buffers) = 0;
+  // What the caller said of the latest failure; empty: nothing.
+  virtual std::string problem() const = 0;
 };
 
 }  // namespace dsc

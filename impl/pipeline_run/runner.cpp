@@ -238,7 +238,9 @@ std::string PipeRunner::call_action(PipeActions& actions, const Instruction& ins
   capture(
       [&] {
         const int32_t answer = actions.carry_out(instruction, buffers);
-        if (answer != 0) problem = "returned " + std::to_string(answer);
+        if (answer == 0) return;
+        const std::string words = actions.problem();
+        problem = "returned " + std::to_string(answer) + (words.empty() ? "" : ": " + words);
       },
       [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
   if (problem.empty() && buffers.output_shapes)

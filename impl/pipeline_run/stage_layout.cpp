@@ -150,11 +150,11 @@ size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : 
 
 std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
-  void* start = memory;
-  if (!std::align(kAlign, this->bytes(), start, bytes))
+  if (bytes < bytes_anywhere())  // also where alignment would cost less: or it works by luck
     fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
          bytes, bytes_anywhere());
-  return static_cast<std::byte*>(start);
+  void* start = memory;
+  return static_cast<std::byte*>(std::align(kAlign, this->bytes(), start, bytes));
 }
 
 void* const* StageLayout::End::row(int32_t slot) const noexcept {

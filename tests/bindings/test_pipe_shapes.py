@@ -146,12 +146,43 @@ def in_own_memory(world):
     stage = Stage(world, "zb_v")
     size = stage.schedule.run_bytes(**stage.ends)
     memory = np.zeros(size + 8, np.uint8)
+    with pytest.raises(dsc.InvalidArgError, match=f"expected at least {size}"):
+        stage.run(memory=memory[1:size])
     losses = [stage.run(memory=memory[4:-4]), stage.run(memory=bytearray(size)), stage.run()]
     return losses, memory[:4].any() or memory[-4:].any(), memory.any()
 
 
 def test_memory_of_the_caller():
     assert ranks(2, in_own_memory) == [([2.5, 2.5, 2.5], False, True)] * 2
+
+
+def raises_in_forward(world):
+    stage = Stage(world, "1f1b")
+
+    def forward(it, inputs, outputs):
+        if world.rank == 1:
+            inputs[0] = np.zeros(3)
+        return stage.forward(it, inputs, outputs)
+
+    try:
+        stage.run(forward=forward)
+    except (TypeError, dsc.CallbackError) as error:
+        return str(error)
+
+
+def test_every_rank_is_told_what_was_raised():
+    words = "the array of index 0 cannot be replaced; write into it: [0][...] = value"
+    told, own, other = ranks(3, raises_in_forward)
+    assert own == words
+    for said in (told, other):
+        assert f"rank 1: the callback for forward of micro-batch 0 in step 0 returned 1: TypeError: {words}" in said
+
+
+def test_a_pair_is_no_list_of_pairs():
+    schedule = dsc.PipeSchedule("1f1b", stages=2, stage=0, micro_batches=2)
+    with pytest.raises(TypeError, match="expected a list of such pairs"):
+        schedule.run_bytes(outputs=((10, 4), "float32"))
+    assert schedule.run_bytes(outputs=(((10, 4), "float32"),)) == schedule.run_bytes(outputs=[((10, 4), "float32")])
 
 
 def in_bad_memory(world):

@@ -19,6 +19,7 @@ template <typename T>
 std::vector<T> read(const void* tensor, int count) {
   std::vector<T> values(static_cast<size_t>(count));
   const size_t bytes = values.size() * sizeof(T);
+  if (bytes == 0) return values;
   if (gpu_wanted())
     gpu_download(values.data(), tensor, bytes);
   else
@@ -29,6 +30,7 @@ std::vector<T> read(const void* tensor, int count) {
 template <typename T>
 void write(void* tensor, const std::vector<T>& values) {
   const size_t bytes = values.size() * sizeof(T);
+  if (bytes == 0) return;
   if (gpu_wanted())
     gpu_upload(tensor, values.data(), bytes);
   else
@@ -231,7 +233,10 @@ int Stage::forward(const dsc_pipe_call_t& call) {
   if ((call.loss != nullptr) != last(p)) return wrong("loss is there", call.loss != nullptr, last(p));
   if (const int answer = check_shapes(call); answer != 0) return answer;
   if (m == 1)
-    if (const int answer = make_trouble(); answer != 0) return answer;
+    if (const int answer = make_trouble(); answer != 0) {
+      std::snprintf(call.problem, call.problem_bytes, "out of ink");
+      return answer;
+    }
   if (!first(p)) {
     const auto x = read<double>(call.inputs[0], width(p - 1, m));
     for (size_t i = 0; i < x.size(); ++i)

@@ -36,6 +36,8 @@ int fault_body(rank_t* self) {
   const dsc_result_t result = stage.run();
   if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
   CHECK_RESULT(self, fault.expected, result);
+  CHECK(self, fault.trouble != Trouble::kReturns ||
+                  std::strstr(dsc_last_error_message(), " returned 7: out of ink"));
   if (!std::strstr(dsc_last_error_message(), fault.text))
     FAIL(self, "the message is \"%s\", expected \"%s\" in it", dsc_last_error_message(), fault.text);
   dsc_error_info_t info{};

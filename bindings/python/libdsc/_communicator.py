@@ -237,8 +237,8 @@ class Communicator(Collectives):
         """Runs a pipeline schedule once; rank s of this communicator is stage s. Collective.
 
         The callbacks compute, the library sends and receives between them. Each gets the instruction as iterating
-        over the schedule gives it. Those that get arrays get lists of numpy arrays over the library's own memory,
-        one per tensor: what stands in them stays from a micro-batch's forward pass to the end of its backward
+        over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
+        one per tensor, empty where there is nothing: what stands in them stays from a micro-batch's forward pass to the end of its backward
         pass, and is overwritten then. Copy what is needed longer. The memory itself lives as long as the
         schedule, unless a run with other shapes or another communicator replaces it.
 
@@ -247,8 +247,9 @@ class Communicator(Collectives):
 
         Args:
             schedule: the schedule of this stage.
-            forward: forward(instruction, inputs, outputs) writes outputs; on the last stage it returns the loss of
-                the micro-batch (in an inference schedule it may return None, which counts as 0).
+            forward: forward(instruction, inputs, outputs) writes outputs; without outputs, for the last part of the
+                model, it returns the loss of the micro-batch (in an inference schedule it may return None, which
+                counts as 0).
             backward: backward(instruction, inputs, outputs, output_grads, input_grads) reads output_grads and
                 writes input_grads. A gradient of integers is None.
             load_micro_batch: f(instruction) gets inputs on the first stage and labels on the last.
@@ -257,14 +258,16 @@ class Communicator(Collectives):
             optimizer_step: f(instruction) updates the weights.
             backward_input: as backward; the half that writes input_grads.
             backward_weight: as backward; the half that computes gradients of weights.
-            inputs: (shape, dtype) of each tensor that the previous stage sends; none on the first stage.
-            outputs: the same for the next stage; none on the last stage.
+            inputs: (shape, dtype) of each tensor that flows from one part of the model to the next; none on a stage
+                that has only the first part. With chunks the first stage has other parts as well.
+            outputs: the same again; none on a stage that has only the last part.
             stream: of the GPU that this communicator is bound to: callbacks get arrays there, objects with
                 __cuda_array_interface__, and put their work on it; what comes on it after this call is behind the
                 run. None: arrays are numpy's.
             variable_shapes: inputs and outputs are the largest ones. Forward says what it made by outputs[i] = array,
                 which copies, or by y = outputs.resize(i, shape), and all callbacks get arrays of the micro-batch's own
-                shapes, down to no elements at all. The number of dimensions stays.
+                shapes, down to no elements at all. The number of dimensions stays. What forward neither assigns nor
+                resizes keeps the largest shape, with what stands there.
             memory: any writable array with room for all activations and gradients, schedule.run_bytes() bytes or more,
                 where the arrays are; given on all ranks or on none. None: the library allocates it.
 

@@ -32,6 +32,8 @@ class Tensors:
         self.array = (_raw.Tensor * max(1, self.length))()
         self.kinds: list[Kind] = []
         self._keep: list[Any] = []
+        if isinstance(described, tuple) and self.length == 2 and not isinstance(described[1], tuple):
+            raise TypeError(f"{argument} is {described!r}; expected a list of such pairs of shape and dtype")
         for index, entry in enumerate(described):
             self._add(self.array[index], f"{argument}[{index}]", entry)
 
@@ -74,6 +76,15 @@ class RunShapes:
         return self.inputs.kinds, self.outputs.kinds, self.device, self.variable, self.options.memory
 
 
+class Written(tuple[Any, ...]):
+    """Arrays that are written in place."""
+
+    __slots__ = ()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(f"the array of index {index} cannot be replaced; write into it: [{index}][...] = value")
+
+
 class Buffers:
     """The arrays over each buffer of a schedule, made once and used again by every callback and every run."""
 
@@ -106,7 +117,7 @@ class Buffers:
         """The arrays at some addresses; None where a tensor has no gradient. Kinds are numbered from first."""
         if not addresses:
             return ()
-        return tuple(
+        return Written(
             None if address is None else self._array(address, kind, first + index)
             for index, (kind, address) in enumerate(zip(kinds, addresses))
         )
@@ -144,7 +155,7 @@ class VariableBuffers(Buffers):
     def _shaped(self, addresses: Any, tensors: Any, kinds: list[Kind]) -> Arrays:
         if not addresses:
             return ()
-        return tuple(
+        return Written(
             None if address is None else self._make(address, shape_of(tensors[index]), kind[1])
             for index, (kind, address) in enumerate(zip(kinds, addresses))
         )

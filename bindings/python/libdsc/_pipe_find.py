@@ -56,6 +56,8 @@ def find_schedule(
     search = _raw.PipeSearch(struct_size=ctypes.sizeof(_raw.PipeSearch))
     search.activations = 0 if activations is None else integer("activations", activations, 1, INT64_MOST)
     search.bytes = 0 if bytes is None else real("bytes", bytes)
+    if bytes is not None and not search.bytes > 0:
+        raise ValueError(f"bytes is {bytes}; expected more than 0, or None for any number")
     raw, keep = costs_of(**costs)
     owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(byref(options), byref(raw), byref(search), made))
     del keep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import numbers
 import sys
+import traceback
 from ctypes import byref, c_double
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
@@ -70,6 +71,7 @@ class Callbacks:
                     return 0
             except BaseException as error:  # nothing may leave through C
                 self.raised = error
+                _explain(call.contents, error)
             return FAILED
 
         self._entries.append(called)
@@ -99,6 +101,15 @@ class Callbacks:
     def _plain(self, function: Callback, call: Any) -> None:
         """Calls a function that gets no arrays."""
         function(instruction_of(call.instruction.contents))
+
+
+def _explain(call: Any, error: BaseException) -> None:
+    """Tells the other ranks what was raised."""
+    words = "".join(traceback.format_exception_only(type(error), error)).strip().encode(errors="replace")
+    fitting = words[: call.problem_bytes - 1].decode(errors="ignore").encode() + b"\0"
+    place: Any = _raw.PipeCall.problem  # of the field; reading call.problem makes a copy
+    room = ctypes.c_void_p.from_buffer(call, place.offset)
+    ctypes.memmove(room, fitting, len(fitting))
 
 
 def run(

@@ -645,6 +645,8 @@ class PipeCall(ctypes.Structure):
     n_inputs: int  # 0 where inputs is NULL
     n_outputs: int  # 0 where outputs is NULL
     output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; unwritten they are those. Else NULL
+    problem: Bytes | None  # room for words on why the callback fails, with a zero byte at the end: they become part of the error on every rank
+    problem_bytes: int  # of that room, with the zero byte
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -659,10 +661,12 @@ class PipeCall(ctypes.Structure):
         ("n_inputs", ctypes.c_size_t),
         ("n_outputs", ctypes.c_size_t),
         ("output_shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
+        ("problem", ctypes.c_char_p),
+        ("problem_bytes", ctypes.c_size_t),
     ]
 
 
-# Carries out one instruction: returns 0, or another number to end the run on all ranks.
+# Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->problem if it has any.
 PipeCallback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
 
 

@@ -36,10 +36,14 @@ typedef struct dsc_pipe_call {
   int64_t* const* output_shapes;      /**< with variable shapes forward may write the sizes of output i to
                                          output_shapes[i], as many as the options' shape has; unwritten they are
                                          those. Else NULL */
+  char* problem; /**< room for words on why the callback fails, with a zero byte at the end: they become
+                    part of the error on every rank */
+  size_t problem_bytes; /**< of that room, with the zero byte */
 } dsc_pipe_call_t;
 
 /**
- * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks.
+ * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks, with words
+ * in call->problem if it has any.
  *
  * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's: inputs, outputs
  * and their gradients stay as they are from forward to the end of the backward pass of that micro-batch, and

@@ -377,7 +377,8 @@ pub type dsc_op_function_t = Option<unsafe extern "C" fn(
     context: *mut c_void,
 ) -> i32>;
 
-/// Carries out one instruction: returns 0, or another number to end the run on all ranks.
+/// Carries out one instruction: returns 0, or another number to end the run on all ranks, with
+/// words in call->problem if it has any.
 pub type dsc_pipe_callback_t = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
 /// Options of dsc_comm_split() and dsc_comm_create_group().
@@ -814,6 +815,11 @@ pub struct dsc_pipe_call_t {
     /// with variable shapes forward may write the sizes of output i to output_shapes[i], as many as
     /// the options' shape has; unwritten they are those. Else NULL
     pub output_shapes: *const *mut i64,
+    /// room for words on why the callback fails, with a zero byte at the end: they become part of
+    /// the error on every rank
+    pub problem: *mut c_char,
+    /// of that room, with the zero byte
+    pub problem_bytes: usize,
 }
 
 /// What a run calls; those that its schedule does not need may be NULL. Fill with

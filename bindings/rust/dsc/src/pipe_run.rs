@@ -307,12 +307,37 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
     let run = unsafe { &mut *context.cast::<Run<'_, '_, S>>() };
     // SAFETY: the library gives a call that is valid until this function returns.
     let caught = catch_unwind(AssertUnwindSafe(|| unsafe { run.carry_out(&*call) }.map_err(|cause| cause.to_string())));
-    match caught {
+    let words = match caught {
         Ok(Ok(())) => return 0,
-        Ok(Err(cause)) => run.failure = Some(cause),
-        Err(panic) => run.panic = Some(panic),
-    }
+        Ok(Err(cause)) => run.failure.insert(cause).clone(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+            let words = format!("panicked: {}", text.unwrap_or("without a text"));
+            run.panic = Some(panic);
+            words
+        }
+    };
+    // SAFETY: as above; nobody else has the call now.
+    unsafe { explain(&*call, &words) };
     1
+}
+
+/// Tells the other ranks why a callback fails.
+///
+/// # Safety
+///
+/// The call must be as the library describes it.
+unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
+    let room = call.problem_bytes.saturating_sub(1);
+    let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
+    if call.problem.is_null() || call.problem_bytes == 0 {
+        return;
+    }
+    // SAFETY: there is room for problem_bytes, of which these are at most all.
+    unsafe {
+        ptr::copy_nonoverlapping(words.as_ptr(), call.problem.cast(), end);
+        *call.problem.add(end) = 0;
+    }
 }
 
 impl Comm {
@@ -401,8 +426,10 @@ impl Comm {
             resume_unwind(panic);
         }
         self.check(result, "pipe_run").map_err(|error| match run.failure {
-            Some(cause) => Error { message: format!("{}: {}", error.message, cause), ..error },
-            None => error,
+            Some(cause) if !error.message.contains(&cause) => {
+                Error { message: format!("{}: {}", error.message, cause), ..error }
+            }
+            _ => error,
         })?;
         Ok(mean_loss)
     }

@@ -147,7 +147,7 @@ fn shapes_vary_and_memory_is_handed_in() {
         assert_eq!(run(&mut memory, &mut schedule, &mut stage).unwrap(), 1.5);
         let all: f32 = (0..MICRO_BATCHES).flat_map(rows).sum();
         assert_eq!(stage.grad, if world.rank() < 2 { all as f64 } else { 0.0 });
-        memory.truncate(memory.len() - 128); // less than its slack for alignment
+        memory.pop();
         let error = run(&mut memory, &mut schedule, &mut stage).unwrap_err();
         assert!(error.message.contains("memory has "), "{}", error);
         assert_eq!(world.pipe_run(&mut schedule, &mut stage, &callbacks, &shapes).unwrap(), 1.5);
@@ -228,7 +228,8 @@ fn an_error_in_a_callback_ends_the_run_everywhere() {
         });
         let error = world.pipe_run(&mut schedule, &mut stage, &failing, &shapes(&world)).unwrap_err();
         assert_eq!((error.code, error.op.as_deref()), (ErrorCode::Callback, Some("pipe_run")));
-        assert_eq!(error.message.ends_with(": the gradient is no number"), guilty, "{}", error);
+        assert!(error.message.contains("rank 1: the callback for backward of micro-batch 1"), "{}", error);
+        assert!(error.message.contains("returned 1: the gradient is no number"), "{}", error);
         assert_eq!(world.failure().unwrap().unwrap().code, ErrorCode::Callback);
         assert!(world.barrier().is_err());
     });
@@ -246,6 +247,7 @@ fn a_panic_in_a_callback_goes_on_after_the_run() {
         } else {
             let error = world.pipe_run(&mut schedule, &mut stage, &callbacks(), &shapes(&world)).unwrap_err();
             assert_eq!(error.code, ErrorCode::Callback, "{}", error);
+            assert!(error.message.contains("panicked: out of luck"), "{}", error);
         }
     });
 }
