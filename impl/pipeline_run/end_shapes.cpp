@@ -35,12 +35,17 @@ EndShapes::EndShapes(const std::vector<Tensor>& described, size_t slots, bool is
   if (!is_variable) return;
   for (const Tensor& tensor : described)
     largest_sizes_.insert(largest_sizes_.end(), tensor.shape.begin(), tensor.shape.end());
+  written_ = largest_sizes_;
   for (size_t slot = 0; slot < slots; ++slot)
     sizes_.insert(sizes_.end(), largest_sizes_.begin(), largest_sizes_.end());
   int64_t* next = sizes_.data();
   for (Tensor& tensor : tensors_) {
-    places_.push_back(next);
     tensor.shape = {next, tensor.shape.size()};
+    next += tensor.shape.size();
+  }
+  next = written_.data();
+  for (const Tensor& tensor : largest_) {
+    places_.push_back(next);
     next += tensor.shape.size();
   }
 }
@@ -53,25 +58,27 @@ void EndShapes::set_data(size_t slot, size_t tensor, std::byte* data) noexcept {
   tensors_[slot * largest_.size() + tensor].data = data;
 }
 
-int64_t* const* EndShapes::sizes(int32_t slot) const noexcept {
-  return places_.empty() ? nullptr : places_.data() + first(slot);
+void EndShapes::reset(int32_t slot) noexcept {
+  written_ = largest_sizes_;
+  keep_written(slot);
+  for (size_t i = 0; i < largest_.size(); ++i) tensors_[first(slot) + i].count = largest_[i].count;
 }
 
-void EndShapes::reset(int32_t slot) noexcept {
-  std::ranges::copy(largest_sizes_,
-                    sizes_.begin() + static_cast<ptrdiff_t>(slot) * std::ssize(largest_sizes_));
-  for (size_t i = 0; i < largest_.size(); ++i) tensors_[first(slot) + i].count = largest_[i].count;
+void EndShapes::keep_written(int32_t slot) noexcept {
+  std::ranges::copy(written_, sizes_.begin() + static_cast<ptrdiff_t>(slot) * std::ssize(written_));
 }
 
 void EndShapes::take(int32_t slot, const char* name) {
   for (size_t i = 0; i < largest_.size(); ++i) {
-    Tensor& tensor = tensors_[first(slot) + i];
+    Tensor tensor = largest_[i];
+    tensor.shape = {places_[i], tensor.shape.size()};
     const int64_t elements = elements_of(tensor.shape);
-    if (elements < 0 || static_cast<size_t>(elements) > largest_[i].count)
+    if (elements < 0 || static_cast<size_t>(elements) > tensor.count)
       fail(DSC_ERR_INVALID_ARG, "the shape of %s %zu is %s, expected at most the %zu elements of %s", name, i,
-           shape_text(tensor).c_str(), largest_[i].count, shape_text(largest_[i]).c_str());
-    tensor.count = static_cast<size_t>(elements);
+           shape_text(tensor).c_str(), tensor.count, shape_text(largest_[i]).c_str());
+    tensors_[first(slot) + i].count = static_cast<size_t>(elements);
   }
+  keep_written(slot);
 }
 
 }  // namespace dsc

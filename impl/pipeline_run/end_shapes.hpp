@@ -25,20 +25,22 @@ class EndShapes {
   std::span<const Tensor> row(int32_t slot) const noexcept;
   void set_data(size_t slot, size_t tensor, std::byte* data) noexcept;
 
-  // Variable shapes: sizes of each tensor of a slot, to be written; take() looks at them then and throws
-  // INVALID_ARG for what does not fit in the slot. `name` is "output" or "input".
-  int64_t* const* sizes(int32_t slot) const noexcept;
-  void reset(int32_t slot) noexcept;  // to the largest
+  // Variable shapes: somebody writes sizes of each tensor here, and take() makes them those of a slot, or
+  // throws INVALID_ARG for what does not fit. `name` is "output" or "input". Null: they are not variable.
+  int64_t* const* sizes() const noexcept { return places_.empty() ? nullptr : places_.data(); }
+  void reset(int32_t slot) noexcept;  // both to the largest
   void take(int32_t slot, const char* name);
 
  private:
+  void keep_written(int32_t slot) noexcept;
   size_t first(int32_t slot) const noexcept { return static_cast<size_t>(slot) * largest_.size(); }
 
   std::vector<Tensor> largest_;
-  std::vector<int64_t> largest_sizes_;  // of a slot
-  std::vector<Tensor> tensors_;         // slot after slot, as all below
-  std::vector<int64_t> sizes_;
-  std::vector<int64_t*> places_;  // of the sizes of each tensor
+  std::vector<int64_t> largest_sizes_;
+  std::vector<int64_t> written_;  // what is to be taken
+  std::vector<int64_t*> places_;  // of each tensor in it
+  std::vector<Tensor> tensors_;   // slot after slot
+  std::vector<int64_t> sizes_;    // the same
 };
 
 }  // namespace dsc

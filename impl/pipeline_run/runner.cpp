@@ -202,7 +202,7 @@ void PipeRunner::exchange_shapes(const Instruction& instruction) {
   call.count = bytes.size();
   activations_->run(call);
   if (sends) return;
-  read_shape_header(bytes, header, tensors, layout_.input_sizes(instruction));
+  read_shape_header(bytes, header, tensors, layout_.input_sizes());
   layout_.take_input_shapes(instruction);
 }
 

@@ -171,7 +171,8 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   const int32_t part = placement_.part(stage_, it.chunk);
   const int32_t m = it.micro_batch;
   slot_of(part, m) = it.buffer;
-  const bool is_backward = it.op != PipeOp::kForward && it.op != PipeOp::kLoadMicroBatch;
+  if (it.op == PipeOp::kLoadMicroBatch) return {};  // its inputs may not have come yet
+  const bool is_backward = it.op != PipeOp::kForward;
   PipeBuffers found;
   if (placement_.has_input(part)) {
     const int32_t shared = is_here(part - 1) ? slot_of(part - 1, m) : -1;
@@ -182,7 +183,7 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   if (placement_.has_output(part)) {
     found.outputs = outputs_.row(it.buffer);
     if (is_variable_ && !is_backward) output_shapes_.reset(it.buffer);
-    if (it.op == PipeOp::kForward) found.output_shapes = output_shapes_.sizes(it.buffer);
+    if (it.op == PipeOp::kForward) found.output_shapes = output_shapes_.sizes();
     found.output_tensors = output_shapes_.row(it.buffer);
     if (trains_ && !is_here(part + 1)) found.output_grads = output_grads_.row(it.buffer);
     if (trains_ && is_here(part + 1) && is_backward)
@@ -217,10 +218,6 @@ void StageLayout::areas(const Instruction& instruction, std::vector<PipeArea>& f
 
 void StageLayout::take_output_shapes(const Instruction& instruction) {
   output_shapes_.take(instruction.buffer, "output");
-}
-
-int64_t* const* StageLayout::input_sizes(const Instruction& instruction) const noexcept {
-  return input_shapes_.sizes(instruction.buffer);
 }
 
 void StageLayout::take_input_shapes(const Instruction& instruction) {

@@ -59,7 +59,7 @@ class StageLayout {
   void take_output_shapes(const Instruction& instruction);
   // The activations of a message, and for a receive where their sizes are to be written, and taken then.
   std::span<const Tensor> activations(const Instruction& instruction) const noexcept;
-  int64_t* const* input_sizes(const Instruction& instruction) const noexcept;
+  int64_t* const* input_sizes() const noexcept { return input_shapes_.sizes(); }
   void take_input_shapes(const Instruction& instruction);
 
  private:

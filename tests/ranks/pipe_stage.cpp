@@ -148,6 +148,8 @@ dsc_result_t Stage::run(double* mean) { return dsc_pipe_run(schedule, comm_, &ca
 int Stage::load(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];
   const int p = part(call.instruction->chunk);
+  if (call.inputs || call.outputs || call.n_inputs + call.n_outputs > 0)
+    return wrong("load_micro_batch with tensors", 1, 0);
   return first(p) || last(p) ? 0 : wrong("load_micro_batch on a part in the middle: part", p, -1);
 }
 

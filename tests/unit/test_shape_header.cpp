@@ -109,9 +109,9 @@ void shapes_fit_or_are_refused(void**) {
     const int32_t slot = i % 2;
     shapes.reset(slot);
     assert_int_equal(shapes.row(slot)[0].count, 24);
-    assert_int_equal(shapes.sizes(slot)[0][1], 6);
-    shapes.sizes(slot)[0][0] = rows;
-    shapes.sizes(slot)[0][1] = columns;
+    assert_int_equal(shapes.sizes()[0][1], 6);
+    shapes.sizes()[0][0] = rows;
+    shapes.sizes()[0][1] = columns;
     bool is_refused = false;
     capture([&] { shapes.take(slot, "output"); }, [&](dsc_result_t, const char*) { is_refused = true; });
     const long double elements = static_cast<long double>(rows) * columns;  // never wraps
@@ -119,7 +119,10 @@ void shapes_fit_or_are_refused(void**) {
     if (is_refused == fits)
       fail_msg("%lld x %lld: refused %d", static_cast<long long>(rows), static_cast<long long>(columns),
                is_refused);
-    if (fits) assert_int_equal(shapes.row(slot)[0].count, static_cast<size_t>(elements));
+    assert_int_equal(shapes.row(slot)[0].count, fits ? static_cast<size_t>(elements) : 24);
+    assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
+    shapes.sizes()[0][0] = 99;  // too late to mean anything
+    assert_int_equal(shapes.row(slot)[0].shape[0], fits ? rows : 4);
   }
 }
 

@@ -240,7 +240,8 @@ class Communicator(Collectives):
         over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
         one per tensor, empty where there is nothing: what stands in them stays from a micro-batch's forward pass to the end of its backward
         pass, and is overwritten then. Copy what is needed longer. The memory itself lives as long as the
-        schedule, unless a run with other shapes or another communicator replaces it.
+        schedule, unless a run with other shapes, another communicator or memory= replaces it: arrays that were kept
+        must not be touched then.
 
         An exception in a callback ends the run on all ranks and is raised here; the other ranks get
         CallbackError, and the communicator is revoked. So does Ctrl-C.

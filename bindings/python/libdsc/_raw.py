@@ -635,16 +635,16 @@ class PipeCall(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     instruction: Any  # what is asked for
-    inputs: Any  # activations from the previous stage; NULL on the first stage and without a buffer
-    outputs: Any  # forward writes activations for the next stage; NULL on the last stage and without a buffer
+    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside of passes
+    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside of passes
     output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
     input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
-    loss: Any  # forward on the last stage writes the micro-batch's loss; else NULL
+    loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
     input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
-    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward with the shapes of the options; NULL where outputs is
+    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
     n_inputs: int  # 0 where inputs is NULL
     n_outputs: int  # 0 where outputs is NULL
-    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; unwritten they are those. Else NULL
+    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
     problem: Bytes | None  # room for words on why the callback fails, with a zero byte at the end: they become part of the error on every rank
     problem_bytes: int  # of that room, with the zero byte
 

@@ -18,24 +18,25 @@ extern "C" {
 typedef struct dsc_pipe_call {
   size_t struct_size;                        /**< size of this struct as the library compiled it */
   const dsc_pipe_instruction_t* instruction; /**< what is asked for */
-  void* const*
-      inputs; /**< activations from the previous stage; NULL on the first stage and without a buffer */
-  void* const* outputs; /**< forward writes activations for the next stage; NULL on the last stage and without
-                           a buffer */
+  void* const* inputs;  /**< activations from the previous part of the model; NULL for the first part and
+                           outside of passes */
+  void* const* outputs; /**< forward writes activations for the next part; NULL for the last part and outside
+                           of passes */
   void* const* output_grads; /**< gradients of outputs, for backward to read; NULL where outputs is. An entry
                                 is NULL for a tensor of an integer type, which has no gradient */
   void* const*
       input_grads; /**< backward writes gradients of inputs; NULL where inputs is, entries as above */
-  double* loss;    /**< forward on the last stage writes the micro-batch's loss; else NULL */
-  const dsc_tensor_t* input_tensors;  /**< n_inputs entries: what inputs points to, with the micro-batch's
-                                         shapes, which input_grads has as well; NULL where inputs is */
-  const dsc_tensor_t* output_tensors; /**< n_outputs entries: the same of outputs and output_grads; in forward
-                                         with the shapes of the options; NULL where outputs is */
-  size_t n_inputs;                    /**< 0 where inputs is NULL */
-  size_t n_outputs;                   /**< 0 where outputs is NULL */
-  int64_t* const* output_shapes;      /**< with variable shapes forward may write the sizes of output i to
-                                         output_shapes[i], as many as the options' shape has; unwritten they are
-                                         those. Else NULL */
+  double* loss;    /**< forward of the last part writes the micro-batch's loss; else NULL */
+  const dsc_tensor_t* input_tensors; /**< n_inputs entries: what inputs points to, with the micro-batch's
+                                        shapes, which input_grads has as well; NULL where inputs is */
+  const dsc_tensor_t*
+      output_tensors; /**< n_outputs entries: the same of outputs and output_grads; in forward, whatever it
+                         writes, with the shapes of the options; NULL where outputs is */
+  size_t n_inputs;    /**< 0 where inputs is NULL */
+  size_t n_outputs;   /**< 0 where outputs is NULL */
+  int64_t* const* output_shapes; /**< with variable shapes forward may write the sizes of output i to
+                                    output_shapes[i] before it returns, as many as the options' shape has;
+                                    unwritten they are those. Else NULL */
   char* problem; /**< room for words on why the callback fails, with a zero byte at the end: they become
                     part of the error on every rank */
   size_t problem_bytes; /**< of that room, with the zero byte */
@@ -45,10 +46,10 @@ typedef struct dsc_pipe_call {
  * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks, with words
  * in call->problem if it has any.
  *
- * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's: inputs, outputs
- * and their gradients stay as they are from forward to the end of the backward pass of that micro-batch, and
- * no longer. A C++ exception counts as a failure. It may call the library, except on the communicator and the
- * schedule of the run.
+ * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's, or that of the
+ * options: inputs, outputs and their gradients stay as they are from forward to the end of the backward pass
+ * of that micro-batch, and no longer. A C++ exception counts as a failure. It may call the library, except on
+ * the communicator and the schedule of the run.
  */
 typedef int32_t (*dsc_pipe_callback_t)(void* context, const dsc_pipe_call_t* call);
 
@@ -156,7 +157,8 @@ DSC_API dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc
  *
  * Collective: yes. Blocking: until all stages have run, on devices until all is on their streams. Each
  * message has the communicator's time-out. Ownership: everything that is passed in must live until it
- * returns, options->memory on a device until the run has ended there. Threads: one at a time per
+ * returns, options->memory on a device until the run has ended there (after
+ * a run that failed: until the schedule is destroyed). Threads: one at a time per
  * communicator and schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the

@@ -791,29 +791,30 @@ pub struct dsc_pipe_call_t {
     pub struct_size: usize,
     /// what is asked for
     pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous stage; NULL on the first stage and without a buffer
+    /// activations from the previous part of the model; NULL for the first part and outside of
+    /// passes
     pub inputs: *const *mut c_void,
-    /// forward writes activations for the next stage; NULL on the last stage and without a buffer
+    /// forward writes activations for the next part; NULL for the last part and outside of passes
     pub outputs: *const *mut c_void,
     /// gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a
     /// tensor of an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
     /// backward writes gradients of inputs; NULL where inputs is, entries as above
     pub input_grads: *const *mut c_void,
-    /// forward on the last stage writes the micro-batch's loss; else NULL
+    /// forward of the last part writes the micro-batch's loss; else NULL
     pub loss: *mut f64,
     /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
     /// has as well; NULL where inputs is
     pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries: the same of outputs and output_grads; in forward with the shapes of the
-    /// options; NULL where outputs is
+    /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
+    /// with the shapes of the options; NULL where outputs is
     pub output_tensors: *const dsc_tensor_t,
     /// 0 where inputs is NULL
     pub n_inputs: usize,
     /// 0 where outputs is NULL
     pub n_outputs: usize,
-    /// with variable shapes forward may write the sizes of output i to output_shapes[i], as many as
-    /// the options' shape has; unwritten they are those. Else NULL
+    /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
+    /// returns, as many as the options' shape has; unwritten they are those. Else NULL
     pub output_shapes: *const *mut i64,
     /// room for words on why the callback fails, with a zero byte at the end: they become part of
     /// the error on every rank
@@ -3426,9 +3427,9 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: until all stages have run, on devices until all is on their
     /// streams. Each message has the communicator's time-out. Ownership: everything that is passed
-    /// in must live until it returns, options->memory on a device until the run has ended there.
-    /// Threads: one at a time per communicator and schedule; dsc_comm_abort() from any thread ends
-    /// it.
+    /// in must live until it returns, options->memory on a device until the run has ended there
+    /// (after a run that failed: until the schedule is destroyed). Threads: one at a time per
+    /// communicator and schedule; dsc_comm_abort() from any thread ends it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
     /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages

@@ -150,11 +150,13 @@ impl<'c> PipeTensors<'c> {
     /// The shape of a tensor in this micro-batch; empty for one that was described without a shape.
     pub fn shape(&self, index: usize) -> Result<&[i64]> {
         let tensor = self.tensor(index)?;
-        if tensor.shape.is_null() {
+        // SAFETY: sizes has an entry for every tensor.
+        let shape = if self.sizes.is_null() { tensor.shape } else { unsafe { *self.sizes.add(index) } };
+        if shape.is_null() {
             return Ok(&[]);
         }
         // SAFETY: a shape has ndim entries, which only resize() changes.
-        Ok(unsafe { slice::from_raw_parts(tensor.shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
+        Ok(unsafe { slice::from_raw_parts(shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
     }
 
     /// Says what shape an output of forward has, if the run's shapes are [`variable`](PipeShapes::variable): as many
@@ -166,17 +168,23 @@ impl<'c> PipeTensors<'c> {
         }
         let tensor = self.tensor(index)?;
         let dimensions = usize::try_from(tensor.ndim).unwrap_or(0);
-        let elements = shape.iter().try_fold(1, |product: usize, size| product.checked_mul(*size));
-        if shape.len() != dimensions || elements.map_or(true, |elements| elements > tensor.count) {
-            let text = format!(
-                "the shape of tensor {} is {:?}; expected {} dimensions and at most {} elements",
-                index, shape, dimensions, tensor.count
-            );
-            return Err(Error::invalid(text));
-        }
-        for (axis, size) in shape.iter().enumerate() {
+        let sizes = shape.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<Vec<i64>>>();
+        let product = shape.iter().try_fold(1, |product: usize, size| product.checked_mul(*size));
+        let elements = if shape.contains(&0) { Some(0) } else { product };
+        let fits = shape.len() == dimensions && elements.map_or(false, |elements| elements <= tensor.count);
+        let sizes = match sizes {
+            Some(sizes) if fits => sizes,
+            _ => {
+                let text = format!(
+                    "the shape of tensor {} is {:?}; expected {} dimensions and at most {} elements",
+                    index, shape, dimensions, tensor.count
+                );
+                return Err(Error::invalid(text));
+            }
+        };
+        for (axis, size) in sizes.into_iter().enumerate() {
             // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed mutably.
-            unsafe { *(*self.sizes.add(index)).add(axis) = *size as i64 };
+            unsafe { *(*self.sizes.add(index)).add(axis) = size };
         }
         Ok(())
     }

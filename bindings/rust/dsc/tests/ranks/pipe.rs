@@ -106,9 +106,12 @@ fn forward_rows(_: &mut Stage, call: &mut PipeCall) -> PipeResult {
     let m = micro_batch(call);
     if !call.outputs.is_empty() {
         assert_eq!(call.outputs.shape(0)?, [4, 2]);
-        for (wrong, shape) in [(0, &[5, 2][..]), (0, &[4]), (0, &[usize::MAX, 2]), (1, &[4, 2])] {
+        for (wrong, shape) in [(0, &[5, 2][..]), (0, &[4]), (0, &[usize::MAX, 2]), (0, &[usize::MAX, 0]), (1, &[4, 2])]
+        {
             assert_eq!(call.outputs.resize(wrong, shape).unwrap_err().code, ErrorCode::InvalidArg);
         }
+        call.outputs.resize(0, &[1 << 62, 0])?; // empty, whatever its rows
+        assert!(call.outputs.shape(0)? == [1 << 62, 0] && call.outputs.get::<f32>(0)?.is_empty());
         call.outputs.resize(0, &[m, 2])?;
         call.outputs.get_mut(0)?.copy_from_slice(&rows(m));
     }
