@@ -1,5 +1,6 @@
 """dscctl plan: which schedule is best, by the simulator; answers that are known, and those of Python's bindings."""
 
+import itertools
 import json
 import os
 import random
@@ -74,22 +75,25 @@ def test_all_reduces_flip_the_choice(two):
 
 
 def test_nothing_fits(two):
+    """Schedules with a name hold two activations of a stage; an order that is looked for does with one."""
     asked = ("--devices", "2", "--batch", "4", "--memory")
     answer = answer_of(two, *asked, "40", code=1)
-    assert answer["rows"] == [] and answer["least_bytes"] == 40 + 2 * 3
-    result = plan(two, *asked, "40")
-    assert result.returncode == 1 and result.stdout.startswith("Nothing fits in 40 B: the least that any of these needs is 46 B, for ")
-    assert answer_of(two, *asked, "46")["rows"][0]["peak_bytes"] == 46
+    assert answer["rows"] == [] and answer["least_bytes"] == 40 + 3
+    assert answer_of(two, *asked, "40", "--kind", NAMED, code=1)["least_bytes"] == 40 + 2 * 3
+    result = plan(two, *asked, "40", "--kind", NAMED)
+    assert result.returncode == 1 and result.stdout.startswith("Nothing fits in 40 B: the least that was found is 46 B, for ")
+    assert answer_of(two, *asked, "46", "--kind", NAMED)["rows"][0]["peak_bytes"] == 46
+    assert answer_of(two, *asked, "43")["rows"][0]["peak_bytes"] == 43
 
 
 def part_sums(layers, boundaries, value):
     return [sum(value(layer) for layer in layers[a:b]) for a, b in zip(boundaries, boundaries[1:])]
 
 
-def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args):
-    """The same candidate through Python's bindings."""
+def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args, cut=None):
+    """The same candidate through Python's bindings, with the shortest busiest part unless a cut is given."""
     times = [samples * (it["forward_us"] + it["backward_input_us"] + it["backward_weight_us"]) + 3 * args["overhead"] for it in layers]
-    cut = list(dsc.partition_layers(times, stages * chunks))
+    cut = cut or list(dsc.partition_layers(times, stages * chunks))
     of = lambda name: part_sums(layers, cut, lambda it: samples * it[name])  # noqa: E731
     passes = lambda name: part_sums(layers, cut, lambda it: samples * it[name] + args["overhead"])  # noqa: E731
     weights = part_sums(layers, cut, lambda it: it["weight_bytes"])
@@ -153,10 +157,13 @@ def test_brute_force_finds_the_same(tmp_path, seed):
     expected = brute_force(layers, devices, batch, args)
     file = written(tmp_path, layers)
     answer = answer_of(file, *options_of(devices, batch, args), "--top", "10000")
-    assert {key_of(row): row["step_us"] for row in answer["rows"]} == pytest.approx({key: it.makespan for key, it in expected.items()})
+    assert {key_of(row) for row in answer["rows"]} == set(expected) and len(answer["rows"]) == len(expected)
     for row in answer["rows"]:
-        assert row["peak_bytes"] == pytest.approx(max(expected[key_of(row)].peak_bytes))
-        assert row["idle"] == pytest.approx(sum(expected[key_of(row)].idle) / row["stages"] / row["step_us"])
+        known = priced(layers, *key_of(row), args, row["boundaries"])
+        assert row["step_us"] == pytest.approx(known.makespan)
+        assert row["step_us"] <= expected[key_of(row)].makespan * (1 + 1e-9)
+        assert row["peak_bytes"] == pytest.approx(max(known.peak_bytes))
+        assert row["idle"] == pytest.approx(sum(known.idle) / row["stages"] / row["step_us"])
         assert row["busy_us"] + row["waiting_us"] + row["network_us"] == pytest.approx(row["step_us"])
     times = [row["step_us"] for row in answer["rows"]]
     assert times == pytest.approx(sorted(times))
@@ -164,6 +171,57 @@ def test_brute_force_finds_the_same(tmp_path, seed):
     assert [row["step_us"] for row in short["rows"]] == times[:3]
     counts = short["candidates"]
     assert counts["simulated"] + counts["cannot_be_shown"] == counts["all"] == len(expected)
+
+
+def every_cut(layers, parts):
+    for inner in itertools.combinations(range(1, len(layers)), parts - 1):
+        yield [0, *inner, len(layers)]
+
+
+@pytest.mark.skipif("SANITIZED" in os.environ, reason="libdsc cannot be imported")
+@pytest.mark.parametrize("seed", range(6))
+def test_no_cut_is_better(tmp_path, seed):
+    """All cuts of few layers: none takes less time, in as much memory, and none needs less."""
+    layers, _, _, args = random_case(seed)
+    shape = ("1f1b", 3, 1, 1, 12, 2)
+    every = [priced(layers, *shape, args, cut) for cut in every_cut(layers, 3)]
+    asked = (*options_of(3, 24, args)[:-1], "1f1b", "--stages", "3", "--micro-batches", "12")
+    file = written(tmp_path, layers)
+    assert answer_of(file, *asked)["rows"][0]["step_us"] == pytest.approx(min(it.makespan for it in every))
+    peaks = sorted({max(it.peak_bytes) for it in every})
+    for memory in (peaks[0], peaks[len(peaks) // 2]):
+        best = min(it.makespan for it in every if max(it.peak_bytes) <= memory)
+        assert answer_of(file, *asked, "--memory", str(memory))["rows"][0]["step_us"] == pytest.approx(best)
+    if peaks[0] > 1:
+        assert answer_of(file, *asked, "--memory", str(peaks[0] - 1), code=1)["least_bytes"] == peaks[0]
+
+
+@pytest.fixture
+def transformer(tmp_path):
+    """An embedding, twelve equal blocks, and a head."""
+    names = HEADER.strip().split(",")[1:]
+    lines = [(100, 0, 200, 200e6, 8e6, 8e6), *[(1000, 1100, 900, 100e6, 100e6, 8e6)] * 12, (800, 900, 700, 200e6, 50e6, 4)]
+    return written(tmp_path, [dict(zip(names, line)) for line in lines])
+
+
+ON_EIGHT = ("--devices", "8", "--batch", "64", "--stages", "8", "--micro-batches", "64", "--latency-us", "1.664", "--bandwidth", "6.9GB/s")
+
+
+def test_layers_are_cut_for_the_whole_step(transformer):
+    """The shortest busiest part alone leaves the others as heavy as they like, which took 538 ms and needed 2.2 GB."""
+    asked = (*ON_EIGHT, "--kind", "1f1b")
+    assert answer_of(transformer, *asked)["rows"][0]["step_us"] < 490e3
+    best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]  # the first stages hold more, so take less
+    assert best["peak_bytes"] <= 1.8e9
+    result = plan(transformer, *asked, "--memory", "1GB")
+    assert result.returncode == 1 and result.stdout.startswith("Nothing fits in 1 GB: the least that was found is 1.80 GB, for 1f1b")
+
+
+def test_an_order_that_is_looked_for_gets_a_cut_that_has_room(transformer):
+    best = answer_of(transformer, *ON_EIGHT, "--memory", "1.4GB")["rows"][0]
+    assert best["schedule"] == "auto" and best["step_us"] < 1e6 and best["peak_bytes"] <= 1.4e9
+    assert best["boundaries"] == [0, 1, 3, 5, 7, 9, 11, 13, 14]
+    assert answer_of(transformer, *ON_EIGHT, "--memory", "900MB", code=1)["least_bytes"] == 1e9  # which auto has as well
 
 
 def test_the_table_says_what_json_says(tmp_path):

@@ -120,10 +120,6 @@ Boundaries cut(const std::vector<double>& weights, int parts, const dsc_pipe_par
   return boundaries;
 }
 
-double layer_bytes(const Question& question, const Layer& layer, int samples, double held) {
-  return layer.weight_bytes * question.state + layer.activation_bytes * samples * held;
-}
-
 // What a part of each stage holds of each of its layers: the chunks of a stage share what it holds.
 double most_held(const Shape& shape, const Held& held) {
   const int64_t most = *std::max_element(held.of_stage.begin(), held.of_stage.end());
@@ -141,11 +137,6 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
   return question.memory_bytes / shape.chunks * (std::isfinite(raised) ? raised : 1);
 }
 
-size_t stage_of(const Shape& shape, int part, bool is_zigzag) {
-  const int turn = part / shape.stages, index = part % shape.stages;
-  return static_cast<size_t>(is_zigzag && turn % 2 == 1 ? shape.stages - 1 - index : index);
-}
-
 }  // namespace
 
 const std::vector<Kind>& kinds() {
@@ -161,6 +152,16 @@ double layer_us(const Question& question, const Layer& layer, int samples) {
   constexpr int kPasses = 3;
   return samples * (layer.forward_us + layer.backward_input_us + layer.backward_weight_us) +
          kPasses * question.overhead_us;
+}
+
+double layer_bytes(const Question& question, const Layer& layer, int samples, double held) {
+  return layer.weight_bytes * question.state + layer.activation_bytes * samples * held;
+}
+
+double Held::of_part(const Shape& shape, int part) const {
+  const int turn = part / shape.stages, index = part % shape.stages;
+  const int stage = is_zigzag && turn % 2 == 1 ? shape.stages - 1 - index : index;
+  return static_cast<double>(of_stage[static_cast<size_t>(stage)]) / shape.chunks;
 }
 
 Candidates candidates(const Question& question) {
@@ -224,9 +225,7 @@ Boundaries within_memory(const Question& question, const Shape& shape, const Hel
   const double n_layers = static_cast<double>(question.layers.size());
   const bool differ = n_layers * n_layers * shape.parts() <= kMostSteps;
   for (int part = 0; part < (differ ? shape.parts() : 1); ++part) {
-    const auto here = held.of_stage[stage_of(shape, part, held.is_zigzag)];
-    const double limit =
-        limit_of(question, shape, most, differ ? static_cast<double>(here) / shape.chunks : most);
+    const double limit = limit_of(question, shape, most, differ ? held.of_part(shape, part) : most);
     limits.push_back(static_cast<uint64_t>(std::min(limit, 0x1p62)));
   }
   dsc_pipe_partition_options_t options;

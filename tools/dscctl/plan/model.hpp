@@ -76,6 +76,7 @@ using Boundaries = std::vector<size_t>;  // part p has layers [p] to [p + 1] - 1
 // In microseconds and bytes.
 schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries);
 double layer_us(const Question& question, const Layer& layer, int samples);
+double layer_bytes(const Question& question, const Layer& layer, int samples, double held);
 
 // The smallest heaviest part by time.
 Boundaries by_time(const Question& question, const Shape& shape);
@@ -83,6 +84,9 @@ Boundaries by_time(const Question& question, const Shape& shape);
 struct Held {
   std::vector<int64_t> of_stage;
   bool is_zigzag = false;
+
+  // What a part holds of each of its layers: the chunks of a stage share what it holds.
+  double of_part(const Shape& shape, int part) const;
 };
 // The same within the memory that a part may have; empty if there is none.
 Boundaries within_memory(const Question& question, const Shape& shape, const Held& held);

@@ -194,7 +194,7 @@ std::string recommendation(const Question& question, const Answer& answer) {
   if (!answer.rows.empty()) return best_text(question, answer);
   if (!answer.least) return "No order was found for these.\n";
   const Row& least = *answer.least;
-  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least that any of these needs is " +
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least that was found is " +
          bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
 }
 
@@ -206,6 +206,8 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.left > 0)
     text += ", " + std::to_string(counts.left) + " left out because it would take too long";
   if (counts.too_large > 0) text += "; " + std::to_string(counts.too_large) + " more are too large";
+  if (counts.improved > 0)
+    text += "; for " + std::to_string(counts.improved) + " other cuts of the layers were tried";
   if (counts.searched > 0)
     text += "; searched for an order of " + counted(static_cast<int>(counts.searched), "shape");
   text += ".\n";
@@ -271,6 +273,7 @@ Json json_of(const Question& question, const Layers& layers, const Answer& answe
             {"cannot_be_shown", counts.hopeless},
             {"left_out", counts.left},
             {"too_large", counts.too_large},
+            {"other_cuts", counts.improved},
             {"searched", counts.searched}}},
           {"rows", rows},
           {"faster_with_more_memory", answer.faster ? row_json(question, *answer.faster, nullptr) : Json()},

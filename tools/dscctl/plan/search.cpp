@@ -5,6 +5,8 @@
 #include <map>
 #include <tuple>
 
+#include "dscctl/plan/cuts.hpp"
+
 namespace dscctl::plan {
 namespace {
 
@@ -14,6 +16,10 @@ using schedule::Priced;
 constexpr double kMostOperations = 3e8;  // to simulate, in all
 constexpr double kMostSearched = 6000;   // operations of a shape for which an order is looked for
 constexpr size_t kSearches = 3;
+constexpr double kMostImproved = 4e7;  // operations to simulate for better cuts
+constexpr size_t kTries = 1000;        // cuts of a candidate
+constexpr size_t kLeast = 12;          // candidates that are tried for less memory if none fits
+constexpr int kHalvings = 6;
 constexpr double kSame = 1e-7;
 
 double operations_of(const Shape& shape) { return 3.0 * shape.parts() * shape.micro_batches; }
@@ -37,13 +43,27 @@ dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
 }
 
 Row row_of(const std::string& kind, const Shape& shape, const Boundaries& boundaries, const Priced& priced) {
-  Row row{.kind = kind, .shape = shape, .boundaries = boundaries};
+  Row row;
+  row.kind = kind;
+  row.shape = shape;
+  row.boundaries = boundaries;
   row.step_us = priced.report.makespan;
   row.idle = schedule::idle_part(priced);
   row.fullest = schedule::fullest_stage(priced);
   row.peak_bytes = row.least_bytes = priced.stages[row.fullest].peak_bytes;
+  row.least_cut = boundaries;
   for (const auto& stage : priced.stages) row.busy_us = std::max(row.busy_us, stage.busy);
   return row;
+}
+
+Trial trial_of(const Priced& priced) {
+  Trial trial{.step_us = priced.report.makespan};
+  for (const auto& stage : priced.stages) {
+    trial.peak_bytes = std::max(trial.peak_bytes, stage.peak_bytes);
+    trial.uneven_time += stage.busy * stage.busy;
+    trial.uneven_bytes += stage.peak_bytes * stage.peak_bytes;
+  }
+  return trial;
 }
 
 class Search {
@@ -54,9 +74,9 @@ class Search {
     Candidates found = candidates(question_);
     answer_.counts.too_large = found.too_large;
     price_all(std::move(found.all));
+    improve_all();
     if (question_.kinds.empty() || is_wanted(kAuto)) search_orders();
-    if (is_wanted(kAuto) && question_.kinds.size() == 1)
-      std::erase_if(rows_, [](const Row& row) { return row.kind != kAuto; });
+    if (is_only_auto()) std::erase_if(rows_, [](const Row& row) { return row.kind != kAuto; });
     choose();
     return std::move(answer_);
   }
@@ -65,6 +85,7 @@ class Search {
   bool is_wanted(const char* kind) const {
     return std::find(question_.kinds.begin(), question_.kinds.end(), kind) != question_.kinds.end();
   }
+  bool is_only_auto() const { return is_wanted(kAuto) && question_.kinds.size() == 1; }
   bool fits(const Row& row) const {
     return question_.memory_bytes <= 0 || row.peak_bytes <= question_.memory_bytes;
   }
@@ -159,7 +180,7 @@ class Search {
     return row_of(one.kind->name, one.shape, boundaries, priced);
   }
 
-  // With the partition that is fastest; if that needs too much memory with one that fits, if there is any.
+  // With the partition that is fastest; if that needs too much memory with one that fits, if any is found.
   Row price(const Candidate& one) {
     const Handle handle = schedule::make(options_of(one.kind->name, one.shape));
     Held held{{}, one.kind->is_zigzag};
@@ -167,20 +188,93 @@ class Search {
     if (fits(row)) return row;
     const double least = least_peak(question_, one.shape, held) * (1 - kSame);
     if (least > question_.memory_bytes && least > least_bytes_) return row;  // neither fits nor is the least
-    for (const bool is_limited : {true, false}) {
-      if (is_limited && least > question_.memory_bytes) continue;
-      const Boundaries boundaries =
-          is_limited ? within_memory(question_, one.shape, held) : partition_by_memory(one.shape, held);
+    const auto cut = [&](int how) {
+      if (how == 0 && least > question_.memory_bytes) return Boundaries{};
+      return how == 0   ? within_memory(question_, one.shape, held)
+             : how == 1 ? by_held_memory(question_, one.shape, held)
+                        : partition_by_memory(one.shape, held);
+    };
+    for (int how = 0; how < 3; ++how) {
+      const Boundaries boundaries = cut(how);
       if (boundaries.empty()) continue;
       const Row other = try_partition(one, handle, boundaries, nullptr);
-      row.least_bytes = std::min(row.least_bytes, other.peak_bytes);
       if (fits(other)) {
         faster_.push_back(row);
         return other;
       }
+      note_least(row, other);
     }
     least_bytes_ = std::min(least_bytes_, row.least_bytes);
     return row;
+  }
+
+  static void note_least(Row& row, const Row& other) {
+    if (other.peak_bytes >= row.least_bytes) return;
+    row.least_bytes = other.peak_bytes;
+    row.least_cut = other.boundaries;
+  }
+
+  // Better cuts for those that may come into the table, best first, and then for those that do not fit.
+  void improve_all() {
+    std::vector<Row*> order;
+    for (Row& row : rows_) order.push_back(&row);
+    std::stable_sort(order.begin(), order.end(), [&](const Row* a, const Row* b) {
+      if (fits(*a) != fits(*b)) return fits(*a);
+      return fits(*a) ? is_better(*a, *b) : a->least_bytes < b->least_bytes;
+    });
+    size_t tried = 0;
+    for (Row* row : order)
+      if (row->shape.stages > 1 && (fits(*row) || tried++ < kLeast)) improve(*row);
+  }
+
+  // With a schedule of these shape and name, from these cuts.
+  Row improved_row(const Row& row, const Handle& handle, const std::vector<Boundaries>& starts) {
+    const double one = operations_of(row.shape);
+    const auto simulated = [&](const Boundaries& cut) {
+      schedule::Costs costs = costs_of(question_, row.shape, cut);
+      improving_ += one;
+      return schedule::simulate(handle, costs.as_c());
+    };
+    ++answer_.counts.improved;
+    const auto tries = static_cast<size_t>((kMostImproved - improving_) / one);
+    const Boundaries cut = improved(
+        starts, [&](const Boundaries& it) { return trial_of(simulated(it)); }, question_.memory_bytes,
+        std::min(kTries, tries));
+    return row_of(row.kind, row.shape, cut, simulated(cut));
+  }
+
+  void improve(Row& row) {
+    constexpr double kLeastTries = 4;
+    if (improving_ + kLeastTries * operations_of(row.shape) > kMostImproved) return;
+    const Handle handle = schedule::make(options_of(row.kind.c_str(), row.shape));
+    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
+    std::vector<Boundaries> starts{row.boundaries, row.least_cut, evenly(question_, row.shape),
+                                   by_held_memory(question_, row.shape, held_of(row, handle, costs))};
+    keep_different(starts);
+    take(row, improved_row(row, handle, starts));
+  }
+
+  static Held held_of(const Row& row, const Handle& handle, schedule::Costs& costs) {
+    Held held;
+    for (const Kind& kind : kinds())
+      held.is_zigzag = held.is_zigzag || (kind.name == row.kind && kind.is_zigzag);
+    for (const auto& stage : schedule::simulate(handle, costs.as_c()).stages)
+      held.of_stage.push_back(stage.peak_activations);
+    return held;
+  }
+
+  static void keep_different(std::vector<Boundaries>& cuts) {
+    std::vector<Boundaries> kept;
+    for (const Boundaries& cut : cuts)
+      if (!cut.empty() && std::find(kept.begin(), kept.end(), cut) == kept.end()) kept.push_back(cut);
+    cuts = std::move(kept);
+  }
+
+  void take(Row& row, Row other) {
+    if (!fits(other)) return note_least(row, other);
+    if (fits(row) && !is_better(other, row)) return;
+    if (!fits(row)) faster_.push_back(row);
+    row = std::move(other);
   }
 
   // For the best shapes, or those that need the least memory if none fits.
@@ -199,24 +293,94 @@ class Search {
       if (!is_known && best.size() < kSearches) best.push_back(*row);
     }
     for (const Row& row : best) search_order(row);
+    const bool any_fits = std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return fits(row); });
+    for (const Row& row : best)
+      if (!any_fits) search_least(row);
+  }
+
+  std::optional<Row> order_for(const Shape& shape, const Boundaries& cut, double bytes,
+                               Handle* order = nullptr) const {
+    schedule::Costs costs = costs_of(question_, shape, cut);
+    const dsc_pipe_costs_t c_costs = costs.as_c();
+    dsc_pipe_search_t search{};
+    search.struct_size = sizeof search;
+    search.bytes = bytes;
+    dsc_pipe_schedule_options_t options = options_of(kAuto, shape);
+    dsc_pipe_schedule_t* made = nullptr;
+    if (dsc_pipe_schedule_find(&options, &c_costs, &search, &made) != DSC_OK) return {};
+    Handle handle(made);
+    Row row = row_of(kAuto, shape, cut, schedule::simulate(handle, c_costs));
+    row.origin_bound_us = search.bound;
+    if (order != nullptr) *order = std::move(handle);
+    return row;
+  }
+
+  // Cuts that an order is looked for with: also where all stages hold the same, as much as there is room for.
+  std::vector<Boundaries> cuts_of(const Row& named) const {
+    const Shape& shape = named.shape;
+    std::vector<Boundaries> cuts{named.boundaries, named.least_cut, evenly(question_, shape)};
+    const int64_t most = std::min<int64_t>(int64_t{shape.chunks} * shape.micro_batches, 2 * shape.parts());
+    Boundaries roomy;
+    for (int64_t each = 1; each <= most && question_.memory_bytes > 0; ++each) {
+      const Held held{std::vector<int64_t>(static_cast<size_t>(shape.stages), each), false};
+      Boundaries cut = by_held_memory(question_, shape, held);
+      if (cut.empty() || (each > 1 && bytes_at(shape, cut, each) > question_.memory_bytes)) break;
+      if (each == 1) cuts.push_back(cut);
+      roomy = std::move(cut);
+    }
+    cuts.push_back(roomy);
+    keep_different(cuts);
+    return cuts;
+  }
+
+  // Of the fullest stage if all hold so many activations.
+  double bytes_at(const Shape& shape, const Boundaries& cut, int64_t each) const {
+    const double held = static_cast<double>(each) / shape.chunks;
+    double most = 0;
+    for (size_t part = 0; part + 1 < cut.size(); ++part) {
+      double bytes = 0;
+      for (size_t i = cut[part]; i < cut[part + 1]; ++i)
+        bytes += layer_bytes(question_, question_.layers[i], shape.samples, held);
+      most = std::max(most, bytes * shape.chunks);
+    }
+    return most;
   }
 
   // Shown if it is better than the schedule with a name that has this shape.
   void search_order(const Row& named) {
-    schedule::Costs costs = costs_of(question_, named.shape, named.boundaries);
-    const dsc_pipe_costs_t c_costs = costs.as_c();
-    dsc_pipe_search_t search{};
-    search.struct_size = sizeof search;
-    search.bytes = question_.memory_bytes;
-    dsc_pipe_schedule_options_t options = options_of(kAuto, named.shape);
-    dsc_pipe_schedule_t* made = nullptr;
     ++answer_.counts.searched;
-    if (dsc_pipe_schedule_find(&options, &c_costs, &search, &made) != DSC_OK) return;
-    const Handle handle(made);
-    Row row = row_of(kAuto, named.shape, named.boundaries, schedule::simulate(handle, c_costs));
-    row.origin_bound_us = search.bound;
-    const bool is_new = !fits(named) || row.step_us < named.step_us * (1 - kSame);
-    if (is_new || (is_wanted(kAuto) && question_.kinds.size() == 1)) rows_.push_back(std::move(row));
+    std::optional<Row> best;
+    Handle order;
+    const auto consider = [&](const Boundaries& cut) {
+      Handle found;
+      std::optional<Row> row = order_for(named.shape, cut, question_.memory_bytes, &found);
+      if (!row || (best && !is_better(*row, *best))) return;
+      best = std::move(row);
+      order = std::move(found);
+    };
+    for (const Boundaries& cut : cuts_of(named)) consider(cut);
+    if (!best) return;
+    if (named.shape.parts() > 1) consider(improved_row(*best, order, {best->boundaries}).boundaries);
+    const bool is_new = !fits(named) || best->step_us < named.step_us * (1 - kSame);
+    if (is_new || is_only_auto()) rows_.push_back(std::move(*best));
+  }
+
+  // How little memory an order can be found for.
+  void search_least(const Row& named) {
+    for (const Boundaries& cut : cuts_of(named)) {
+      double too_little = question_.memory_bytes, enough = named.least_bytes;
+      for (int i = 0; i < kHalvings && too_little < enough; ++i) {
+        const double bytes = i == 0 ? enough : (too_little + enough) / 2;
+        if (const std::optional<Row> row = order_for(named.shape, cut, bytes)) {
+          enough = std::min(bytes, row->peak_bytes);
+          rows_.push_back(*row);
+        } else if (i == 0) {
+          break;
+        } else {
+          too_little = bytes;
+        }
+      }
+    }
   }
 
   void choose() {
@@ -258,6 +422,7 @@ class Search {
   std::map<std::pair<int, double>, Boundaries> memory_partitions_;  // by parts and samples held
   double least_bytes_ = HUGE_VAL;                                   // of what did not fit
   double operations_ = 0;                                           // simulated
+  double improving_ = 0;                                            // the same for better cuts
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ struct Row {
   size_t fullest = 0;          // the stage with them
   double busy_us = 0;          // of the busiest stage
   double network_us = 0;       // what messages and all-reduces add; only of rows that are shown
-  double least_bytes = 0;      // the least peak of all partitions that were tried
+  double least_bytes = 0;      // the least peak of all cuts that were tried,
+  Boundaries least_cut;        // and the cut that has it
   double origin_bound_us = 0;  // auto: no order is below it
 };
 
@@ -31,12 +32,13 @@ struct Counts {
   size_t left = 0;       // not simulated: the work had become too much
   size_t too_large = 0;  // for the library
   size_t searched = 0;   // shapes for which an order was looked for
+  size_t improved = 0;   // for which other cuts were tried
 };
 
 struct Answer {
   std::vector<Row> rows;      // that fit, best first, at most as many as wanted
   std::optional<Row> faster;  // the fastest that is faster than all of them and does not fit
-  std::optional<Row> least;   // which needs the least memory, if none fits
+  std::optional<Row> least;   // which needs the least memory of all that were tried, if none fits
   Counts counts;
 };
 
