@@ -336,7 +336,8 @@ def test_a_wrong_network(two, tmp_path, text, words):
     "args, code, words",
     [
         (["--ranks", "3"], 2, "--network measures messages between pairs: --ranks takes even numbers, got 3"),
-        (["--sizes", "4"], 2, "--sizes: expected two or more for --network, got 4"),
+        (["--sizes", "4"], 2, "--sizes: expected two different ones or more for --network, got 4"),
+        (["--sizes", "4KiB,4096"], 2, "--sizes: expected two different ones or more for --network, got 4KiB,4096"),
         (["--sizes", "4,1.3KB,5"], 2, "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '5'"),
         (["--tune"], 2, "excludes"),
     ],
@@ -344,6 +345,17 @@ def test_a_wrong_network(two, tmp_path, text, words):
 def test_wrong_measurements_of_a_network(tmp_path, args, code, words):
     result = dscctl("bench", "--network", str(tmp_path / "network.json"), *args)
     assert result.returncode == code and words in result.stderr and result.stdout == ""
+
+
+def test_a_network_file_that_cannot_be_written(tmp_path):
+    file = tmp_path / "none" / "network.json"
+    result = dscctl("bench", "--network", str(file))
+    assert (result.returncode, result.stdout) == (2, "") and f"{file}: cannot be written" in result.stderr
+
+
+def test_layers_in_a_folder(tmp_path):
+    result = dscctl("plan", "--layers", str(tmp_path), "--devices", "2", "--batch", "4")
+    assert result.returncode == 2 and f"{tmp_path}: is a folder, expected a file" in result.stderr
 
 
 FINE = HEADER + "a,1,1,1,10,3,5\n"
@@ -369,6 +381,7 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         (HEADER + "\na,1,1,1,10,3,5\n", "line 2, column 1: an empty line, expected a layer"),
         (FINE + '"b,1,1,1,10,3,5\n', "line 3, column 1: a quote that does not end"),
         ("[1]", "layer 0: expected an object"),
+        ('[{"forward_us": 1, "forward_us": 2}]', "'forward_us' stands twice in a layer"),
         ('[{"forward": 1}]', "layer 0: there is no column 'forward'"),
         ('[{"forward_us": 1, }]', "line 1, column 20: "),
         ("{}", "expected a list of layers"),

@@ -5,7 +5,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <fstream>
 #include <iostream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -214,14 +216,16 @@ NetworkLine measure_line(const char* name, const std::vector<size_t>& sizes, Job
 void measure_network(const std::vector<int>& numbers, const std::string& sizes, Job job,
                      const std::string& path) {
   const std::vector<size_t> bytes = parse_sizes(sizes.empty() ? kSizes : sizes);
-  if (bytes.size() < 2)
-    throw std::invalid_argument("--sizes: expected two or more for --network, got " + sizes);
-  NetworkFile network;
-  for (const int ranks : numbers) {
+  if (std::set<size_t>(bytes.begin(), bytes.end()).size() < 2)
+    throw std::invalid_argument("--sizes: expected two different ones or more for --network, got " + sizes);
+  for (const int ranks : numbers)
     if (ranks % 2 != 0)
       throw std::invalid_argument(
           "--network measures messages between pairs: --ranks takes even numbers, got " +
           std::to_string(ranks));
+  if (!std::ofstream(path, std::ios::app)) throw std::invalid_argument(path + ": cannot be written");
+  NetworkFile network;
+  for (const int ranks : numbers) {
     job.ranks = ranks;
     network.messages.push_back(measure_line("send_recv", bytes, job));
     network.all_reduces.push_back(measure_line("all_reduce", bytes, job));

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "common/suggest.hpp"
@@ -169,9 +171,17 @@ std::vector<Record> csv_records(const std::string& text) {
 
 using LayersJson = nlohmann::json;
 
+// Of a key that stands twice only the last value is left after parsing.
 LayersJson parse_json(const std::string& text) {
+  std::set<std::string> keys;
+  const auto look = [&](int, LayersJson::parse_event_t event, const LayersJson& value) {
+    if (event == LayersJson::parse_event_t::object_start) keys.clear();
+    if (event == LayersJson::parse_event_t::key && !keys.insert(value.get<std::string>()).second)
+      throw std::invalid_argument("'" + value.get<std::string>() + "' stands twice in a layer");
+    return true;
+  };
   try {
-    return LayersJson::parse(text);
+    return LayersJson::parse(text, look);
   } catch (const LayersJson::parse_error& error) {
     const std::string words = error.what();  // "[...] parse error at line 1, column 5: ..."
     const size_t line = words.find("line ");
@@ -200,6 +210,7 @@ std::vector<Record> json_records(const std::string& text) {
 
 std::string all_text(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::filesystem::is_directory(path)) throw std::invalid_argument("is a folder, expected a file");
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) throw std::invalid_argument("cannot be opened");
   std::string text{std::istreambuf_iterator<char>(file), {}};
