@@ -107,6 +107,15 @@ def priced(layers, kind, stages, replicas, chunks, micro_batches, samples, args,
     )  # fmt: skip
 
 
+def test_on_one_stage_a_schedule_with_chunks_reduces_earlier(tmp_path):
+    """Gradients of one of 4 layers are left after the last backward pass, and of all 4 with 1f1b."""
+    file = written(tmp_path, [{"forward_us": 10, "backward_input_us": 10, "backward_weight_us": 10, "weight_bytes": 40, "activation_bytes": 0, "output_bytes": 0}] * 4)
+    asked = ("--devices", "2", "--batch", "4", "--stages", "1", "--micro-batches", "2", "--reduce-bandwidth", "10MB/s")
+    best = answer_of(file, *asked, "--kind", NAMED)["rows"][0]
+    assert (best["chunks"], best["step_us"]) == (4, 240 + 4)
+    assert answer_of(file, *asked, "--kind", "1f1b")["rows"][0]["step_us"] > 244
+
+
 def divisors(number):
     return [one for one in range(1, number + 1) if number % one == 0]
 
@@ -119,7 +128,8 @@ def brute_force(layers, devices, batch, args):
         if stages > len(layers) or batch % replicas:
             continue
         for micro_batches in divisors(batch // replicas):
-            for kind, own in KINDS.items() if stages > 1 else [("1f1b", 1)]:
+            reduces = replicas > 1 and (args["reduce_latency"] or args["reduce_rate"])
+            for kind, own in KINDS.items() if stages > 1 or reduces else [("1f1b", 1)]:
                 most = len(layers) // stages
                 for chunks in [own] if own else [2**i for i in range(1, 8)]:
                     if chunks > most:

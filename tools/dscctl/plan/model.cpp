@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
+#include <utility>
 
 #include "common/suggest.hpp"
 
@@ -61,7 +63,11 @@ std::vector<int> chunks_for(const Question& question, const Kind& kind, int stag
   return all;
 }
 
+// An order that is a list always can be made, if it is not too long; then it is not made twice.
 dsc_result_t try_to_make(const Candidate& one) {
+  constexpr double kLongestList = 0x1p21;  // micro-batches times parts
+  const double length = static_cast<double>(one.shape.parts()) * one.shape.micro_batches;
+  if (one.kind->is_listed) return length > kLongestList ? DSC_ERR_OVERFLOW : DSC_OK;
   dsc_pipe_schedule_options_t options = schedule::whole_pipeline();
   options.name = one.kind->name;
   options.stages = one.shape.stages;
@@ -73,13 +79,28 @@ dsc_result_t try_to_make(const Candidate& one) {
   return result;
 }
 
-// On one stage every order takes the same time, so that one is enough.
-std::vector<const Kind*> for_stages(const std::vector<const Kind*>& wanted, int stages) {
-  if (stages > 1) return wanted;
+// A latency, and bytes per microsecond.
+std::pair<double, double> reduction_of(const Question& question, int replicas) {
+  const NetworkLine measured =
+      question.all_reduces.empty() ? NetworkLine{} : nearest(question.all_reduces, replicas);
+  return {question.network.reduce_latency_us.value_or(measured.latency_us),
+          question.network.reduce_bytes_per_us.value_or(measured.bytes_per_us)};
+}
+
+bool takes_time_to_reduce(const Question& question, const Shape& shape) {
+  const auto [latency, rate] = reduction_of(question, shape.replicas);
+  return shape.replicas > 1 && (latency > 0 || rate > 0);
+}
+
+// On one stage every order takes the same time, so that one is enough; but gradients that are reduced
+// meanwhile, and pairs that take less than their sum, make a difference.
+std::vector<const Kind*> for_shape(const Question& question, const std::vector<const Kind*>& wanted,
+                                   const Shape& shape) {
+  if (shape.stages > 1 || question.overlap < 1 || takes_time_to_reduce(question, shape)) return wanted;
   const Kind* plain = nullptr;
   for (const Kind* kind : wanted)
     if (kind->chunks == 1 && (plain == nullptr || std::string(kind->name) == "1f1b")) plain = kind;
-  return plain == nullptr ? std::vector<const Kind*>{} : std::vector<const Kind*>{plain};
+  return plain == nullptr ? wanted : std::vector<const Kind*>{plain};
 }
 
 void add_candidates(const Question& question, Shape shape, const std::vector<const Kind*>& wanted,
@@ -89,7 +110,7 @@ void add_candidates(const Question& question, Shape shape, const std::vector<con
     if (!is_among(question.micro_batches, micro_batches)) continue;
     shape.micro_batches = micro_batches;
     shape.samples = samples / micro_batches;
-    for (const Kind* kind : for_stages(wanted, shape.stages))
+    for (const Kind* kind : for_shape(question, wanted, shape))
       for (const int chunks : chunks_for(question, *kind, shape.stages)) {
         shape.chunks = chunks;
         const dsc_result_t result = try_to_make({kind, shape});
@@ -140,11 +161,16 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
 }  // namespace
 
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all{
-      {"1f1b", 1, false},       {"gpipe", 1, false}, {"interleaved_1f1b", 0, false},
-      {"looped_bfs", 0, false}, {"zb_h1", 1, false}, {"zb_h2", 1, false},
-      {"zb_v", 2, true},        {"v_half", 2, true}, {"v_min", 2, true},
-      {"dualpipe_v", 2, true}};
+  static const std::vector<Kind> all{{"1f1b", 1},
+                                     {"gpipe", 1},
+                                     {"interleaved_1f1b", 0},
+                                     {"looped_bfs", 0},
+                                     {"zb_h1", 1},
+                                     {"zb_h2", 1},
+                                     {"zb_v", 2, true},
+                                     {"v_half", 2, true, true},
+                                     {"v_min", 2, true, true},
+                                     {"dualpipe_v", 2, true}};
   return all;
 }
 
@@ -203,10 +229,7 @@ schedule::Costs costs_of(const Question& question, const Shape& shape, const Bou
   costs.latency = question.network.latency_us;
   costs.bytes_per_time = question.network.bytes_per_us;
   costs.bucket_bytes = question.bucket_bytes;
-  const NetworkLine measured =
-      question.all_reduces.empty() ? NetworkLine{} : nearest(question.all_reduces, shape.replicas);
-  costs.reduce_latency = question.network.reduce_latency_us.value_or(measured.latency_us);
-  costs.reduce_bytes_per_time = question.network.reduce_bytes_per_us.value_or(measured.bytes_per_us);
+  std::tie(costs.reduce_latency, costs.reduce_bytes_per_time) = reduction_of(question, shape.replicas);
   return costs;
 }
 

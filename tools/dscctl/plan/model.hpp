@@ -40,7 +40,8 @@ struct Question {
 struct Kind {
   const char* name;
   int chunks;  // that it is made for; 0: two or more
-  bool is_zigzag;
+  bool is_zigzag = false;
+  bool is_listed = false;  // its order is made and kept, which takes far longer than simulating it
 };
 const std::vector<Kind>& kinds();
 inline constexpr const char* kAuto = "auto";
