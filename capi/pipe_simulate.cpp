@@ -42,6 +42,8 @@ dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, size_t parts) {
   if (costs.n != 1 && costs.n != parts)
     dsc::fail(DSC_ERR_INVALID_ARG, "costs->n is %zu, expected 1 or %zu: one for each part of the model",
               costs.n, parts);
+  if (!(costs.overlap > 0 && costs.overlap <= 1))
+    dsc::fail(DSC_ERR_INVALID_ARG, "costs->overlap is %g, expected more than 0 and at most 1", costs.overlap);
   dsc::PipelineCosts all;
   const auto read = [&](std::vector<double>& list, const double* values) {
     if (values) list.assign(values, values + costs.n);

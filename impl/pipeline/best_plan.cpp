@@ -60,6 +60,7 @@ class Finder {
       if (!meets_bound()) consider_named(name);
     for (const PlacementShape shape : shapes())
       if (!meets_bound()) consider_orders(shape);
+    if (!best_.plan) expect_room_for_what_stays();
     if (!best_.plan)
       fail(DSC_ERR_INVALID_ARG,
            "no order keeps to the limits: %lld activations and %g bytes on a stage (0: any)",
@@ -70,6 +71,21 @@ class Finder {
   }
 
  private:
+  // No order helps if a stage is too full before it computes anything.
+  void expect_room_for_what_stays() const {
+    double least = std::numeric_limits<double>::infinity();  // on the fullest stage
+    for (const PlacementShape shape : shapes()) {
+      const PipelinePlan plan(spec_, nullptr, shape);
+      std::vector<double> bytes(static_cast<size_t>(spec_.stages));
+      for (int32_t part = 0; part < plan.placement.parts(); ++part)
+        bytes[static_cast<size_t>(plan.placement.stage(part))] += of_part(costs_.static_bytes, part);
+      least = std::min(least, std::ranges::max(bytes));
+    }
+    if (limits_.bytes > 0 && least > limits_.bytes)
+      fail(DSC_ERR_INVALID_ARG,
+           "no order keeps to the limits: static_bytes alone are %g on a stage, expected at most %g", least,
+           limits_.bytes);
+  }
   std::vector<PlacementShape> shapes() const {
     if (spec_.chunks == 1) return {PlacementShape::kLoop};
     return {PlacementShape::kLoop, PlacementShape::kZigZag};

@@ -86,6 +86,23 @@ def test_nothing_fits(two):
     assert answer_of(two, *asked, "43")["rows"][0]["peak_bytes"] == 43
 
 
+def test_no_page_without_plans(two, tmp_path):
+    file = tmp_path / "page.html"
+    result = plan(two, "--devices", "2", "--batch", "4", "--memory", "1", "--html", str(file))
+    assert result.returncode == 1 and result.stderr == f"dscctl: {file} was not written, as there is nothing to show\n"
+    assert not file.exists()
+
+
+def test_less_memory_for_little_time(tmp_path):
+    """Two samples at once save one overhead of each of two layers, and hold 200 B more."""
+    layer = {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 100, "output_bytes": 5}
+    asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--stages", "1", "--overhead-us")
+    answer = answer_of(written(tmp_path, [layer] * 2), *asked, "0.001")
+    assert [(row["step_us"], row["peak_bytes"]) for row in answer["rows"]] == [(pytest.approx(12.006), 480), (pytest.approx(12.012), 280)]
+    assert "For 0.0 % more time 1f1b on 1 stage x 2 replicas, 2 micro-batches of 1 sample needs 200 B less.\n" in answer["recommendation"]
+    assert "more time" not in answer_of(written(tmp_path, [layer] * 2), *asked, "0.1")["recommendation"]  # 5 %
+
+
 def part_sums(layers, boundaries, value):
     return [sum(value(layer) for layer in layers[a:b]) for a, b in zip(boundaries, boundaries[1:])]
 
@@ -298,6 +315,15 @@ def test_a_measured_network(network):
         assert line["largest_relative_error"] == pytest.approx(max(errors))
 
 
+def test_how_far_from_a_line_a_network_is(two, tmp_path):
+    file = tmp_path / "network.json"
+    line = {"ranks": 2, "latency_us": 1, "bytes_per_s": 1e6, "largest_relative_error": 0.45}
+    file.write_text(json.dumps({"format": "libdsc network", "version": 1, "messages": [line], "all_reduces": [line, dict(line, ranks=4)]}))
+    remarks = answer_of(two, "--devices", "2", "--batch", "4", "--network", str(file))["remarks"]
+    error = "(largest error 45 %)"
+    assert f"Measured: messages with 2 ranks {error}, all-reduces with 2 ranks {error}, 4 ranks {error}.\n" in remarks
+
+
 def test_plans_with_a_measured_network(network, two, tmp_path):
     made_up = json.loads(network.read_text())
     for line, latency in zip(made_up["messages"] + made_up["all_reduces"], [1, 2, 10, 20]):
@@ -413,7 +439,12 @@ def test_a_wrong_file(tmp_path, text, words):
         (["--memory", "80"], ""),
         (["--memory", "80 apples"], "--memory: expected bytes such as 80GB"),
         (["--memory", "0"], "--memory: expected more than 0 bytes"),
-        (["--bandwidth", "25GB"], "--bandwidth: expected bytes per second such as 25GB/s or 400MiB/s, got '25GB'"),
+        (["--bandwidth", "25GB"], "--bandwidth: expected bytes or bits per second such as 25GB/s, 400MiB/s or 100Gb/s, got '25GB'"),
+        (["--devices", "100000000000"], "--devices: expected a whole number of at most 2147483647, got '100000000000'"),
+        (["--overlap", "5"], "--overlap: expected a part above 0 and up to 1"),
+        (["--html", ""], "--html"),
+        (["--html", "-"], "--html: expected a file to write, got '-'"),
+        (["--memory", "80G"], "--memory: expected bytes such as 80GB"),
         (["--latency-us", "-1"], "--latency-us: expected a number of 0 or more"),
         (["--stages", "2,x"], "--stages: expected a whole number of 1 or more, got 'x'"),
         (["--stages", "3"], "there is nothing to compare: expected stages that divide the 2 devices"),

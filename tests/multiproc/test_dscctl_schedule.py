@@ -28,7 +28,7 @@ def test_costs():
     result = schedule("-k", "1f1b", "-s", "2", "-m", "3", "--forward", "1,3", "--comm", "0.5")
     assert "makespan 19" in result.stdout
     result = schedule("-k", "1f1b", "-s", "2", "--forward", "1,2,3")
-    assert result.returncode == 1 and "--forward has 3 values, expected 1 or 2: one for each part" in result.stderr
+    assert result.returncode == 2 and "--forward has 3 values, expected 1 or 2: one for each part" in result.stderr
 
 
 def test_the_best_order():
@@ -47,7 +47,7 @@ def test_several_kinds():
     result = schedule("--kind", "gpipe", "--kind", "1f1b")
     assert result.returncode == 0 and result.stdout.count("makespan 33") == 2
     result = schedule("--kind", "gpipe", "--kind", "1f1b", "--svg", "x.svg")
-    assert result.returncode == 1 and "--kind is given 2 times, expected one" in result.stderr
+    assert result.returncode == 2 and "--kind is given 2 times, expected one" in result.stderr
 
 
 def test_a_table_compares_several():
@@ -57,6 +57,43 @@ def test_a_table_compares_several():
     assert head.split() == "schedule makespan idle idle in its own window activations bytes".split()
     assert plain.split() == ["1f1b", "21", "42.9", "%", "9", "2", "21", "MB"]
     assert zero_bubble.split() == ["zb_h1", "19", "36.8", "%", "7", "2", "22", "MB"]
+
+
+def test_different_chunks_are_compared_by_whole_stages():
+    """So that all do the same work, as on the page: with a chunk of its own zb_v would take 51."""
+    result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
+    *_, title, _, plain, v_shaped = result.stdout.splitlines()
+    assert title == "costs and activations are those of a whole stage, which its chunks share evenly"
+    assert plain.split() == ["1f1b", "33", "27.3", "%", "9", "4", "4", "MB"]
+    assert v_shaped.split() == ["zb_v", "x", "2", "chunks", "25.5", "5.9", "%", "0", "4", "4", "MB"]
+    assert "makespan 51" in schedule("--kind", "zb_v").stdout
+    result = schedule("--kind", "1f1b", "--kind", "zb_v", "--forward", "1,2,3,4")
+    assert (result.returncode, result.stdout) == (2, "") and "--forward has 4 values, expected 1, of a whole stage" in result.stderr
+
+
+def test_units_of_rates():
+    """With 8 KB of a message, in microseconds."""
+    asked = ("-s", "2", "-m", "3", "--message-bytes", "8KB", "--bandwidth")
+    assert schedule(*asked, "8Gb/s").stdout == schedule(*asked, "1GB/s").stdout == schedule(*asked, "1000").stdout
+    assert schedule(*asked, "8Gbit/s").stdout != schedule(*asked, "8GB/s").stdout
+
+
+def test_times_with_all_digits():
+    result = schedule("-s", "2", "-m", "1", "--forward", "2000001", "--critical-path")
+    assert result.stdout.splitlines()[5].split() == ["forward", "0", "2000001", "0", "0", "0"]
+
+
+def test_weights_that_leave_no_room():
+    result = schedule("-k", "auto", "-s", "2", "-m", "3", "--static-bytes", "3GB,2GB", "--memory", "1GB")
+    assert result.returncode == 1 and "static_bytes alone are 3e+09 on a stage, expected at most 1e+09" in result.stderr
+
+
+@pytest.mark.parametrize("format", ["pytorch", "json"])
+def test_a_byte_order_mark_is_skipped(tmp_path, format):
+    file = tmp_path / "schedule"
+    text = schedule("--write", format).stdout
+    file.write_text("\ufeff" + text, encoding="utf-8")
+    assert schedule("--from", str(file), "--write", format).stdout == text
 
 
 def test_reductions():
@@ -144,6 +181,14 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--activations", "2"], 2, "--activations is a limit of --kind auto, which is not given"),
         (["--memory", "2GB"], 2, "--memory is a limit of --kind auto, which is not given"),
         (["--write", "json", "--check"], 2, "expected one of them"),
+        (["--activations", "0"], 2, "--activations: expected 1 or more, got 0"),
+        (["--memory", "0", "--kind", "auto"], 2, "--memory: expected more than 0 bytes, got '0'"),
+        (["--memory", "80G", "--kind", "auto"], 2, "--memory: expected bytes such as 80GB (1000 MB)"),
+        (["--bandwidth", "80G/s"], 2, "--bandwidth: expected bytes per unit of time such as 25000, or 25GB/s or 100Gb/s"),
+        (["--overlap", "5"], 2, "--overlap: expected a part above 0 and up to 1, such as 0.8, got '5'"),
+        (["--overlap", "0"], 2, "--overlap: expected a part above 0"),
+        (["--svg", ""], 2, "--svg"),
+        (["--html", "-"], 2, "--html: expected a file to write, got '-'"),
         (["--width", "80", "--check"], 2, "--width is that of the picture"),
         (["--width", "0"], 2, "--width"),
         (["--forward", "-1"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got '-1'"),

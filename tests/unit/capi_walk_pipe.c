@@ -323,6 +323,11 @@ static void simulate(void) {
   costs.n = 3;
   WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
   costs.n = 1;
+  for (int i = 0; i < 3; ++i) {
+    costs.overlap = (double[]){0, 1.01, -1}[i];
+    WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
+  }
+  costs.overlap = 1;
   costs.latency = -1;
   WALK_INVALID(dsc_pipe_simulate(S, &costs, &report));
   EXPECT(report.makespan == 99);

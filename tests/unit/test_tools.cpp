@@ -99,7 +99,11 @@ void bytes(void**) {
 void rates(void**) {
   assert_near(*tools::parse_rate("25GB/s"), 25e9);
   assert_near(*tools::parse_rate("400MiB/S"), 400.0 * 1024 * 1024);
-  for (const char* text : {"25GB", "25GB/min", "/s", "-1GB/s"})
+  assert_near(*tools::parse_rate("25Gb/s"), 25e9 / 8);
+  assert_near(*tools::parse_rate("100Gbit/s"), 100e9 / 8);
+  assert_near(*tools::parse_rate("1MiBit/s"), 1024.0 * 1024 / 8);
+  assert_near(*tools::parse_rate("25/s"), 25);
+  for (const char* text : {"25GB", "25GB/min", "/s", "-1GB/s", "25G/s", "Gbit/s"})
     assert_false(tools::parse_rate(text).has_value());
 }
 
@@ -129,7 +133,10 @@ void wrong_words_name_the_option(void**) {
   assert_string_equal(said([] { tools::whole_list_of("--stages", "1,,2", 1); }).c_str(),
                       "--stages: expected a whole number of 1 or more, got ''");
   assert_string_equal(said([] { tools::whole_of("--top", "99999999999", 1); }).c_str(),
-                      "--top: expected a whole number of 1 or more, got '99999999999'");
+                      "--top: expected a whole number of at most 2147483647, got '99999999999'");
+  assert_string_equal(
+      said([] { tools::bytes_of("--memory", "80G"); }).c_str(),
+      "--memory: expected bytes such as 80GB (1000 MB), 25MiB (1024 KiB) or 65536, got '80G'");
 }
 
 }  // namespace

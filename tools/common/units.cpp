@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 
 namespace tools {
@@ -71,10 +72,17 @@ std::optional<double> parse_bytes(const std::string& text) {
   return *value * *factor;
 }
 
+// A unit without B or b could be either.
 std::optional<double> parse_rate(const std::string& text) {
-  const std::string low = lowered(text);
-  if (!low.ends_with("/s")) return {};
-  return parse_bytes(low.substr(0, low.size() - 2));
+  constexpr double kBitsOfByte = 8;
+  if (!lowered(text).ends_with("/s")) return {};
+  std::string amount = text.substr(0, text.size() - 2);
+  const bool is_word = lowered(amount).ends_with("bit");
+  if (is_word) amount.resize(amount.size() - 2);  // "Gb"
+  if (!lowered(amount).ends_with("b")) return parse_number(amount);
+  const auto bytes = parse_bytes(amount);
+  if (!bytes || (!is_word && amount.ends_with("B"))) return bytes;
+  return *bytes / kBitsOfByte;
 }
 
 double number_of(const std::string& option, const std::string& text) {
@@ -85,22 +93,33 @@ double number_of(const std::string& option, const std::string& text) {
 
 double bytes_of(const std::string& option, const std::string& text) {
   const auto value = parse_bytes(text);
-  if (!value) refuse(option, "bytes such as 80GB (1000 MB), 25MiB (1024 KiB) or 65536", text);
+  const bool has_half_a_unit =
+      !text.empty() && std::string_view("kmgt").find(lowered(text).back()) != std::string_view::npos;
+  if (!value || has_half_a_unit)
+    refuse(option, "bytes such as 80GB (1000 MB), 25MiB (1024 KiB) or 65536", text);
   return *value;
 }
 
 double rate_of(const std::string& option, const std::string& text) {
   const auto value = parse_rate(text);
-  if (!value) refuse(option, "bytes per second such as 25GB/s or 400MiB/s", text);
+  if (!value) refuse(option, "bytes or bits per second such as 25GB/s, 400MiB/s or 100Gb/s", text);
   return *value;
 }
 
 int whole_of(const std::string& option, const std::string& text, int least) {
   int value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range && stop == text.data() + text.size() && text[0] != '-')
+    refuse(option, "a whole number of at most " + std::to_string(std::numeric_limits<int>::max()), text);
   if (error != std::errc{} || stop != text.data() + text.size() || value < least)
     refuse(option, "a whole number of " + std::to_string(least) + " or more", text);
   return value;
+}
+
+double part_of(const std::string& option, const std::string& text) {
+  const auto value = parse_number(text);
+  if (!value || *value <= 0 || *value > 1) refuse(option, "a part above 0 and up to 1, such as 0.8", text);
+  return *value;
 }
 
 std::vector<int> whole_list_of(const std::string& option, const std::string& text, int least) {

@@ -13,12 +13,13 @@ std::optional<double> parse_number(const std::string& text);
 // "65536", "1.5GB", "64KiB": KB is 1000; KiB, and k as DSC_TUNING has it, 1024. In any case of letters.
 std::optional<double> parse_bytes(const std::string& text);
 
-// "25GB/s", in bytes per second; nothing without "/s".
+// "25GB/s", or in bits "100Gb/s" and "100Gbit/s", in bytes per second; nothing without "/s".
 std::optional<double> parse_rate(const std::string& text);
 
 // With the option's name in what is said of a wrong value. All throw std::invalid_argument.
 double number_of(const std::string& option, const std::string& text);
-double bytes_of(const std::string& option, const std::string& text);
+double part_of(const std::string& option, const std::string& text);   // above 0, at most 1
+double bytes_of(const std::string& option, const std::string& text);  // not "80G", which could be either
 double rate_of(const std::string& option, const std::string& text);
 int whole_of(const std::string& option, const std::string& text, int least);
 std::vector<int> whole_list_of(const std::string& option, const std::string& text, int least);  // "2,4"

@@ -18,6 +18,7 @@ using NetworkJson = nlohmann::ordered_json;
 constexpr const char* kNetworkFormat = "libdsc network";
 constexpr int kNetworkVersion = 1;
 constexpr double kUsPerSecond = 1e6;
+constexpr double kMostError = 0.25;
 
 NetworkJson lines_json(const std::vector<NetworkLine>& lines) {
   NetworkJson all = NetworkJson::array();
@@ -65,6 +66,8 @@ NetworkLine line_in(const NetworkJson& json, const std::string& place) {
       refuse_json(place + ", bytes_per_s,", "more than 0, or null where there is no end",
                   json["bytes_per_s"]);
   }
+  if (json.contains("largest_relative_error"))
+    line.largest_error = value_in(json, "largest_relative_error", place);
   return line;
 }
 
@@ -97,10 +100,10 @@ NetworkFile network_in(const std::string& text) {
 std::string line_words(const char* what, const NetworkLine& line) {
   char text[160];
   std::snprintf(
-      text, sizeof text, "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error %.0f %%\n", what,
+      text, sizeof text, "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error %.0f %%%s\n", what,
       line.ranks, tools::time_text(line.latency_us).c_str(),
       line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str() : "no end",
-      100 * line.largest_error);
+      100 * line.largest_error, line.largest_error > kMostError ? ", which is far from a line" : "");
   return text;
 }
 

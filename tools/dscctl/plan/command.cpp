@@ -11,6 +11,7 @@
 
 #include "common/units.hpp"
 #include "dscctl/plan/report.hpp"
+#include "dscctl/schedule/cost_options.hpp"
 
 namespace dscctl::plan {
 namespace {
@@ -87,8 +88,9 @@ void PlanCommand::add_network() {
       ->type_name("FILE");
   app().add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
   app()
-      .add_option("--bandwidth", bandwidth_,
-                  "Of a link between two stages, in each direction, such as 25GB/s (default: without end)")
+      .add_option(
+          "--bandwidth", bandwidth_,
+          "Of a link between two stages, in each direction, such as 25GB/s or 100Gb/s (default: without end)")
       ->type_name("RATE");
   app().add_option("--reduce-latency-us", reduce_latency_, "Of an all-reduce (default: 0)")->type_name("US");
   app()
@@ -118,6 +120,7 @@ void PlanCommand::add_choice() {
   app()
       .add_option("--html", html_,
                   "Writes a page for a browser: the best five side by side, with sliders for costs")
+      ->check(schedule::file_to_write())
       ->type_name("FILE");
 }
 
@@ -134,6 +137,7 @@ void PlanCommand::read_network_into(Question& question) const {
     net.latency_us = message.latency_us;
     net.bytes_per_us = message.bytes_per_us;
     question.all_reduces = file.all_reduces;
+    question.messages = message;
   }
   if (!latency_.empty()) net.latency_us = tools::number_of("--latency-us", latency_);
   if (!bandwidth_.empty()) net.bytes_per_us = tools::rate_of("--bandwidth", bandwidth_) / kUsPerSecond;
@@ -153,7 +157,7 @@ Question PlanCommand::question(const std::vector<Layer>& layers) const {
     throw std::invalid_argument("--memory: expected more than 0 bytes, got '" + memory_ + "'");
   it.state = tools::number_of("--state", state_);
   it.overhead_us = tools::number_of("--overhead-us", overhead_);
-  it.overlap = tools::number_of("--overlap", overlap_);
+  it.overlap = tools::part_of("--overlap", overlap_);
   if (!bucket_.empty()) it.bucket_bytes = tools::bytes_of("--bucket", bucket_);
   read_network_into(it);
   it.kinds = kinds_;
@@ -199,7 +203,10 @@ int PlanCommand::answer() const {
   else
     std::cout << (found.rows.empty() ? "" : table_of(found) + "\n") << recommendation(asked, found) << "\n"
               << remarks(asked, layers, found);
-  if (!html_.empty() && !found.rows.empty()) schedule::write_file(html_, page_of_rows(asked, found));
+  if (!html_.empty() && found.rows.empty())
+    std::cerr << "dscctl: " << html_ << " was not written, as there is nothing to show\n";
+  else if (!html_.empty())
+    schedule::write_file(html_, page_of_rows(asked, found));
   return found.rows.empty() ? kNothingFits : kFine;
 }
 

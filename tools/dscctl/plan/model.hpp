@@ -30,6 +30,7 @@ struct Question {
   double overlap = 1;       // what two passes at once take, as a part of their sum
   double bucket_bytes = 0;  // 0: all gradients of a part
   Network network;
+  std::optional<NetworkLine> messages;   // as they were measured
   std::vector<NetworkLine> all_reduces;  // by ranks, where the network has none of its own; may be empty
   std::vector<std::string> kinds;        // empty here and below: all
   std::vector<int> stages, micro_batches, chunks;

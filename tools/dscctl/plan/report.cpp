@@ -114,6 +114,20 @@ std::string next_best(const Answer& answer) {
          ".";
 }
 
+// Little time may be worth much memory.
+std::string with_less_memory(const Answer& answer) {
+  constexpr double kLittle = 0.005, kMuch = 0.1;
+  const Row& best = answer.rows.front();
+  const Row* least = nullptr;
+  for (const Row& row : answer.rows)
+    if (row.step_us <= best.step_us * (1 + kLittle) && row.peak_bytes < best.peak_bytes * (1 - kMuch) &&
+        (least == nullptr || row.peak_bytes < least->peak_bytes))
+      least = &row;
+  if (least == nullptr) return "";
+  return "For " + percent_text(std::max(0.0, least->step_us / best.step_us - 1)) + " more time " +
+         shape_text(*least) + " needs " + bytes_text(best.peak_bytes - least->peak_bytes) + " less.\n";
+}
+
 std::string layers_text(const Row& row) {
   std::string text;
   for (size_t part = 0; part + 1 < row.boundaries.size(); ++part) {
@@ -141,12 +155,27 @@ std::string best_text(const Question& question, const Answer& answer) {
   std::string text = "Take " + shape_text(best) + ": " + time_text(best.step_us) + " a step, " +
                      rate_text(samples_per_s(best)) + " samples/s, " + bytes_text(best.peak_bytes) + memory +
                      " on stage " + std::to_string(best.fullest) + ", which is the fullest.\n";
-  text += in_all(best) + next_best(answer) + "\n";
+  text += in_all(best) + next_best(answer) + "\n" + with_less_memory(answer);
   if (answer.faster)
     text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
             " would take " + time_text(answer.faster->step_us) + ".\n";
   const char* parts = best.shape.parts() == 1 ? "Layers: " : "Layers of each part: ";
   return text + parts + layers_text(best) + "\nTo draw it: " + command_of(question, best) + "\n";
+}
+
+std::string ranks_text(const NetworkLine& line) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%d ranks (largest error %.0f %%)", line.ranks, 100 * line.largest_error);
+  return text;
+}
+
+// Of the network: with how many ranks, and how far from a line.
+std::string measured_text(const Question& question) {
+  if (!question.messages) return "";
+  std::string text = "Measured: messages with " + ranks_text(*question.messages) + ", all-reduces with ";
+  for (size_t i = 0; i < question.all_reduces.size(); ++i)
+    text += (i == 0 ? "" : ", ") + ranks_text(question.all_reduces[i]);
+  return text + ".\n";
 }
 
 std::string costs_words(const char* option, std::vector<double> values) {
@@ -213,6 +242,7 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   text += ".\n";
   if (layers.are_split)
     text += "backward_us is given alone: each half of a backward pass is taken to be half of it.\n";
+  text += measured_text(question);
   const Network& net = question.network;
   if (net.latency_us == 0 && net.bytes_per_us == 0)
     text += "Messages take no time: see --latency-us and --bandwidth.\n";

@@ -16,9 +16,11 @@ using schedule::Priced;
 constexpr double kMostOperations = 3e8;  // to simulate, in all
 constexpr double kMostSearched = 6000;   // operations of a shape for which an order is looked for
 constexpr size_t kSearches = 3;
-constexpr double kMostImproved = 4e7;  // operations to simulate for better cuts
+constexpr double kMostImproved = 8e7;  // operations to simulate for better cuts
 constexpr size_t kTries = 1000;        // cuts of a candidate
-constexpr size_t kLeast = 12;          // candidates that are tried for less memory if none fits
+constexpr size_t kFewTries = 100;      // of one that is not among the best
+constexpr size_t kBest = 20;
+constexpr size_t kLeast = 12;  // candidates that are tried for less memory if none fits
 constexpr int kHalvings = 6;
 constexpr double kSame = 1e-7;
 
@@ -219,44 +221,52 @@ class Search {
     row.least_cut = other.boundaries;
   }
 
-  // Better cuts for those that may come into the table, best first, and then for those that do not fit.
+  // Better cuts for those that may come into the table, best first, and then for those that do not fit; once
+  // more, and longer, for the best.
   void improve_all() {
+    improve_some(rows_.size(), kLeast, kFewTries);
+    improve_some(kBest, kBest, kTries);
+  }
+
+  void improve_some(size_t most_fitting, size_t most_others, size_t tries) {
     std::vector<Row*> order;
     for (Row& row : rows_) order.push_back(&row);
     std::stable_sort(order.begin(), order.end(), [&](const Row* a, const Row* b) {
       if (fits(*a) != fits(*b)) return fits(*a);
       return fits(*a) ? is_better(*a, *b) : a->least_bytes < b->least_bytes;
     });
-    size_t tried = 0;
+    size_t fitting = 0, others = 0;
     for (Row* row : order)
-      if (row->shape.stages > 1 && (fits(*row) || tried++ < kLeast)) improve(*row);
+      if (row->shape.stages > 1 && (fits(*row) ? fitting++ < most_fitting : others++ < most_others))
+        improve(*row, tries);
   }
 
   // With a schedule of these shape and name, from these cuts.
-  Row improved_row(const Row& row, const Handle& handle, const std::vector<Boundaries>& starts) {
+  Row improved_row(const Row& row, const Handle& handle, const std::vector<Boundaries>& starts,
+                   size_t most_tries) {
     const double one = operations_of(row.shape);
     const auto simulated = [&](const Boundaries& cut) {
       schedule::Costs costs = costs_of(question_, row.shape, cut);
       improving_ += one;
       return schedule::simulate(handle, costs.as_c());
     };
-    ++answer_.counts.improved;
     const auto tries = static_cast<size_t>((kMostImproved - improving_) / one);
     const Boundaries cut = improved(
         starts, [&](const Boundaries& it) { return trial_of(simulated(it)); }, question_.memory_bytes,
-        std::min(kTries, tries));
+        std::min(most_tries, tries));
     return row_of(row.kind, row.shape, cut, simulated(cut));
   }
 
-  void improve(Row& row) {
+  void improve(Row& row, size_t tries) {
     constexpr double kLeastTries = 4;
     if (improving_ + kLeastTries * operations_of(row.shape) > kMostImproved) return;
+    if (tries == kFewTries) ++answer_.counts.improved;
     const Handle handle = schedule::make(options_of(row.kind.c_str(), row.shape));
     schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
     std::vector<Boundaries> starts{row.boundaries, row.least_cut, evenly(question_, row.shape),
                                    by_held_memory(question_, row.shape, held_of(row, handle, costs))};
     keep_different(starts);
-    take(row, improved_row(row, handle, starts));
+    take(row, improved_row(row, handle, starts, tries));
   }
 
   static Held held_of(const Row& row, const Handle& handle, schedule::Costs& costs) {
@@ -365,7 +375,7 @@ class Search {
     };
     for (const Boundaries& cut : cuts_of(named)) consider(cut);
     if (!best) return;
-    if (named.shape.parts() > 1) consider(improved_row(*best, order, {best->boundaries}).boundaries);
+    if (named.shape.parts() > 1) consider(improved_row(*best, order, {best->boundaries}, kTries).boundaries);
     const bool is_new = !fits(named) || best->step_us < named.step_us * (1 - kSame);
     if (is_new || is_only_auto()) rows_.push_back(std::move(*best));
   }

@@ -133,7 +133,8 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
       "Lists of costs have a value for all parts of the model or one for each; 3x2,1 is 2,2,2,1. Several "
       "--kind "
       "end\n"
-      "with a table that compares them.\n"
+      "with a table that compares them; if they have different numbers of chunks, costs are those of a whole "
+      "stage.\n"
       "Exit code: 0 fine, 1 no such schedule, or one that cannot be run, 2 wrong usage.");
   add_what();
   cost_options_.add_to(app());
@@ -188,11 +189,15 @@ void ScheduleCommand::add_what() {
 }
 
 void ScheduleCommand::add_output() {
-  app().add_option("--svg", svg_, "Writes a drawing")->type_name("FILE");
-  app().add_option("--perfetto", perfetto_, "Writes a trace for ui.perfetto.dev")->type_name("FILE");
+  app().add_option("--svg", svg_, "Writes a drawing")->check(file_to_write())->type_name("FILE");
+  app()
+      .add_option("--perfetto", perfetto_, "Writes a trace for ui.perfetto.dev")
+      ->check(file_to_write())
+      ->type_name("FILE");
   app()
       .add_option("--html", html_,
                   "Writes a page for a browser: all --kind side by side, with sliders for costs")
+      ->check(file_to_write())
       ->type_name("FILE");
   app()
       .add_option(
@@ -233,18 +238,19 @@ Handle ScheduleCommand::best(Costs costs) const {
   if (stages_ > 0)
     cost_options_.expect_parts(costs, static_cast<size_t>(stages_) * static_cast<size_t>(chunks));
   Handle found = find(options("auto"), costs.as_c(), search);
-  std::cerr << "found: " << search.origin << ", makespan " << search.makespan
+  std::cerr << "found: " << search.origin << ", makespan " << shortened(search.makespan)
             << (search.is_optimal == 1 ? ", which no order beats"
-                                       : ", and none is below " + std::to_string(search.bound));
+                                       : ", and none is below " + shortened(search.bound));
   if (search.best_named[0] != '\0')
-    std::cerr << "; " << search.best_named << " takes " << search.best_named_makespan;
+    std::cerr << "; " << search.best_named << " takes " << shortened(search.best_named_makespan);
   std::cerr << "\n";
   return found;
 }
 
 Handle ScheduleCommand::read_file() const {
   try {
-    const std::string text = file_text(from_);
+    std::string text = file_text(from_);
+    if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark, as some editors write
     return read(text, format_.empty() ? guess_format(text) : kFormats.at(format_), options(""));
   } catch (const std::runtime_error& error) {
     const std::string text = error.what(), name = from_ == "-" ? "stdin" : from_;
@@ -260,8 +266,9 @@ std::vector<Handle> ScheduleCommand::schedules(const Costs& costs) const {
   }
   const bool needs_one = !svg_.empty() || !perfetto_.empty() || !write_.empty();
   if (needs_one && kinds_.size() > 1)
-    throw std::runtime_error("--kind is given " + std::to_string(kinds_.size()) +
-                             " times, expected one for --svg, --perfetto and --write; --html takes several");
+    throw std::invalid_argument(
+        "--kind is given " + std::to_string(kinds_.size()) +
+        " times, expected one for --svg, --perfetto and --write; --html takes several");
   for (const std::string& kind : kinds_) made.push_back(kind == kAuto ? best(costs) : make(options(kind)));
   return made;
 }
@@ -287,7 +294,7 @@ bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
 }
 
 void print_numbers(const Priced& priced) {
-  std::cout << "makespan " << priced.report.makespan << ", idle " << 100 * idle_part(priced)
+  std::cout << "makespan " << shortened(priced.report.makespan) << ", idle " << 100 * idle_part(priced)
             << " %, activations held at most " << peak_activations(priced) << "; too large for a picture\n";
 }
 
@@ -315,6 +322,10 @@ bool ScheduleCommand::is_wanted(const char* kind) const {
 
 // Options that would do nothing.
 void ScheduleCommand::check_usage() const {
+  if (app().count("--activations") > 0 && activations_ < 1)
+    throw std::invalid_argument("--activations: expected 1 or more, got " + std::to_string(activations_));
+  if (!memory_.empty() && tools::bytes_of("--memory", memory_) <= 0)
+    throw std::invalid_argument("--memory: expected more than 0 bytes, got '" + memory_ + "'");
   if (activations_ != 0 && !is_wanted(kAuto))
     throw std::invalid_argument("--activations is a limit of --kind auto, which is not given");
   if (!memory_.empty() && !is_wanted(kAuto))
@@ -335,11 +346,14 @@ int ScheduleCommand::run() const {
     check_usage();
     Costs costs = cost_options_.costs();
     const std::vector<Handle> made = schedules(costs);
+    const bool of_stage = differ_in_chunks(made);
+    if (of_stage) cost_options_.expect_one_value(costs);
     std::vector<Priced> prices;
     for (const Handle& schedule : made) {
       const auto info = describe(schedule);
-      cost_options_.expect_parts(costs, static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks));
-      prices.push_back(show(schedule, costs.as_c()));
+      Costs own = of_stage ? costs.over(info.chunks) : costs;
+      cost_options_.expect_parts(own, static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks));
+      prices.push_back(show(schedule, own.as_c()));
     }
     if (made.size() > 1 && has_picture()) std::cout << "\n" << comparison_of(made, prices);
     if (!html_.empty()) write_file(html_, html_of(made, costs));

@@ -17,8 +17,9 @@ double rate_per_time(const std::string& option, const std::string& text) {
   if (const auto plain = tools::parse_number(text)) return *plain;
   if (const auto rate = tools::parse_rate(text)) return *rate / kUsPerSecond;
   throw std::invalid_argument(option +
-                              ": expected bytes per unit of time such as 25000, or 25GB/s where times are " +
-                              "microseconds, got '" + text + "'");
+                              ": expected bytes per unit of time such as 25000, or 25GB/s or 100Gb/s where "
+                              "times are microseconds, got '" +
+                              text + "'");
 }
 
 std::vector<double> read_list(const std::string& option, const std::string& text, bool are_bytes) {
@@ -54,19 +55,22 @@ std::array<CostOptions::List, 7> CostOptions::make_lists() {
 }
 
 std::array<CostOptions::Value, 6> CostOptions::make_values() {
-  return {Value{"--comm,--latency", "Time of a message between stages (default: 0)", &Costs::latency,
-                tools::number_of, "TIME"},
-          Value{"--bandwidth", "Of a link between two stages, in each direction (default: without end)",
-                &Costs::bytes_per_time, rate_per_time, "RATE"},
-          Value{"--bucket", "Gradients that are reduced at once (default: all of a part)",
-                &Costs::bucket_bytes, tools::bytes_of, "BYTES"},
-          Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
-                tools::number_of, "TIME"},
-          Value{"--reduce-bandwidth",
-                "Bytes of gradients over the time of their all-reduce (default: without end)",
-                &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
-          Value{"--overlap", "What two passes at once take, as a part of their sum (default: 1)",
-                &Costs::overlap, tools::number_of, "PART"}};
+  return {
+      Value{"--comm,--latency", "Time of a message between stages (default: 0)", &Costs::latency,
+            tools::number_of, "TIME"},
+      Value{"--bandwidth",
+            "Of a link between two stages, in each direction, in bytes per unit of time, or such as 25GB/s "
+            "and 100Gb/s where that is a microsecond (default: without end)",
+            &Costs::bytes_per_time, rate_per_time, "RATE"},
+      Value{"--bucket", "Gradients that are reduced at once (default: all of a part)", &Costs::bucket_bytes,
+            tools::bytes_of, "BYTES"},
+      Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
+            tools::number_of, "TIME"},
+      Value{"--reduce-bandwidth",
+            "Bytes of gradients over the time of their all-reduce, in the same units (default: without end)",
+            &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
+      Value{"--overlap", "What two passes at once take, as a part of their sum (default: 1)", &Costs::overlap,
+            tools::part_of, "PART"}};
 }
 
 void CostOptions::add_to(CLI::App& app) {
@@ -102,9 +106,24 @@ Costs CostOptions::costs() const {
 void CostOptions::expect_parts(const Costs& costs, size_t parts) const {
   for (const List& list : lists_)
     if (const size_t n = (costs.*list.values).size(); n != 1 && n != parts)
-      throw std::runtime_error(std::string(list.option) + " has " + std::to_string(n) +
-                               " values, expected 1" + (parts == 1 ? "" : " or " + std::to_string(parts)) +
-                               ": one for each part of the model");
+      throw std::invalid_argument(std::string(list.option) + " has " + std::to_string(n) +
+                                  " values, expected 1" + (parts == 1 ? "" : " or " + std::to_string(parts)) +
+                                  ": one for each part of the model");
+}
+
+void CostOptions::expect_one_value(const Costs& costs) const {
+  for (const List& list : lists_)
+    if (const size_t n = (costs.*list.values).size(); n != 1)
+      throw std::invalid_argument(std::string(list.option) + " has " + std::to_string(n) +
+                                  " values, expected 1, of a whole stage: these schedules have different "
+                                  "numbers of parts");
+}
+
+CLI::Validator file_to_write() {
+  const auto check = [](const std::string& text) {
+    return text.empty() || text == "-" ? "expected a file to write, got '" + text + "'" : std::string();
+  };
+  return CLI::Validator(check, "");
 }
 
 std::string list_text(const std::vector<double>& values) {

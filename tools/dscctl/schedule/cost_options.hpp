@@ -15,8 +15,10 @@ class CostOptions {
 
   // Throws std::invalid_argument with the option that is wrong.
   Costs costs() const;
-  // Lists have one value, or one for each of so many parts of the model. Throws std::runtime_error.
+  // Lists have one value, or one for each of so many parts of the model. Throws std::invalid_argument.
   void expect_parts(const Costs& costs, size_t parts) const;
+  // One value in every list, for schedules with different numbers of parts. Throws the same.
+  void expect_one_value(const Costs& costs) const;
 
  private:
   struct List {
@@ -42,6 +44,9 @@ class CostOptions {
   static std::array<List, 7> make_lists();
   static std::array<Value, 6> make_values();
 };
+
+// Of an option: not empty, and not -, as stdout is for what is printed.
+CLI::Validator file_to_write();
 
 // A list as the command line takes it: "2x30" is 30 twice.
 std::string list_text(const std::vector<double>& values);

@@ -35,6 +35,20 @@ dsc_pipe_costs_t Costs::as_c() {
   return costs;
 }
 
+Costs Costs::over(int chunks) const {
+  Costs shared = *this;
+  for (auto* list : {&shared.forward, &shared.backward_input, &shared.backward_weight,
+                     &shared.activation_bytes, &shared.static_bytes, &shared.gradient_bytes})
+    for (double& value : *list) value /= chunks;
+  return shared;
+}
+
+bool differ_in_chunks(const std::vector<Handle>& schedules) {
+  return std::any_of(schedules.begin(), schedules.end(), [&](const Handle& one) {
+    return describe(one).chunks != describe(schedules.front()).chunks;
+  });
+}
+
 double idle_part(const Priced& priced) {
   double busy = 0;
   for (const auto& stage : priced.stages) busy += stage.busy;

@@ -36,6 +36,8 @@ struct Costs {
 
   // One entry for all parts, or one for each, the same number in all lists. Throws if they differ.
   dsc_pipe_costs_t as_c();
+  // What is of a whole stage, shared evenly by its chunks; messages stay as they are.
+  Costs over(int chunks) const;
 };
 
 // What a simulation says, with every stage.
@@ -60,6 +62,8 @@ Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& 
 Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options);
 std::string write(const Handle& schedule, int32_t format);
 std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);
+
+bool differ_in_chunks(const std::vector<Handle>& schedules);
 
 // Says on stderr that it was written.
 void write_file(const std::string& path, const std::string& text);

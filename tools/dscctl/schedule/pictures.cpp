@@ -62,13 +62,7 @@ std::string rows_text(const std::vector<Row>& rows) {
   return text;
 }
 
-std::string shortened(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
-Row row_of_schedule(const Handle& schedule, const Priced& priced) {
+Row row_of_schedule(const Handle& schedule, const Priced& priced, bool of_stage) {
   const auto info = describe(schedule);
   double own = 0;
   for (const auto& stage : priced.stages) own = std::max(own, stage.own_window_idle);
@@ -79,11 +73,18 @@ Row row_of_schedule(const Handle& schedule, const Priced& priced) {
           shortened(priced.report.makespan),
           idle,
           shortened(own),
-          std::to_string(peak_activations(priced)),
+          shortened(static_cast<double>(peak_activations(priced)) / (of_stage ? info.chunks : 1)),
           bytes > 0 ? tools::bytes_text(bytes) : "-"};
 }
 
 }  // namespace
+
+std::string shortened(double value) {
+  constexpr double kLarge = 1e5;  // whose six digits would end before the point
+  char text[32];
+  std::snprintf(text, sizeof text, value >= kLarge ? "%.10g" : "%.6g", value);
+  return text;
+}
 
 std::string folded(const std::string& picture, size_t columns) {
   std::vector<std::string> lines = tools::split(picture, '\n');
@@ -115,8 +116,11 @@ std::string folded(const std::string& picture, size_t columns) {
 
 std::string comparison_of(const std::vector<Handle>& schedules, const std::vector<Priced>& prices) {
   std::vector<Row> rows{{"schedule", "makespan", "idle", "idle in its own window", "activations", "bytes"}};
-  for (size_t i = 0; i < schedules.size(); ++i) rows.push_back(row_of_schedule(schedules[i], prices[i]));
-  return rows_text(rows);
+  const bool of_stage = differ_in_chunks(schedules);
+  for (size_t i = 0; i < schedules.size(); ++i)
+    rows.push_back(row_of_schedule(schedules[i], prices[i], of_stage));
+  const char* head = "costs and activations are those of a whole stage, which its chunks share evenly\n";
+  return (of_stage ? head : "") + rows_text(rows);
 }
 
 std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs) {

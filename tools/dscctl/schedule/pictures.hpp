@@ -14,6 +14,9 @@ std::string folded(const std::string& picture, size_t columns);
 // What each of them costs, a line each.
 std::string comparison_of(const std::vector<Handle>& schedules, const std::vector<Priced>& prices);
 
+// Six digits, and large values whole.
+std::string shortened(double value);
+
 // The operations that nothing could delay, a line each.
 std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs);
 
