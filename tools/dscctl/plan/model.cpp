@@ -158,6 +158,55 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
   return question.memory_bytes / shape.chunks * (std::isfinite(raised) ? raised : 1);
 }
 
+// Of chunks, micro-batches or the schedule itself, for stages that could be.
+std::string why_no_schedule(const Question& question, Shape shape, const std::vector<const Kind*>& wanted) {
+  const int samples = question.batch / shape.replicas;
+  std::string why =
+      "no --micro-batches that was given divides the " + std::to_string(samples) + " samples of a replica";
+  for (const int micro_batches : divisors(samples)) {
+    if (!is_among(question.micro_batches, micro_batches)) continue;
+    shape.micro_batches = micro_batches;
+    const Kind& kind = *wanted.front();
+    const std::vector<int> chunks = chunks_for(question, kind, shape.stages);
+    shape.chunks = chunks.empty() ? std::max(2, kind.chunks) : chunks.front();
+    if (chunks.empty() && kind.chunks == 1)
+      return std::string(kind.name) + " takes 1 chunk, which --chunks leaves out";
+    if (chunks.empty())
+      return std::string(kind.name) + " has " + std::to_string(shape.chunks) +
+             (kind.chunks > 0 ? " chunks" : " chunks or more") +
+             ", which --chunks leaves out or for which there are fewer layers (" +
+             std::to_string(question.layers.size()) + ") than parts";
+    if (try_to_make({&kind, shape}) != DSC_OK) {
+      const std::string words = dsc_last_error_message();
+      why = words.substr(words.find(": ") + 2);
+    }
+  }
+  return why;
+}
+
+// What failed for each number of stages, and so what would do.
+std::string why_nothing(const Question& question, const std::vector<const Kind*>& wanted) {
+  constexpr size_t kMostReasons = 6;
+  const std::string devices = std::to_string(question.devices);
+  std::string numbers, reasons;
+  size_t count = 0;
+  for (const int stages : divisors(question.devices)) {
+    numbers += (numbers.empty() ? "" : ", ") + std::to_string(stages);
+    if (!is_among(question.stages, stages) || count++ >= kMostReasons) continue;
+    const int replicas = question.devices / stages;
+    reasons += (reasons.empty() ? "on " : "; on ") + std::to_string(stages) + " x " +
+               std::to_string(replicas) + ": ";
+    if (static_cast<size_t>(stages) > question.layers.size())
+      reasons += "more stages than the " + std::to_string(question.layers.size()) + " layers";
+    else if (question.batch % replicas != 0)
+      reasons += "the replicas do not divide the batch of " + std::to_string(question.batch);
+    else
+      reasons += why_no_schedule(question, {stages, replicas}, wanted);
+  }
+  if (count == 0) return "expected stages that divide the " + devices + " devices: " + numbers;
+  return "of stages x replicas that make " + devices + " devices, " + reasons;
+}
+
 }  // namespace
 
 const std::vector<Kind>& kinds() {
@@ -199,13 +248,7 @@ Candidates candidates(const Question& question) {
     if (question.batch % replicas == 0) add_candidates(question, {stages, replicas}, wanted, found);
   }
   if (!found.all.empty()) return found;
-  throw std::invalid_argument("there is nothing to compare: expected stages that divide the " +
-                              std::to_string(question.devices) + " devices and are at most the " +
-                              std::to_string(question.layers.size()) + " layers, a batch (" +
-                              std::to_string(question.batch) +
-                              ") that the replicas divide, micro-batches that divide a replica's part of it, "
-                              "and schedules and chunks "
-                              "that there are for these");
+  throw std::invalid_argument("there is nothing to compare: " + why_nothing(question, wanted));
 }
 
 schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries) {
