@@ -133,7 +133,7 @@ def test_the_best_plans_side_by_side(browser, tmp_path):
     draw, layers = random.Random(3), tmp_path / "layers.csv"
     layers.write_text("\n".join([COLUMNS, *(",".join(str(draw.randint(1, 40)) for _ in range(6)) for _ in range(8))]))
     asked = ["--layers", str(layers), "--devices", "8", "--batch", "16", "--latency-us", "3", "--bandwidth", "8MB/s"]
-    asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1"]
+    asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1", "--stages", "2,4,8"]  # so that there are messages
     open_page(browser, tmp_path, *asked, command="plan")
     table = subprocess.run([tool.DSCCTL, "plan", *asked, "--json"], capture_output=True, text=True, timeout=60)
     rows = json.loads(table.stdout)["rows"][:5]
