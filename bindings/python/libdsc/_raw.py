@@ -739,7 +739,7 @@ class PipeCosts(ctypes.Structure):
     activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
-    overlap: float  # what a forward and a backward pass at once take, as a part of their sum; default 1
+    overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
     bytes_per_time: float  # of a link between two stages, in each direction; default 0: without end
     bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part

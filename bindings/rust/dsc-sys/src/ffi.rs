@@ -900,7 +900,8 @@ pub struct dsc_pipe_costs_t {
     pub static_bytes: *const f64,
     /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
     pub gradient_bytes: *const f64,
-    /// what a forward and a backward pass at once take, as a part of their sum; default 1
+    /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
+    /// default 1
     pub overlap: f64,
     /// of a message between stages; default 0
     pub latency: f64,

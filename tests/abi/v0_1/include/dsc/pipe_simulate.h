@@ -16,7 +16,8 @@ extern "C" {
  * @brief What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
  *
  * Times are in one unit of the caller's choice. A list has n entries: 1 for all parts of the model, or one
- * for each part in the order in which data flows through them. All values are finite and 0 or more.
+ * for each part in the order in which data flows through them. All values are finite and 0 or more, overlap
+ * as below.
  */
 typedef struct dsc_pipe_costs {
   size_t struct_size;    /**< size of this struct as the caller compiled it */
@@ -29,7 +30,8 @@ typedef struct dsc_pipe_costs {
                                      pass; NULL: 0 */
   const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
   const double* gradient_bytes;   /**< reduced over data-parallel ranks at the end; NULL: 0, no reduction */
-  double overlap; /**< what a forward and a backward pass at once take, as a part of their sum; default 1 */
+  double overlap; /**< what a forward and a backward pass at once take, as a part of their sum: above 0, at
+                     most 1; default 1 */
   double latency; /**< of a message between stages; default 0 */
   double bytes_per_time; /**< of a link between two stages, in each direction; default 0: without end */
   double bucket_bytes;   /**< gradients that are reduced at once; default 0: all of a part */
