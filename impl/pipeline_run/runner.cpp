@@ -125,6 +125,7 @@ const PipeNeeds& PipeRunner::needs() {
 
 size_t PipeRunner::bytes_for(const PipeShapes& shapes) {
   const StageLayout layout(nullptr, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
+  schedule_.reset();  // wherever it was, also when its needs were known
   return layout.bytes_anywhere();
 }
 

@@ -442,7 +442,14 @@ static void run_bytes(void) {
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
   options.memory_bytes = 0;
   EXPECT(bytes == 77);
-  WALK(DSC_OK, dsc_pipe_run_bytes(S, &options, &bytes));
+  for (int i = 0; i < 2; ++i) { /* its needs are known the second time */
+    dsc_pipe_instruction_t first = {.struct_size = sizeof first}, again = first;
+    WALK(DSC_OK, dsc_pipe_run_bytes(S, &options, &bytes));
+    WALK(DSC_OK, dsc_pipe_schedule_next(S, &first));
+    WALK(DSC_OK, dsc_pipe_schedule_reset(S));
+    WALK(DSC_OK, dsc_pipe_schedule_next(S, &again));
+    EXPECT(memcmp(&first, &again, sizeof first) == 0);
+  }
   EXPECT(bytes >= 4 * sizeof(float) * 15 && bytes % 128 == 127);
 }
 

@@ -306,6 +306,7 @@ class PipeSchedule:
         """Bytes of the memory= that pipe_run() takes with these arguments."""
         options, size = RunShapes(inputs, outputs, variable_shapes).options, c_size_t()
         check(lib.dsc_pipe_run_bytes(self._handle, byref(options), byref(size)))
+        self._iteration += 1  # it begins anew
         return size.value
 
     def order(self, stage: int) -> list[PipeCompute]:
