@@ -209,7 +209,7 @@ void memory_of_the_callers(void**) {
 
 // ---- what is refused before anything happens --------------------------------------------------------------
 
-char some_memory[1 << 16];
+alignas(256) char some_memory[1 << 16];
 
 struct Case {
   const char* what;
@@ -246,6 +246,14 @@ const Case kRefused[] = {
      },
      DSC_ERR_INVALID_ARG, "rank 0: memory has 100 bytes, expected at least ",
      "rank 0: memory: device is 0, expected -1: data is host memory"},
+    {"a byte too little, where alignment costs nothing",
+     [](Stage& stage, int) {
+       size_t bytes = 0;
+       dsc_pipe_run_bytes(stage.schedule, &stage.options, &bytes);
+       stage.options.memory = some_memory;
+       stage.options.memory_bytes = bytes - 1;
+     },
+     DSC_ERR_INVALID_ARG, " bytes, expected at least ", "rank 0: memory: device is 0, expected -1"},
     {"memory on one rank",
      [](Stage& stage, int rank) {
        if (rank == 2) stage.options.memory = some_memory, stage.options.memory_bytes = sizeof some_memory;
