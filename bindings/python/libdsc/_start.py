@@ -7,7 +7,7 @@ import json
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Optional
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _raw, _streams
+from libdsc import _dtypes, _interrupt, _nccl, _nonfinite, _raw, _streams
 from libdsc._arguments import integer, milliseconds, optional_string
 from libdsc._store import Store
 from libdsc._library import check, last_message, lib
@@ -64,7 +64,8 @@ def init_distributed(
         token: the secret of a job of several hosts, 64 hexadecimal digits; DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN
             if not given.
         store: how rank 0 tells ranks of other hosts where it listens, such as ``Store.from_callbacks()``.
-        nccl_library: NCCL's file, one for all ranks of a process; where docs/gpu.md says if not given.
+        nccl_library: NCCL's file, one for all ranks of a process; if not given where docs/gpu.md says, wheels in the
+            folders of sys.path included.
         cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
     """
     numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
@@ -82,9 +83,27 @@ def init_distributed(
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
-    options = _options({name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    wheel = None if "nccl_library" in given else _wheel_for(given)
+    if wheel is not None:
+        given["nccl_library"] = wheel.encode(errors="surrogateescape")
     # With rank_per_thread the world belongs to this thread.
-    return _join(options, here=rank_per_thread or not _interrupt.on_main_thread())
+    joined = _join(_options(given), here=rank_per_thread or not _interrupt.on_main_thread())
+    _given_wheels.setdefault(joined._handle, wheel)
+    return joined
+
+
+_given_wheels: dict[int, Optional[str]] = {}  # NCCL's, by world: a world that exists is asked for with equal options
+
+
+def _wheel_for(given: dict[str, Any]) -> Optional[str]:
+    """NCCL's file as this package finds it, where the library is told by nobody and may need it."""
+    if is_initialized():
+        return _given_wheels.get(world()._handle) if given else None
+    backend = given.get("backend", int(_raw.Backend.AUTO))
+    if given.get("require_existing") or backend not in (_raw.Backend.AUTO, _raw.Backend.NCCL):
+        return None
+    return _nccl.wheel_for(backend == _raw.Backend.NCCL or given.get("device", -1) >= 0)
 
 
 def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
@@ -158,6 +177,7 @@ def finalize() -> None:
     current = world()
     code = _interrupt.call(current._stop, lib.dsc_finalize)
     _nonfinite.forget(current._handle)
+    _given_wheels.pop(current._handle, None)
     current._handle = 0
     if code < 0:
         raise from_code(code, last_message(), op="finalize")

@@ -102,11 +102,23 @@ def handle_of(stream: Any) -> int:
         raise TypeError(f"stream is {reprlib.repr(stream)}; expected {accepted}") from None
 
 
+def _current_context(driver: ctypes.CDLL) -> Optional[ctypes.c_void_p]:
+    context = ctypes.c_void_p()
+    found = driver.cuCtxGetCurrent(ctypes.byref(context)) == 0 and context.value is not None
+    return context if found else None
+
+
+def context_is_current() -> bool:
+    """Whether this thread works in a CUDA context, without touching CUDA if the program has not."""
+    driver = _loaded_driver()
+    return driver is not None and _current_context(driver) is not None
+
+
 def in_own_context(function: Callable[..., int]) -> Callable[..., int]:
     """Returns what calls function, on another thread, in this thread's current CUDA context."""
     driver = _loaded_driver()
-    context = ctypes.c_void_p()
-    if driver is None or driver.cuCtxGetCurrent(ctypes.byref(context)) != 0 or context.value is None:
+    context = None if driver is None else _current_context(driver)
+    if driver is None or context is None:
         return function
 
     set_current = driver.cuCtxSetCurrent
