@@ -14,38 +14,40 @@ ROWS, WEIGHTS, STEPS, RATE = 256, 8, 60, 0.5
 
 
 def find_library():
-    """Returns CuPy or torch if one is there and sees a GPU for every rank of this host, or None and why not."""
-    start = dsc.launch_report()["start"] or {}
-    needed, seen = start.get("local_world_size", 1), []
+    """Returns CuPy or torch if one is there and sees a GPU, or None and why not."""
+    seen = []
     for name, count in ("cupy", lambda m: m.cuda.runtime.getDeviceCount()), ("torch", lambda m: m.cuda.device_count()):
         try:
             module = importlib.import_module(name)
-            found = count(module)
+            if count(module) > 0:
+                return module, ""
+            seen.append(f"{name}: no GPU")
         except Exception as error:  # not installed, or no driver
             seen.append(f"{name}: {error}")
-            continue
-        if found >= needed:
-            return module, ""
-        seen.append(f"{name}: {found} GPUs for {needed} ranks")
     return None, "; ".join(seen)
 
 
 def start_world():
     """Returns the world, and what makes arrays where it works."""
     module, reason = find_library()
-    if module is not None:
-        try:
-            world = dsc.init_distributed(backend="nccl")
-        except dsc.DscError as error:  # on all ranks
-            reason = str(error)
-        else:
+    try:
+        # Whether there is a GPU for every rank is not to be counted here: each may see its own as device 0.
+        world = dsc.init_distributed(backend="nccl")
+    except dsc.DscError as error:  # on all ranks
+        reason = reason or str(error)
+    else:
+        have_arrays = np.array([module is not None], np.uint8)
+        world.all_reduce(have_arrays, op="min")
+        if have_arrays[0]:
             if module.__name__ == "cupy":
                 module.cuda.Device(world.device).use()
                 return world, module.asarray
             return world, lambda values: module.as_tensor(values, device=f"cuda:{world.device}")
+        reason = reason or "another rank has neither CuPy nor torch that sees a GPU"
+        dsc.finalize()
     world = dsc.init_distributed(backend="host")
     if world.rank == 0:
-        print(f"falls back to the host engine: {reason}")
+        print("falls back to the host engine:", " ".join(reason.split()))  # one line
     return world, np.asarray
 
 

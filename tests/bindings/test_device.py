@@ -6,7 +6,9 @@ By the fake driver and the fake NCCL; with DSC_CUDA_LIBRARY=libcuda.so.1 and wit
 import asyncio
 import ctypes
 import gc
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -468,10 +470,10 @@ def has_none(world):
     refused(ValueError, said, world.all_reduce, x, async_op=True)
     refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))
     refused(ValueError, "^x is on a GPU", world.all_to_all, values(0), x, send_counts=[3, 3], recv_counts=[3, 3])
-    refused(dsc.UnsupportedError, "stream is not NULL", world.all_reduce, values(0), stream=1)
+    refused(dsc.UnsupportedError, "stream is not None", world.all_reduce, values(0), stream=1)
     refused(ValueError, r"^params\[1\] is on a GPU", dsc.BucketReducer, world, [values(0), x])
     reducer = dsc.BucketReducer(world, [values(0)])
-    refused(dsc.UnsupportedError, "stream is not NULL", reducer.begin, stream=1)
+    refused(dsc.UnsupportedError, "stream is not None", reducer.begin, stream=1)
     reducer.begin()
     refused(ValueError, "^grad is in memory of a GPU; expected memory of the host", reducer.mark_ready, 0, x)
     with world.group():
@@ -521,12 +523,13 @@ def test_memory_of_the_driver():
 # ---- the example ---------------------------------------------------------------------------------------------------
 
 
-def output_of_example(n, *folders):
-    """What 13_device.py prints with what stands in these folders of the tests."""
+def output_of_example(n, *folders, each="", **settings):
+    """What 13_device.py prints with what stands in these folders of the tests; each: shell, run by every rank before."""
     path = os.pathsep.join([*(str(ROOT / "tests/bindings" / folder) for folder in folders), os.environ["PYTHONPATH"]])
     program = [sys.executable, str(ROOT / "examples/python/13_device.py")]
-    command = [os.environ["DSCRUN"], "-n", str(n), "--timeout", "60", "--", *program]
-    environment = os.environ | {"PYTHONPATH": path}
+    shell = ["sh", "-c", f'{each}; exec "$@"', "sh"] if each else []
+    command = [os.environ["DSCRUN"], "-n", str(n), "--timeout", "60", "--", *shell, *program]
+    environment = os.environ | {"PYTHONPATH": path} | settings
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "misuse" not in done.stderr
@@ -540,10 +543,28 @@ def test_example_on_devices():
     assert "falls back" not in printed
 
 
+def test_example_where_each_rank_sees_its_own_device():
+    printed = output_of_example(2, "stand_in", "", each="export NCCL_HOSTID=$RANK", FAKE_CUDA_DEVICES="1")
+    assert "falls back" not in printed
+    assert printed.count("weights found in device 0, by nccl") == 2
+
+
+def why_on_host(n, printed):
+    reasons = re.findall("falls back to the host engine: (.*)", printed)
+    assert len(reasons) == 1 and printed.count("weights found in host memory, by host") == n
+    return reasons[0]
+
+
 def test_example_without_a_device_for_every_rank():
     found = ctypes.c_int()
     check(driver().cuDeviceGetCount(ctypes.byref(found)))
     n = found.value + 1
-    printed = output_of_example(n, "stand_in", "")
-    assert printed.count(f"falls back to the host engine: cupy: {n - 1} GPUs for {n} ranks") == 1
-    assert printed.count("weights found in host memory, by host") == n
+    assert f"ranks 0 and {n - 1} are bound to " in why_on_host(n, output_of_example(n, "stand_in", ""))
+
+
+def test_example_where_one_rank_has_no_arrays():
+    if any(importlib.util.find_spec(name) for name in ("cupy", "torch")):
+        pytest.skip("every rank has arrays here")
+    there = ROOT / "tests/bindings/stand_in"
+    printed = output_of_example(2, "", each=f"[ $RANK = 1 ] || export PYTHONPATH={there}:$PYTHONPATH")
+    assert why_on_host(2, printed) == "another rank has neither CuPy nor torch that sees a GPU"
