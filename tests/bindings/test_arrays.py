@@ -97,6 +97,12 @@ def test_dtype_says_what_numpy_cannot():
         located(np.zeros(3, np.uint32), dtype="bf16")
     with pytest.raises(TypeError, match="dtype has element type quaternion; accepted are"):
         located(np.zeros(3, np.uint32), dtype="quaternion")
+    assert located(np.zeros(3, np.uint32), dtype=np.dtype("f4").str)[2] == Dtype.F32
+    for name, meant in [("f4", "float32"), ("i4", "int32"), ("f8", "float64"), ("flot32", "float32"), ("b1", "bool")]:
+        with pytest.raises(TypeError, match=f'dtype has element type {name}; did you mean "{meant}".* accepted are'):
+            located(np.zeros(3, np.uint32), dtype=name)
+    with pytest.raises(TypeError, match="dtype has element type uint16; accepted are"):
+        located(np.zeros(3, np.uint32), dtype=np.uint16)
 
 
 def test_types_of_ml_dtypes_are_known_by_name():

@@ -38,6 +38,31 @@ def test_an_unknown_code_is_a_plain_error():
 
 
 @pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: dsc.init_distributed(backend="host", device=0), "and backend host: expected auto or nccl with a device"),
+        (lambda: dsc.simulate_pipeline("1f1b", 2, 4, forward=[1] * 3), "list of costs has 3 values, expected 1 or 2"),
+        (lambda: dsc.simulate_pipeline("1f1b", 2, 4, overlap=7), "overlap is 7, expected more than 0"),
+    ],
+)
+def test_errors_speak_the_words_of_python(call, said):
+    with pytest.raises(dsc.DscError, match=said) as caught:
+        call()
+    text = str(caught.value)
+    assert "->" not in text and "NULL" not in text
+
+
+def test_only_messages_of_wrong_arguments_are_said_anew():
+    quoted = "rank 1: ValueError: p->next is NULL"
+    assert str(errors.from_code(errors.Result.ERR_CALLBACK, quoted)) == quoted
+    of_run = "memory has 3 bytes, expected at least 8, as dsc_pipe_run_bytes() says"
+    assert str(errors.from_code(errors.Result.ERR_INVALID_ARG, of_run)).endswith("8, as PipeSchedule.run_bytes() says")
+    settings = "rank 1 has backend=3;timeout_ms=5, rank 0 backend=99"
+    assert "backend=gloo;" in str(errors.from_code(errors.Result.ERR_CONFIG, settings))
+    assert "backend=99" in str(errors.from_code(errors.Result.ERR_CONFIG, settings))
+
+
+@pytest.mark.parametrize(
     "kind, base",
     [
         (dsc.TimeoutError, builtins.TimeoutError),

@@ -126,4 +126,4 @@ def test_ranks_that_disagree():
     assert "weights of key 'embed', but they are f64 [3, 2] on rank 0 and f32 [3, 2] on rank 2" in texts[1]
     assert "rank 1 has no copy of the weights" in texts[2]
     assert "rank 1: key 'extra' is on no stage" in texts[3]
-    assert "rank 0: options->ranks has rank 1 twice" in texts[4]
+    assert "rank 0: ranks has rank 1 twice" in texts[4]

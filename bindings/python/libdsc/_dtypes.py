@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+import sys
+from typing import Any, Optional
 
 from libdsc._arguments import integer
 from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op
@@ -113,10 +115,32 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
     if isinstance(dtype, Dtype):
         return dtype
     name = dtype if isinstance(dtype, str) else _name_of(dtype)
-    found = NAMES.get(name.lower())
+    found = NAMES.get(name.lower()) or _with_order(name)
     if found is None:
-        raise TypeError(f"{argument} has element type {name}; accepted are {ACCEPTED}")
+        near = _nearest(name) if isinstance(dtype, str) else ""
+        meant = f'did you mean "{near}"? accepted' if near else "accepted"
+        raise TypeError(f"{argument} has element type {name}; {meant} are {ACCEPTED}")
     return found
+
+
+def _with_order(name: str) -> Optional[Dtype]:
+    """A type as numpy.dtype.str spells it, such as "<f4"."""
+    return _of_bytes(name[1:]) if name[:1] in ("=", "|", "<" if sys.byteorder == "little" else ">") else None
+
+
+def _of_bytes(name: str) -> Optional[Dtype]:
+    return KINDS.get((name[0], int(name[1]))) if len(name) == 2 and name[1] in "1248" else None
+
+
+def _nearest(name: str) -> str:
+    """The accepted name that was probably meant, or "".
+
+    numpy's short names count bytes and these count bits: "f4" is not taken for granted, since "i8" is int8 here.
+    """
+    names, meant = ACCEPTED.split(", "), _of_bytes(name)
+    if meant is not None:
+        return next(long for long in names if NAMES.get(long) == meant)
+    return next(iter(difflib.get_close_matches(name.lower(), names, 1, 0.85)), "")
 
 
 def numpy_type(code: int, own: Any = None) -> Any:

@@ -6,6 +6,7 @@ import builtins
 from typing import Any, Optional
 
 from libdsc._raw import Result
+from libdsc._words import in_python
 
 
 class DscError(Exception):
@@ -237,4 +238,4 @@ def from_code(code: int, message: str, **details: Any) -> DscError:
         code = Result(code)
     except ValueError:
         pass
-    return BY_CODE.get(code, DscError)(message, code, **details)
+    return BY_CODE.get(code, DscError)(in_python(code, message), code, **details)
