@@ -83,12 +83,16 @@ def init_distributed(
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
-    given = {name: value for name, value in given.items() if value is not None}
+    # With rank_per_thread the world belongs to this thread.
+    return _init({k: v for k, v in given.items() if v is not None}, rank_per_thread or not _interrupt.on_main_thread())
+
+
+def _init(given: dict[str, Any], here: bool) -> Communicator:
+    """Calls with what is given, and with NCCL's file if that is to be found here."""
     wheel = None if "nccl_library" in given else _wheel_for(given)
     if wheel is not None:
         given["nccl_library"] = wheel.encode(errors="surrogateescape")
-    # With rank_per_thread the world belongs to this thread.
-    joined = _join(_options(given), here=rank_per_thread or not _interrupt.on_main_thread())
+    joined = _join(_options(given), here)
     _given_wheels.setdefault(joined._handle, wheel)
     return joined
 
