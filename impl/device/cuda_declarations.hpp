@@ -15,6 +15,10 @@ struct CudaFunction;
 using CudaDevice = int;
 using CudaAddress = unsigned long long;  // CUdeviceptr
 
+struct CudaUuid {
+  char bytes[16];
+};
+
 enum class CudaResult : uint32_t {
   success = 0,
   invalid_value = 1,

@@ -31,6 +31,7 @@ def job(code, hosts, **variables):
         DSC_CUDA_LIBRARY=os.environ["FAKE_CUDA"],
         DSC_NCCL_LIBRARY=os.environ["FAKE_NCCL"],
         FAKE_CUDA_DEVICES=str(len(hosts)),
+        CUDA_VISIBLE_DEVICES=",".join(str(i) for i in range(len(hosts))),
         PYTHONPATH=f"{os.environ['PYTHONPATH']}:{TESTS / 'bindings'}",
         **variables,
     )

@@ -75,6 +75,7 @@ inline int status_of(pid_t child) {
 
 inline void in_child(const Variables& variables, const std::function<void()>& body) {
   const pid_t child = start_child([&] {
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     body();
   });

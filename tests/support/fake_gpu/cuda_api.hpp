@@ -17,6 +17,7 @@ dsc::CudaResult cuGetErrorString(dsc::CudaResult error, const char** text);
 dsc::CudaResult cuDeviceGetCount(int* count);
 dsc::CudaResult cuDeviceGet(dsc::CudaDevice* device, int ordinal);
 dsc::CudaResult cuDeviceGetName(char* name, int bytes, dsc::CudaDevice device);
+dsc::CudaResult cuDeviceGetUuid_v2(dsc::CudaUuid* uuid, dsc::CudaDevice device);
 dsc::CudaResult cuDeviceGetAttribute(int* value, dsc::CudaDeviceAttribute attribute, dsc::CudaDevice device);
 dsc::CudaResult cuDevicePrimaryCtxRetain(dsc::CudaContext** context, dsc::CudaDevice device);
 dsc::CudaResult cuDevicePrimaryCtxRelease_v2(dsc::CudaDevice device);

@@ -11,6 +11,11 @@ CudaResult usable() {
 
 int current_device() { return current_context() ? current_context()->device : -1; }
 
+int card(int device) {
+  const std::lock_guard lock(driver().lock);
+  return driver().contexts[static_cast<size_t>(device)]->card;
+}
+
 bool holds(int device, const void* memory, size_t bytes) {
   const std::lock_guard lock(driver().lock);
   const auto begin = reinterpret_cast<uintptr_t>(memory);
@@ -79,8 +84,9 @@ void wait(const Moment& moment) {
   moment.wait(lock);
 }
 
-constexpr CudaInternals kInternals = {usable, current_device, holds,         is_stream,    enqueue_on,
-                                      passed, wait,           cuMemAlloc_v2, cuMemFree_v2, misuse};
+constexpr CudaInternals kInternals = {usable,        current_device, card,   holds,
+                                      is_stream,     enqueue_on,     passed, wait,
+                                      cuMemAlloc_v2, cuMemFree_v2,   misuse};
 
 }  // namespace
 }  // namespace fake_gpu

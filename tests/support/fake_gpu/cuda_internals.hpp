@@ -9,6 +9,7 @@ namespace fake_gpu {
 struct CudaInternals {
   CudaResult (*usable)();   // what any call would give
   int (*current_device)();  // -1: none
+  int (*card)(int device);  // of the machine
   bool (*holds)(int device, const void* memory,
                 size_t bytes);  // as one allocation; managed memory is everywhere
   bool (*is_stream)(int device, CudaStream* stream);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "cuda_api.hpp"
+#include "cuda_cards.hpp"
 
 namespace fake_gpu {
 namespace {
@@ -103,9 +104,13 @@ CudaResult cuInit(unsigned flags) {
   Driver& state = driver();
   const std::lock_guard lock(state.lock);
   if (state.initialized) return state.dead;
-  for (int device = 0; device < number_of("FAKE_CUDA_DEVICES", 2); ++device) {
+  const int cards = number_of("FAKE_CUDA_DEVICES", 2);
+  const std::vector<int> visible = visible_cards(cards, std::getenv("CUDA_VISIBLE_DEVICES"));
+  if (visible.empty() && cards > 0) return kNoDevice;
+  for (const int card : visible) {
     state.contexts.push_back(std::make_unique<Context>());
-    state.contexts.back()->device = device;
+    state.contexts.back()->device = static_cast<int>(state.contexts.size()) - 1;
+    state.contexts.back()->card = card;
   }
   ::pthread_atfork(nullptr, nullptr, [] { forked = true; });
   state.sticky_at = number_of("FAKE_CUDA_STICKY_AT", 0);
@@ -154,7 +159,17 @@ CudaResult cuDeviceGet(CudaDevice* device, int ordinal) {
 CudaResult cuDeviceGetName(char* name, int bytes, CudaDevice device) {
   return enter("cuDeviceGetName", kNothing, [&](Call& call) {
     if (!is_device(call, device)) return kInvalidDevice;
-    std::snprintf(name, static_cast<size_t>(bytes), "fake device %d", device);
+    const int card = call.driver.contexts[static_cast<size_t>(device)]->card;
+    std::snprintf(name, static_cast<size_t>(bytes), "fake device %d", card);
+    return kOk;
+  });
+}
+
+CudaResult cuDeviceGetUuid_v2(dsc::CudaUuid* uuid, CudaDevice device) {
+  return enter("cuDeviceGetUuid", kNothing, [&](Call& call) {
+    if (!uuid) return kInvalidValue;
+    if (!is_device(call, device)) return kInvalidDevice;
+    *uuid = uuid_of(call.driver.contexts[static_cast<size_t>(device)]->card);
     return kOk;
   });
 }

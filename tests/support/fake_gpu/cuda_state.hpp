@@ -31,12 +31,12 @@ using dsc::CudaModule;
 using dsc::CudaResult;
 using dsc::CudaStream;
 
-inline constexpr CudaResult kOk{}, kInvalidValue{1}, kOutOfMemory{2}, kNotInitialized{3}, kInvalidDevice{101},
-    kInvalidImage{200}, kInvalidContext{201}, kIllegalState{401}, kInvalidHandle{400}, kNotFound{500},
-    kNotReady{600}, kIllegalAddress{700}, kContextDestroyed{709}, kNotPermitted{800}, kNotSupported{801},
-    kCaptureUnsupported{900}, kCaptureInvalidated{901}, kCaptureMerge{902}, kCaptureUnmatched{903},
-    kCaptureUnjoined{904}, kCaptureIsolation{905}, kCaptureImplicit{906}, kCapturedEvent{907},
-    kCaptureWrongThread{908};
+inline constexpr CudaResult kOk{}, kInvalidValue{1}, kOutOfMemory{2}, kNotInitialized{3}, kNoDevice{100},
+    kInvalidDevice{101}, kInvalidImage{200}, kInvalidContext{201}, kIllegalState{401}, kInvalidHandle{400},
+    kNotFound{500}, kNotReady{600}, kIllegalAddress{700}, kContextDestroyed{709}, kNotPermitted{800},
+    kNotSupported{801}, kCaptureUnsupported{900}, kCaptureInvalidated{901}, kCaptureMerge{902},
+    kCaptureUnmatched{903}, kCaptureUnjoined{904}, kCaptureIsolation{905}, kCaptureImplicit{906},
+    kCapturedEvent{907}, kCaptureWrongThread{908};
 
 inline int number_of(const char* variable, int usual) {
   const char* const text = std::getenv(variable);
@@ -83,7 +83,8 @@ struct Task {
 };
 
 struct Context {
-  CudaDevice device = 0;
+  CudaDevice device = 0;  // as this process counts them
+  int card = 0;           // as the machine does
   int retained = 0;
   std::shared_ptr<Stream> legacy;
 };

@@ -24,7 +24,7 @@ uint64_t host_hash() {
 
 Arrival arrival_of(const Comm& comm, int color, int key) {
   return {.world_rank = comm.world_rank,
-          .device = comm.device,
+          .card = cuda().card(comm.device),
           .color = color,
           .key = key,
           .host = host_hash(),
@@ -49,10 +49,10 @@ NcclResult check_devices(Comm& comm) {
   for (int a = 0; a < comm.ranks; ++a)
     for (int b = 0; b < a; ++b) {
       const Arrival &one = comm.region->seat(a).arrival, &other = comm.region->seat(b).arrival;
-      if (one.device != other.device || one.host != other.host || one.shares_device) continue;
+      if (one.card != other.card || one.host != other.host || one.shares_device) continue;
       return failed(comm, NcclResult::invalid_usage,
                     "fake NCCL: Duplicate GPU detected : rank " + std::to_string(a) + " and rank " +
-                        std::to_string(b) + " both on CUDA device " + std::to_string(one.device));
+                        std::to_string(b) + " both on CUDA device " + std::to_string(one.card));
     }
   return NcclResult::success;
 }

@@ -15,7 +15,7 @@ inline constexpr size_t kRingBytes = 128 * 1024;
 // What a rank says of itself as it comes.
 struct Arrival {
   int world_rank = 0;
-  int device = 0;
+  int card = 0;
   int color = 0, key = 0;
   uint64_t host = 0;
   uint64_t shares_device = 0;
