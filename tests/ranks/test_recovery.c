@@ -136,6 +136,8 @@ static void* abort_soon(void* comm) {
 static int abort_body(rank_t* self) {
   dsc_comm_t* shrunk = NULL;
   int32_t agreed = 0;
+  const dsc_result_t met = barrier(self->world); /* or one could still be in its start */
+  CHECK(self, met == DSC_OK || met == DSC_ERR_REVOKED);
   CHECK_OK(self, dsc_comm_abort(self->world)); /* before the call: no matter */
   if (self->rank != 2) {
     pthread_t thread;

@@ -22,6 +22,12 @@ extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
 }
 
+// The fake's names: clang's sanitizer compares the types of functions, and types of others by their names.
+namespace fake_gpu {
+struct CudaGraph;
+struct CudaGraphExec;
+}  // namespace fake_gpu
+
 namespace {
 
 using dsc::CudaResult;
@@ -506,8 +512,8 @@ void what_the_driver_refuses(void**) {
 
 // A replay reads what is there then.
 void launches_are_captured(void**) {
-  struct Graph;
-  struct Runnable;
+  using Graph = fake_gpu::CudaGraph;
+  using Runnable = fake_gpu::CudaGraphExec;
   const auto begin =
       gpu().symbol<CudaResult(dsc::CudaStream*, dsc::CudaCaptureMode)>("cuStreamBeginCapture_v2");
   const auto end = gpu().symbol<CudaResult(dsc::CudaStream*, Graph**)>("cuStreamEndCapture");
