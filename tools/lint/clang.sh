@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The second compiler. In the library clang-tidy reports clang's warnings beside its own findings, so that nothing is
 # read twice; clang compiles all the rest. It also compiles the kernels, since instruction sets are checked only where
-# code is made. Warnings need no optimizing, and no linking.
+# code is made. Warnings need no optimizing, and no linking. What the build for asan has compiled by clang, with warnings
+# as errors, is not compiled once more.
 set -uo pipefail
 folder=build-clang
 log=$(mktemp)
@@ -14,14 +15,7 @@ failed=0
 # Prints the objects of what clang compiles.
 objects() {
   ninja -C "$folder" build.ninja >>"$log" 2>&1 && # makes the list of commands new
-    /usr/bin/python3 - "$folder/compile_commands.json" <<'PYTHON'
-import json, re, sys
-
-for command in json.load(open(sys.argv[1], encoding="utf-8")):
-    file = command["file"]
-    if file.endswith((".c", ".cpp")) and not re.match(r"\.\./(impl/(?!dtype/)|capi/)", file):
-        print(command["output"])
-PYTHON
+    tools/lint/clang_objects.py "$folder" build-asan 2>>"$log"
 }
 
 if ((!failed)); then
