@@ -241,7 +241,7 @@ fn every_cost_counts() {
 fn wrong_costs_are_refused() {
     let plan = plan("1f1b", 2, 4);
     let simulate = |costs: PipeCosts| plan.simulate(&costs);
-    refused(simulate(PipeCosts::new().forward(&[1.0; 3])), "n is 3, expected 1 or 2: one for each part of the model");
+    refused(simulate(PipeCosts::new().forward(&[1.0; 3])), "values per cost are 3, expected 1 or 2: one for each part");
     let mixed = PipeCosts::new().forward(&[1.0; 2]).backward_input(&[1.0; 3]).static_bytes(&[1.0]);
     refused(simulate(mixed), "forward has 2 numbers; expected 1 or 3, as backward_input has");
     refused(simulate(PipeCosts::new().forward(&[])), "forward is []; expected one number, or one for each part");
