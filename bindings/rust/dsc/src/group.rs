@@ -17,6 +17,10 @@ use crate::init::pointer;
 pub struct GroupOptions {
     name: Option<String>,
     timeout: Option<Duration>,
+    nccl_net_name: Option<String>,
+    nccl_min_ctas: usize,
+    nccl_max_ctas: usize,
+    stream_priority: i32,
 }
 
 impl GroupOptions {
@@ -39,9 +43,39 @@ impl GroupOptions {
         self
     }
 
+    /// Network plugin that NCCL uses for this group; it chooses by default.
+    #[must_use]
+    pub fn nccl_net_name(mut self, name: &str) -> Self {
+        self.nccl_net_name = Some(name.to_owned());
+        self
+    }
+
+    /// The least number of thread blocks of NCCL's operations; it chooses by default, and with 0.
+    #[must_use]
+    pub fn nccl_min_ctas(mut self, count: usize) -> Self {
+        self.nccl_min_ctas = count;
+        self
+    }
+
+    /// The largest number of thread blocks; as for [`nccl_min_ctas`](GroupOptions::nccl_min_ctas).
+    #[must_use]
+    pub fn nccl_max_ctas(mut self, count: usize) -> Self {
+        self.nccl_max_ctas = count;
+        self
+    }
+
+    /// Priority of the streams that operations with a work object run on: lower is more urgent, 0 (the default) the
+    /// least; out of the device's range it is the nearest.
+    #[must_use]
+    pub fn stream_priority(mut self, priority: i32) -> Self {
+        self.stream_priority = priority;
+        self
+    }
+
     /// Calls with the options in the form of the C interface.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
+        let net_name = self.nccl_net_name.as_deref().map(|name| c_string("nccl_net_name", name)).transpose()?;
         let mut raw = MaybeUninit::uninit();
         // SAFETY: the call fills the whole struct, whose size it is told.
         let mut raw: sys::dsc_group_options_t = unsafe {
@@ -50,6 +84,10 @@ impl GroupOptions {
         };
         raw.name = pointer(&name);
         raw.timeout_ms = self.timeout.map_or(raw.timeout_ms, milliseconds);
+        raw.nccl_net_name = pointer(&net_name);
+        raw.nccl_min_ctas = number("nccl_min_ctas", self.nccl_min_ctas)?;
+        raw.nccl_max_ctas = number("nccl_max_ctas", self.nccl_max_ctas)?;
+        raw.stream_priority = self.stream_priority;
         Ok(call(&raw))
     }
 }
