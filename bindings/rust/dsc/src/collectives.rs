@@ -8,10 +8,12 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::convert::milliseconds;
 use crate::data::{Data, DataMut};
+use crate::device::Stream;
 use crate::error::Result;
 use crate::numbers::Op;
 use crate::operation::launch;
 use crate::request::{self, Request};
+use crate::started::complete;
 
 /// # Operations
 ///
@@ -162,7 +164,33 @@ impl Comm {
 
     fn run<B>(&self, mut request: Request<B>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
+        if send.is_on_device() || recv.is_on_device() {
+            // SAFETY: the call ends when the device is done with the buffers, which the request holds until then.
+            return unsafe { complete(self, request.operation, send, recv) };
+        }
         // SAFETY: without a work object the call ends before the buffers, which the request holds until then.
-        unsafe { launch(self, request.operation, send, recv, ptr::null_mut()) }
+        unsafe { launch(self, request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
+    }
+
+    /// Puts an operation on memory of the GPU onto a stream, and nothing waits for it but what comes on that stream
+    /// afterwards. It may be captured in a graph.
+    ///
+    /// ```no_run
+    /// # fn step(world: &dsc::Comm, grads: &mut dsc::DeviceBuffer<f32>, stream: dsc::Stream<'_>) -> dsc::Result<()> {
+    /// // SAFETY: the gradients live longer than the training, which ends with a synchronization of the stream.
+    /// unsafe { world.enqueue(dsc::request::all_reduce(grads, dsc::Op::Avg), stream) }
+    /// # }
+    /// ```
+    ///
+    /// A failure that comes later has nobody to tell it to: ask [`failure`](Comm::failure).
+    ///
+    /// # Safety
+    ///
+    /// The buffers stay valid, and are reached only by what is on the stream, until the stream is past the operation, or
+    /// until the graph that it was captured in is destroyed.
+    pub unsafe fn enqueue<B>(&self, mut request: Request<B>, stream: Stream<'_>) -> Result<()> {
+        let (send, recv) = (request.spans)(&mut request.buffers);
+        // SAFETY: the caller's promise.
+        unsafe { launch(self, request.operation, send, recv, stream.as_raw(), ptr::null_mut()) }
     }
 }

@@ -15,25 +15,33 @@ pub(crate) mod sealed {
         pub ptr: *mut std::ffi::c_void,
         pub count: usize,
         pub dtype: crate::Dtype,
+        /// The number of its GPU, or [`HOST`](crate::data::HOST).
+        pub device: i32,
     }
 }
 
 pub(crate) use sealed::{Sealed, Span};
 
+pub(crate) const HOST: i32 = -1;
+
 impl Span {
     /// No buffer at all.
     pub(crate) fn none() -> Self {
-        Span { ptr: std::ptr::null_mut(), count: 0, dtype: Dtype::U8 }
+        Span { ptr: std::ptr::null_mut(), count: 0, dtype: Dtype::U8, device: HOST }
     }
 
     pub(crate) fn of<T: Element>(ptr: *const T, count: usize) -> Self {
-        Span { ptr: ptr as *mut c_void, count, dtype: T::DTYPE }
+        Span { ptr: ptr as *mut c_void, count, dtype: T::DTYPE, device: HOST }
     }
 
     /// The part of count elements that starts at the given element; both must lie inside.
     pub(crate) fn part(self, start: usize, count: usize) -> Self {
         let bytes = start * self.dtype.bytes();
-        Span { ptr: (self.ptr as *mut u8).wrapping_add(bytes).cast(), count, dtype: self.dtype }
+        Span { ptr: (self.ptr as *mut u8).wrapping_add(bytes).cast(), count, ..self }
+    }
+
+    pub(crate) fn is_on_device(self) -> bool {
+        self.device != HOST
     }
 }
 
@@ -44,7 +52,7 @@ pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
 }
 
 /// Memory that operations read: a number, an array, a slice, a `Vec`, a [`SharedBuffer`](crate::SharedBuffer), a
-/// [`Raw`], or a reference to one of them.
+/// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of them.
 pub trait Data: Sealed {
     /// Buffers of one operation have the same kind: the element type, or [`RawElement`].
     type Kind;
@@ -169,7 +177,7 @@ impl<B: Data<Kind = u8>> Raw<B> {
     }
 
     fn retyped(&self, bytes: Span) -> Span {
-        Span { ptr: bytes.ptr, count: bytes.count / self.dtype.bytes(), dtype: self.dtype }
+        Span { count: bytes.count / self.dtype.bytes(), dtype: self.dtype, ..bytes }
     }
 }
 

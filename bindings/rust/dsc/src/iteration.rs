@@ -1,5 +1,6 @@
 //! One iteration of a reducer: gradients are marked ready, then the results are waited for.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -8,14 +9,16 @@ use std::slice;
 
 use dsc_sys as sys;
 
-use crate::data::{Data, DataMut, Element, Span};
+use crate::data::{Data, DataMut, Element, Span, HOST};
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::reducer::{BucketReducer, FREE, MARKED};
 
 /// An iteration of a [`BucketReducer`], from `begin` to [`finish`](Iteration::finish).
 ///
 /// Gradients that were marked ready are borrowed until then. The library writes them in `finish` only, so an
-/// iteration that is forgotten writes nothing; one that is dropped ends the reducer on all ranks.
+/// iteration that is forgotten writes nothing (a GPU may still read its gradients); one that is dropped ends the reducer on
+/// all ranks.
 ///
 /// ```compile_fail
 /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
@@ -42,12 +45,26 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// passes per step. Nothing is communicated.
     pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit(index, gradient.span())?;
+        if span.is_on_device() {
+            let text =
+                "accumulate: the gradient is on a GPU, which reads it later; expected accumulate_on with a stream";
+            return Err(Error::invalid(text.into()));
+        }
+        self.accumulate_raw(index, span, ptr::null_mut())
+    }
+
+    /// As [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. It must not change until the
+    /// stream is past that, and is borrowed for the iteration.
+    pub fn accumulate_on<G: Data + ?Sized>(&self, index: usize, gradient: &'g G, stream: Stream<'g>) -> Result<()> {
+        self.accumulate_raw(index, self.fit(index, gradient.span())?, stream.as_raw())
+    }
+
+    fn accumulate_raw(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let param = self.reducer.param(index)?;
         param.claim(index)?;
-        // SAFETY: the gradient has as many elements as the parameter and outlives the call, which only reads it; the
-        // place in the bucket was claimed.
-        let result =
-            unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, span.ptr, ptr::null_mut()) };
+        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the iteration,
+        // and is only read; the place in the bucket was claimed.
+        let result = unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, gradient.ptr, stream) };
         param.give(FREE);
         self.reducer.check(result, "bucket_reducer_accumulate")
     }
@@ -59,22 +76,45 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
         self.reducer.param(index)?.claim(index)?;
-        self.mark(index, span)
+        self.mark(index, span, ptr::null_mut())
+    }
+
+    /// As [`mark_ready`](Iteration::mark_ready) with a gradient on the GPU that is computed on a stream.
+    pub fn mark_ready_on<G: DataMut + ?Sized>(
+        &self,
+        index: usize,
+        gradient: &'g mut G,
+        stream: Stream<'g>,
+    ) -> Result<()> {
+        let span = self.fit(index, gradient.span_mut())?;
+        self.reducer.param(index)?.claim(index)?;
+        self.mark(index, span, stream.as_raw())
     }
 
     /// Marks what was accumulated as the whole gradient. The result stands in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_accumulated(&self, index: usize) -> Result<()> {
         self.reducer.param(index)?.claim(index)?;
-        self.mark(index, Span::none())
+        self.mark(index, Span::none(), ptr::null_mut())
+    }
+
+    /// As [`mark_accumulated`](Iteration::mark_accumulated), or what was computed in the parameter's
+    /// [`device_view`](BucketReducer::device_view), on a stream of the GPU.
+    pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
+        self.reducer.param(index)?.claim(index)?;
+        self.mark(index, Span::none(), stream.as_raw())
+    }
+
+    /// The address of a parameter's place in its bucket on the GPU; see [`BucketReducer::device_view`].
+    pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
+        self.reducer.device_view(index)
     }
 
     /// Marks a parameter that was claimed.
-    fn mark(&self, index: usize, gradient: Span) -> Result<()> {
+    fn mark(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
-        // call that writes it. The place in the bucket was claimed and is the library's from now on.
-        let result =
-            unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, ptr::null_mut()) };
+        // call that writes it, and so is the stream. The place in the bucket was claimed and is the library's from now on.
+        let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
         self.give(index, result);
         self.reducer.check(result, "bucket_reducer_mark_ready")
     }
@@ -97,6 +137,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
         param.expect_type::<T>(index)?;
+        param.expect_on_host(index)?;
         param.claim(index)?;
         Ok(View { iteration: self, index, place: param.start(), len: param.count })
     }
@@ -109,9 +150,29 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.finish()
     }
 
+    /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for it: what comes on the stream
+    /// afterwards sees the results. A failure that comes later is told by [`BucketReducer::synchronize`] and the next call.
+    ///
+    /// # Safety
+    ///
+    /// The gradients that were marked ready, although no longer borrowed, stay valid and are reached only by what is on
+    /// the stream, until it is past the results.
+    pub unsafe fn finish_on(mut self, stream: Stream<'_>) -> Result<()> {
+        self.finished = true;
+        // SAFETY: the caller's promise.
+        unsafe { self.reducer.finish_raw(stream.as_raw()) }
+    }
+
     /// Checks that a gradient looks like its parameter.
     fn fit(&self, index: usize, gradient: Span) -> Result<Span> {
         let param = self.reducer.param(index)?;
+        if gradient.device != param.device {
+            let place =
+                |device: i32| if device == HOST { "on the host".into() } else { format!("on device {}", device) };
+            let (got, expected) = (place(gradient.device), place(param.device));
+            let text = format!("the gradient of parameter {} is {}; expected it {}", index, got, expected);
+            return Err(Error::invalid(text));
+        }
         if (gradient.count, gradient.dtype) == (param.count, param.dtype) {
             return Ok(gradient);
         }

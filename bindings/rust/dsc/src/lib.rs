@@ -25,6 +25,9 @@
 //! In neither way can safe code touch or free a buffer that the library still writes, whatever happens to the handles:
 //! a guard whose drop waits would not do, for safe code may forget it.
 //!
+//! Memory of GPUs, as [`DeviceBuffer`] or [`DeviceSlice`], is [`Data`] as well, but no slice; a [`Stream`] says what comes
+//! before an operation there.
+//!
 //! # Errors
 //!
 //! Every call returns a [`Result`]; an [`Error`] says what happened, and where it is known which rank is at fault.
@@ -42,6 +45,7 @@ mod collectives;
 mod comm;
 mod convert;
 mod data;
+mod device;
 mod error;
 mod group;
 mod handles;
@@ -82,6 +86,7 @@ mod work;
 
 pub use comm::Comm;
 pub use data::{Data, DataMut, Element, Raw, RawElement};
+pub use device::{DeviceBuffer, DeviceSlice, Stream};
 pub use error::{Error, Result};
 pub use group::GroupOptions;
 pub use init::{init, is_initialized, sources, world, InitOptions};

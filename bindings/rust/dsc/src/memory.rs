@@ -1,5 +1,6 @@
 //! Memory that all ranks of a host reach.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::mem::size_of;
 use std::ops::{Deref, DerefMut};
@@ -43,18 +44,23 @@ impl Comm {
     /// without copying. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::new(ErrorCode::Overflow, format!("{} elements do not fit into memory", len)))?;
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_HOST)?.cast();
+        Ok(SharedBuffer { memory, len })
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize, kind: i32) -> Result<NonNull<c_void>> {
         let mut memory = ptr::null_mut();
         // SAFETY: memory outlives the call.
-        let result = unsafe { sys::dsc_mem_alloc(self.raw(), bytes.max(1), sys::DSC_MEMORY_HOST, &mut memory) };
+        let result = unsafe { sys::dsc_mem_alloc(self.raw(), bytes.max(1), kind, &mut memory) };
         self.check(result, "mem_alloc")?;
-        match NonNull::new(memory.cast()) {
-            Some(memory) => Ok(SharedBuffer { memory, len }),
-            None => Err(Error::new(ErrorCode::Internal, "the library gave no memory and no error".into())),
-        }
+        NonNull::new(memory)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no memory and no error".into()))
     }
+}
+
+pub(crate) fn bytes_of<T>(len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>())
+        .ok_or_else(|| Error::new(ErrorCode::Overflow, format!("{} elements do not fit into memory", len)))
 }
 
 impl<T: Element> Deref for SharedBuffer<T> {

@@ -1,6 +1,6 @@
 //! One place where all operations enter the library: lengths are checked, then the C function is called.
 
-use std::ptr;
+use std::ffi::c_void;
 
 use dsc_sys as sys;
 
@@ -99,7 +99,8 @@ impl Operation {
     }
 }
 
-/// Starts an operation; without a place for a work object it also waits for its end.
+/// Starts an operation behind what is on a stream, NULL for memory of the host; without a place for a work object it also
+/// waits for its end, unless it is one of a device.
 ///
 /// # Safety
 ///
@@ -109,11 +110,12 @@ pub(crate) unsafe fn launch(
     operation: Operation,
     send: Span,
     recv: Span,
+    stream: *mut c_void,
     work: *mut *mut sys::dsc_work_t,
 ) -> Result<()> {
     let _turn = comm.turn(operation.name())?;
     // SAFETY: the caller's promise.
-    unsafe { launch_in_turn(comm, operation, send, recv, work) }
+    unsafe { launch_in_turn(comm, operation, send, recv, stream, work) }
 }
 
 /// As launch(), of which it is a part, for those who have the communicator's turn.
@@ -126,10 +128,11 @@ pub(crate) unsafe fn launch_in_turn(
     operation: Operation,
     send: Span,
     recv: Span,
+    stream: *mut c_void,
     work: *mut *mut sys::dsc_work_t,
 ) -> Result<()> {
     let (send, recv) = operation.fit(comm, send, recv).map_err(|error| error.in_op(operation.name()))?;
-    let (c, stream) = (comm.raw(), ptr::null_mut());
+    let c = comm.raw();
     let (from, to, dtype) = (send.ptr, recv.ptr, recv.dtype.number());
     // SAFETY: the caller answers for the buffers; fit() has checked that they are as long as the counts say.
     let result = unsafe {

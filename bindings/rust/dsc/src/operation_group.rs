@@ -1,5 +1,6 @@
 //! Groups of operations: described one by one, started together.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -8,6 +9,7 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::data::Span;
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::operation::{launch_in_turn, Operation};
 use crate::request::Request;
@@ -42,7 +44,7 @@ impl<'scope, 'env> OperationGroup<'scope, 'env> {
     /// # Safety
     ///
     /// The buffers must be left alone until the operations are complete: those of the work object, if there is one.
-    pub(crate) unsafe fn start(self, work: *mut *mut sys::dsc_work_t) -> Result<()> {
+    pub(crate) unsafe fn start(self, stream: *mut c_void, work: *mut *mut sys::dsc_work_t) -> Result<()> {
         let comm = self.comm;
         let _turn = comm.turn("group")?; // a call of another thread must not get into the group
                                          // SAFETY: the library checks the handle.
@@ -50,11 +52,11 @@ impl<'scope, 'env> OperationGroup<'scope, 'env> {
         let mut refused: Option<Error> = None;
         for (operation, send, recv) in self.noted {
             // SAFETY: the caller answers for the buffers.
-            let noted = unsafe { launch_in_turn(comm, operation, send, recv, ptr::null_mut()) };
+            let noted = unsafe { launch_in_turn(comm, operation, send, recv, ptr::null_mut(), ptr::null_mut()) };
             refused = refused.or_else(|| noted.err());
         }
         // SAFETY: the library checks the handle, and work outlives the call.
-        comm.check(unsafe { sys::dsc_group_end(comm.raw(), ptr::null_mut(), work) }, "group")?;
+        comm.check(unsafe { sys::dsc_group_end(comm.raw(), stream, work) }, "group")?;
         refused.map_or(Ok(()), Err)
     }
 }
@@ -115,5 +117,13 @@ impl Comm {
         F: for<'scope> FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
     {
         self.scope(|scope| scope.group(body)?.wait())
+    }
+
+    /// As [`group`](Comm::group), behind what is on a stream of the device, if the buffers lie there.
+    pub fn group_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
+    where
+        F: for<'scope> FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+    {
+        self.scope(|scope| scope.group_on(stream, body)?.wait())
     }
 }

@@ -12,7 +12,9 @@ use std::slice;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::data::Element;
+use crate::convert::number;
+use crate::data::{Element, HOST};
+use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
@@ -222,8 +224,21 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts_mut(place, count) })
     }
 
+    /// The address of a tensor, which is on the GPU in a [run there](Comm::pipe_run_on), for what the callback puts on the
+    /// run's stream; NULL for the gradient of a tensor of an integer type. It is the callback's until the backward pass of
+    /// the micro-batch.
+    pub fn place(&self, index: usize) -> Result<*mut c_void> {
+        self.tensor(index)?;
+        // SAFETY: places has an entry for every tensor of the list.
+        Ok(unsafe { *self.places.add(index) })
+    }
+
     fn find<T: Element>(&self, index: usize) -> Result<(*mut T, usize)> {
         let tensor = self.tensor(index)?;
+        if tensor.device != HOST {
+            let text = format!("tensor {} is on device {}, where no slice can be; see place", index, tensor.device);
+            return Err(Error::invalid(text));
+        }
         if tensor.dtype != T::DTYPE.number() {
             let dtype = crate::Dtype::from_number(tensor.dtype);
             return Err(Error::invalid(format!("tensor {} is of {:?}; asked for as {:?}", index, dtype, T::DTYPE)));
@@ -263,6 +278,13 @@ pub struct PipeCall<'c> {
     pub input_grads: PipeTensors<'c>,
     /// The micro-batch's loss: written by forward on the last stage.
     pub loss: Option<&'c mut f64>,
+}
+
+/// Where the tensors of a run are.
+enum Place<'m> {
+    /// In memory of the caller's, or of the library's own.
+    Host(Option<&'m mut [u8]>),
+    Device(u32, Stream<'m>),
 }
 
 /// What the library's context pointer leads to.
@@ -392,7 +414,7 @@ impl Comm {
         callbacks: &PipeCallbacks<'_, S>,
         shapes: &PipeShapes,
     ) -> Result<f64> {
-        self.run_schedule(schedule, state, callbacks, shapes, None)
+        self.run_schedule(schedule, state, callbacks, shapes, Place::Host(None))
     }
 
     /// As [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller's: at least
@@ -405,7 +427,26 @@ impl Comm {
         shapes: &PipeShapes,
         memory: &mut [u8],
     ) -> Result<f64> {
-        self.run_schedule(schedule, state, callbacks, shapes, Some(memory))
+        self.run_schedule(schedule, state, callbacks, shapes, Place::Host(Some(memory)))
+    }
+
+    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator is bound to: a
+    /// callback puts its work on the stream, where it has its [inputs](PipeTensors::place) and leaves its outputs. The call
+    /// returns when all is on the streams; what comes on this one afterwards is behind the run.
+    pub fn pipe_run_on<S>(
+        &self,
+        schedule: &mut PipeSchedule,
+        state: &mut S,
+        callbacks: &PipeCallbacks<'_, S>,
+        shapes: &PipeShapes,
+        stream: Stream<'_>,
+    ) -> Result<f64> {
+        let device = self.device()?.ok_or_else(|| {
+            Error::invalid(
+                "pipe_run_on: this communicator is bound to no GPU; expected pipe_run without a stream".into(),
+            )
+        })?;
+        self.run_schedule(schedule, state, callbacks, shapes, Place::Device(device, stream))
     }
 
     fn run_schedule<S>(
@@ -414,13 +455,21 @@ impl Comm {
         state: &mut S,
         callbacks: &PipeCallbacks<'_, S>,
         shapes: &PipeShapes,
-        memory: Option<&mut [u8]>,
+        place: Place<'_>,
     ) -> Result<f64> {
         callbacks.check()?;
-        let (inputs, outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
+        let (mut inputs, mut outputs) = (RawTensors::new(&shapes.inputs)?, RawTensors::new(&shapes.outputs)?);
+        if let Place::Device(device, _) = place {
+            let device = number("device", device as usize)?;
+            inputs.list.iter_mut().chain(&mut outputs.list).for_each(|tensor| tensor.device = device);
+        }
         let mut options = raw_options(&inputs, &outputs, shapes.variable)?;
-        if let Some(memory) = memory {
-            (options.memory, options.memory_bytes) = (memory.as_mut_ptr().cast(), memory.len());
+        match place {
+            Place::Host(None) => {}
+            Place::Host(Some(memory)) => {
+                (options.memory, options.memory_bytes) = (memory.as_mut_ptr().cast(), memory.len());
+            }
+            Place::Device(_, stream) => options.stream = stream.as_raw(),
         }
         let mut run = Run { callbacks, state, panic: None, failure: None };
         let context: *mut Run<'_, '_, S> = &mut run;

@@ -7,11 +7,14 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::data::Element;
+use crate::convert::milliseconds;
+use crate::data::{Element, Span, HOST};
+use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::handles::ReducerHandle;
 use crate::iteration::Iteration;
@@ -107,6 +110,8 @@ impl ReducerOptions {
     }
 }
 
+const UNTIL_ITS_TIMEOUT: i32 = -1;
+
 /// Who may touch a parameter's place in its bucket.
 pub(crate) const FREE: u8 = 0;
 /// A [`View`](crate::View), or a call that is copying into it.
@@ -117,6 +122,7 @@ pub(crate) const MARKED: u8 = 2;
 pub(crate) struct Param {
     pub(crate) count: usize,
     pub(crate) dtype: Dtype,
+    pub(crate) device: i32,
     place: NonNull<c_void>,
     state: AtomicU8,
 }
@@ -148,6 +154,13 @@ unsafe impl Sync for Param {}
 /// world.finalize()
 /// # }
 /// ```
+///
+/// # On a GPU
+///
+/// Parameters on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s, have their buckets
+/// there, and their gradients come from there. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and the
+/// like name the streams that gradients are computed on; without them it is the default one. [`Iteration::finish`] waits
+/// until the device is done, [`Iteration::finish_on`] does not.
 ///
 /// # Threads
 ///
@@ -187,8 +200,8 @@ impl BucketReducer {
         };
         for (index, tensor) in params.iter().enumerate() {
             let place = made.find_place(index)?;
-            let (count, dtype) = (tensor.span.count, tensor.span.dtype);
-            made.params.push(Param { count, dtype, place, state: AtomicU8::new(FREE) });
+            let Span { count, dtype, device, .. } = tensor.span;
+            made.params.push(Param { count, dtype, device, place, state: AtomicU8::new(FREE) });
         }
         Ok(made)
     }
@@ -210,12 +223,24 @@ impl BucketReducer {
     /// An iteration that is dropped without [`finish`](Iteration::finish) ends the reducer on all ranks, so that
     /// none waits for gradients that do not come.
     pub fn begin<'r, 'g>(&'r mut self) -> Result<Iteration<'r, 'g>> {
+        self.begin_raw(ptr::null_mut())
+    }
+
+    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: what is on the stream by now comes before anything
+    /// of the iteration.
+    pub fn begin_on<'r, 'g>(&'r mut self, stream: Stream<'_>) -> Result<Iteration<'r, 'g>> {
+        self.begin_raw(stream.as_raw())
+    }
+
+    fn begin_raw<'r, 'g>(&'r mut self, stream: *mut c_void) -> Result<Iteration<'r, 'g>> {
         if self.handle.is_none() {
-            let text = "begin: an iteration was dropped before finish(), which ended this reducer; make a new one";
+            let text =
+                "begin: an iteration was dropped before finish(), or failed on the GPU, which ended this reducer; \
+                make a new one";
             return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
         }
         // SAFETY: the library checks the handle.
-        let result = unsafe { sys::dsc_bucket_reducer_begin(self.raw(), ptr::null_mut()) };
+        let result = unsafe { sys::dsc_bucket_reducer_begin(self.raw(), stream) };
         self.check(result, "bucket_reducer_begin")?;
         self.at_rest = false;
         for param in &mut self.params {
@@ -226,11 +251,62 @@ impl BucketReducer {
 
     /// Waits for all buckets and writes the results; called by [`Iteration::finish`].
     pub(crate) fn finish(&mut self) -> Result<()> {
-        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call.
-        let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), ptr::null_mut()) };
+        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call, which
+        // waits for the device.
+        let done = unsafe { self.finish_raw(ptr::null_mut()) }.and_then(|()| self.settle());
+        if matches!(&done, Err(error) if error.code != ErrorCode::State) && self.is_on_device() {
+            self.abandon(); // which waits for what may still be written
+        }
+        done
+    }
+
+    /// # Safety
+    ///
+    /// Gradients on a device that were marked ready must stay until the stream is past what is put on it here.
+    pub(crate) unsafe fn finish_raw(&mut self, stream: *mut c_void) -> Result<()> {
+        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the caller
+        // answers for others.
+        let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), stream) };
         self.check(result, "bucket_reducer_finish")?;
         self.at_rest = true;
         Ok(())
+    }
+
+    fn is_on_device(&self) -> bool {
+        self.params.iter().any(|param| param.device != HOST)
+    }
+
+    fn settle(&self) -> Result<()> {
+        if !self.is_on_device() || self.synchronize_raw(UNTIL_ITS_TIMEOUT)? {
+            return Ok(());
+        }
+        let text = "finish: the device was not done within the time-out of the communicator";
+        Err(Error::new(ErrorCode::Timeout, text.into()).in_group(&self.group))
+    }
+
+    /// Waits until all iterations that were finished are over on the GPU, but not longer than this; `false` when the time
+    /// has passed. Asked before results are relied on that [`Iteration::finish_on`] has put on a stream: it tells a failure
+    /// that came later.
+    pub fn synchronize(&self, timeout: Duration) -> Result<bool> {
+        self.synchronize_raw(milliseconds(timeout))
+    }
+
+    fn synchronize_raw(&self, timeout_ms: i32) -> Result<bool> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_bucket_reducer_synchronize(self.raw(), timeout_ms) };
+        self.check(result, "bucket_reducer_synchronize")?;
+        Ok(result == sys::DSC_OK)
+    }
+
+    /// The address of a parameter's place in its bucket on the GPU: a gradient that is computed there, after `begin` and
+    /// before it is marked, is never copied. Valid as long as the reducer.
+    pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
+        let param = self.param(index)?;
+        param.expect_type::<T>(index)?;
+        if param.device == HOST {
+            return Err(Error::invalid(format!("device_view: parameter {} is in memory of the host; see view", index)));
+        }
+        Ok(param.start())
     }
 
     /// Ends the reducer on all ranks; called for an iteration that is dropped without finish.
@@ -243,6 +319,7 @@ impl BucketReducer {
     pub fn view<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
+        param.expect_on_host(index)?;
         if !self.at_rest || self.handle.is_none() {
             let text = "view: the last iteration was not finished, or failed: buckets hold nothing of use";
             return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
@@ -302,6 +379,14 @@ impl Param {
 
     pub(crate) fn start<T>(&self) -> *mut T {
         self.place.as_ptr().cast()
+    }
+
+    pub(crate) fn expect_on_host(&self, index: usize) -> Result<()> {
+        if self.device == HOST {
+            return Ok(());
+        }
+        let text = format!("parameter {} is on device {}, where no slice can be; see device_view", index, self.device);
+        Err(Error::invalid(text))
     }
 
     pub(crate) fn expect_type<T: Element>(&self, index: usize) -> Result<()> {

@@ -2,15 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::os::unix::io::BorrowedFd;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::comm::Comm;
-use crate::data::{Data, Raw, Sealed};
+use crate::data::{Data, Element, Raw, Sealed};
+use crate::device::{DeviceSlice, Stream};
 use crate::error::Result;
 use crate::operation_group::OperationGroup;
 use crate::request::Request;
@@ -24,6 +27,7 @@ impl Borrowed for () {}
 impl<D: Data + ?Sized> Borrowed for &D {}
 impl<D: Data + ?Sized> Borrowed for &mut D {}
 impl<B: Borrowed + Data<Kind = u8>> Borrowed for Raw<B> {}
+impl<T: Element> Borrowed for DeviceSlice<'_, T> {}
 impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
@@ -106,10 +110,27 @@ pub struct Scope<'scope, 'env: 'scope> {
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts an operation; its buffers are borrowed until the scope ends.
     pub fn start<B: Borrowed + 'scope>(&'scope self, request: Request<B>) -> Result<ScopedWork<'scope, B>> {
+        self.start_raw(request, ptr::null_mut())
+    }
+
+    /// As [`start`](Scope::start) with buffers on the GPU, behind what is on a stream.
+    pub fn start_on<B: Borrowed + 'scope>(
+        &'scope self,
+        request: Request<B>,
+        stream: Stream<'_>,
+    ) -> Result<ScopedWork<'scope, B>> {
+        self.start_raw(request, stream.as_raw())
+    }
+
+    fn start_raw<B: Borrowed + 'scope>(
+        &'scope self,
+        request: Request<B>,
+        stream: *mut c_void,
+    ) -> Result<ScopedWork<'scope, B>> {
         self.forget_completed();
         // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope waits
         // for the operation.
-        let (started, held) = unsafe { start(self.comm, request)? };
+        let (started, held) = unsafe { start(self.comm, request, stream)? };
         self.started.borrow_mut().push_back(started.clone());
         Ok(ScopedWork { started, held, scope: PhantomData })
     }
@@ -120,11 +141,26 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     where
         F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
     {
+        self.group_raw(ptr::null_mut(), body)
+    }
+
+    /// As [`group`](Scope::group), behind what is on a stream of the device, if the buffers lie there.
+    pub fn group_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
+    where
+        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+    {
+        self.group_raw(stream.as_raw(), body)
+    }
+
+    fn group_raw<F>(&'scope self, stream: *mut c_void, body: F) -> Result<ScopedWork<'scope, ()>>
+    where
+        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+    {
         self.forget_completed();
         let mut group = OperationGroup::new(self.comm);
         body(&mut group)?;
         // SAFETY: as in start(): the group has taken buffers that are borrowed until 'scope ends.
-        let (started, refused) = unsafe { start_group(self.comm, group) };
+        let (started, refused) = unsafe { start_group(self.comm, group, stream) };
         self.started.borrow_mut().extend(started.clone());
         refused?;
         match started {
@@ -166,6 +202,12 @@ impl<B: Borrowed> ScopedWork<'_, B> {
     /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.started.wait_for(timeout)
+    }
+
+    /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
+    /// memory of the host it is this thread that waits.
+    pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
+        self.started.wait_on(stream)
     }
 
     /// Waits until the operation has completed, and gives the buffers back for the rest of the scope.

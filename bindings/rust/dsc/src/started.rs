@@ -1,5 +1,6 @@
 //! An operation that the library is carrying out.
 
+use std::ffi::c_void;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::unix::io::BorrowedFd;
 use std::ptr::{self, NonNull};
@@ -11,10 +12,12 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::convert::milliseconds;
+use crate::data::Span;
+use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
-use crate::operation::launch;
+use crate::operation::{launch, Operation};
 use crate::operation_group::OperationGroup;
 use crate::request::Request;
 use crate::watch::empty_info;
@@ -57,6 +60,18 @@ impl Started {
         Ok(result)
     }
 
+    /// Lets a stream wait for the operation; for one on memory of the host this thread waits.
+    pub(crate) fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
+        loop {
+            // SAFETY: the library checks the handle; the stream is alive.
+            let result = unsafe { sys::dsc_work_wait(self.raw(), stream.as_raw(), UNTIL_IT_ENDS) };
+            check(result).map_err(|error| self.failure().unwrap_or(error))?;
+            if result == sys::DSC_OK {
+                return Ok(());
+            }
+        }
+    }
+
     /// How the operation failed, if it has ended and failed.
     fn failure(&self) -> Option<Error> {
         let mut info = empty_info();
@@ -69,8 +84,9 @@ impl Started {
     /// Returns when nobody touches the buffers any more, whatever else goes wrong.
     pub(crate) fn settle(&self) {
         while let Err(error) = self.wait() {
-            // A child made by fork() is alone with its copies; the library forgets only what has ended.
-            if error.code == ErrorCode::Forked || self.test().unwrap_or(true) {
+            // A child made by fork() is alone with its copies; a part of a graph runs when its owner says so; the library
+            // forgets only what has ended.
+            if matches!(error.code, ErrorCode::Forked | ErrorCode::State) || self.test().unwrap_or(true) {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
@@ -92,15 +108,33 @@ impl Started {
 ///
 /// The memory of the buffers must stay where it is when they are moved. They must be kept, or their memory be left
 /// alone in another way, until the operation is complete.
-pub(crate) unsafe fn start<B>(comm: &Comm, request: Request<B>) -> Result<(Arc<Started>, Held<B>)> {
+pub(crate) unsafe fn start<B>(
+    comm: &Comm,
+    request: Request<B>,
+    stream: *mut c_void,
+) -> Result<(Arc<Started>, Held<B>)> {
     let Request { buffers, operation, spans } = request;
     let mut held = Held::new(buffers);
     // SAFETY: it was made with a value just now.
     let (send, recv) = spans(unsafe { held.0.assume_init_mut() });
     let mut work = ptr::null_mut();
     // SAFETY: the caller keeps the buffers until the operation is complete.
-    unsafe { launch(comm, operation, send, recv, &mut work)? };
+    unsafe { launch(comm, operation, send, recv, stream, &mut work)? };
     Ok((adopt(comm, work, operation.name())?, held))
+}
+
+/// Carries out an operation on memory of a device, on its default stream, and waits for its end.
+///
+/// # Safety
+///
+/// As launch().
+pub(crate) unsafe fn complete(comm: &Comm, operation: Operation, send: Span, recv: Span) -> Result<()> {
+    let mut work = ptr::null_mut();
+    // SAFETY: the caller's promise.
+    unsafe { launch(comm, operation, send, recv, ptr::null_mut(), &mut work)? };
+    let started = adopt(comm, work, operation.name())?;
+    started.settle();
+    started.wait()
 }
 
 /// Takes over a work object that the library has made just now.
@@ -115,10 +149,14 @@ fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Ar
 /// # Safety
 ///
 /// The buffers must be left alone until the operations are complete.
-pub(crate) unsafe fn start_group(comm: &Comm, group: OperationGroup<'_, '_>) -> (Option<Arc<Started>>, Result<()>) {
+pub(crate) unsafe fn start_group(
+    comm: &Comm,
+    group: OperationGroup<'_, '_>,
+    stream: *mut c_void,
+) -> (Option<Arc<Started>>, Result<()>) {
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
-    let refused = unsafe { group.start(&mut work) };
+    let refused = unsafe { group.start(stream, &mut work) };
     if work.is_null() {
         let missing = || Err(Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()));
         return (None, refused.and_then(|()| missing()));

@@ -10,12 +10,10 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::convert::{c_string, number};
-use crate::data::{DataMut, Span};
+use crate::data::{DataMut, Span, HOST};
 use crate::error::Result;
 use crate::init::pointer;
 use crate::numbers::Dtype;
-
-const HOST: i32 = -1;
 
 /// One tensor of a list: its memory, and how it is described in comparisons and messages.
 ///
@@ -47,7 +45,7 @@ impl<'a> Tensor<'a> {
 
     /// A description without memory, where none is read or written.
     pub fn described(dtype: Dtype, count: usize) -> Self {
-        let span = Span { ptr: ptr::null_mut(), count, dtype };
+        let span = Span { ptr: ptr::null_mut(), count, dtype, device: HOST };
         Tensor { span, shape: None, name: None, memory: PhantomData }
     }
 
@@ -95,7 +93,7 @@ impl RawTensors {
                 name: pointer(&name),
                 dtype: tensor.span.dtype.number(),
                 ndim: number("the number of dimensions", shape.as_ref().map_or(0, Vec::len))?,
-                device: HOST,
+                device: tensor.span.device,
                 expect_sparse: 0,
             });
             names.push(name); // moving it does not move its text

@@ -2,19 +2,22 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::fmt;
 use std::os::unix::io::BorrowedFd;
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::comm::Comm;
 use crate::data::{Data, Element, Raw, Sealed};
+use crate::device::{DeviceBuffer, DeviceSlice, Stream};
 use crate::error::Result;
 use crate::memory::SharedBuffer;
 use crate::request::Request;
 use crate::started::{start, Held, Started};
 
-/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], a [`Raw`] of them, a pair of them, or nothing.
+/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or nothing.
 ///
 /// Their memory stays where it is when they are moved, and belongs to nobody else.
 pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
@@ -30,6 +33,8 @@ pub(crate) mod sealed_pair {
 impl Owned for () {}
 impl<T: Element> Owned for Vec<T> {}
 impl<T: Element> Owned for SharedBuffer<T> {}
+impl<T: Element> Owned for DeviceBuffer<T> {}
+impl<T: Element> Owned for DeviceSlice<'static, T> {}
 impl<B: Owned + Data<Kind = u8>> Owned for Raw<B> {}
 impl<S: Owned + Sealed, R: Owned + Sealed> Owned for (S, R) {}
 
@@ -51,10 +56,19 @@ impl Comm {
     /// # }
     /// ```
     pub fn start<B: Owned>(&self, request: Request<B>) -> Result<Work<B>> {
+        self.start_raw(request, ptr::null_mut())
+    }
+
+    /// As [`start`](Comm::start) with buffers on the GPU, behind what is on a stream.
+    pub fn start_on<B: Owned>(&self, request: Request<B>, stream: Stream<'_>) -> Result<Work<B>> {
+        self.start_raw(request, stream.as_raw())
+    }
+
+    fn start_raw<B: Owned>(&self, request: Request<B>, stream: *mut c_void) -> Result<Work<B>> {
         reap();
         // SAFETY: owned buffers stay in place when they are moved. A Work keeps them until the operation is complete,
         // or leaves them to LEFT; one that is forgotten never frees them.
-        let (started, held) = unsafe { start(self, request)? };
+        let (started, held) = unsafe { start(self, request, stream)? };
         Ok(Work { started, held: Some(held) })
     }
 }
@@ -93,6 +107,12 @@ impl<B: Owned> Work<B> {
             Some(held) => Ok(held.into_inner()),
             None => unreachable!("only wait() takes the buffers, and it takes the work too"),
         }
+    }
+
+    /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
+    /// memory of the host it is this thread that waits.
+    pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
+        self.started.wait_on(stream)
     }
 
     /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.

@@ -108,6 +108,9 @@ fn types_may_go_where_the_headers_allow() {
     send_and_sync::<dsc::Work<Vec<f32>>>();
     send_and_sync::<dsc::ScopedWork<&mut [f32]>>();
     send_and_sync::<dsc::SharedBuffer<f32>>();
+    send_and_sync::<dsc::DeviceBuffer<f32>>();
+    send_and_sync::<dsc::DeviceSlice<'_, f32>>();
+    send_and_sync::<dsc::Stream<'_>>();
     send_and_sync::<dsc::BucketReducer>();
     send_and_sync::<dsc::Iteration>();
     send_and_sync::<dsc::View<f32>>();

@@ -1,0 +1,223 @@
+//! Memory of a GPU, and its streams.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::ops::Range;
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::{Data, DataMut, Element, Sealed, Span};
+use crate::error::{Error, Result};
+use crate::memory::bytes_of;
+
+/// CUDA's legacy default stream by a number of its own: NULL would leave open whether a call is a device's at all.
+const LEGACY: usize = 1;
+
+/// A stream of a GPU, which belongs to somebody else for as long as `'s`.
+///
+/// Operations on memory of the GPU come behind what is on their stream. [`Scope::start_on`], [`Comm::start_on`],
+/// [`Comm::group_on`] and [`Comm::enqueue`] take one; the other calls use the default stream.
+///
+/// [`Scope::start_on`]: crate::Scope::start_on
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Stream<'s> {
+    handle: usize,
+    life: PhantomData<&'s ()>,
+}
+
+impl Stream<'static> {
+    /// CUDA's legacy default stream, of whichever device the communicator is bound to.
+    pub const fn legacy() -> Self {
+        Stream { handle: LEGACY, life: PhantomData }
+    }
+}
+
+impl<'s> Stream<'s> {
+    /// A stream of the program's own; NULL is the default stream.
+    ///
+    /// # Safety
+    ///
+    /// It is a `CUstream` or `cudaStream_t` of the device that the communicators are bound to with which it is used, and
+    /// is not destroyed before `'s` ends.
+    pub unsafe fn from_raw(stream: *mut c_void) -> Self {
+        let handle = if stream.is_null() { LEGACY } else { stream as usize };
+        Stream { handle, life: PhantomData }
+    }
+
+    /// What CUDA's functions take.
+    pub fn as_raw(self) -> *mut c_void {
+        self.handle as *mut c_void
+    }
+}
+
+impl fmt::Debug for Stream<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Stream({:#x})", self.handle)
+    }
+}
+
+/// Elements in memory of the GPU that a communicator is bound to; freed when dropped. From [`Comm::device_buffer`].
+///
+/// Operations take it as they take a `Vec`, and hold it until the device is done with it. Its elements are reached by
+/// kernels and copies of the program's own, which know its address: whoever enqueues those answers for it that they are
+/// over before the buffer is dropped.
+///
+/// ```no_run
+/// use dsc::{request, Op};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::InitOptions::new().backend(dsc::Backend::Nccl).init()?;
+/// let mut x = world.device_buffer::<f32>(1 << 20)?; // zeroed
+/// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
+/// let stream = dsc::Stream::legacy(); // or an own one, by Stream::from_raw
+/// world.scope(|scope| -> dsc::Result<()> {
+///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // behind what is on the stream
+///     sum.wait_on(stream) // what comes on the stream now sees the sums; the program waits when the scope ends
+/// })?;
+/// world.finalize()
+/// # }
+/// ```
+pub struct DeviceBuffer<T: Element> {
+    elements: DeviceSlice<'static, T>,
+}
+
+/// Elements in memory of a GPU that belongs to somebody else for as long as `'m`: to another library, or to a
+/// [`DeviceBuffer`] of which it is a part.
+pub struct DeviceSlice<'m, T: Element> {
+    address: usize,
+    len: usize,
+    device: u32,
+    memory: PhantomData<&'m mut T>,
+}
+
+impl Comm {
+    /// Allocates so many elements, zeroed, on the GPU that this communicator is bound to, registered with it where NCCL
+    /// can. Collective, with equal bytes on all ranks.
+    #[doc(alias = "dsc_mem_alloc")]
+    pub fn device_buffer<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_DEVICE)?;
+        let device = self.device()?.unwrap_or(0);
+        let (address, memory) = (memory.as_ptr() as usize, PhantomData);
+        Ok(DeviceBuffer { elements: DeviceSlice { address, len, device, memory } })
+    }
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.elements.len
+    }
+
+    /// Says whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.elements.len == 0
+    }
+
+    /// The number of the GPU, as CUDA counts in this process.
+    pub fn device(&self) -> u32 {
+        self.elements.device
+    }
+
+    /// The address on the device.
+    pub fn as_ptr(&self) -> *mut T {
+        self.elements.as_ptr()
+    }
+
+    /// A part of it.
+    pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
+        self.elements.slice(part)
+    }
+}
+
+impl<'m, T: Element> DeviceSlice<'m, T> {
+    /// Memory of another library.
+    ///
+    /// # Safety
+    ///
+    /// The address is one of that device, with so many elements, and for `'m` nobody else uses them but by what is put in
+    /// order on streams, and nobody frees them.
+    pub unsafe fn from_raw(address: *mut T, len: usize, device: u32) -> Self {
+        DeviceSlice { address: address as usize, len, device, memory: PhantomData }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Says whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of the GPU, as CUDA counts in this process.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The address on the device.
+    pub fn as_ptr(&self) -> *mut T {
+        self.address as *mut T
+    }
+
+    /// A part of it.
+    pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
+        if part.start > part.end || part.end > self.len {
+            let text = format!("slice: {:?} is no part of {} elements", part, self.len);
+            return Err(Error::invalid(text));
+        }
+        let address = self.address + part.start * size_of::<T>();
+        Ok(DeviceSlice { address, len: part.len(), device: self.device, memory: PhantomData })
+    }
+}
+
+impl<T: Element> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: those borrow or own the buffer until the
+        // device is done, or their caller has answered for it.
+        unsafe { sys::dsc_mem_free(self.elements.address as *mut c_void) };
+    }
+}
+
+impl<T: Element> Sealed for DeviceSlice<'_, T> {}
+impl<T: Element> Data for DeviceSlice<'_, T> {
+    type Kind = T;
+    fn span(&self) -> Span {
+        let ptr = if self.len == 0 { ptr::null_mut() } else { self.address as *mut c_void };
+        Span { ptr, count: self.len, dtype: T::DTYPE, device: self.device as i32 }
+    }
+}
+impl<T: Element> DataMut for DeviceSlice<'_, T> {
+    fn span_mut(&mut self) -> Span {
+        self.span()
+    }
+}
+
+impl<T: Element> Sealed for DeviceBuffer<T> {}
+impl<T: Element> Data for DeviceBuffer<T> {
+    type Kind = T;
+    fn span(&self) -> Span {
+        self.elements.span()
+    }
+}
+impl<T: Element> DataMut for DeviceBuffer<T> {
+    fn span_mut(&mut self) -> Span {
+        self.elements.span()
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceSlice<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} elements of {:?} on device {}", self.len, T::DTYPE, self.device)
+    }
+}
+
+impl<T: Element> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.elements.fmt(out)
+    }
+}

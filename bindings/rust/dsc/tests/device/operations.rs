@@ -1,0 +1,112 @@
+//! Operations on memory of devices.
+
+use std::time::Duration;
+
+use dsc::request::{all_gather, all_reduce, barrier, broadcast, recv, send};
+use dsc::{Backend, DeviceSlice, Dtype, ErrorCode, GroupOptions, Op, Raw};
+
+use crate::{known, ranks, read};
+
+const N: usize = 1000;
+
+#[test]
+fn every_way_to_run_an_operation() {
+    ranks(2, |rank| {
+        let (world, own) = (&rank.world, rank.stream());
+        assert_eq!((world.backend().unwrap(), world.device().unwrap()), (Backend::Nccl, Some(world.rank() as u32)));
+        let stream = known(&own);
+        let mut x = rank.buffer(&own, &[world.rank() as f32 + 1.0; N]);
+        assert_eq!((x.len(), x.is_empty(), x.device()), (N, false, world.rank() as u32));
+        world.all_reduce(&mut x, Op::Sum).unwrap(); // waits
+        assert_eq!(read(&own, x.as_ptr(), N), [3.0; N]);
+
+        let scoped = world.scope(|scope| -> dsc::Result<bool> {
+            let sum = scope.start_on(all_reduce(&mut x, Op::Sum), stream)?;
+            sum.wait_on(stream)?;
+            sum.wait_for(Duration::from_secs(20))
+        });
+        assert!(scoped.unwrap());
+        assert_eq!(read(&own, x.as_ptr(), N), [6.0; N]);
+
+        let work = world.start_on(all_reduce(x, Op::Max), stream).unwrap();
+        work.wait_on(stream).unwrap();
+        let mut x = work.wait().unwrap();
+        // SAFETY: the buffer lives longer than the stream is busy, which read() waits for.
+        unsafe { world.enqueue(all_reduce(&mut x, Op::Sum), stream) }.unwrap();
+        assert_eq!(read(&own, x.as_ptr(), N), [12.0; N]);
+
+        let dropped = world.start_on(all_reduce(x, Op::Sum), stream).unwrap();
+        drop(dropped); // the buffer is freed when the operation has ended
+        world.barrier().unwrap();
+        world.start_on(barrier(), stream).unwrap().wait().unwrap();
+        assert_eq!(world.failure().unwrap(), None);
+    });
+}
+
+#[test]
+fn parts_groups_and_other_types() {
+    ranks(2, |rank| {
+        let (world, own) = (&rank.world, rank.stream());
+        let (me, stream) = (world.rank(), known(&own));
+        let mut x = rank.buffer(&own, &(0..6).map(|i| (10 * me + i) as i32).collect::<Vec<_>>());
+        world.broadcast(&mut x.slice(0..2).unwrap(), 1).unwrap();
+        let mut part = x.slice(4..6).unwrap();
+        let last = part.slice(1..2).unwrap();
+        world.scope(|scope| scope.start(all_reduce(last, Op::Sum)).map(drop)).unwrap();
+        assert_eq!(read(&own, x.as_ptr(), 6)[..2], [10, 11]);
+        assert_eq!(read(&own, x.as_ptr(), 6)[5], 20);
+
+        let (mut out, mut came) = (rank.buffer(&own, &[0i32; 12]), rank.buffer(&own, &[0i32; 6]));
+        let mut summed = rank.buffer(&own, &[1i64; 3]);
+        world
+            .group_on(stream, |group| {
+                group.add(all_gather(&x, &mut out))?;
+                group.add(broadcast(&mut summed, 0))?;
+                group.add(send(&x, 1 - me))?;
+                group.add(recv(&mut came, 1 - me))
+            })
+            .unwrap();
+        assert_eq!(read(&own, out.as_ptr(), 12)[6..8], [10, 11]);
+        assert_eq!(read(&own, came.as_ptr(), 6)[2], 10 * (1 - me) as i32 + 2);
+
+        let halves = [0x3f80u16.to_ne_bytes(), 0x4000u16.to_ne_bytes()].concat(); // 1 and 2 in bfloat16
+        let mut bytes = rank.buffer(&own, &halves);
+        world.all_reduce(&mut Raw::new(&mut bytes, Dtype::Bf16).unwrap(), Op::Sum).unwrap();
+        assert_eq!(read(&own, bytes.as_ptr(), 4), [0x4000u16.to_ne_bytes(), 0x4080u16.to_ne_bytes()].concat());
+
+        // SAFETY: the memory is x's, which is not used otherwise meanwhile.
+        let mut foreign = unsafe { DeviceSlice::from_raw(x.as_ptr(), 1, x.device()) };
+        world.all_reduce(&mut foreign, Op::Min).unwrap();
+        assert_eq!((foreign.len(), read(&own, foreign.as_ptr(), 1)), (1, vec![10]));
+    });
+}
+
+#[test]
+fn settings_of_groups() {
+    ranks(2, |rank| {
+        let options = GroupOptions::new().nccl_min_ctas(1).nccl_max_ctas(4).stream_priority(-1).nccl_net_name("Socket");
+        let own = rank.stream();
+        let half = rank.world.split_with(Some(0), 0, &options).unwrap().unwrap();
+        let mut x = rank.buffer(&own, &[1u8; 9]);
+        half.all_reduce(&mut x, Op::Sum).unwrap();
+        assert_eq!(read(&own, x.as_ptr(), 9), [2; 9]);
+        let error =
+            rank.world.split_with(Some(0), 0, &GroupOptions::new().nccl_min_ctas(5).nccl_max_ctas(4)).unwrap_err();
+        assert!(error.code == ErrorCode::InvalidArg && error.message.contains("nccl_min_ctas"), "{}", error);
+        let error = rank.world.split_with(Some(0), 0, &GroupOptions::new().nccl_net_name("a\0b")).unwrap_err();
+        assert!(error.message.starts_with("nccl_net_name is"), "{}", error);
+    });
+}
+
+#[test]
+fn wrong_places_are_refused() {
+    ranks(2, |rank| {
+        let (world, own) = (&rank.world, rank.stream());
+        let mut x = rank.buffer(&own, &[1.0f32; 4]);
+        let error = x.slice(2..5).unwrap_err();
+        assert_eq!(error.message, "slice: 2..5 is no part of 4 elements");
+        let error = world.all_reduce_into(&[1.0f32; 4], &mut x, Op::Sum).unwrap_err();
+        assert!(matches!(error.code, ErrorCode::InvalidArg), "{}", error);
+        world.barrier().unwrap();
+    });
+}

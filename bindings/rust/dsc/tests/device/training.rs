@@ -1,0 +1,129 @@
+//! Reducers and pipelines on devices.
+
+use std::time::Duration;
+
+use dsc::{BucketReducer, DeviceBuffer, ErrorCode, PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule};
+use dsc::{PipeShapes, ReducerOptions, Tensor};
+
+use crate::{cuda, known, ranks, read, write, Rank};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn reducer(rank: &Rank<'_>, params: &mut [DeviceBuffer<f32>]) -> BucketReducer {
+    let mut tensors: Vec<Tensor<'_>> = params.iter_mut().map(Tensor::new).collect();
+    BucketReducer::new(&rank.world, &mut tensors, &ReducerOptions::new()).unwrap()
+}
+
+#[test]
+fn a_reducer_averages_where_gradients_lie() {
+    ranks(2, |rank| {
+        let (own, me) = (rank.stream(), rank.world.rank() as f32);
+        let stream = known(&own);
+        let mut params = [rank.buffer(&own, &[me; 5]), rank.buffer(&own, &[me + 1.0; 7])];
+        let mut reducer = reducer(rank, &mut params);
+        assert_eq!(read(&own, params[1].as_ptr(), 7), [1.0; 7]); // rank 0's
+
+        let mut grads = [rank.buffer(&own, &[me; 5]), rank.buffer(&own, &[2.0 * me; 7])];
+        let ones = rank.buffer(&own, &[1.0f32; 5]);
+        for (step, before) in [0.5f32, 1.5].into_iter().enumerate() {
+            let iteration = reducer.begin_on(stream).unwrap();
+            let [first, second] = &mut grads;
+            iteration.accumulate_on(0, &ones, stream).unwrap();
+            iteration.mark_ready_on(0, first, stream).unwrap();
+            iteration.mark_ready(1, second).unwrap(); // on the default stream
+            if step == 0 {
+                iteration.finish().unwrap();
+            } else {
+                // SAFETY: the gradients live on until synchronize() has waited.
+                unsafe { iteration.finish_on(stream) }.unwrap();
+                assert!(reducer.synchronize(LONG).unwrap());
+            }
+            assert_eq!(read(&own, grads[0].as_ptr(), 5), [before + 1.0; 5]);
+            assert_eq!(read(&own, grads[1].as_ptr(), 7), [1.0; 7]);
+        }
+
+        let iteration = reducer.begin().unwrap();
+        for (index, len) in [(0, 5), (1, 7)] {
+            write(&own, iteration.device_view(index).unwrap(), &vec![4.0 * me; len]);
+            iteration.mark_accumulated_on(index, stream).unwrap();
+        }
+        iteration.finish().unwrap();
+        assert_eq!(read(&own, reducer.device_view::<f32>(1).unwrap(), 7), [2.0; 7]);
+    });
+}
+
+#[test]
+fn a_reducer_refuses_what_lies_elsewhere() {
+    ranks(2, |rank| {
+        let own = rank.stream();
+        let mut params = [rank.buffer(&own, &[1.0f32; 3])];
+        let mut on_device = reducer(rank, &mut params);
+        let error = on_device.view::<f32>(0).unwrap_err();
+        assert!(error.message.contains("is on device") && error.message.contains("device_view"), "{}", error);
+        let mut host = [0.0f32; 3];
+        let iteration = on_device.begin().unwrap();
+        assert!(iteration.grad_view::<f32>(0).unwrap_err().message.contains("is on device"));
+        let error = iteration.mark_ready(0, &mut host).unwrap_err();
+        assert!(error.message.contains("is on the host; expected it on device"), "{}", error);
+        let error = iteration.accumulate(0, &params[0]).unwrap_err();
+        assert!(error.message.contains("expected accumulate_on"), "{}", error);
+        drop(iteration); // ends the reducer
+        let error = on_device.begin().unwrap_err();
+        assert_eq!(error.code, ErrorCode::State);
+    });
+}
+
+/// The first stage doubles, the second adds up; gradients come back as so many.
+struct Stage<'s, 'c> {
+    stream: &'s cuda::Stream<'c>,
+    first: bool,
+    grads: Vec<f32>,
+}
+
+fn forward(stage: &mut Stage<'_, '_>, call: &mut PipeCall<'_>) -> PipeResult {
+    let micro_batch = call.instruction.micro_batch.unwrap_or(0) as f32;
+    if stage.first {
+        write(stage.stream, call.outputs.place(0)?.cast(), &[2.0 * micro_batch; 4]);
+    } else if let Some(loss) = &mut call.loss {
+        **loss = read::<f32>(stage.stream, call.inputs.place(0)?.cast(), 4).iter().sum::<f32>().into();
+    }
+    let tensors = if stage.first { &call.outputs } else { &call.inputs };
+    assert!(tensors.get::<f32>(0).unwrap_err().message.contains("is on device"));
+    Ok(())
+}
+
+fn backward(stage: &mut Stage<'_, '_>, call: &mut PipeCall<'_>) -> PipeResult {
+    if stage.first {
+        stage.grads.extend(read::<f32>(stage.stream, call.output_grads.place(0)?.cast(), 4));
+    } else {
+        let micro_batch = call.instruction.micro_batch.unwrap_or(0) as f32;
+        write(stage.stream, call.input_grads.place(0)?.cast(), &[micro_batch + 2.0; 4]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pipeline_keeps_activations_on_the_device() {
+    let found = ranks(2, |rank| {
+        let own = rank.stream();
+        let first = rank.world.rank() == 0;
+        let mut schedule = PipeSchedule::new("1f1b", 2, rank.world.rank(), 3).unwrap();
+        let end = || vec![Tensor::described(dsc::Dtype::F32, 4)];
+        let mut shapes = PipeShapes::default();
+        *(if first { &mut shapes.outputs } else { &mut shapes.inputs }) = end();
+        let nothing = |_: &mut Stage<'_, '_>, _: &mut PipeCall<'_>| Ok(());
+        let callbacks = [PipeOp::LoadMicroBatch, PipeOp::ReduceTiedGrads, PipeOp::ReduceGrads, PipeOp::OptimizerStep]
+            .into_iter()
+            .fold(PipeCallbacks::new(), |table, op| table.on(op, nothing))
+            .on(PipeOp::Forward, forward)
+            .on(PipeOp::Backward, backward);
+        let mut stage = Stage { stream: &own, first, grads: Vec::new() };
+        let loss = rank.world.pipe_run_on(&mut schedule, &mut stage, &callbacks, &shapes, known(&own)).unwrap();
+        own.synchronize();
+        (loss, stage.grads)
+    });
+    if let [first, second] = &found[..] {
+        assert_eq!((first.0, second.0), (8.0, 8.0)); // the mean of 0, 8 and 16
+        assert_eq!(first.1, [[2.0; 4], [3.0; 4], [4.0; 4]].concat());
+    }
+}
