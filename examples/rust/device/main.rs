@@ -3,17 +3,11 @@
 //! or, where there is no GPU for every rank, "in host memory", after a line that says why.
 //!
 //!     dscrun -n 4 -- 13_device
-//!
-//! The crate dsc moves memory of the host; for that of GPUs a program calls what is below it, dsc_sys.
 
 mod cuda;
 
-use std::os::raw::c_void;
-use std::ptr;
-
-use cuda::{Cuda, Stream};
-use dsc::{Backend, Comm, ErrorCode, InitOptions, Op};
-use dsc_sys as sys;
+use cuda::Cuda;
+use dsc::{request, Backend, Comm, ErrorCode, InitOptions, Op, Stream};
 
 const COUNT: usize = 1000;
 
@@ -30,43 +24,27 @@ fn start() -> dsc::Result<Comm> {
     Ok(world)
 }
 
-fn check(result: sys::dsc_result_t, what: &str) {
-    assert_eq!(result, sys::DSC_OK, "{}", what);
-}
-
-/// Nothing here waits before synchronize: the stream runs copy, sum and copy one after the other.
-fn sum_on_device(device: u32, values: &mut [f32]) {
+/// No copy or sum is waited for before the next: the stream runs one after the other.
+fn sum_on_device(world: &Comm, device: u32, values: &mut [f32]) -> dsc::Result<()> {
     let cuda = Cuda::load();
     cuda.use_device(device); // libdsc makes no device current for the program
-    let stream = Stream::new(&cuda);
-    let (mut world, mut memory, mut work) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    let (dtype, bytes) = (sys::DSC_DTYPE_F32, values.len() * 4);
-    // SAFETY: the memory has as many bytes and is freed when the stream is past everything that uses it; so do the
-    // values live.
-    unsafe {
-        check(sys::dsc_world(&mut world), "dsc_world");
-        check(
-            sys::dsc_mem_alloc(world, bytes, sys::DSC_MEMORY_DEVICE, &mut memory),
-            "dsc_mem_alloc",
-        );
-        stream.copy(memory as u64, values.as_ptr() as u64, bytes);
-        let sum = sys::dsc_all_reduce(
-            world,
-            memory,
-            memory,
-            values.len(),
-            dtype,
-            sys::DSC_OP_SUM,
-            stream.raw,
-            &mut work,
-        );
-        check(sum, "dsc_all_reduce");
-        check(sys::dsc_work_wait(work, stream.raw, 0), "dsc_work_wait"); // the stream waits, the program does not
-        stream.copy(values.as_mut_ptr() as u64, memory as u64, bytes);
-        stream.synchronize();
-        check(sys::dsc_work_destroy(work), "dsc_work_destroy");
-        check(sys::dsc_mem_free(memory as *mut c_void), "dsc_mem_free");
-    }
+    let own = cuda::Stream::new(&cuda);
+    // SAFETY: it is of that device, and is destroyed at the end.
+    let stream = unsafe { Stream::from_raw(own.raw) };
+    let mut memory = world.device_buffer::<f32>(values.len())?;
+    let (address, bytes) = (memory.as_ptr() as u64, values.len() * 4);
+    // SAFETY: both sides have as many bytes and live until the stream is past the copies, which is waited for.
+    let summed = unsafe {
+        own.copy(address, values.as_ptr() as u64, bytes);
+        world.scope(|scope| -> dsc::Result<()> {
+            let sum = scope.start_on(request::all_reduce(&mut memory, Op::Sum), stream)?;
+            sum.wait_on(stream)?; // the stream waits, the program does not
+            own.copy(values.as_mut_ptr() as u64, address, bytes);
+            Ok(())
+        })
+    };
+    own.synchronize();
+    summed
 }
 
 fn main() -> dsc::Result<()> {
@@ -74,7 +52,7 @@ fn main() -> dsc::Result<()> {
     let mut values = vec![world.rank() as f32 + 1.0; COUNT];
     let place = match world.device()? {
         Some(device) => {
-            sum_on_device(device, &mut values);
+            sum_on_device(&world, device, &mut values)?;
             format!("on device {}", device)
         }
         None => {
