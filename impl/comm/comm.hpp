@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,6 +32,12 @@ struct GroupOptions {
 struct LocalMembers {
   std::shared_ptr<Group> group;
   std::vector<int32_t> ranks;  // in the communicator, by member
+};
+
+// What a rank of another host says when it is asked.
+struct Answer {
+  int32_t rank = -1;
+  std::string text;
 };
 
 // What start-up found out, for questions that come later.
@@ -103,6 +110,16 @@ class Comm {
   virtual std::vector<int32_t> missing() const = 0;
   // What the latest shrink() made, if somebody still has it. Any thread.
   virtual std::shared_ptr<Comm> successor() const noexcept { return nullptr; }
+
+  // How this rank answers what ranks of other hosts ask, in at most 512 bytes. Called on a thread that must
+  // not wait.
+  using Answering = std::function<std::string(const std::string& question)>;
+  virtual void answer_with(Answering) {}
+  // The first rank of each other host, or one rank. The question has at most 64 bytes, and is about an
+  // operation of that number: one rank asks for all of the group that want to know, which hear nothing but
+  // its failure. Any thread; takes at most about two seconds.
+  virtual std::vector<Answer> ask_hosts(uint64_t, const std::string&) { return {}; }
+  virtual std::vector<Answer> ask_rank(int32_t, const std::string&) { return {}; }
 
   // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
   virtual void* allocate_memory(size_t bytes) = 0;

@@ -6,6 +6,7 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kOnHost = 1;  // fingerprint of all calls on host memory
+constexpr size_t kMostDescribed = 4;
 
 std::string words(const CallFields& fields, const char* note, bool on_device) {
   return describe(fields, note) + (on_device ? " on its device" : " in host memory");
@@ -84,25 +85,75 @@ std::optional<BoardDifference> DeviceBoard::show(const Call& call, bool on_devic
   return std::nullopt;
 }
 
-// Both ends show the same count and type, each in its own words.
+// Both ends call it in their own words, but with the same count and type.
 std::optional<BoardDifference> DeviceBoard::show_message(const Call& call) {
-  const int peer = member_of(call.root);
-  if (peer < 0) return std::nullopt;
   const bool sends = call.kind == OpKind::kSend;
-  const uint64_t number = ++(sends ? sent_ : received_)[static_cast<size_t>(peer)];
-  const Entry mine{dsc::show(call, members_.group->id(), number), 1};
+  Call equal;
+  equal.kind = OpKind::kSend;
+  equal.count = call.count;
+  equal.dtype = call.dtype;
+  const uint64_t number = latest_message(call) + 1;
+  Entry mine{dsc::show(call, members_.group->id(), number), 1};
+  mine.shown.fingerprint = fingerprint(members_.group->id(), number, fields_of(equal));
+  const int peer = member_of(call.root);
+  if (peer < 0) {
+    const MutexLock lock(mutex_);
+    Recent& recent = far_[{sends, call.root}];
+    recent.emplace(number, mine);
+    if (recent.size() > kMessages) recent.erase(recent.begin());
+    return std::nullopt;
+  }
+  (sends ? sent_ : received_)[static_cast<size_t>(peer)] = number;
   message(self(), sends, peer, number).write(number, &mine);
   Entry other{};
   if (!message(peer, !sends, self(), number).read(number, &other)) return std::nullopt;
-  if (other.shown.fields.count == mine.shown.fields.count &&
-      other.shown.fields.dtype == mine.shown.fields.dtype)
-    return std::nullopt;
+  if (other.shown.fingerprint == mine.shown.fingerprint) return std::nullopt;
   return BoardDifference{call.root, difference_text(mine, other, call.root)};
 }
 
 uint64_t DeviceBoard::latest_message(const Call& call) const noexcept {
+  const bool sends = call.kind == OpKind::kSend;
   const int peer = member_of(call.root);
-  return peer < 0 ? 0 : (call.kind == OpKind::kSend ? sent_ : received_)[static_cast<size_t>(peer)];
+  if (peer >= 0) return (sends ? sent_ : received_)[static_cast<size_t>(peer)];
+  const MutexLock lock(mutex_);
+  const auto known = far_.find({sends, call.root});
+  return known == far_.end() ? 0 : known->second.rbegin()->first;
+}
+
+// The latest ones.
+DeviceBoard::Recent DeviceBoard::messages_between(int member, int peer, bool sends) const {
+  Recent recent;
+  for (size_t place = 0; place < kMessages; ++place) {
+    const SharedRecord record = message(member, sends, peer, place);
+    Entry entry{};
+    if (const uint64_t number = record.number(); number != 0 && record.read(number, &entry))
+      recent.emplace(number, entry);
+  }
+  return recent;
+}
+
+CallThere DeviceBoard::called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const {
+  const bool sends = kind == OpKind::kSend;
+  Recent recent;
+  if (member_of(peer) >= 0) {
+    recent = messages_between(member_of(rank), member_of(peer), sends);
+  } else {
+    const MutexLock lock(mutex_);
+    if (const auto known = far_.find({sends, peer}); known != far_.end()) recent = known->second;
+  }
+  CallThere there;
+  if (const auto found = recent.find(number); found != recent.end()) {
+    there.fingerprint = found->second.shown.fingerprint;
+    there.rank = rank;
+    there.words = words(found->second.shown.fields, found->second.shown.note, true);
+  }
+  const uint64_t latest = recent.empty() ? 0 : recent.rbegin()->first;
+  if (latest >= number) return there;
+  there.late = {rank};
+  there.late_text = "; rank " + std::to_string(rank) + " has called " + std::to_string(latest) + " " +
+                    op_kind_name(kind) + (latest == 1 ? "" : "s") + (sends ? " to" : " from") + " rank " +
+                    std::to_string(peer);
+  return there;
 }
 
 bool DeviceBoard::has_left(int32_t rank) const noexcept {
@@ -124,9 +175,25 @@ std::vector<int32_t> DeviceBoard::behind(uint64_t number) const {
   return ranks;
 }
 
-std::string DeviceBoard::describe_latest(int32_t rank) const {
-  const int member = member_of(rank);
-  if (member < 0) return "not known here";
+// What this rank called stands first.
+CallThere DeviceBoard::called(uint64_t number) const {
+  CallThere there;
+  Entry entry{};
+  for (int i = 0; i < size() && there.fingerprint == 0; ++i) {
+    const int member = (self() + i) % size();
+    if (!this->entry(member, number).read(number, &entry)) continue;
+    there.fingerprint = entry.shown.fingerprint;
+    there.rank = members_.ranks[static_cast<size_t>(member)];
+    there.words = words(entry.shown.fields, entry.shown.note, entry.on_device);
+  }
+  there.late = behind(number);
+  for (size_t i = 0; i < std::min(there.late.size(), kMostDescribed); ++i)
+    there.late_text += "; rank " + std::to_string(there.late[i]) + " has not called it, its latest is " +
+                       describe_latest(member_of(there.late[i]));
+  return there;
+}
+
+std::string DeviceBoard::describe_latest(int member) const {
   const uint64_t number = head(member).load(std::memory_order_seq_cst);
   Entry latest{};
   if (number == 0 || !entry(member, number).read(number, &latest)) return "nothing on this communicator";

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "comm/comm.hpp"
 #include "comm/shown.hpp"
 #include "control/group.hpp"
@@ -18,6 +21,15 @@ namespace dsc {
 struct BoardDifference {
   int32_t rank;  // that shows something else
   std::string text;
+};
+
+// What is known of one operation on one host.
+struct CallThere {
+  uint64_t fingerprint = 0;  // equal where the calls are; 0: nobody called it, or it was long ago
+  int32_t rank = kNoRank;    // that called it so
+  std::string words;
+  std::vector<int32_t> late;  // have not called it
+  std::string late_text;      // of them, and what they did last
 };
 
 class DeviceBoard {
@@ -42,18 +54,24 @@ class DeviceBoard {
   void tell_trouble(uint64_t step) noexcept;
   bool in_trouble(uint64_t step) const noexcept;
 
-  uint64_t latest() const noexcept { return latest_.load(); }  // any thread
-  OpKind kind_of(uint64_t number) const;                       // of this rank's own
-  // Ranks that have not come so far, and what they did last. Any thread.
+  // --- Any thread.
+  uint64_t latest() const noexcept { return latest_.load(); }
+  OpKind kind_of(uint64_t number) const;  // of this rank's own
+  // Ranks of this host that have not come so far.
   std::vector<int32_t> behind(uint64_t number) const;
-  std::string describe_latest(int32_t rank) const;
   bool has_left(int32_t rank) const noexcept;
+  // A collective, as the ranks of this host called it.
+  CallThere called(uint64_t number) const;
+  // A message, as one of its ends called it: a rank of this host, or this one with a rank of another host.
+  CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const;
+  bool is_here(int32_t rank) const noexcept { return member_of(rank) >= 0; }
 
  private:
   struct Entry {
     Shown shown;
     uint64_t on_device;
   };
+  using Recent = std::map<uint64_t, Entry>;  // by number
   static constexpr size_t kWords = sizeof(Entry) / sizeof(uint64_t);
   static constexpr size_t kEntries = 256;
   static constexpr size_t kMessages = 16;
@@ -69,11 +87,16 @@ class DeviceBoard {
   int self() const noexcept { return members_.group->rank(); }
   int member_of(int32_t rank) const noexcept;  // -1: on another host
   std::string difference_text(const Entry& mine, const Entry& other, int32_t rank) const;
+  std::string describe_latest(int member) const;
+  Recent messages_between(int member, int peer, bool sends) const;
 
   const std::shared_ptr<Allocation> memory_;
   const LocalMembers members_;
   std::atomic<uint64_t> latest_{0};
   std::vector<uint64_t> sent_, received_;  // messages so far, by member
+  mutable Mutex mutex_;
+  // Messages with ranks of other hosts, which only this rank knows: sends or not, and with whom.
+  std::map<std::pair<bool, int32_t>, Recent> far_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/device_question.hpp"
 #include "comm/device_watch.hpp"
 #include "dtype/dtype.hpp"
 #include "host/transfer.hpp"
@@ -39,6 +40,8 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       stream_(world_.nccl.device, parts.stream_priority) {
   const DeviceScope scope(device());
   device().check(device().cuda().mem_alloc(&barrier_word_, sizeof(uint64_t)), "cuMemAlloc");
+  if (!board_) return;
+  host_->answer_with([board = board_](const std::string& question) { return answer_of(*board, question); });
 }
 
 DeviceEngine::~DeviceEngine() {
@@ -242,17 +245,20 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
       [&](const Error& error) { fail_operation(calls[0], number, error); });
   for (const Call& call : calls) count(call);
   if (!captured) latest_call_.store(number);
-  if (!unseen) return;
-  unseen->set_number(number);
-  unseen->set_launched();
-  watch(unseen);
+  if (unseen) watch_unseen(unseen, number);
 }
 
-// The board shows the ranks of this host only. For those of others an operation is watched as a work is.
+// What only the watch waits for: the board shows neither ranks of other hosts nor whether a message arrives.
 std::shared_ptr<DeviceWork> DeviceEngine::begin_unseen(const Call& call, void* stream) {
   auto work = begin_work(call, stream);
   work->unseen = true;
   return work;
+}
+
+void DeviceEngine::watch_unseen(std::shared_ptr<DeviceWork> unseen, uint64_t number) {
+  unseen->set_number(number);
+  unseen->set_launched();
+  watch(std::move(unseen));
 }
 
 bool DeviceEngine::captures(void* stream) const {
@@ -311,10 +317,19 @@ DeviceLink& DeviceEngine::link_for(const Call& call) {
 void DeviceEngine::run(const Call& call) {
   if (!is_message(call)) return run_collectives({&call, 1}, call.stream);
   check_usable(call);
+  const DeviceScope scope(device());
+  const auto unseen = captures(call.stream) ? nullptr : begin_unseen(call, call.stream);
   const uint64_t number = show_all({&call, 1});
-  capture([&] { link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms)); },
-          [&](const Error& error) { fail_operation(call, number, error); });
+  capture(
+      [&] {
+        link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
+        if (unseen)
+          device().check(device().cuda().event_record(unseen->end.get(), stream_of(call.stream)),
+                         "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(call, number, error); });
   count(call);
+  if (unseen) watch_unseen(unseen, number);
 }
 
 std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
@@ -353,7 +368,7 @@ std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const 
   std::shared_ptr<NcclCommunicator> part;
   capture(
       [&] {
-        drain(usual.deadline);  // NCCL wants nothing to be under way
+        drain(Drain::kCollectives, usual.deadline);  // NCCL wants nothing to be under way
         part = collectives_->communicator().split(
             color, key, settings, {usual.deadline, [&] {
                                      usual.check();
@@ -397,13 +412,15 @@ void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
     fail(DSC_ERR_BACKEND, "%s failed: %s", function, world_.nccl.library->functions.get_error_string(result));
 }
 
-// Until the works that were started are over.
-void DeviceEngine::drain(Deadline deadline) {
+// Until the works that were started are over. Messages have communicators of their own.
+void DeviceEngine::drain(Drain which, Deadline deadline) {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
     const MutexLock lock(mutex_);
     running = pending_;
   }
+  if (which == Drain::kCollectives)
+    std::erase_if(running, [](const auto& work) { return is_message(work->call()); });
   for (const auto& work : running)
     if (!work->wait(deadline))
       fail(DSC_ERR_TIMEOUT, "%s number %" PRIu64 " is still running", op_kind_name(work->call().kind),
@@ -417,7 +434,7 @@ void DeviceEngine::finalize() {
   capture(
       [&] {
         const NcclPatience waiting = patience(0);
-        drain(waiting.deadline);
+        drain(Drain::kAll, waiting.deadline);
         const auto all = communicators();
         for (const auto& communicator : all) communicator->begin_finalize();
         for (const auto& communicator : all) communicator->end_finalize(waiting);

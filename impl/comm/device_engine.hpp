@@ -25,7 +25,7 @@ struct DeviceParts {
   DeviceWorld world;
   std::shared_ptr<Comm> host;                      // of the same ranks
   std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
-  std::unique_ptr<DeviceBoard> board;
+  std::shared_ptr<DeviceBoard> board;
   NcclSettings settings;
   int stream_priority = 0;
 };
@@ -113,9 +113,11 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
   bool captures(void* stream) const;
-  void drain(Deadline deadline);
+  enum class Drain { kCollectives, kAll };
+  void drain(Drain which, Deadline deadline);
   std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);
   std::shared_ptr<DeviceWork> begin_unseen(const Call& call, void* stream);
+  void watch_unseen(std::shared_ptr<DeviceWork> unseen, uint64_t number);
   DeviceLink& link_for(const Call& call);
   void watch(std::shared_ptr<DeviceWork> work);
   std::vector<std::shared_ptr<NcclCommunicator>> communicators();
@@ -128,18 +130,22 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void revoke(const Failure& cause) noexcept;
   void look_for_errors();
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
-  void look_at_calls(int64_t now);
   void look_at_abort(int64_t now) noexcept;
+
+  // device_engine_late.cpp
+  void look_at_calls(int64_t now);
   bool somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number);
-  void time_out(OpKind kind, uint64_t number, int64_t elapsed_ns);
-  std::string lateness_text(const std::vector<int32_t>& late) const;
+  void time_out(const Call& call, uint64_t number, int64_t elapsed_ns);
+  void revoke_beside(const Failure& cause, const Call& call, uint64_t number);
+  std::vector<CallThere> ask_all(const Call& call, uint64_t number);
+  void explain(const Call& call, uint64_t number, Failure& cause);
 
   const DeviceWorld world_;
   const std::shared_ptr<Comm> host_;
   const NcclSettings settings_;
   const int stream_priority_;
   const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
-  const std::unique_ptr<DeviceBoard> board_;           // null there, too
+  const std::shared_ptr<DeviceBoard> board_;           // null there, too
   const bool on_one_host_;
   Stream stream_;
   CudaAddress barrier_word_ = 0;
@@ -150,6 +156,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<int64_t> ending_since_ns_{0};
   std::atomic<bool> finalized_{false};
+  std::atomic<bool> concluding_{false};    // a thread finds out why, and tells
   std::atomic<int32_t> native_code_{0};    // of the failure that this rank had itself
   mutable std::atomic<bool> told_{false};  // a call on this rank has reported the failure
 

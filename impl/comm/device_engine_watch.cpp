@@ -1,6 +1,5 @@
 // The end of what runs on a device: completion, time-outs, errors, and giving up together.
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 #include "base/error.hpp"
@@ -108,9 +107,10 @@ int64_t DeviceEngine::look() noexcept {
       soon = soon || work->has_listener();
     }
     if (ending_.load() != Ending::kNot) return look_at_abort(now);
+    if (concluding_.load()) return;
     look_at_time(pending, now);
     look_at_calls(now);
-    if (now >= next_error_look_ns_) {
+    if (now >= next_error_look_ns_ && !concluding_.load()) {
       next_error_look_ns_ = now + kErrorLookPeriodNs;
       look_for_errors();
     }
@@ -131,7 +131,7 @@ void DeviceEngine::look_for_errors() {
     cause.group = host_->id();
     cause.revoked = true;
     cause.text = "NCCL on rank " + std::to_string(host_->rank()) + " reports: " + communicator->words(state);
-    revoke(cause);
+    revoke_beside(cause, {}, 0);
     return;
   }
 }
@@ -147,68 +147,8 @@ void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& 
     }
     const int64_t elapsed_ns = now - work->head_since_ns;
     const int timeout_ms = work->call().timeout_ms > 0 ? work->call().timeout_ms : host_->timeout_ms();
-    if (elapsed_ns > timeout_ms * kNsPerMs) return time_out(work->call().kind, work->number(), elapsed_ns);
+    if (elapsed_ns > timeout_ms * kNsPerMs) return time_out(work->call(), work->number(), elapsed_ns);
   }
-}
-
-// Of what runs on callers' streams nobody knows the end; but a rank that does not even call it is seen.
-void DeviceEngine::look_at_calls(int64_t now) {
-  if (!board_) return;
-  if (awaited_call_ == 0 || board_->behind(awaited_call_).empty()) {
-    const uint64_t latest = latest_call_.load();
-    if (latest == awaited_call_) return;
-    awaited_call_ = latest;
-    awaited_since_ns_ = now;
-    return;
-  }
-  const OpKind kind = board_->kind_of(awaited_call_);
-  if (somebody_left(board_->behind(awaited_call_), kind, awaited_call_)) return;
-  const int64_t elapsed_ns = now - awaited_since_ns_;
-  if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(kind, awaited_call_, elapsed_ns);
-}
-
-// Who has left without calling it will not come.
-bool DeviceEngine::somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number) {
-  const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
-  if (left == late.end()) return false;
-  Failure cause;
-  cause.code = DSC_ERR_PEER_LEFT;
-  cause.rank = *left;
-  cause.ranks = {*left};
-  cause.sequence = number;
-  cause.operation = op_kind_name(kind);
-  cause.group = host_->id();
-  cause.revoked = true;
-  cause.text = describe(kind, number,
-                        "rank " + std::to_string(*left) + " has left the group" + lateness_text(cause.ranks));
-  revoke(cause);
-  return true;
-}
-
-std::string DeviceEngine::lateness_text(const std::vector<int32_t>& late) const {
-  if (late.empty()) return "; all ranks of this host have called it";
-  std::string text;
-  for (const int32_t rank : late)
-    text += "; rank " + std::to_string(rank) + " has not called it, its latest is " +
-            board_->describe_latest(rank);
-  return text;
-}
-
-void DeviceEngine::time_out(OpKind kind, uint64_t number, int64_t elapsed_ns) {
-  const bool is_collective = kind != OpKind::kSend && kind != OpKind::kRecv;
-  Failure cause;
-  cause.code = DSC_ERR_TIMEOUT;
-  if (board_ && is_collective) cause.ranks = board_->behind(number);
-  if (!cause.ranks.empty()) cause.rank = cause.ranks.front();
-  cause.sequence = number;
-  cause.elapsed_ns = elapsed_ns;
-  cause.operation = op_kind_name(kind);
-  cause.group = host_->id();
-  cause.revoked = true;
-  char text[64];
-  std::snprintf(text, sizeof text, "not done within %d ms", host_->timeout_ms());
-  cause.text = describe(kind, number, text + (board_ && is_collective ? lateness_text(cause.ranks) : ""));
-  revoke(cause);
 }
 
 void DeviceEngine::revoke(const Failure& cause) noexcept {
@@ -237,14 +177,9 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
       failure.text = describe(call.kind, number, cause.text);
       return;
     }
-    const bool is_message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
-    if (failure.code == DSC_ERR_TIMEOUT && board_ && !is_message) {
-      failure.ranks = board_->behind(number);
-      failure.text += lateness_text(failure.ranks);
-    } else {
-      failure.ranks = {host_->rank()};
-    }
-    failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
+    failure.ranks = {host_->rank()};
+    failure.rank = host_->rank();
+    explain(call, number, failure);
   });
   revoke(failure);
   return failure;

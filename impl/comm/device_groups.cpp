@@ -17,14 +17,14 @@ constexpr int kAttempts = 2;
 constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5, kAdoptTag = 16;
 
 // Room for what the ranks of this host show each other. Equal on all hosts.
-std::unique_ptr<DeviceBoard> make_board(Comm& host) {
+std::shared_ptr<DeviceBoard> make_board(Comm& host) {
   const LocalMembers members = host.local_members();
   int32_t most = members.group->size();
   if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
   void* const memory = host.allocate_memory(DeviceBoard::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
   release_memory(memory);  // the board keeps it
-  return std::make_unique<DeviceBoard>(std::move(allocation), members);
+  return std::make_shared<DeviceBoard>(std::move(allocation), members);
 }
 
 struct RootId {

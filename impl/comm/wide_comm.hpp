@@ -48,6 +48,9 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   int32_t agree_on(int32_t flags) override;
   std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
   std::vector<int32_t> missing() const override { return {}; }
+  void answer_with(Answering answering) override;
+  std::vector<Answer> ask_hosts(uint64_t number, const std::string& question) override;
+  std::vector<Answer> ask_rank(int32_t rank, const std::string& question) override;
   void* allocate_memory(size_t bytes) override;
 
   bool progress(Deadline deadline) override;
@@ -74,8 +77,8 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
 
   // The group has failed, as all its ranks know. Any thread.
   void hear(Failure cause) noexcept;
-  // "all_reduce(sum, f32, 1000) number 811, running"
-  std::string describe_latest() const;
+  // What ranks of other hosts ask. Any thread.
+  std::string answer(const std::string& question) const;
 
  private:
   friend class WideMove;
@@ -118,6 +121,9 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
   void report_late(Waiting& waiting, const std::vector<int32_t>& ranks);
   void explain_time_out(const Call& call, uint64_t number, Failure& cause);
+  std::string describe_latest() const;
+  std::vector<Answer> ask(const std::vector<int32_t>& ranks, const std::string& question, Deadline deadline);
+  void await_failure() const;
   std::string latest_of(std::vector<int32_t> ranks, Deadline deadline);
   Failure silence() const;
   void take(const Failure& cause) noexcept;
@@ -169,6 +175,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
     bool running = false;
   } latest_ DSC_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<WideComm>> channels_ DSC_GUARDED_BY(mutex_);
+  Answering answering_ DSC_GUARDED_BY(mutex_);
   Pulse pulse_;  // completions
   WideLane collectives_;
   Mutex lanes_mutex_;

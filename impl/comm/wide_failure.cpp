@@ -224,6 +224,7 @@ void WideComm::note_done() noexcept {
   latest_.running = false;
 }
 
+// "all_reduce(sum, f32, 1000) number 811, running"
 std::string WideComm::describe_latest() const {
   MutexLock lock(mutex_);
   if (latest_.number == 0) return "nothing";
@@ -241,17 +242,62 @@ std::vector<int32_t> WideComm::members_of(const std::vector<bool>& hosts) const 
   return ranks;
 }
 
-// "rank 3: barrier() number 4, done; rank 4: no answer"
-std::string WideComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
-  ranks.resize(std::min(ranks.size(), kMostAsked));
+void WideComm::answer_with(Answering answering) {
+  MutexLock lock(mutex_);
+  answering_ = std::move(answering);
+}
+
+std::string WideComm::answer(const std::string& question) const {
+  Answering answering;
+  {
+    MutexLock lock(mutex_);
+    answering = answering_;
+  }
+  return question.empty() || !answering ? describe_latest() : answering(question);
+}
+
+std::vector<Answer> WideComm::ask(const std::vector<int32_t>& ranks, const std::string& question,
+                                  Deadline deadline) {
   std::vector<int32_t> of_world;
   of_world.reserve(ranks.size());
   for (const int32_t rank : ranks) of_world.push_back(global_rank(rank));
-  const auto answers = world_->ask_latest(id_, of_world, deadline);
+  auto texts = world_->ask(id_, of_world, question, deadline);
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < ranks.size(); ++i) answers.push_back({ranks[i], std::move(texts[i])});
+  return answers;
+}
+
+std::vector<Answer> WideComm::ask_hosts(uint64_t number, const std::string& question) {
+  if (world_->quiet_ns(0)) return {};
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (!world_->claim("device", id_, number, deadline)) {
+    await_failure();
+    return {};
+  }
+  std::vector<int32_t> leaders;
+  for (int host = 0; host < layout_.hosts(); ++host)
+    if (host != layout_.own_host()) leaders.push_back(layout_.leader(host));
+  return ask(leaders, question, deadline);
+}
+
+std::vector<Answer> WideComm::ask_rank(int32_t rank, const std::string& question) {
+  if (world_->quiet_ns(0)) return {};
+  return ask({rank}, question, Deadline::after_ms(kAnswerMs));
+}
+
+// "rank 3: barrier() number 4, done; rank 4: no answer"
+std::string WideComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
+  ranks.resize(std::min(ranks.size(), kMostAsked));
   std::string text;
-  for (size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "rank " : "; rank ") + std::to_string(ranks[i]) + ": " + answers[i];
+  for (const Answer& answer : ask(ranks, "", deadline))
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(answer.rank) + ": " + answer.text;
   return text;
+}
+
+// Of which the rank tells that asks for all.
+void WideComm::await_failure() const {
+  const Deadline deadline = Deadline::after_ms(kOthersAnswerMs);
+  while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
 }
 
 // Of all ranks that wait in a collective, one asks and reports; nobody while rank 0, whose store is asked, is
@@ -278,8 +324,7 @@ void WideComm::explain_time_out(const Call& call, uint64_t number, Failure& caus
     cause.text += "; " + latest_of(cause.ranks, deadline);
     return;
   }
-  const Deadline others = Deadline::after_ms(kOthersAnswerMs);
-  while (!revoked_.load() && !others.passed()) sleep_until(Deadline::after_ms(5));
+  await_failure();
 }
 
 Failure WideComm::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {

@@ -168,9 +168,9 @@ void WideWorld::on_quiet(int32_t rank, bool quiet) {
     quiet_since_ns_.erase(rank);
 }
 
-std::string WideWorld::describe_latest(uint64_t group) {
+std::string WideWorld::answer(uint64_t group, const std::string& question) {
   std::string text = "does not know the group";
-  visit(group, [&](WideComm& comm) { text = comm.describe_latest(); });
+  visit(group, [&](WideComm& comm) { text = comm.answer(question); });
   return text;
 }
 

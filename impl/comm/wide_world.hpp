@@ -50,8 +50,9 @@ class WideWorld final : private JobListener {
   bool claim(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
     return control_->claim(what, group, number, deadline);
   }
-  std::vector<std::string> ask_latest(uint64_t group, const std::vector<int32_t>& ranks, Deadline deadline) {
-    return control_->ask_latest(group, ranks, deadline);
+  std::vector<std::string> ask(uint64_t group, const std::vector<int32_t>& ranks, const std::string& question,
+                               Deadline deadline) {
+    return control_->ask(group, ranks, question, deadline);
   }
   // For how long nothing has been heard of a rank, the first of its host; nothing if it is heard.
   std::optional<int64_t> quiet_ns(int32_t rank) const;
@@ -67,7 +68,7 @@ class WideWorld final : private JobListener {
   void on_failure(uint64_t group, const Failure& cause) override;
   void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override;
   void on_quiet(int32_t rank, bool quiet) override;
-  std::string describe_latest(uint64_t group) override;
+  std::string answer(uint64_t group, const std::string& question) override;
 
   struct Gone {
     dsc_result_t code;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kStoreMs = 500;     // the store takes up to a second more to say that it does not answer
 constexpr int kAnswersMs = 1000;  // behind the deadline, for answers that are there
-constexpr size_t kMostLatestText = 512;
+constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kHeardMs = 2000;
 constexpr int kHeardSliceMs = 20;
@@ -23,7 +23,7 @@ constexpr const char* kHeardKey = "control/heard";  // the ranks that know that 
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
-std::string latest_key(uint64_t question, int32_t rank) {
+std::string answer_key(uint64_t question, int32_t rank) {
   return "control/latest/" + std::to_string(question) + "/" + std::to_string(rank);
 }
 
@@ -94,19 +94,19 @@ bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Dea
   return claimed;
 }
 
-std::vector<std::string> JobControl::ask_latest(uint64_t group_id, const std::vector<int32_t>& ranks,
-                                                Deadline deadline) {
+std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<int32_t>& ranks,
+                                         const std::string& question, Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
   if (deadline.passed()) return answers;
   capture(
       [&] {
         Store& store = settings_.job->store();
-        const auto question = static_cast<uint64_t>(store.add("control/questions", 1, deadline));
-        append(LatestAsked{question, group_id, ranks}, deadline);
+        const auto number = static_cast<uint64_t>(store.add("control/questions", 1, deadline));
+        append(LatestAsked{number, group_id, ranks, question}, deadline);
         const Deadline last{deadline.ns + kAnswersMs * kNsPerMs};
         for (size_t i = 0; i < std::min(ranks.size(), kMostAskedRanks) && !last.passed(); ++i) {
           if (is_gone(ranks[i])) continue;
-          const std::string key = latest_key(question, ranks[i]);
+          const std::string key = answer_key(number, ranks[i]);
           capture([&] { answers[i] = store.get(key, deadline); }, [](dsc_result_t, const char*) {});
           if (!last.passed()) store.remove(key, last);
         }
@@ -179,9 +179,9 @@ void JobControl::take(const GroupFailed& failed) {
 
 void JobControl::take(const LatestAsked& asked) {
   if (std::ranges::find(asked.ranks, settings_.rank) == asked.ranks.end()) return;
-  std::optional<std::string> latest;
-  call_listener([&] { latest = listener_.describe_latest(asked.group).substr(0, kMostLatestText); });
-  if (latest) watch_.call({StoreOp::kSet, {latest_key(asked.number, settings_.rank)}, *latest, {}, 0});
+  std::optional<std::string> answer;
+  call_listener([&] { answer = listener_.answer(asked.group, asked.question).substr(0, kMostAnswer); });
+  if (answer) watch_.call({StoreOp::kSet, {answer_key(asked.number, settings_.rank)}, *answer, {}, 0});
 }
 
 void JobControl::on_server_quiet(bool quiet) {

@@ -27,8 +27,9 @@ class JobListener {
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
   // The first rank of a host has not been heard of for two seconds, or is again. Nothing has failed.
   virtual void on_quiet(int32_t rank, bool quiet) = 0;
-  // What this rank did last in a group, in at most 512 bytes; the rest is cut.
-  virtual std::string describe_latest(uint64_t group_id) = 0;
+  // What this rank did last in a group, or what the question, if it is not empty, asks for. In at most 512
+  // bytes; the rest is cut.
+  virtual std::string answer(uint64_t group_id, const std::string& question) = 0;
 };
 
 struct JobControlSettings {
@@ -58,10 +59,11 @@ class JobControl final : private JobWatch::Client {
   // most about a second behind the deadline.
   bool claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
 
-  // What each of `ranks` did last in a group, in the same order; "no answer" of those that have not said so
-  // by the deadline, that are gone, and of all after the first 64. Any thread but the listener's; as claim().
-  std::vector<std::string> ask_latest(uint64_t group_id, const std::vector<int32_t>& ranks,
-                                      Deadline deadline);
+  // What each of `ranks` did last in a group, or what it answers to a question of at most 64 bytes, in the
+  // same order; "no answer" of those that have not said so by the deadline, that are gone, and of all after
+  // the first 64. Any thread but the listener's; as claim().
+  std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
+                               const std::string& question, Deadline deadline);
 
   // No call of the listener's begins afterwards, and none runs unless this is called in one.
   void stop_listening() noexcept;

@@ -66,6 +66,7 @@ std::string body_of(const LatestAsked& asked) {
   writer.number(asked.number);
   writer.number(asked.group);
   write_ranks(writer, asked.ranks, kMostAskedRanks);
+  writer.text(std::string_view(asked.question).substr(0, kMostQuestion));
   return writer.take();
 }
 
@@ -104,7 +105,8 @@ std::optional<JobEvent> read_asked(ByteReader reader) {
   asked.number = reader.number<uint64_t>();
   asked.group = reader.number<uint64_t>();
   auto ranks = read_ranks(reader, kMostAskedRanks);
-  if (!ranks || !reader.at_end()) return std::nullopt;
+  asked.question = reader.text();
+  if (!ranks || !reader.at_end() || asked.question.size() > kMostQuestion) return std::nullopt;
   asked.ranks = *std::move(ranks);
   return asked;
 }

@@ -30,11 +30,12 @@ struct GroupFailed {
   Failure cause;
 };
 
-// Some ranks are to say what they did last in a group.
+// Some ranks are to say what they did last in a group, or what the question says.
 struct LatestAsked {
   uint64_t number = 0;  // of the question
   uint64_t group = 0;
   std::vector<int32_t> ranks;
+  std::string question = {};
 };
 
 using JobEvent = std::variant<RankGone, RankQuiet, GroupFailed, LatestAsked>;
@@ -42,6 +43,7 @@ using JobEvent = std::variant<RankGone, RankQuiet, GroupFailed, LatestAsked>;
 inline constexpr size_t kMostCauseRanks = 64;
 inline constexpr size_t kMostCauseText = 512;
 inline constexpr size_t kMostAskedRanks = 64;
+inline constexpr size_t kMostQuestion = 64;  // bytes
 
 // Longer lists and texts are cut.
 std::string encode(const Failure& cause);

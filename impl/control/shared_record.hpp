@@ -19,7 +19,8 @@ class SharedRecord {
   SharedRecord(std::byte* place, size_t payload_words) noexcept
       : words_(reinterpret_cast<std::atomic<uint64_t>*>(place)), payload_words_(payload_words) {}
 
-  bool shows(uint64_t number) const noexcept { return words_[0].load(std::memory_order_seq_cst) == number; }
+  uint64_t number() const noexcept { return words_[0].load(std::memory_order_seq_cst); }
+  bool shows(uint64_t number) const noexcept { return this->number() == number; }
 
   // By the owner only.
   void write(uint64_t number, const void* payload) noexcept {

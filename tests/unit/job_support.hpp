@@ -23,7 +23,9 @@ class Listener final : public JobListener {
   void on_quiet(int32_t rank, bool quiet) override {
     add([&] { quiet_.emplace_back(rank, quiet); });
   }
-  std::string describe_latest(uint64_t group_id) override { return "step " + std::to_string(group_id); }
+  std::string answer(uint64_t group_id, const std::string& question) override {
+    return (question.empty() ? "step " : question + " ") + std::to_string(group_id);
+  }
 
   // What was said of a rank; DSC_OK if nothing came in time.
   Outcome await_gone(int32_t rank, int64_t timeout_ms = 5000) {

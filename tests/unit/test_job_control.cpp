@@ -59,7 +59,7 @@ void causes_travel_whole(void**) {
 
 void cut_and_changed_records_are_refused(void**) {
   const std::string good = encode(RankGone{2, DSC_ERR_PEER_LEFT, 5}) + encode(GroupFailed{3, cause_of("x")}) +
-                           encode(LatestAsked{1, 2, {3, 4}}) + encode(RankQuiet{1, true});
+                           encode(LatestAsked{1, 2, {3, 4}, "which"}) + encode(RankQuiet{1, true});
   assert_int_equal(decode_events(good).events.size(), 4);
   assert_int_equal(decode_events(good).refused, 0);
   for (size_t bytes = 1; bytes < good.size(); ++bytes) {
@@ -187,7 +187,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   const int64_t asked = now_ns();
   assert_true(second.control->claim("late", 7, 1, deadline));
   const std::vector<std::string> nothing = {"no answer"};
-  assert_true(second.control->ask_latest(7, {2}, deadline) == nothing);
+  assert_true(second.control->ask(7, {2}, "", deadline) == nothing);
   assert_true(now_ns() - asked < 3 * kNsPerSecond);
   first.send(SIGCONT);
   assert_string_equal(third.listener.await_failure().c_str(), "own");
@@ -241,9 +241,11 @@ void ranks_say_what_they_did_last(void**) {
   auto ranks = make_job(4);
   ranks[3]->control->leave();
   assert_int_equal(ranks[0]->listener.await_gone(3).code, DSC_ERR_PEER_LEFT);
-  const auto answers = ranks[0]->control->ask_latest(12, {2, 3, 0, 17}, Deadline::after_ms(2000));
+  const auto answers = ranks[0]->control->ask(12, {2, 3, 0, 17}, "", Deadline::after_ms(2000));
   const std::vector<std::string> expected = {"step 12", "no answer", "step 12", "no answer"};
   assert_true(answers == expected);
+  const std::vector<std::string> about = {"which 12"};
+  assert_true(ranks[0]->control->ask(12, {1}, "which", Deadline::after_ms(2000)) == about);
 }
 
 // A log of several keys: nothing is lost or told twice, and wills go where the log has come to.
