@@ -134,6 +134,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   // device_engine_late.cpp
   void look_at_calls(int64_t now);
+  bool peer_left(const Call& call, uint64_t number);
   bool somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number);
   void time_out(const Call& call, uint64_t number, int64_t elapsed_ns);
   void revoke_beside(const Failure& cause, const Call& call, uint64_t number);

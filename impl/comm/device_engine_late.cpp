@@ -34,6 +34,13 @@ void DeviceEngine::look_at_calls(int64_t now) {
   if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(call, awaited_call_, elapsed_ns);
 }
 
+// The other end of a message that is waited for.
+bool DeviceEngine::peer_left(const Call& call, uint64_t number) {
+  if (!board_ || !is_message(call) || !board_->has_left(call.root)) return false;
+  const auto there = board_->called_message(other_end(call.kind), call.root, host_->rank(), number);
+  return somebody_left(there.late, call.kind, number);
+}
+
 // Who has left without calling it will not come.
 bool DeviceEngine::somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number) {
   const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
@@ -47,8 +54,7 @@ bool DeviceEngine::somebody_left(const std::vector<int32_t>& late, OpKind kind, 
   cause.group = host_->id();
   cause.revoked = true;
   cause.text =
-      describe(kind, number,
-               "rank " + std::to_string(*left) + " has left the group" + board_->called(number).late_text);
+      describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
   revoke_beside(cause, {}, 0);
   return true;
 }

@@ -145,6 +145,7 @@ void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& 
       if (has_passed(work->begin)) work->head_since_ns = now;
       continue;
     }
+    if (peer_left(work->call(), work->number())) return;
     const int64_t elapsed_ns = now - work->head_since_ns;
     const int timeout_ms = work->call().timeout_ms > 0 ? work->call().timeout_ms : host_->timeout_ms();
     if (elapsed_ns > timeout_ms * kNsPerMs) return time_out(work->call(), work->number(), elapsed_ns);

@@ -204,8 +204,32 @@ static int late_on_stream_body(rank_t* self) {
   return check_free(self);
 }
 
+/* The first message arrives; the second is never sent, and nothing tells when it is done. */
+static int late_message_body(rank_t* self) {
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
+  if (self->rank == 1) {
+    CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, NULL));
+    usleep(1500000);
+    return 0;
+  }
+  CHECK_OK(self, dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
+  CHECK_OK(self, dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
+  const int64_t begin = now_ms();
+  CHECK(self, gpu_synchronize(NULL));
+  CHECK(self, now_ms() - begin < QUICKLY_MS);
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||
+      strstr(info.text, "rank 1 has called 1 send to rank 0") == NULL)
+    FAIL(self, "%d, rank %d: %s", info.code, info.rank, info.text);
+  return check_free(self);
+}
+
 static void a_rank_that_does_not_come_is_named(void** state) {
   (void)state;
+  assert_int_equal(run_ranks(2, late_message_body, NULL), 0);
   assert_int_equal(run_ranks(2, late_body, NULL), 0);
   assert_int_equal(run_ranks(2, late_on_stream_body, NULL), 0);
 }
@@ -260,8 +284,30 @@ static int left_body(rank_t* self) {
   return 0;
 }
 
+/* Rank 1 leaves instead of sending a second message. */
+static int left_message_body(rank_t* self) {
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  if (self->rank == 1) {
+    dsc_work_t* work = NULL;
+    CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, &work));
+    CHECK_OK(self, dsc_work_synchronize(work, -1));
+    CHECK_OK(self, dsc_work_destroy(work));
+    return dsc_comm_destroy(self->world) != DSC_OK;
+  }
+  CHECK_OK(self, dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
+  const dsc_result_t called = dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL);
+  CHECK(self, called == DSC_OK || called == DSC_ERR_PEER_LEFT);
+  CHECK(self, gpu_synchronize(NULL));
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  if (info.code != DSC_ERR_PEER_LEFT || info.rank != 1) FAIL(self, "%d: %s", info.code, info.text);
+  return 0;
+}
+
 static void a_rank_that_leaves_is_named(void** state) {
   (void)state;
+  assert_int_equal(run_ranks(2, left_message_body, NULL), 0);
   assert_int_equal(run_ranks(2, left_body, NULL), 0);
 }
 

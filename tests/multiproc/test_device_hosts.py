@@ -77,7 +77,7 @@ except dsc.DscError as error:
 
 
 def fails_by_then(outputs, kind):
-    """The texts of the errors, which all ranks had a while after the time-out of two seconds."""
+    """The texts of the errors, which all ranks had a while after the time-out of a second."""
     texts = []
     for output in outputs:
         name, seconds, text = output.split(maxsplit=2)
@@ -88,8 +88,8 @@ def fails_by_then(outputs, kind):
 
 def test_a_rank_of_another_host_that_does_not_come():
     """It calls nothing, and lives, alone on its host: what waits for it, without a work, ends by its time."""
-    code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(8)\n    sys.exit(0)\n" + FAILS
-    for text in fails_by_then(job(code, [0, 0, 1], TIMEOUT="2").finish()[:2], "TimeoutError"):
+    code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(3)\n    sys.exit(0)\n" + FAILS
+    for text in fails_by_then(job(code, [0, 0, 1], TIMEOUT="1").finish()[:2], "TimeoutError"):
         assert "rank 2 has not called it, its latest is all_reduce(sum, f32, 1000) on its device, number 1" in text
 
 
@@ -99,9 +99,9 @@ def test_a_rank_of_another_host_that_calls_something_else():
 begin = time.monotonic()
 if r == 2:
     world.all_reduce(Interface(np.ones(10, dtype=np.float32)))
-    time.sleep(4)
+    time.sleep(3)
 """
-    for text in fails_by_then(job(code + FAILS, [0, 0, 1], TIMEOUT="2").finish(), "MismatchError"):
+    for text in fails_by_then(job(code + FAILS, [0, 0, 1], TIMEOUT="1").finish(), "MismatchError"):
         assert "all_reduce(sum, f32, 1000) on its device; rank 2: all_reduce(sum, f32, 10) on its device" in text
 
 
@@ -119,7 +119,7 @@ try:
         world.barrier()
     else:
         ELSE
-        time.sleep(4)
+        time.sleep(3)
         world.barrier()
 except dsc.DscError as error:
     print(type(error).__name__, round(time.monotonic() - begin), error)
@@ -128,14 +128,14 @@ except dsc.DscError as error:
 
 def test_a_message_of_another_host_that_does_not_come():
     """Whoever waits for it on its stream is freed, and hears who has not sent it."""
-    outputs = job(MESSAGE.replace("ELSE", "pass"), [0, 1], TIMEOUT="2").finish()
+    outputs = job(MESSAGE.replace("ELSE", "pass"), [0, 1], TIMEOUT="1").finish()
     for text in fails_by_then(outputs, "TimeoutError"):
-        assert "rank 0 of 2: not done within 2000 ms; rank 1 has called 1 send to rank 0" in text
+        assert "rank 0 of 2: not done within 1000 ms; rank 1 has called 1 send to rank 0" in text
 
 
 def test_a_message_of_another_host_of_another_length():
     code = MESSAGE.replace("ELSE", "world.send(Interface(np.zeros(3, np.float32)), 0)")
-    for text in fails_by_then(job(code, [0, 1], TIMEOUT="2").finish(), "MismatchError"):
+    for text in fails_by_then(job(code, [0, 1], TIMEOUT="1").finish(), "MismatchError"):
         assert "rank 0: recv(from 1, f32, 100) on its device; rank 1: send(to 0, f32, 3) on its device" in text
 
 
