@@ -135,9 +135,9 @@ DeviceBoard::Recent DeviceBoard::messages_between(int member, int peer, bool sen
 CallThere DeviceBoard::called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const {
   const bool sends = kind == OpKind::kSend;
   Recent recent;
-  if (member_of(peer) >= 0) {
+  if (member_of(rank) >= 0 && member_of(peer) >= 0) {
     recent = messages_between(member_of(rank), member_of(peer), sends);
-  } else {
+  } else if (member_of(rank) == self()) {
     const MutexLock lock(mutex_);
     if (const auto known = far_.find({sends, peer}); known != far_.end()) recent = known->second;
   }

@@ -7,9 +7,12 @@
 #include "comm/device_memory.hpp"
 #include "comm/device_watch.hpp"
 #include "comm/work_set.hpp"
+#include "control/group.hpp"
 
 namespace dsc {
 namespace {
+
+constexpr int kEndingsMs = 5000;
 
 bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
 
@@ -134,12 +137,15 @@ void DeviceComm::leave() noexcept {
   if (engine_->has_running()) host_->revoke(engine_->destroyed());
   host_->leave();
   engine_->give_up();
+  engine_->await_adopted();
 }
 
 void DeviceComm::finalize() {
   if (host_->finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   note(OpKind::kFinalize);
   engine_->finalize();
+  // Groups that were left before let what runs go on: the process may be about to end.
+  if (id() == kWorldId) DeviceEngine::await_endings(Deadline::after_ms(std::min(timeout_ms(), kEndingsMs)));
   host_->finalize();
 }
 

@@ -38,18 +38,8 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       board_(std::move(parts.board)),
       on_one_host_(host_->local_members().ranks.size() == static_cast<size_t>(host_->size())),
       stream_(world_.nccl.device, parts.stream_priority) {
-  const DeviceScope scope(device());
-  device().check(device().cuda().mem_alloc(&barrier_word_, sizeof(uint64_t)), "cuMemAlloc");
   if (!board_) return;
   host_->answer_with([board = board_](const std::string& question) { return answer_of(*board, question); });
-}
-
-DeviceEngine::~DeviceEngine() {
-  if (ending_.load() == Ending::kStuck) return;  // freeing would wait for what never ends
-  call_out([&] {
-    const DeviceScope scope(device());
-    device().cuda().mem_free(barrier_word_);
-  });
 }
 
 // A driver that no longer answers ends the communicator, or others would wait for this rank.
@@ -196,6 +186,11 @@ class InputCopy {
 // not sent yet.
 void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
   const DeviceScope scope(device());
+  if (stream == kPerThreadStream) {  // NCCL launches in threads of its own, for which it is another one
+    order(device(), *world_.events, stream, stream_.get());
+    put(calls, stream_.get());
+    return order(device(), *world_.events, stream_.get(), stream);
+  }
   if (!collectives_) {
     for (const Call& call : calls) copy_locally(call, stream);
     return;
@@ -210,7 +205,7 @@ void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
   for (Call& call : plain) {
     if (call.kind == OpKind::kBarrier) {
       call.kind = OpKind::kAllReduce;
-      call.send = call.recv = reinterpret_cast<void*>(barrier_word_);
+      call.send = call.recv = world_.barrier_word->data();
       call.count = 1;
       call.dtype = DSC_DTYPE_U8;
       call.op = DSC_OP_MAX;
@@ -261,9 +256,11 @@ void DeviceEngine::watch_unseen(std::shared_ptr<DeviceWork> unseen, uint64_t num
   watch(std::move(unseen));
 }
 
-bool DeviceEngine::captures(void* stream) const {
+bool DeviceEngine::captures(void* stream) {
   const DeviceScope scope(device());
-  return is_capturing(device(), stream_of(stream));
+  if (!is_capturing(device(), stream_of(stream))) return false;
+  has_graphs_.store(true);
+  return true;
 }
 
 std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
@@ -293,7 +290,7 @@ std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* str
   auto work = std::make_shared<DeviceWork>(shared_from_this(), call);
   work->begin = world_.events->take();
   work->end = world_.events->take();
-  work->captured = is_capturing(device(), stream_of(stream));
+  work->captured = captures(stream);
   device().check(device().cuda().event_record(work->begin.get(), stream_of(stream)), "cuEventRecord");
   return work;
 }
@@ -314,11 +311,21 @@ DeviceLink& DeviceEngine::link_for(const Call& call) {
   return link;
 }
 
+// Before others hear of it.
+void DeviceEngine::expect_link(const Call& call) {
+  const MutexLock lock(mutex_);
+  const auto known = links_.find({call.kind, call.root});
+  if (known == links_.end() || !known->second->ready())
+    fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
+}
+
 void DeviceEngine::run(const Call& call) {
   if (!is_message(call)) return run_collectives({&call, 1}, call.stream);
   check_usable(call);
   const DeviceScope scope(device());
-  const auto unseen = captures(call.stream) ? nullptr : begin_unseen(call, call.stream);
+  const bool captured = captures(call.stream);
+  if (captured) expect_link(call);
+  const auto unseen = captured ? nullptr : begin_unseen(call, call.stream);
   const uint64_t number = show_all({&call, 1});
   capture(
       [&] {
@@ -336,17 +343,12 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
   check_usable(call);
   auto work = begin_work(call, call.stream);
+  if (work->captured) expect_link(call);
   const uint64_t number = show_all({&call, 1});
   work->set_number(number);
   watch(work);
-  capture(
-      [&] {
-        DeviceLink& link = link_for(call);
-        if (work->captured && !link.ready())
-          fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
-        link.start(work);
-      },
-      [&](const Error& error) { fail_operation(call, number, error); });
+  capture([&] { link_for(call).start(work); },
+          [&](const Error& error) { fail_operation(call, number, error); });
   count(call);
   return work;
 }
@@ -382,19 +384,6 @@ std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const 
         throw Error(error);
       });
   return part;
-}
-
-NcclWindow* DeviceEngine::register_window(void* memory, size_t bytes) {
-  const auto& nccl = world_.nccl.library->functions;
-  if (!collectives_ || !nccl.comm_window_register) return nullptr;
-  NcclWindow* window = nullptr;
-  collectives_->communicator().enqueue(
-      [&](NcclComm* comm) {
-        check_nccl(nccl.comm_window_register(comm, memory, bytes, &window, kNcclWindowSymmetric),
-                   "ncclCommWindowRegister");
-      },
-      patience(0));
-  return window;
 }
 
 bool DeviceEngine::deregister_window(NcclWindow* window) noexcept {

@@ -35,7 +35,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   explicit DeviceEngine(DeviceParts parts);
   // Throws BACKEND_STUCK once an abort has hung in this process.
   static void expect_usable();
-  ~DeviceEngine();
   DeviceEngine(const DeviceEngine&) = delete;
   DeviceEngine& operator=(const DeviceEngine&) = delete;
 
@@ -60,8 +59,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
 
-  // Collective: NCCL knows this memory of the device; null where it has nothing of the kind.
-  NcclWindow* register_window(void* memory, size_t bytes);
   // False when the communicator is ending, and NCCL lets go of its windows by itself.
   bool deregister_window(NcclWindow* window) noexcept;
   // Null in a group of one.
@@ -77,8 +74,12 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_at(DeviceWork& work) noexcept;
   // The device makes a stream wait for an event.
   void let_wait(void* stream, const PooledEvent& event) const;
-  // Ends what runs here, since the communicator has failed or this rank leaves. Does not wait.
+  // The communicator has failed: ends what runs here. Or this rank leaves: what runs goes on to its end,
+  // within the time-out. Does not wait.
   void give_up() noexcept;
+  // Until threads that end communicators are done, of all engines, or that of the program's is let go of.
+  static void await_endings(Deadline deadline) noexcept;
+  void await_adopted() const noexcept;
   // Works that nobody has seen end; and what the others hear when this rank goes all the same.
   bool has_running() noexcept;
   Failure destroyed() const;
@@ -103,7 +104,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
  private:
   int place_of(const Call& call, const void* buffer);
-  enum class Ending { kNot, kAborting, kStuck, kAborted };
+  enum class Ending { kNot, kLeaving, kAborting, kStuck, kAborted };
 
   void check_usable(const Call& call) const;
   [[noreturn]] void refuse(const Call& call) const;
@@ -112,7 +113,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void put(std::span<const Call> calls, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
-  bool captures(void* stream) const;
+  bool captures(void* stream);
+  void expect_link(const Call& call);
   enum class Drain { kCollectives, kAll };
   void drain(Drain which, Deadline deadline);
   std::shared_ptr<DeviceWork> begin_work(const Call& call, void* stream);
@@ -128,7 +130,11 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   Failure take_failure(const Call& call, uint64_t number, const Error& error) noexcept;
   [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error);
   void revoke(const Failure& cause) noexcept;
+  void await_news(const Error& error) const;
   void look_for_errors();
+  void end_communicators();
+  void end(NcclCommunicator& communicator) noexcept;
+  void await_kernels();
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
   void look_at_abort(int64_t now) noexcept;
 
@@ -149,7 +155,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   const std::shared_ptr<DeviceBoard> board_;           // null there, too
   const bool on_one_host_;
   Stream stream_;
-  CudaAddress barrier_word_ = 0;
   uint64_t alone_calls_ = 0;  // of a group of one
   uint64_t splits_ = 0;
   bool may_be_busy_ = false;
@@ -157,6 +162,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<int64_t> ending_since_ns_{0};
   std::atomic<bool> finalized_{false};
+  std::atomic<bool> has_graphs_{false};    // operations were captured
   std::atomic<bool> concluding_{false};    // a thread finds out why, and tells
   std::atomic<int32_t> native_code_{0};    // of the failure that this rank had itself
   mutable std::atomic<bool> told_{false};  // a call on this rank has reported the failure
@@ -165,6 +171,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   std::vector<std::shared_ptr<DeviceWork>> pending_ DSC_GUARDED_BY(mutex_);  // in the order of their calls
   std::map<std::pair<OpKind, int32_t>, std::unique_ptr<DeviceLink>> links_ DSC_GUARDED_BY(mutex_);
   int64_t next_error_look_ns_ = 0;        // of the watch
+  int64_t error_seen_ns_ = 0;             // of the watch
   std::atomic<uint64_t> latest_call_{0};  // on the device, not captured
   uint64_t awaited_call_ = 0;             // of the watch: one that others may be late for, and since when
   int64_t awaited_since_ns_ = 0;

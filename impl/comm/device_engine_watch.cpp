@@ -1,11 +1,13 @@
 // The end of what runs on a device: completion, time-outs, errors, and giving up together.
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
+#include "base/wait.hpp"
 #include "comm/device_engine.hpp"
 #include "comm/device_watch.hpp"
 #include "control/group.hpp"
@@ -15,11 +17,20 @@ namespace {
 
 constexpr int64_t kErrorLookPeriodNs = 100 * kNsPerMs;
 constexpr int64_t kAbortPatienceNs = 30 * kNsPerSecond;
+constexpr int kKernelsEndMs = 200;
+constexpr int kAdoptedMs = 2000;  // for threads that are about to let go of it
+constexpr int64_t kOthersNewsNs = kNsPerSecond;
 constexpr int64_t kSoonNs = kNsPerMs / 4;   // when somebody waits for a descriptor
 constexpr int64_t kBusyNs = 5 * kNsPerMs;   // while something runs
 constexpr int64_t kIdleNs = 20 * kNsPerMs;  // for failures of others
 
 std::atomic<bool> abort_has_hung{false};
+std::atomic<int> endings_under_way{0};
+
+bool may_be_of_peer(int32_t native_code) {
+  return native_code == static_cast<int32_t>(NcclResult::remote_error) ||
+         native_code == static_cast<int32_t>(NcclResult::system_error);
+}
 
 using Lane = std::pair<OpKind, int32_t>;
 Lane lane_of(const Call& call) {
@@ -118,10 +129,24 @@ int64_t DeviceEngine::look() noexcept {
   return soon ? kSoonNs : busy ? kBusyNs : kIdleNs;
 }
 
+// A connection that ends is seen before it is known that the rank at its other end has died, which explains
+// more.
+void DeviceEngine::await_news(const Error& error) const {
+  const Deadline deadline{now_ns() + kOthersNewsNs};
+  while (error.code() == DSC_ERR_BACKEND && may_be_of_peer(error.place().native_code) && !host_->revoked() &&
+         !deadline.passed())
+    sleep_until(Deadline::after_ms(1));
+}
+
 void DeviceEngine::look_for_errors() {
   for (const auto& communicator : communicators()) {
     const NcclResult state = communicator->async_error();
     if (state == NcclResult::success) continue;
+    if (error_seen_ns_ == 0) error_seen_ns_ = now_ns();
+    if (may_be_of_peer(static_cast<int32_t>(state)) && now_ns() - error_seen_ns_ < kOthersNewsNs) {
+      next_error_look_ns_ = 0;  // the next time
+      return;
+    }
     Failure cause;
     cause.code = DSC_ERR_BACKEND;
     cause.native_code = static_cast<int32_t>(state);
@@ -163,6 +188,7 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
   Failure failure;
   failure.code = error.code();
   call_out([&] {
+    await_news(error);
     failure.native_code = error.place().native_code;
     if (!host_->revoked()) native_code_.store(failure.native_code);
     failure.group = host_->id();
@@ -215,29 +241,72 @@ Failure DeviceEngine::destroyed() const {
   return cause;
 }
 
-// NCCL's abort may hang, so a thread of its own does it; the works are over when it is.
+// NCCL's abort may hang, so threads of their own do it; the works are over when they are.
 void DeviceEngine::give_up() noexcept {
   Ending expected = Ending::kNot;
-  if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kAborting)) return;
-  ending_since_ns_.store(now_ns());
-  const auto abort = [](const std::shared_ptr<DeviceEngine>& engine) {
-    call_out([&] {
-      const bool failed = engine->host_->revoked();
-      for (const auto& communicator : engine->communicators()) {
-        if (communicator->is_adopted() && !failed)
-          communicator->let_go();
-        else
-          communicator->abort();
-      }
-    });
-    Ending running = Ending::kAborting;
-    engine->ending_.compare_exchange_strong(running, Ending::kAborted);
-    DeviceWatch::get().wake();
-  };
+  if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kLeaving)) return;
   const auto self = weak_from_this().lock();
   if (!self) return;
-  if (!call_out([&] { start_thread("dsc-nccl-abort", [self, abort] { abort(self); }).detach(); }))
-    abort(self);
+  endings_under_way.fetch_add(1);
+  const auto run = [self] {
+    call_out([&] { self->end_communicators(); });
+    if (self->ending_.load() != Ending::kStuck) self->ending_.store(Ending::kAborted);
+    endings_under_way.fetch_sub(1);
+    DeviceWatch::get().wake();
+  };
+  if (!call_out([&] { start_thread("dsc-nccl-end", run).detach(); })) run();
+}
+
+// All at once: the abort of one may wait for kernels that only the abort of another ends.
+void DeviceEngine::end_communicators() {
+  const auto all = communicators();
+  std::vector<std::thread> threads;
+  for (const auto& communicator : all)
+    if (!call_out([&] {
+          threads.push_back(start_thread("dsc-nccl-end", [this, communicator] { end(*communicator); }));
+        }))
+      end(*communicator);
+  for (std::thread& thread : threads) thread.join();
+  await_kernels();
+}
+
+// What has not failed is let run to its end, as others count on this rank's part.
+void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
+  const NcclPatience patience{Deadline::after_ms(host_->timeout_ms()), [this] {
+                                if (host_->revoked()) fail(DSC_ERR_REVOKED, "the communicator has failed");
+                              }};
+  if (!host_->revoked() && communicator.leave(patience)) return;
+  Ending leaving = Ending::kLeaving;
+  if (ending_.compare_exchange_strong(leaving, Ending::kAborting)) ending_since_ns_.store(now_ns());
+  communicator.abort();
+}
+
+// Where ranks are threads of one process, NCCL's abort can be back before its kernels are.
+void DeviceEngine::await_kernels() {
+  std::vector<std::shared_ptr<DeviceWork>> running;
+  {
+    const MutexLock lock(mutex_);
+    running = pending_;
+  }
+  const DeviceScope scope(device());
+  const Deadline deadline = Deadline::after_ms(kKernelsEndMs);
+  const auto& cuda = device().cuda();
+  for (const auto& work : running) {
+    if (!work->launched() || cuda.event_query(work->begin.get()) != CudaResult::success) continue;
+    while (cuda.event_query(work->end.get()) == CudaResult::not_ready && !deadline.passed())
+      sleep_until(Deadline::after_ms(1));
+  }
+}
+
+void DeviceEngine::await_endings(Deadline deadline) noexcept {
+  while (endings_under_way.load() > 0 && !deadline.passed()) sleep_until(Deadline::after_ms(1));
+}
+
+void DeviceEngine::await_adopted() const noexcept {
+  const auto communicator = this->communicator();
+  const Deadline deadline = Deadline::after_ms(kAdoptedMs);
+  while (communicator && communicator->is_adopted() && !communicator->ended() && !deadline.passed())
+    sleep_until(Deadline::after_ms(1));
 }
 
 void DeviceEngine::expect_usable() {
@@ -252,6 +321,12 @@ void DeviceEngine::look_at_abort(int64_t now) noexcept {
   const int64_t since = ending_since_ns_.load();
   const bool just_begun = since == 0;  // whoever ends it has not noted the time yet
   if (just_begun || now - since < kAbortPatienceNs) return;
+  if (has_graphs_.load()) {  // its kernels are over, but NCCL waits for them to be destroyed
+    if (!ending_.compare_exchange_strong(expected, Ending::kAborted)) return;
+    return log(DSC_LOG_WARN,
+               "group \"%s\": NCCL keeps its communicator until the graphs that use it are destroyed",
+               host_->name().c_str());
+  }
   if (!ending_.compare_exchange_strong(expected, Ending::kStuck)) return;
   abort_has_hung.store(true);
   log(DSC_LOG_ERROR,

@@ -170,6 +170,7 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
   Outcome mine;
   capture(
       [&] {
+        DeviceEngine::expect_usable();
         auto engine = std::make_shared<DeviceEngine>(std::move(parts));
         made.reset(new DeviceComm(host, std::move(engine)));
       },
@@ -193,6 +194,7 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
   Outcome mine;
   capture(
       [&] {
+        DeviceEngine::expect_usable();
         part = engine_->split(takes_part ? color : kNcclNoColor, takes_part ? child->rank() : 0,
                               takes_part ? settings_of(*child, options) : NcclSettings{});
       },

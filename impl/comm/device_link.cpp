@@ -81,7 +81,12 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
 void DeviceLink::put(const Call& call, CudaStream* stream, const NcclPatience& patience) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
-  operations_->enqueue({&message, 1}, stream, patience);
+  const bool elsewhere = stream == kPerThreadStream;  // NCCL launches in threads of its own
+  CudaStream* const used = elsewhere ? stream_.get() : stream;
+  const Device& device = engine_.device();
+  if (elsewhere) order(device, *engine_.world().events, stream, used);
+  operations_->enqueue({&message, 1}, used, patience);
+  if (elsewhere) order(device, *engine_.world().events, used, stream);
 }
 
 void DeviceLink::run(const Call& call, CudaStream* stream, const NcclPatience& patience) {

@@ -51,15 +51,19 @@ class DeviceMemory {
   void* data() const noexcept { return data_; }
   // Collective.
   void register_window(DeviceEngine& engine) {
-    window_ = engine.register_window(data_, bytes_);
-    if (window_) communicator_ = engine.communicator();
+    communicator_ = engine.communicator();
+    if (!communicator_) return;
+    is_known_ = true;  // perhaps, also if it fails
+    window_ = communicator_->register_window(data_, bytes_, engine.patience(0));
+    is_known_ = window_ != nullptr;
   }
 
  private:
   // False when NCCL still has the memory: it is kept, then.
   bool leave_window() const {
-    if (!window_) return true;
-    if (const auto engine = engine_.lock(); engine && engine->deregister_window(window_)) return true;
+    if (!is_known_) return true;
+    if (const auto engine = engine_.lock(); engine && window_ && engine->deregister_window(window_))
+      return true;
     const Deadline deadline = Deadline::after_ms(kEndingMs);
     while (!communicator_->ended()) {
       if (deadline.passed()) {
@@ -80,7 +84,8 @@ class DeviceMemory {
   const size_t bytes_;
   void* data_ = nullptr;
   NcclWindow* window_ = nullptr;
-  std::shared_ptr<const NcclCommunicator> communicator_;  // with a window
+  bool is_known_ = false;  // to NCCL
+  std::shared_ptr<NcclCommunicator> communicator_;
 };
 
 struct Registry {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
 #include "comm/agreement.hpp"
@@ -14,6 +16,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kReadyEvents = 32;
+constexpr int kSharesCards = 23000;  // NCCL 2.30, when it is told to
 constexpr uint64_t kBindTag = 0x62696e64;
 
 enum class Bound : int32_t { kNotWanted, kYes, kFailed };
@@ -23,9 +26,12 @@ struct Outcome {
   int32_t code = DSC_OK;
   int32_t asked = 0;  // rather than found
   int32_t number = -1;
-  int32_t host = -1;       // the first rank on it
-  int32_t has_hostid = 0;  // NCCL's own name for a host, by which ranks can share a device
-  char text[456] = {};
+  int32_t host = -1;         // the first rank on it
+  int32_t nccl = 0;          // its version
+  CudaUuid card{};           // which processes may number differently
+  uint64_t nccl_host = 0;    // NCCL's own name for a host, hashed, by which ranks can share a card; 0: none
+  int32_t shares_cards = 0;  // NCCL takes several ranks for one
+  char text[440] = {};
 };
 
 // Ranks that are threads take turns: libraries' lists change while they are loaded.
@@ -81,22 +87,35 @@ DeviceWorld bind(const DeviceWish& wish, int local_rank, const Loader& loader,
   world.nccl.library = std::make_shared<const NcclLibrary>(load_nccl(wish.nccl_library, environment, loader));
   world.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
   world.kernels = std::make_shared<KernelStore>(world.nccl.device);
+  world.barrier_word = std::make_shared<DeviceWord>(world.nccl.device);
   log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
       world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
       world.nccl.library->path.c_str());
   if (!world.nccl.library->warning.empty()) log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
+  if (environment("NCCL_COMM_BLOCKING") == "1")
+    log(DSC_LOG_WARN, "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end: time-outs do not hold");
   return world;
 }
 
-// NCCL wants a device for each rank of a host; it would say so much later, and on other ranks otherwise.
+bool share_a_card(const Outcome& a, const Outcome& b) {
+  return a.host == b.host && std::memcmp(&a.card, &b.card, sizeof a.card) == 0;
+}
+
+// NCCL wants a card for each rank of a host, and one version; it would say so much later, and on other ranks
+// otherwise.
 void check_devices(const std::vector<Outcome>& all) {
-  for (size_t a = 0; a < all.size(); ++a)
+  for (size_t a = 0; a < all.size(); ++a) {
+    if (all[a].nccl != all[0].nccl)
+      fail(DSC_ERR_CONFIG, "rank 0 has NCCL %s, and rank %zu has %s: expected one version",
+           nccl_version(all[0].nccl).c_str(), a, nccl_version(all[a].nccl).c_str());
     for (size_t b = a + 1; b < all.size(); ++b)
-      if (all[a].host == all[b].host && all[a].number == all[b].number && !all[b].has_hostid)
+      if (share_a_card(all[a], all[b]) && all[a].nccl_host == all[b].nccl_host && !all[a].shares_cards)
         fail(DSC_ERR_CONFIG,
-             "ranks %zu and %zu are bound to device %d of one host: expected one device for each rank, or "
-             "different values of NCCL_HOSTID",
-             a, b, all[a].number);
+             "ranks %zu and %zu are bound to one card of one host, which is their device %d and %d: expected "
+             "a "
+             "card for each rank, or different values of NCCL_HOSTID",
+             a, b, all[a].number, all[b].number);
+  }
 }
 
 std::string first_text(const std::vector<Outcome>& all, Bound bound) {
@@ -131,7 +150,7 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
   Outcome mine;
   mine.asked = wish.required || wish.number >= 0;
   mine.host = host->local_members().ranks.front();
-  mine.has_hostid = environment("NCCL_HOSTID").has_value();
+  if (const auto name = environment("NCCL_HOSTID")) mine.nccl_host = fnv1a(*name) | 1;
   capture(
       [&] {
         const MutexLock lock(loading());
@@ -139,11 +158,14 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceWish& 
         world = bind(wish, host->world_info().local_rank, loader, environment);
         mine.bound = Bound::kYes;
         mine.number = world.nccl.device->number();
+        mine.card = world.nccl.device->uuid();
+        mine.nccl = world.nccl.library->number;
+        mine.shares_cards = mine.nccl >= kSharesCards && environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1";
       },
       [&](dsc_result_t code, const char* text) {
         mine.bound = Bound::kFailed;
         mine.code = code;
-        std::snprintf(mine.text, sizeof mine.text, "%.450s", text);
+        std::snprintf(mine.text, sizeof mine.text, "%.430s", text);
       });
   std::vector<Outcome> all(static_cast<size_t>(host->size()));
   gather_bytes(*host, OpKind::kBind, kBindTag, &mine, all.data(), sizeof mine);

@@ -3,16 +3,44 @@
 
 #include <memory>
 
+#include "base/guard.hpp"
 #include "device/kernel_store.hpp"
 #include "device/stream.hpp"
 #include "nccl/communicator.hpp"
 
 namespace dsc {
 
+// Memory of the device for as long as it lives, whose end waits for nothing.
+class DeviceWord {
+ public:
+  explicit DeviceWord(std::shared_ptr<const Device> device) : device_(device), stream_(std::move(device), 0) {
+    const DeviceScope scope(*device_);
+    device_->check(device_->cuda().mem_alloc_async(&address_, sizeof(uint64_t), stream_.get()),
+                   "cuMemAllocAsync");
+    device_->check(device_->cuda().stream_synchronize(stream_.get()), "cuStreamSynchronize");
+  }
+  ~DeviceWord() {
+    call_out([&] {
+      const DeviceScope scope(*device_);
+      device_->cuda().mem_free_async(address_, stream_.get());
+    });
+  }
+  DeviceWord(const DeviceWord&) = delete;
+  DeviceWord& operator=(const DeviceWord&) = delete;
+
+  void* data() const noexcept { return reinterpret_cast<void*>(address_); }
+
+ private:
+  const std::shared_ptr<const Device> device_;
+  const Stream stream_;
+  CudaAddress address_ = 0;
+};
+
 struct DeviceWorld {
   NcclContext nccl;
   std::shared_ptr<EventPool> events;
   std::shared_ptr<KernelStore> kernels;
+  std::shared_ptr<DeviceWord> barrier_word;  // that barriers sum
 };
 
 }  // namespace dsc

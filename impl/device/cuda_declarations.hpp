@@ -26,6 +26,7 @@ enum class CudaResult : uint32_t {
   not_initialized = 3,
   no_device = 100,
   invalid_device = 101,
+  invalid_context = 201,
   no_binary_for_gpu = 209,
   not_ready = 600,
   captured_event = 907,
@@ -41,6 +42,10 @@ enum class CudaDeviceAttribute : uint32_t {
 enum class CudaCaptureStatus : uint32_t { none = 0, active = 1, invalidated = 2 };
 enum class CudaCaptureMode : uint32_t { global = 0, thread_local_only = 1, relaxed = 2 };
 
+struct CudaUuid {
+  char bytes[16];
+};
+
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
 
@@ -54,6 +59,7 @@ struct CudaFunctions {
   CudaResult (*device_get_count)(int* count) = nullptr;
   CudaResult (*device_get)(CudaDevice* device, int ordinal) = nullptr;
   CudaResult (*device_get_name)(char* name, int bytes, CudaDevice device) = nullptr;
+  CudaResult (*device_get_uuid)(CudaUuid* uuid, CudaDevice device) = nullptr;
   CudaResult (*device_get_attribute)(int* value, CudaDeviceAttribute attribute, CudaDevice device) = nullptr;
   CudaResult (*device_primary_ctx_retain)(CudaContext** context, CudaDevice device) = nullptr;
   CudaResult (*device_primary_ctx_release)(CudaDevice device) = nullptr;

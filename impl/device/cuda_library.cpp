@@ -30,6 +30,7 @@ CudaFunctions find_cuda_functions(const Symbols& symbols) {
   symbols.need("cuDeviceGetCount", found.device_get_count);
   symbols.need("cuDeviceGet", found.device_get);
   symbols.need("cuDeviceGetName", found.device_get_name);
+  symbols.need("cuDeviceGetUuid_v2", found.device_get_uuid);
   symbols.need("cuDeviceGetAttribute", found.device_get_attribute);
   symbols.need("cuDevicePrimaryCtxRetain", found.device_primary_ctx_retain);
   symbols.need("cuDevicePrimaryCtxRelease_v2", found.device_primary_ctx_release);

@@ -18,6 +18,7 @@ std::shared_ptr<const Device> Device::bind(std::shared_ptr<const CudaLibrary> cu
   char name[128] = {};
   device->check(device->cuda().device_get_name(name, sizeof name - 1, device->handle_), "cuDeviceGetName");
   device->name_ = name;
+  device->check(device->cuda().device_get_uuid(&device->uuid_, device->handle_), "cuDeviceGetUuid");
   device->compute_capability_ = device->ask(CudaDeviceAttribute::compute_capability_major) * 10 +
                                 device->ask(CudaDeviceAttribute::compute_capability_minor);
   device->multiprocessors_ = device->ask(CudaDeviceAttribute::multiprocessors);
@@ -65,9 +66,11 @@ int device_of_memory(const Device& device, const void* memory) {
   CudaPointerAttribute which[] = {CudaPointerAttribute::memory_type, CudaPointerAttribute::is_managed,
                                   CudaPointerAttribute::device_ordinal};
   void* values[] = {&type, &managed, &number};
+  const DeviceScope scope(device);
   const CudaResult result =
       device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory));
-  if (result == CudaResult::invalid_value) return kHostMemory;  // CUDA does not know it
+  // CUDA does not know it, or no context does
+  if (result == CudaResult::invalid_value || result == CudaResult::invalid_context) return kHostMemory;
   device.check(result, "cuPointerGetAttributes");
   return type == CudaMemoryType::device || managed ? number : kHostMemory;
 }

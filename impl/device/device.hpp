@@ -23,6 +23,8 @@ class Device {
   const std::shared_ptr<const CudaLibrary>& library() const noexcept { return library_; }
   int number() const noexcept { return number_; }
   const std::string& name() const noexcept { return name_; }
+  // Of the card, or the part of one: equal in all processes, which may number what they see differently.
+  const CudaUuid& uuid() const noexcept { return uuid_; }
   int compute_capability() const noexcept { return compute_capability_; }  // 90 is 9.0
   int multiprocessors() const noexcept { return multiprocessors_; }
 
@@ -40,6 +42,7 @@ class Device {
   CudaDevice handle_ = 0;
   CudaContext* context_ = nullptr;
   std::string name_;
+  CudaUuid uuid_{};
   int compute_capability_ = 0;
   int multiprocessors_ = 0;
 };

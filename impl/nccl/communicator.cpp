@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <climits>
 #include <cstdio>
 
 #include "base/error.hpp"
@@ -22,7 +23,10 @@ NcclConfig config_of(const NcclSettings& settings) {
   config.blocking = 0;
   if (!settings.name.empty()) config.comm_name = settings.name.c_str();
   if (!settings.net_name.empty()) config.net_name = settings.net_name.c_str();
-  if (settings.min_ctas > 0) config.min_ctas = settings.min_ctas;
+  if (settings.min_ctas > 0) {
+    config.min_ctas = settings.min_ctas;
+    config.max_ctas = INT_MAX;  // unset it would be below; NCCL takes what there is
+  }
   if (settings.max_ctas > 0) config.max_ctas = settings.max_ctas;
   return config;
 }
@@ -47,7 +51,8 @@ NcclUniqueId make_unique_id(const NcclLibrary& library) {
 
 // An error that leaves a communicator behind leaves one that must be aborted.
 void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
-  NcclConfig config = config_of(settings);
+  kept_->settings = settings;
+  NcclConfig config = config_of(kept_->settings);
   const NcclResult result = make(&made_, &config);
   if (result != NcclResult::in_progress) comm_.store(made_);
   check(result, function);
@@ -121,7 +126,7 @@ NcclCommunicator::~NcclCommunicator() {
   NcclComm* const comm = comm_.load() ? comm_.load() : made_;
   if (!comm) return;
   call_out([&] {
-    start_thread("dsc-nccl-abort", [context = context_, comm] {
+    start_thread("dsc-nccl-abort", [context = context_, kept = kept_, comm] {
       call_out([&] {
         const DeviceScope scope(*context.device);
         context.library->functions.comm_abort(comm);
@@ -170,6 +175,32 @@ void NcclCommunicator::enqueue(const Calls& calls, const NcclPatience& patience)
   settle("NCCL", patience);
 }
 
+NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const NcclPatience& patience) {
+  if (!nccl().comm_window_register || adopted_) return nullptr;
+  NcclWindow** slot = nullptr;
+  enqueue(
+      [&](NcclComm* comm) {
+        slot = &kept_->windows.emplace_back(nullptr);
+        check(nccl().comm_window_register(comm, memory, bytes, slot, kNcclWindowDefault),
+              "ncclCommWindowRegister");
+      },
+      patience);
+  return *slot;
+}
+
+NcclOp NcclCommunicator::make_scaled_sum(NcclComm* comm, void* scalar, NcclType type) {
+  NcclOp op{};
+  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarPlace::host_immediate, comm),
+        "ncclRedOpCreatePreMulSum");
+  kept_->scaled_sums.push_back(op);
+  return op;
+}
+
+void NcclCommunicator::drop_scaled_sum(NcclComm* comm, NcclOp op) {
+  check(nccl().red_op_destroy(op, comm), "ncclRedOpDestroy");
+  std::erase(kept_->scaled_sums, op);
+}
+
 NcclResult NcclCommunicator::async_error() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return NcclResult::success;
@@ -192,15 +223,34 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
   if (!adopted_) check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
 }
 
+bool NcclCommunicator::leave(const NcclPatience& patience) noexcept {
+  if (adopted_) {
+    const auto lock = lock_soon();
+    for (const NcclOp op : kept_->scaled_sums) nccl().red_op_destroy(op, comm_.load());
+    ended_.store(true);
+    return true;
+  }
+  return comm_.load() && call_out([&] {
+           begin_finalize();
+           end_finalize(patience);
+         });
+}
+
+// Or without it, after a while.
+std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  const Deadline deadline = Deadline::after_ms(kPatienceForOthersMs);
+  while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
+  return lock;
+}
+
 // A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
 // freed from outside.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
   if (!comm_.load()) ended_.store(true);
   if (ended_.load()) return;
-  std::unique_lock lock(mutex_, std::defer_lock);  // or without it
-  const Deadline deadline = Deadline::after_ms(kPatienceForOthersMs);
-  while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
+  const auto lock = lock_soon();
   call_out([&] {
     const DeviceScope scope(*context_.device);
     if (ended_.load()) return;

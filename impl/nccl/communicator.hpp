@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "device/device.hpp"
@@ -58,6 +60,14 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Throws BACKEND unless it is a success or goes on by itself.
   void check(NcclResult result, const char* function) const;
 
+  // Collective: NCCL knows this memory, each rank's own; null where it has nothing of the kind. Any offsets
+  // and other memory may meet it, so it is not declared to be symmetric.
+  NcclWindow* register_window(void* memory, size_t bytes, const NcclPatience& patience);
+
+  // In enqueue(): a sum of inputs that are multiplied by a scalar, for as long as this is used.
+  NcclOp make_scaled_sum(NcclComm* comm, void* scalar, NcclType type);
+  void drop_scaled_sum(NcclComm* comm, NcclOp op);
+
   // What went wrong behind the calls' back; success while nothing did, or while another thread is inside.
   NcclResult async_error() noexcept;
   std::string words(NcclResult result) const;
@@ -68,14 +78,22 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void end_finalize(const NcclPatience& patience);
   // Ends what runs and releases it. May hang: see `ended`. Any thread, also while another one is inside.
   void abort() noexcept;
-  // The program's own goes on without this.
+  // By a rank alone: lets what was enqueued run to its end, and releases it. False if the patience was over
+  // before: abort() is left. One of the program's is only let go of.
+  bool leave(const NcclPatience& patience) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
-  void let_go() noexcept { ended_.store(true); }
   bool ended() const noexcept { return ended_.load(); }
 
  private:
   explicit NcclCommunicator(const NcclContext& context, bool adopted = false)
-      : context_(context), adopted_(adopted) {}
+      : context_(context), adopted_(adopted), kept_(std::make_shared<Kept>()) {}
+  // NCCL's own threads may read and write it for as long as its communicator lives.
+  struct Kept {
+    NcclSettings settings;
+    std::deque<NcclWindow*> windows;
+    std::vector<NcclOp> scaled_sums;
+  };
+  std::unique_lock<std::mutex> lock_soon();
   using Make = std::function<NcclResult(NcclComm** comm, NcclConfig* config)>;
   void begin_to_make(const NcclSettings& settings, const Make& make, const char* function);
   void await_made(const char* function, const NcclPatience& patience);
@@ -84,6 +102,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
   const NcclContext context_;
   const bool adopted_;
+  const std::shared_ptr<Kept> kept_;
   NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kFirstFloat8 = 22400;  // sums of 8-bit floats came with NCCL 2.24
 constexpr int kFloat8Capability = 90;
+constexpr size_t kMostScales = 16;
 
 bool is_float8(int32_t dtype) { return dtype == DSC_DTYPE_F8E4M3 || dtype == DSC_DTYPE_F8E5M2; }
 
@@ -103,18 +104,6 @@ void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes) {
   check("recv", call.recv, recv_bytes);
 }
 
-NcclOperations::~NcclOperations() {
-  if (communicator_->ended()) return;  // they went with it
-  const auto& nccl = communicator_->nccl();
-  call_out([&] {
-    communicator_->enqueue(
-        [&](NcclComm* comm) {
-          for (const auto& [scale, op] : scales_) nccl.red_op_destroy(op, comm);
-        },
-        {Deadline{0}, [] {}});
-  });
-}
-
 // NCCL wants the end of a group also after an error in it.
 void NcclOperations::put_group(NcclComm* comm, std::span<const Call> calls, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
@@ -178,11 +167,12 @@ NcclOp NcclOperations::op_of(NcclComm* comm, const Call& call) {
   if (call.prescale == 1) return plain_op(call);
   const auto known = scales_.find({call.prescale, call.dtype});
   if (known != scales_.end()) return known->second;
+  if (scales_.size() == kMostScales) {  // what is on streams has its own copy
+    communicator_->drop_scaled_sum(comm, scales_.begin()->second);
+    scales_.erase(scales_.begin());
+  }
   Scalar scalar = scalar_of(call.prescale, call.dtype);
-  NcclOp op{};
-  communicator_->check(communicator_->nccl().red_op_create_pre_mul_sum(
-                           &op, scalar.bytes, reduced_as(call.dtype), NcclScalarPlace::host_immediate, comm),
-                       "ncclRedOpCreatePreMulSum");
+  const NcclOp op = communicator_->make_scaled_sum(comm, scalar.bytes, reduced_as(call.dtype));
   scales_.emplace(std::pair(call.prescale, call.dtype), op);
   return op;
 }

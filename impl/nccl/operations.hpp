@@ -22,7 +22,6 @@ class NcclOperations {
  public:
   NcclOperations(std::shared_ptr<NcclCommunicator> communicator, int rank, int ranks)
       : communicator_(std::move(communicator)), rank_(rank), ranks_(ranks) {}
-  ~NcclOperations();
   NcclOperations(const NcclOperations&) = delete;
   NcclOperations& operator=(const NcclOperations&) = delete;
 
@@ -45,7 +44,7 @@ class NcclOperations {
   const std::shared_ptr<NcclCommunicator> communicator_;
   const int rank_;
   const int ranks_;
-  std::map<std::pair<double, int32_t>, NcclOp> scales_;  // by factor and type
+  std::map<std::pair<double, int32_t>, NcclOp> scales_;  // by factor and type; a few
 };
 
 }  // namespace dsc

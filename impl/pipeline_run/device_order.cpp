@@ -2,10 +2,19 @@
 
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/settle.hpp"
 
 namespace dsc {
+
+void DeviceOrder::check(const DeviceWorld& world, void* stream) {
+  const Device& device = *world.nccl.device;
+  const DeviceScope scope(device);
+  if (is_capturing(device, static_cast<CudaStream*>(stream)))
+    fail(DSC_ERR_UNSUPPORTED,
+         "stream is captured, expected one that is not: ranks meet on the host in each run");
+}
 
 void DeviceOrder::begin(void* stream, int32_t buffers) {
   stream_ = static_cast<CudaStream*>(stream);

@@ -14,6 +14,9 @@ class DeviceOrder {
  public:
   explicit DeviceOrder(const DeviceWorld& world) : world_(world) {}
 
+  // Throws UNSUPPORTED while the stream is captured: ranks meet on the host in each run.
+  static void check(const DeviceWorld& world, void* stream);
+
   // What comes on the stream now is behind all earlier runs.
   void begin(void* stream, int32_t buffers);
   // The message takes what is on the stream by now; the stream goes on.

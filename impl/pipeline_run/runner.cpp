@@ -134,6 +134,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_actions(needs(), *request.actions);
   const PipeShapes& shapes = request.shapes;
   StageLayout layout(&comm, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
+  if (shapes.on_device() && comm.device_world()) DeviceOrder::check(*comm.device_world(), shapes.stream);
   if (shapes.memory) {
     check_memory(comm, shapes);
     layout.fit_into(shapes.memory, shapes.memory_bytes);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "comm/device_world.hpp"
 #include "dtype/dtype.hpp"
 
@@ -64,10 +66,19 @@ class DeviceBroadcast {
     if (comm_.rank() != root_) kernels_.scatter(copy, stream_.get());
   }
 
-  // Every operation has a deadline of its own; what comes behind them are copies.
+  // Every operation has a deadline of its own; what comes behind them are copies, which still write if one
+  // has failed.
   void finish() {
-    for (const auto& work : works_) work->wait(Deadline::never());
-    if (!wait_for(*world_.nccl.device, *world_.events, stream_.get(), Deadline::after_ms(comm_.timeout_ms())))
+    std::optional<Error> failed;
+    for (const auto& work : works_)
+      capture([&] { work->wait(Deadline::never()); },
+              [&](const Error& error) {
+                if (!failed) failed.emplace(error);
+              });
+    const bool over =
+        wait_for(*world_.nccl.device, *world_.events, stream_.get(), Deadline::after_ms(comm_.timeout_ms()));
+    if (failed) throw Error(*failed);
+    if (!over)
       fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", comm_.device(),
            comm_.timeout_ms());
   }

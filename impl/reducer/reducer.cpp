@@ -200,7 +200,8 @@ void Reducer::close() noexcept {
   }();
   const bool finishing = phase == Phase::kFinishing;
   // Iterations that were finished go on by themselves on a device.
-  if (phase == Phase::kIdle) place_->settle(Deadline::after_ms(group_->timeout_ms()));
+  if (phase == Phase::kIdle)
+    place_->settle(Deadline::after_ms(group_->revoked() ? kSettleMs : group_->timeout_ms()));
   // A launch may be waiting for other ranks.
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
