@@ -236,6 +236,10 @@ class Runner:
             child.wait()
         return code, timed_out
 
+    def beside(self) -> int:
+        gpus = 0 if self.fakes else len(ask("nvidia-smi", "--list-gpus").splitlines())
+        return self.options.beside or (1 if gpus == 1 else 3)
+
     def run_all(self, chosen: list) -> bool:
         good, waiting = True, []
         for step in [*chosen, None]:
@@ -243,7 +247,7 @@ class Runner:
                 waiting.append(step)
                 continue
             if waiting:
-                with concurrent.futures.ThreadPoolExecutor(self.options.beside) as pool:
+                with concurrent.futures.ThreadPoolExecutor(self.beside()) as pool:
                     good = all([*pool.map(self.run, waiting), good])
                 waiting = []
             if step is not None and not self.run(step):
@@ -281,7 +285,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fakes", action="store_true", help="a fake driver and a fake NCCL instead of real ones: tests the pack")
     parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps; configure and build come by themselves")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the build (the number of cores)")
-    parser.add_argument("--beside", type=int, default=3, help="tests that run at the same time (3)")
+    parser.add_argument("--beside", type=int, help="tests that run at the same time (3; 1 where they share one GPU)")
     parser.add_argument("--minutes", type=float, default=8, help="for everything (8); what does not fit counts as failed")
     options = parser.parse_args()
     unknown = set(options.only or []) - {step.name for step in steps.all_steps()}
