@@ -42,10 +42,6 @@ enum class CudaDeviceAttribute : uint32_t {
 enum class CudaCaptureStatus : uint32_t { none = 0, active = 1, invalidated = 2 };
 enum class CudaCaptureMode : uint32_t { global = 0, thread_local_only = 1, relaxed = 2 };
 
-struct CudaUuid {
-  char bytes[16];
-};
-
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
 

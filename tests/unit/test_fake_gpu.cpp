@@ -32,6 +32,7 @@ dsc::CudaFunctions cuda_functions() {
   cuda.device_get_count = cuDeviceGetCount;
   cuda.device_get = cuDeviceGet;
   cuda.device_get_name = cuDeviceGetName;
+  cuda.device_get_uuid = cuDeviceGetUuid_v2;
   cuda.device_get_attribute = cuDeviceGetAttribute;
   cuda.device_primary_ctx_retain = cuDevicePrimaryCtxRetain;
   cuda.device_primary_ctx_release = cuDevicePrimaryCtxRelease_v2;
