@@ -1,5 +1,6 @@
 /* What only devices have: their memory, streams, and arguments that do not go together. */
 #include <string.h>
+#include <unistd.h>
 
 #include "cmocka_c.h"
 #include "gpu.h"
@@ -163,12 +164,86 @@ static void streams_keep_their_order(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, streams_body, NULL), 0);
 }
 
+/* Rank 0 leaves the group at once, and rank 1 calls later what both have part in. */
+static int leaving_body(rank_t* self) {
+  dsc_comm_t* group = NULL;
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL);
+  PASS_ON(fill(self, data, 1));
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  if (self->rank == 1) usleep(300000);
+  CHECK_OK(self, sum(group, data, data, NULL, NULL));
+  CHECK_OK(self, dsc_comm_destroy(group));
+  CHECK(self, gpu_synchronize(NULL));
+  PASS_ON(check_equal(self, data, (float)self->size));
+  gpu_free(data);
+  return 0;
+}
+
+static void who_leaves_has_done_its_part(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, leaving_body, NULL), 0);
+}
+
+/* More factors than a communicator keeps. */
+static int factors_body(rank_t* self) {
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL);
+  for (int i = 0; i < 40; ++i) {
+    const double factor = 1 + i % 20 / 8.0;
+    dsc_op_t op = 0;
+    PASS_ON(fill(self, data, 2));
+    CHECK_OK(self, dsc_op_create_premul(factor, &op));
+    CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, NULL));
+    CHECK_OK(self, dsc_op_destroy(op));
+    PASS_ON(check_equal(self, data, (float)(2 * factor * self->size)));
+  }
+  gpu_free(data);
+  return 0;
+}
+
+static void factors_come_and_go(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, factors_body, NULL), 0);
+}
+
+/* It would have to wait for the other end; refused alone, and nothing has happened. */
+static int first_message_body(rank_t* self) {
+  void* const stream = gpu_stream();
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL && stream != NULL);
+  if (self->rank == 0) {
+    CHECK(self, gpu_begin_capture(stream));
+    dsc_work_t* work = NULL;
+    CHECK_RESULT(self, DSC_ERR_STATE, dsc_send(self->world, data, COUNT, DSC_DTYPE_F32, 1, stream, &work));
+    CHECK_RESULT(self, DSC_ERR_STATE, dsc_send(self->world, data, COUNT, DSC_DTYPE_F32, 1, stream, NULL));
+    gpu_graph_free(gpu_end_capture(stream));
+    PASS_ON(fill(self, data, 3));
+    CHECK_OK(self, dsc_send(self->world, data, COUNT, DSC_DTYPE_F32, 1, stream, NULL));
+  } else {
+    CHECK_OK(self, dsc_recv(self->world, data, COUNT, DSC_DTYPE_F32, 0, stream, NULL));
+  }
+  CHECK(self, gpu_synchronize(stream));
+  PASS_ON(check_equal(self, data, 3));
+  gpu_free(data);
+  gpu_stream_free(stream);
+  return 0;
+}
+
+static void a_first_message_is_not_captured(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, first_message_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),
       cmocka_unit_test(buffers_that_do_not_go_together),
       cmocka_unit_test(reductions_want_aligned_elements),
       cmocka_unit_test(streams_keep_their_order),
+      cmocka_unit_test(who_leaves_has_done_its_part),
+      cmocka_unit_test(factors_come_and_go),
+      cmocka_unit_test(a_first_message_is_not_captured),
   };
   return cmocka_run_group_tests_name("gpu_calls", tests, NULL, NULL);
 }

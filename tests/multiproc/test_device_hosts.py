@@ -24,10 +24,10 @@ assert x.read()[10] == 10 * n + n * (n - 1) / 2
 """
 
 
-def job(code, hosts, **variables):
+def job(code, hosts, begin=BEGIN, **variables):
     found = jobs.Job(
         len(hosts),
-        BEGIN + code,
+        begin + code,
         DSC_CUDA_LIBRARY=os.environ["FAKE_CUDA"],
         DSC_NCCL_LIBRARY=os.environ["FAKE_NCCL"],
         FAKE_CUDA_DEVICES=str(len(hosts)),
@@ -144,6 +144,34 @@ def test_a_rank_of_another_host_that_dies():
     outputs = job(code, [0, 0, 1, 1]).finish()
     for output in outputs[:3]:
         assert output.startswith("PeerDeadError") and "rank 3" in output, outputs
+
+
+CARDS = """
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = CARD
+import numpy as np, libdsc as dsc
+from device_arrays import Interface, work_on
+work_on(0)
+try:
+    world = dsc.init_distributed(backend="nccl", init_timeout=20)
+    x = Interface(np.ones(10, dtype=np.float32))
+    world.all_reduce(x)
+    print(world.device, x.read()[9])
+    dsc.finalize()
+except dsc.DscError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_each_process_sees_its_own_card_as_device_0():
+    code = CARDS.replace("CARD", 'os.environ["RANK"]')
+    assert job(code, [0, 0, 0], begin="").finish() == ["0 3.0"] * 3
+
+
+def test_one_card_behind_different_numbers_is_noticed():
+    code = CARDS.replace("CARD", '["0,1", "1,0"][int(os.environ["RANK"])]').replace("work_on(0)", 'work_on(int(os.environ["RANK"]))')
+    for output in job(code, [0, 0], begin="").finish():
+        assert "ranks 0 and 1 are bound to one card of one host, which is their device 0 and 1" in output, output
 
 
 if __name__ == "__main__":
