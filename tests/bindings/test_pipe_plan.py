@@ -127,7 +127,7 @@ def test_gradients_are_reduced_beside_the_backward_pass():
 @pytest.mark.parametrize(
     "arguments, costs, error, text",
     [
-        (("1f1b", 2, 4), {"forward": [1, 2, 3]}, dsc.InvalidArgError, "n is 3, expected 1 or 2"),
+        (("1f1b", 2, 4), {"forward": [1, 2, 3]}, dsc.InvalidArgError, "list of costs has 3 values, expected 1 or 2"),
         (("1f1b", 2, 4), {"forward": [1, 2], "backward_input": [1, 2, 3]}, ValueError, "has 2 values; expected 1 or 3"),
         (("1f1b", 2, 4), {"forward": []}, ValueError, "forward is"),
         (("1f1b", 2, 4), {"forward": "1"}, TypeError, "forward is '1'; expected a number"),
