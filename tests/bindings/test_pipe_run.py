@@ -91,6 +91,39 @@ def test_arrays_are_made_once_and_outlive_the_schedule():
     assert ranks(2, reuses_arrays) == [(True, True)] * 2
 
 
+def keeps_arrays(world):
+    """Runs with more memory, on another communicator and with memory of its own, beside arrays of the first run."""
+    stage, kept, handles = Stage(world), [], []
+    wider = {name: [((300_000,), "float64")] for name in stage.ends if stage.ends[name]}
+
+    def forward(instruction, inputs, outputs):
+        if instruction.micro_batch == 0 and len(kept) < 2:
+            kept.append((outputs or inputs)[0])
+        return None if outputs else 0.0
+
+    def run(comm, **changed):
+        stage.comm = comm
+        stage.run(forward=forward, backward=lambda *_: None, **changed)
+        handles.append(stage.schedule._handle)
+
+    other = world.split(0)
+    run(world)
+    kept[0][:] = 5
+    run(world, **wider)  # beside an array that is kept, so the schedule goes on with a handle of its own
+    kept[0][0] += 1
+    run(other, **wider)
+    kept[1][-2:] = 5, 7
+    found = kept[0].tolist(), kept[1][-2:].tolist()
+    kept[1] = None
+    run(world, memory=np.zeros(1 << 24, np.uint8), **wider)
+    run(world, **wider)
+    return [a != b for a, b in zip(handles, handles[1:])], found
+
+
+def test_arrays_that_are_kept_keep_their_memory():
+    assert ranks(2, keeps_arrays) == [([True, True, False, False], ([6, 5, 5], [5, 7]))] * 2
+
+
 def sends_two_tensors(world):
     ends = [((2, 3), "float32"), (4, "int32")]
     found = []

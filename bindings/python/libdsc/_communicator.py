@@ -239,9 +239,9 @@ class Communicator(Collectives):
         The callbacks compute, the library sends and receives between them. Each gets the instruction as iterating
         over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
         one per tensor, empty where there is nothing: what stands in them stays from a micro-batch's forward pass to the end of its backward
-        pass, and is overwritten then. Copy what is needed longer. The memory itself lives as long as the
-        schedule, unless a run with other shapes, another communicator or memory= replaces it: arrays that were kept
-        must not be touched then.
+        pass, and is overwritten then. Copy what is needed longer. Arrays that are kept keep their memory, also when
+        the schedule is gone, or runs with other shapes, on another communicator or with memory=. Only where other
+        ranks run with other shapes and this one with the same ones must kept arrays not be touched afterwards.
 
         An exception in a callback ends the run on all ranks and is raised here; the other ranks get
         CallbackError, and the communicator is revoked. So does Ctrl-C.

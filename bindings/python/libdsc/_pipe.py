@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
+import sys
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
@@ -296,6 +297,17 @@ class PipeSchedule:
         other = self._of(_Handle(lambda made: lib.dsc_pipe_schedule_at_stage(self._handle, number, made)))
         other._costs = self._costs
         return other
+
+    def _leave_kept_arrays(self) -> None:
+        """Leaves the memory of earlier runs to the arrays that the program still has of it, if any."""
+        self._run_buffers = None
+        alone = 2  # references, of this schedule and of the call
+        if self._owner is not None and self.stage is not None and sys.getrefcount(self._owner) > alone:
+            self._take_over(self.at_stage(self.stage))
+
+    def _take_over(self, other: PipeSchedule) -> None:
+        self._owner, self._handle = other._owner, other._handle
+        self._iteration += 1  # it begins anew
 
     def run_bytes(
         self,

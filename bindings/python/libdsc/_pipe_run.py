@@ -157,6 +157,8 @@ def _buffers_of(comm: Communicator, schedule: PipeSchedule, shapes: RunShapes) -
     key = (comm._handle, shapes.key)
     known = schedule._run_buffers
     if known is None or known[0] != key:
+        del known
+        schedule._leave_kept_arrays()
         kind = VariableBuffers if shapes.variable else Buffers
         known = schedule._run_buffers = (key, kind(shapes, schedule._owner))
     buffers: Buffers = known[1]
