@@ -8,6 +8,7 @@ use crate::comm::Comm;
 use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
 use crate::numbers::Op;
+use crate::started::complete_work;
 
 /// # Blocks of different lengths
 impl Comm {
@@ -21,20 +22,11 @@ impl Comm {
         self.expect_blocks(op, "recv", to, counts)?;
         self.expect_own(op, "send", from, to, counts)?;
         let _turn = self.turn(op)?;
-        // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
-        let result = unsafe {
-            let dtype = to.dtype.number();
-            sys::dsc_all_gather_v(
-                self.raw(),
-                from.ptr,
-                to.ptr,
-                counts.as_ptr(),
-                dtype,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        };
-        self.check(result, op)
+        let (counts, dtype, none) = (counts.as_ptr(), to.dtype.number(), ptr::null_mut());
+        self.run_blocks(op, from, to, |work| {
+            // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
+            unsafe { sys::dsc_all_gather_v(self.raw(), from.ptr, to.ptr, counts, dtype, none, work) }
+        })
     }
 
     /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
@@ -48,12 +40,10 @@ impl Comm {
         self.expect_own(name, "recv", to, from, counts)?;
         let (dtype, op) = (to.dtype.number(), op.number());
         let _turn = self.turn(name)?;
-        // SAFETY: as in all_gather_v().
-        let result = unsafe {
-            let work = ptr::null_mut();
-            sys::dsc_reduce_scatter_v(self.raw(), from.ptr, to.ptr, counts.as_ptr(), dtype, op, none, work)
-        };
-        self.check(result, name)
+        self.run_blocks(name, from, to, |work| {
+            // SAFETY: as in all_gather_v().
+            unsafe { sys::dsc_reduce_scatter_v(self.raw(), from.ptr, to.ptr, counts.as_ptr(), dtype, op, none, work) }
+        })
     }
 
     /// Sends a block of elements to every rank and gets one from every rank. What rank r has for this one in its
@@ -69,10 +59,26 @@ impl Comm {
         self.expect_type(op, from, to)?;
         let (sent, came, dtype) = (send_counts.as_ptr(), recv_counts.as_ptr(), to.dtype.number());
         let _turn = self.turn(op)?;
-        // SAFETY: as in all_gather_v().
-        let result =
-            unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, none, ptr::null_mut()) };
-        self.check(result, op)
+        self.run_blocks(op, from, to, |work| {
+            // SAFETY: as in all_gather_v().
+            unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, none, work) }
+        })
+    }
+
+    /// Without a place for a work object the library waits only for memory of the host.
+    fn run_blocks(
+        &self,
+        op: &'static str,
+        from: Span,
+        to: Span,
+        start: impl FnOnce(*mut *mut sys::dsc_work_t) -> sys::dsc_result_t,
+    ) -> Result<()> {
+        if !from.is_on_device() && !to.is_on_device() {
+            return self.check(start(ptr::null_mut()), op);
+        }
+        let mut work = ptr::null_mut();
+        self.check(start(&mut work), op)?;
+        complete_work(self, work, op)
     }
 
     /// A buffer of all blocks has as many elements as the counts, one per rank, add up to.

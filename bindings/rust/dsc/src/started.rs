@@ -132,7 +132,12 @@ pub(crate) unsafe fn complete(comm: &Comm, operation: Operation, send: Span, rec
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
     unsafe { launch(comm, operation, send, recv, ptr::null_mut(), &mut work)? };
-    let started = adopt(comm, work, operation.name())?;
+    complete_work(comm, work, operation.name())
+}
+
+/// Waits for the end of an operation that was started with a work object for nothing else.
+pub(crate) fn complete_work(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<()> {
+    let started = adopt(comm, work, op)?;
     started.settle();
     started.wait()
 }

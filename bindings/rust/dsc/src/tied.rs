@@ -1,6 +1,6 @@
 //! Tied layers: weights that several stages of a pipeline hold.
 
-use std::ffi::CString;
+use std::ffi::{c_void, CString};
 use std::fmt;
 use std::mem::size_of;
 use std::ptr::{self, NonNull};
@@ -10,6 +10,7 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::convert::{c_string, number};
+use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::handles::TiedHandle;
 use crate::numbers::ErrorCode;
@@ -164,11 +165,35 @@ impl TiedLayers {
     ///
     /// One for each weight of this rank, in the order of the keys and their weights as they were given.
     pub fn reduce(&mut self, grads: &mut [Tensor<'_>]) -> Result<()> {
+        if grads.iter().any(|grad| grad.span.is_on_device()) {
+            let text = "reduce: a gradient is on a GPU, which writes it later; expected reduce_on with a stream";
+            return Err(Error::invalid(text.into()));
+        }
+        // SAFETY: the gradients are in memory of the host, and borrowed until the call ends.
+        unsafe { self.reduce_raw(grads, ptr::null_mut()) }
+    }
+
+    /// As [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: what comes on the stream
+    /// afterwards sees the sums. A failure that comes later is told by the next call.
+    ///
+    /// # Safety
+    ///
+    /// The gradients, although no longer borrowed, stay valid and are reached only by what is on the stream, until it is
+    /// past the sums.
+    pub unsafe fn reduce_on(&mut self, grads: &mut [Tensor<'_>], stream: Stream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.reduce_raw(grads, stream.as_raw()) }
+    }
+
+    /// # Safety
+    ///
+    /// Gradients on a device must stay until the stream is past what is put on it here.
+    unsafe fn reduce_raw(&mut self, grads: &mut [Tensor<'_>], stream: *mut c_void) -> Result<()> {
         let raw = RawTensors::new(grads)?;
-        // SAFETY: the list, what it points to, and the gradients' memory, which is borrowed mutably, outlive the call.
-        let result = unsafe {
-            sys::dsc_tied_layers_reduce(self.handle.raw(), raw.list.as_ptr(), raw.list.len(), ptr::null_mut())
-        };
+        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive the
+        // call; the caller answers for others.
+        let result =
+            unsafe { sys::dsc_tied_layers_reduce(self.handle.raw(), raw.list.as_ptr(), raw.list.len(), stream) };
         self.check(result, "tied_layers_reduce")
     }
 

@@ -82,6 +82,26 @@ fn parts_groups_and_other_types() {
 }
 
 #[test]
+fn blocks_of_different_lengths() {
+    ranks(2, |rank| {
+        let (world, own, me) = (&rank.world, rank.stream(), rank.world.rank());
+        let counts = [1, 2];
+        let mut parts = rank.buffer(&own, &[me as f32 + 1.0; 2]); // as many bytes on all ranks
+        let mut part = parts.slice(0..counts[me]).unwrap();
+        let mut whole = rank.buffer(&own, &[0.0f32; 3]);
+        world.all_gather_v(&part, &mut whole, &counts).unwrap();
+        assert_eq!(read(&own, whole.as_ptr(), 3), [1.0, 2.0, 2.0]);
+        world.reduce_scatter_v(&whole, &mut part, &counts, Op::Sum).unwrap();
+        assert_eq!(read(&own, part.as_ptr(), counts[me]), vec![2.0 * (me as f32 + 1.0); counts[me]]);
+        let mut room = rank.buffer(&own, &[0.0f32; 4]);
+        let mut came = room.slice(0..2 * counts[me]).unwrap();
+        world.all_to_all_v(&whole, &counts, &mut came, &[counts[me]; 2]).unwrap();
+        let expected = [vec![1.0], vec![2.0, 2.0]][me].repeat(2);
+        assert_eq!(read(&own, came.as_ptr(), 2 * counts[me]), expected);
+    });
+}
+
+#[test]
 fn settings_of_groups() {
     ranks(2, |rank| {
         let options = GroupOptions::new().nccl_min_ctas(1).nccl_max_ctas(4).stream_priority(-1).nccl_net_name("Socket");

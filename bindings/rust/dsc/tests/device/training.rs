@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dsc::{BucketReducer, DeviceBuffer, ErrorCode, PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule};
-use dsc::{PipeShapes, ReducerOptions, Tensor};
+use dsc::{PipeShapes, ReducerOptions, Tensor, TiedKey, TiedLayers, TiedOptions};
 
 use crate::{cuda, known, ranks, read, write, Rank};
 
@@ -70,6 +70,22 @@ fn a_reducer_refuses_what_lies_elsewhere() {
         drop(iteration); // ends the reducer
         let error = on_device.begin().unwrap_err();
         assert_eq!(error.code, ErrorCode::State);
+    });
+}
+
+#[test]
+fn tied_layers_add_up_on_a_stream() {
+    ranks(2, |rank| {
+        let (own, me) = (rank.stream(), rank.world.rank() as f32);
+        let (mut weight, mut grad) = (rank.buffer(&own, &[me; 4]), rank.buffer(&own, &[me + 1.0; 4]));
+        let keys = vec![TiedKey::new("embed", &[0, 1]).weights(vec![Tensor::new(&mut weight)])];
+        let mut tied = TiedLayers::new(&rank.world, keys, &TiedOptions::new()).unwrap();
+        assert_eq!(read(&own, weight.as_ptr(), 4), [0.0; 4]); // the first stage's
+        let error = tied.reduce(&mut [Tensor::new(&mut grad)]).unwrap_err();
+        assert!(error.message.contains("expected reduce_on"), "{}", error);
+        // SAFETY: read() waits for the stream, and the gradients live on.
+        unsafe { tied.reduce_on(&mut [Tensor::new(&mut grad)], known(&own)) }.unwrap();
+        assert_eq!(read(&own, grad.as_ptr(), 4), [3.0; 4]);
     });
 }
 
