@@ -200,8 +200,9 @@ void release_all(Driver& state, int device) {
   });
 }
 
-void free_from_stream(CudaAddress address) {
+void free_from_stream(CudaAddress address, const Context& context, uint64_t life) {
   enter("cuMemFreeAsync", kNothing, [&](Call& call) {
+    if (context.life != life) return kOk;
     return release(call, reinterpret_cast<void*>(address), dsc::CudaMemoryType::device);
   });
 }

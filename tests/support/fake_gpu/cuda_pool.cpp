@@ -18,7 +18,8 @@ CudaResult cuMemFreeAsync(dsc::CudaAddress address, dsc::CudaStream* handle) {
     if (!stream) return kInvalidHandle;
     if (stream->capture) return kOk;
     Action action;
-    action.run = [address] { free_from_stream(address); };
+    const Context& context = *call.context;
+    action.run = [address, &context, life = context.life] { free_from_stream(address, context, life); };
     return enqueue(call, stream, std::move(action));
   });
 }

@@ -216,6 +216,7 @@ static void destroy(Call& call, Context& context) {
   state.modules.remove_if(belongs);
   state.functions.remove_if(belongs);
   release_all(state, context.device);
+  ++context.life;
 }
 
 CudaResult cuDevicePrimaryCtxRelease_v2(CudaDevice device) {

@@ -86,6 +86,7 @@ struct Context {
   CudaDevice device = 0;  // as this process counts them
   int card = 0;           // as the machine does
   int retained = 0;
+  uint64_t life = 0;  // how often it was destroyed
   std::shared_ptr<Stream> legacy;
 };
 
@@ -258,7 +259,8 @@ CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action act
                    std::vector<Moment> after = {});
 // The same for launches and copies, one of which FAKE_CUDA_STICKY_AT names.
 // Frees memory of a device on a stream's worker.
-void free_from_stream(CudaAddress address);
+// Nothing is left to free where the context was destroyed since that life of it.
+void free_from_stream(CudaAddress address, const Context& context, uint64_t life);
 CudaResult enqueue_counted(Call& call, const std::shared_ptr<Stream>& stream, Action action);
 bool in_host_function();
 bool in_forked_child();
