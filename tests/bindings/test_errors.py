@@ -57,9 +57,23 @@ def test_only_messages_of_wrong_arguments_are_said_anew():
     assert str(errors.from_code(errors.Result.ERR_CALLBACK, quoted)) == quoted
     of_run = "memory has 3 bytes, expected at least 8, as dsc_pipe_run_bytes() says"
     assert str(errors.from_code(errors.Result.ERR_INVALID_ARG, of_run)).endswith("8, as PipeSchedule.run_bytes() says")
-    settings = "rank 1 has backend=3;timeout_ms=5, rank 0 backend=99"
-    assert "backend=gloo;" in str(errors.from_code(errors.Result.ERR_CONFIG, settings))
-    assert "backend=99" in str(errors.from_code(errors.Result.ERR_CONFIG, settings))
+
+
+def chooses_its_own_backend(_):
+    backend = ["auto", "host", "auto"][int(os.environ["RANK"])]
+    try:
+        dsc.init_distributed(backend=backend, timeout=5 + int(os.environ["RANK"]), init_timeout=20)
+    except dsc.ConfigError as error:
+        return str(error)
+
+
+def test_backends_that_differ_are_named():
+    texts = dsc.spawn(chooses_its_own_backend, 3, timeout=50)
+    for text in texts:
+        assert "settings differ: backend: auto (ranks 0, 2), host (rank 1)" in text
+    newer = "settings differ: backend: 3 (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
+    said = "settings differ: backend: gloo (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
+    assert str(errors.from_code(errors.Result.ERR_CONFIG, newer)) == said
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from libdsc._raw import Backend, Result
 _CHECKED = (Result.ERR_INVALID_ARG, Result.ERR_UNSUPPORTED, Result.ERR_CONFIG)  # others may quote a program's own text
 
 
-def _backend(found: re.Match[str]) -> str:
-    try:
-        return f"{found[1]}{Backend(int(found[2])).name.lower()}"
-    except ValueError:
-        return found[0]
+_NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
+_NUMBER = re.compile(r"(?<=backend )\d+|(?<=: )\d+(?= \(rank)|(?<=\), )\d+(?= \(rank)")
+
+
+def _backends(found: re.Match[str]) -> str:
+    """The numbers of backends by name; those of a newer library stay."""
+    return _NUMBER.sub(lambda number: _NAMES.get(number[0], number[0]), found[0])
 
 
 _WORDS: list[tuple[re.Pattern[str], Any]] = [
@@ -22,7 +24,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
     (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
     (re.compile(r"\bNULL\b"), "None"),
-    (re.compile(r"\b(backend[= ])(\d+)\b"), _backend),
+    (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(nccl\) with a device"), "auto or nccl with a device"),
 ]
 
