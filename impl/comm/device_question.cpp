@@ -11,17 +11,6 @@ constexpr size_t kMostLate = 16;
 constexpr size_t kMostWords = 160;
 constexpr size_t kMostLateText = 240;
 
-std::optional<CallQuestion> decode_question(const std::string& bytes) {
-  ByteReader reader(bytes);
-  CallQuestion question;
-  question.kind = static_cast<OpKind>(reader.number<uint8_t>());
-  question.rank = static_cast<int32_t>(reader.number<uint32_t>());
-  question.peer = static_cast<int32_t>(reader.number<uint32_t>());
-  question.number = reader.number<uint64_t>();
-  if (!reader.at_end()) return std::nullopt;
-  return question;
-}
-
 }  // namespace
 
 std::string encode(const CallQuestion& question) {
@@ -43,6 +32,17 @@ std::string encode(const CallThere& there) {
   for (size_t i = 0; i < late; ++i) writer.number(static_cast<uint32_t>(there.late[i]));
   writer.text(std::string_view(there.late_text).substr(0, kMostLateText));
   return writer.take();
+}
+
+std::optional<CallQuestion> decode_question(const std::string& bytes) {
+  ByteReader reader(bytes);
+  CallQuestion question;
+  question.kind = static_cast<OpKind>(reader.number<uint8_t>());
+  question.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  question.peer = static_cast<int32_t>(reader.number<uint32_t>());
+  question.number = reader.number<uint64_t>();
+  if (!reader.at_end()) return std::nullopt;
+  return question;
 }
 
 std::optional<CallThere> decode_call(const std::string& answer) {

@@ -21,6 +21,7 @@ std::string encode(const CallQuestion& question);
 // At most 512 bytes: lists and texts are cut.
 std::string encode(const CallThere& there);
 // Nothing for what is none.
+std::optional<CallQuestion> decode_question(const std::string& question);
 std::optional<CallThere> decode_call(const std::string& answer);
 
 // What this rank knows. "" for what is no question.
