@@ -18,6 +18,9 @@
 
 namespace dsc {
 
+// They are counted by the ranks and the direction, not among the collectives.
+inline bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
+
 struct BoardDifference {
   int32_t rank;  // that shows something else
   std::string text;

@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kEndingsMs = 5000;
 
-bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
-
 // What the ranks of a host meet in; the others run on devices where their buffers are.
 bool is_of_host(const Call& call) {
   return call.kind == OpKind::kMonitoredBarrier || call.kind >= OpKind::kFinalize;

@@ -17,8 +17,6 @@ namespace {
 
 constexpr uint64_t kFirstSplit = 16;  // of the steps that the board knows, after those of its start-up
 
-bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
-
 CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
 
 std::unique_ptr<NcclOperations> operations_of(const std::shared_ptr<NcclCommunicator>& communicator,

@@ -10,8 +10,6 @@
 namespace dsc {
 namespace {
 
-bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
-
 OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : OpKind::kSend; }
 
 }  // namespace

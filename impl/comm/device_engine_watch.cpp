@@ -34,7 +34,7 @@ bool may_be_of_peer(int32_t native_code) {
 
 using Lane = std::pair<OpKind, int32_t>;
 Lane lane_of(const Call& call) {
-  if (call.kind == OpKind::kSend || call.kind == OpKind::kRecv) return {call.kind, call.root};
+  if (is_message(call)) return {call.kind, call.root};
   return {OpKind::kNone, -1};
 }
 
