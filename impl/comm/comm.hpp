@@ -115,9 +115,9 @@ class Comm {
   // not wait.
   using Answering = std::function<std::string(const std::string& question)>;
   virtual void answer_with(Answering) {}
-  // The first rank of each other host, or one rank. The question has at most 64 bytes, and is about an
-  // operation of that number: one rank asks for all of the group that want to know, which hear nothing but
-  // its failure. Any thread; takes at most about two seconds.
+  // The first rank of each other host, of at most 64, or one rank. The question has at most 64 bytes, and is
+  // about an operation of that number: one rank asks for all of the group that want to know, which hear
+  // nothing but its failure. Any thread; takes at most about three seconds.
   virtual std::vector<Answer> ask_hosts(uint64_t, const std::string&) { return {}; }
   virtual std::vector<Answer> ask_rank(int32_t, const std::string&) { return {}; }
 

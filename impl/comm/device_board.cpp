@@ -22,8 +22,9 @@ size_t DeviceBoard::message_place(int members, bool sends, int peer, uint64_t nu
 
 size_t DeviceBoard::bytes(int members) noexcept { return message_place(members, true, members, 0); }
 
-DeviceBoard::DeviceBoard(std::shared_ptr<Allocation> memory, LocalMembers members)
-    : memory_(std::move(memory)),
+DeviceBoard::DeviceBoard(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members)
+    : id_(id),
+      memory_(std::move(memory)),
       members_(std::move(members)),
       sent_(static_cast<size_t>(size())),
       received_(static_cast<size_t>(size())) {}
@@ -70,7 +71,7 @@ std::optional<BoardDifference> DeviceBoard::show(const Call& call, bool on_devic
   const uint64_t number = latest_.load(std::memory_order_relaxed) + 1;
   Call equal = call;
   if (call.kind == OpKind::kAllToAllV) equal.send_blocks = equal.recv_blocks = nullptr;
-  Entry mine{dsc::show(equal, members_.group->id(), number), on_device};
+  Entry mine{dsc::show(equal, id_, number), on_device};
   if (!on_device) mine.shown.fingerprint = kOnHost;
   entry(self(), number).write(number, &mine);
   head(self()).store(number, std::memory_order_seq_cst);
@@ -93,8 +94,8 @@ std::optional<BoardDifference> DeviceBoard::show_message(const Call& call) {
   equal.count = call.count;
   equal.dtype = call.dtype;
   const uint64_t number = latest_message(call) + 1;
-  Entry mine{dsc::show(call, members_.group->id(), number), 1};
-  mine.shown.fingerprint = fingerprint(members_.group->id(), number, fields_of(equal));
+  Entry mine{dsc::show(call, id_, number), 1};
+  mine.shown.fingerprint = fingerprint(id_, number, fields_of(equal));
   const int peer = member_of(call.root);
   if (peer < 0) {
     const MutexLock lock(mutex_);

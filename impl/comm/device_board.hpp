@@ -40,8 +40,8 @@ class DeviceBoard {
   // Room that every rank needs.
   static size_t bytes(int members) noexcept;
 
-  // Over zeroed memory of that size that the members have allocated together.
-  DeviceBoard(std::shared_ptr<Allocation> memory, LocalMembers members);
+  // Of the communicator of that id, over zeroed memory of that size that the members have allocated together.
+  DeviceBoard(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members);
 
   // This rank's next collective; calls on host memory are compared elsewhere, but they count. One thread at a
   // time, like the calls.
@@ -93,6 +93,7 @@ class DeviceBoard {
   std::string describe_latest(int member) const;
   Recent messages_between(int member, int peer, bool sends) const;
 
+  const uint64_t id_;
   const std::shared_ptr<Allocation> memory_;
   const LocalMembers members_;
   std::atomic<uint64_t> latest_{0};

@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kEndingsMs = 5000;
+constexpr int kEndingsMs = 1000;
 
 // What the ranks of a host meet in; the others run on devices where their buffers are.
 bool is_of_host(const Call& call) {
@@ -143,7 +143,8 @@ void DeviceComm::finalize() {
   note(OpKind::kFinalize);
   engine_->finalize();
   // Groups that were left before let what runs go on: the process may be about to end.
-  if (id() == kWorldId) DeviceEngine::await_endings(Deadline::after_ms(std::min(timeout_ms(), kEndingsMs)));
+  if (id() == kWorldId)
+    DeviceEngine::await_endings(Deadline::after_ms(std::min(timeout_ms() / 2, kEndingsMs)));
   host_->finalize();
 }
 

@@ -311,9 +311,13 @@ DeviceLink& DeviceEngine::link_for(const Call& call) {
 
 // Before others hear of it.
 void DeviceEngine::expect_link(const Call& call) {
-  const MutexLock lock(mutex_);
-  const auto known = links_.find({call.kind, call.root});
-  if (known == links_.end() || !known->second->ready())
+  const DeviceLink* link = nullptr;  // which stays for as long as this does
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = links_.find({call.kind, call.root}); known != links_.end())
+      link = known->second.get();
+  }
+  if (!link || !link->ready())
     fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
 }
 

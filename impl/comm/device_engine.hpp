@@ -3,9 +3,9 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -104,7 +104,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
  private:
   int place_of(const Call& call, const void* buffer);
-  enum class Ending { kNot, kLeaving, kAborting, kStuck, kAborted };
+  enum class Ending { kNot, kEnding, kStuck, kEnded };
 
   void check_usable(const Call& call) const;
   [[noreturn]] void refuse(const Call& call) const;
@@ -134,6 +134,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_for_errors();
   void end_communicators();
   void end(NcclCommunicator& communicator) noexcept;
+  template <typename Call>
+  void call_until(int64_t due_ns, const Call& call) noexcept;
   void await_kernels();
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
   void look_at_abort(int64_t now) noexcept;
@@ -141,7 +143,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // device_engine_late.cpp
   void look_at_calls(int64_t now);
   bool peer_left(const Call& call, uint64_t number);
-  bool somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number);
+  template <typename Late>
+  bool somebody_left(OpKind kind, uint64_t number, const Late& late_ranks);
   void time_out(const Call& call, uint64_t number, int64_t elapsed_ns);
   void revoke_beside(const Failure& cause, const Call& call, uint64_t number);
   std::vector<CallThere> ask_all(const Call& call, uint64_t number);
@@ -160,7 +163,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   bool may_be_busy_ = false;
   StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
-  std::atomic<int64_t> ending_since_ns_{0};
   std::atomic<bool> finalized_{false};
   std::atomic<bool> has_graphs_{false};    // operations were captured
   std::atomic<bool> concluding_{false};    // a thread finds out why, and tells
@@ -170,10 +172,11 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<DeviceWork>> pending_ DSC_GUARDED_BY(mutex_);  // in the order of their calls
   std::map<std::pair<OpKind, int32_t>, std::unique_ptr<DeviceLink>> links_ DSC_GUARDED_BY(mutex_);
-  int64_t next_error_look_ns_ = 0;        // of the watch
-  int64_t error_seen_ns_ = 0;             // of the watch
-  std::atomic<uint64_t> latest_call_{0};  // on the device, not captured
-  uint64_t awaited_call_ = 0;             // of the watch: one that others may be late for, and since when
+  std::multiset<int64_t> due_ns_ DSC_GUARDED_BY(mutex_);  // when calls that end communicators should be back
+  int64_t next_error_look_ns_ = 0;                        // of the watch
+  int64_t error_seen_ns_ = 0;                             // of the watch
+  std::atomic<uint64_t> latest_call_{0};                  // on the device, not captured
+  uint64_t awaited_call_ = 0;  // of the watch: one that others may be late for, and since when
   int64_t awaited_since_ns_ = 0;
 };
 

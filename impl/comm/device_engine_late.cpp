@@ -14,6 +14,28 @@ OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : O
 
 }  // namespace
 
+// Who has left without calling it will not come; it may also have called it just before.
+template <typename Late>
+bool DeviceEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_ranks) {
+  const std::vector<int32_t> late = late_ranks();
+  const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
+  if (left == late.end()) return false;
+  const std::vector<int32_t> still_late = late_ranks();
+  if (std::ranges::find(still_late, *left) == still_late.end()) return false;
+  Failure cause;
+  cause.code = DSC_ERR_PEER_LEFT;
+  cause.rank = *left;
+  cause.ranks = {*left};
+  cause.sequence = number;
+  cause.operation = op_kind_name(kind);
+  cause.group = host_->id();
+  cause.revoked = true;
+  cause.text =
+      describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
+  revoke_beside(cause, {}, 0);
+  return true;
+}
+
 // Of what runs on callers' streams of one host nobody knows the end; but a rank that does not even call it is
 // seen.
 void DeviceEngine::look_at_calls(int64_t now) {
@@ -27,7 +49,7 @@ void DeviceEngine::look_at_calls(int64_t now) {
   }
   Call call;
   call.kind = board_->kind_of(awaited_call_);
-  if (somebody_left(board_->behind(awaited_call_), call.kind, awaited_call_)) return;
+  if (somebody_left(call.kind, awaited_call_, [&] { return board_->behind(awaited_call_); })) return;
   const int64_t elapsed_ns = now - awaited_since_ns_;
   if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(call, awaited_call_, elapsed_ns);
 }
@@ -35,26 +57,9 @@ void DeviceEngine::look_at_calls(int64_t now) {
 // The other end of a message that is waited for.
 bool DeviceEngine::peer_left(const Call& call, uint64_t number) {
   if (!board_ || !is_message(call) || !board_->has_left(call.root)) return false;
-  const auto there = board_->called_message(other_end(call.kind), call.root, host_->rank(), number);
-  return somebody_left(there.late, call.kind, number);
-}
-
-// Who has left without calling it will not come.
-bool DeviceEngine::somebody_left(const std::vector<int32_t>& late, OpKind kind, uint64_t number) {
-  const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
-  if (left == late.end()) return false;
-  Failure cause;
-  cause.code = DSC_ERR_PEER_LEFT;
-  cause.rank = *left;
-  cause.ranks = {*left};
-  cause.sequence = number;
-  cause.operation = op_kind_name(kind);
-  cause.group = host_->id();
-  cause.revoked = true;
-  cause.text =
-      describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
-  revoke_beside(cause, {}, 0);
-  return true;
+  return somebody_left(call.kind, number, [&] {
+    return board_->called_message(other_end(call.kind), call.root, host_->rank(), number).late;
+  });
 }
 
 void DeviceEngine::time_out(const Call& call, uint64_t number, int64_t elapsed_ns) {
@@ -78,10 +83,10 @@ void DeviceEngine::revoke_beside(const Failure& cause, const Call& call, uint64_
   const auto conclude = [cause, call, number](DeviceEngine& engine) {
     Failure known = cause;
     call_out([&] { engine.explain(call, number, known); });
-    engine.revoke(known);
+    if (!engine.finalized_.load() && !engine.host_->is_over()) engine.revoke(known);
   };
   if (on_one_host_) return conclude(*this);
-  concluding_.store(true);
+  if (concluding_.exchange(true)) return;
   const auto run = [self = shared_from_this(), conclude] {
     conclude(*self);
     self->concluding_.store(false);
@@ -132,7 +137,9 @@ void DeviceEngine::explain(const Call& call, uint64_t number, Failure& cause) {
     cause.ranks.insert(cause.ranks.end(), there.late.begin(), there.late.end());
     late_text += there.late_text;
   }
-  if (late_text.empty()) late_text = "; all ranks that could be asked have called it";
+  if (late_text.empty() && !on_one_host_ && all.size() == 1)
+    late_text = "; all ranks of this host have called it, and others were not heard of";
+  if (late_text.empty()) late_text = "; all ranks that were asked have called it";
   cause.text += late_text;
   cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
 }

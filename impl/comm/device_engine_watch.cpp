@@ -27,11 +27,6 @@ constexpr int64_t kIdleNs = 20 * kNsPerMs;  // for failures of others
 std::atomic<bool> abort_has_hung{false};
 std::atomic<int> endings_under_way{0};
 
-bool may_be_of_peer(int32_t native_code) {
-  return native_code == static_cast<int32_t>(NcclResult::remote_error) ||
-         native_code == static_cast<int32_t>(NcclResult::system_error);
-}
-
 using Lane = std::pair<OpKind, int32_t>;
 Lane lane_of(const Call& call) {
   if (is_message(call)) return {call.kind, call.root};
@@ -43,7 +38,7 @@ Lane lane_of(const Call& call) {
 void DeviceEngine::look_at(DeviceWork& work) noexcept {
   if (work.done()) return;
   const Ending ending = ending_.load();
-  if (ending == Ending::kAborted || ending == Ending::kStuck) {
+  if (ending == Ending::kEnded || ending == Ending::kStuck) {
     if (work.unseen)
       work.complete({});  // the next call tells
     else
@@ -133,7 +128,8 @@ int64_t DeviceEngine::look() noexcept {
 // more.
 void DeviceEngine::await_news(const Error& error) const {
   const Deadline deadline{now_ns() + kOthersNewsNs};
-  while (error.code() == DSC_ERR_BACKEND && may_be_of_peer(error.place().native_code) && !host_->revoked() &&
+  constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
+  while (error.code() == DSC_ERR_BACKEND && error.place().native_code == kRemote && !host_->revoked() &&
          !deadline.passed())
     sleep_until(Deadline::after_ms(1));
 }
@@ -143,7 +139,8 @@ void DeviceEngine::look_for_errors() {
     const NcclResult state = communicator->async_error();
     if (state == NcclResult::success) continue;
     if (error_seen_ns_ == 0) error_seen_ns_ = now_ns();
-    if (may_be_of_peer(static_cast<int32_t>(state)) && now_ns() - error_seen_ns_ < kOthersNewsNs) {
+    const bool may_be_of_peer = state == NcclResult::remote_error || state == NcclResult::system_error;
+    if (may_be_of_peer && now_ns() - error_seen_ns_ < kOthersNewsNs) {
       next_error_look_ns_ = 0;  // the next time
       return;
     }
@@ -244,13 +241,14 @@ Failure DeviceEngine::destroyed() const {
 // NCCL's abort may hang, so threads of their own do it; the works are over when they are.
 void DeviceEngine::give_up() noexcept {
   Ending expected = Ending::kNot;
-  if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kLeaving)) return;
+  if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kEnding)) return;
   const auto self = weak_from_this().lock();
   if (!self) return;
   endings_under_way.fetch_add(1);
   const auto run = [self] {
     call_out([&] { self->end_communicators(); });
-    if (self->ending_.load() != Ending::kStuck) self->ending_.store(Ending::kAborted);
+    Ending running = Ending::kEnding;
+    self->ending_.compare_exchange_strong(running, Ending::kEnded);
     endings_under_way.fetch_sub(1);
     DeviceWatch::get().wake();
   };
@@ -275,10 +273,23 @@ void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
   const NcclPatience patience{Deadline::after_ms(host_->timeout_ms()), [this] {
                                 if (host_->revoked()) fail(DSC_ERR_REVOKED, "the communicator has failed");
                               }};
-  if (!host_->revoked() && communicator.leave(patience)) return;
-  Ending leaving = Ending::kLeaving;
-  if (ending_.compare_exchange_strong(leaving, Ending::kAborting)) ending_since_ns_.store(now_ns());
-  communicator.abort();
+  bool left = false;
+  if (!host_->revoked()) call_until(patience.deadline.ns, [&] { left = communicator.leave(patience); });
+  if (!left) call_until(now_ns(), [&] { communicator.abort(); });
+}
+
+// It is stuck if it is not back a while later.
+template <typename Call>
+void DeviceEngine::call_until(int64_t due_ns, const Call& call) noexcept {
+  std::multiset<int64_t>::iterator due;
+  const bool noted = call_out([&] {
+    const MutexLock lock(mutex_);
+    due = due_ns_.insert(due_ns);
+  });
+  call();
+  if (!noted) return;
+  const MutexLock lock(mutex_);
+  due_ns_.erase(due);
 }
 
 // Where ranks are threads of one process, NCCL's abort can be back before its kernels are.
@@ -316,13 +327,13 @@ void DeviceEngine::expect_usable() {
 }
 
 void DeviceEngine::look_at_abort(int64_t now) noexcept {
-  Ending expected = Ending::kAborting;
-  if (ending_.load() != expected) return;
-  const int64_t since = ending_since_ns_.load();
-  const bool just_begun = since == 0;  // whoever ends it has not noted the time yet
-  if (just_begun || now - since < kAbortPatienceNs) return;
+  {
+    const MutexLock lock(mutex_);
+    if (due_ns_.empty() || now - *due_ns_.begin() < kAbortPatienceNs) return;
+  }
+  Ending expected = Ending::kEnding;
   if (has_graphs_.load()) {  // its kernels are over, but NCCL waits for them to be destroyed
-    if (!ending_.compare_exchange_strong(expected, Ending::kAborted)) return;
+    if (!ending_.compare_exchange_strong(expected, Ending::kEnded)) return;
     return log(DSC_LOG_WARN,
                "group \"%s\": NCCL keeps its communicator until the graphs that use it are destroyed",
                host_->name().c_str());
@@ -330,7 +341,7 @@ void DeviceEngine::look_at_abort(int64_t now) noexcept {
   if (!ending_.compare_exchange_strong(expected, Ending::kStuck)) return;
   abort_has_hung.store(true);
   log(DSC_LOG_ERROR,
-      "group \"%s\": ncclCommAbort did not come back within 30 s; this process can no longer use the GPU",
+      "group \"%s\": NCCL did not end its communicator within 30 s; this process can no longer use the GPU",
       host_->name().c_str());
 }
 

@@ -24,7 +24,7 @@ std::shared_ptr<DeviceBoard> make_board(Comm& host) {
   void* const memory = host.allocate_memory(DeviceBoard::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
   release_memory(memory);  // the board keeps it
-  return std::make_shared<DeviceBoard>(std::move(allocation), members);
+  return std::make_shared<DeviceBoard>(host.id(), std::move(allocation), members);
 }
 
 struct RootId {

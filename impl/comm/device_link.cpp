@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kLookPeriod{1};
 DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
     : engine_(engine),
       sends_(call.kind == OpKind::kSend),
+      peer_(call.root),
       stream_(engine.world().nccl.device, engine.stream_priority()) {
   if (sends_) id_ = make_unique_id(*engine.world().nccl.library);
   Call exchange;
@@ -47,6 +48,7 @@ void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
 void DeviceLink::give_up(const Error& error) {
   Call message;
   message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
+  message.root = peer_;
   engine_.fail_quietly(message, 1, error);
   capture([&] { exchange_->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
   const MutexLock lock(mutex_);

@@ -37,6 +37,7 @@ class DeviceLink {
 
   DeviceEngine& engine_;
   const bool sends_;
+  const int32_t peer_;
   NcclUniqueId id_{};
   std::shared_ptr<Work> exchange_;  // of the id, by the host
   Stream stream_;

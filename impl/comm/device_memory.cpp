@@ -1,21 +1,15 @@
 #include "comm/device_memory.hpp"
 
-#include <time.h>
-
-#include <cstdio>
 #include <map>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "base/log.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/outcome.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr int kEndingMs = 2000;
-constexpr timespec kPause{0, 200'000};
 constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
 
 // One rank's part, given back when it goes.
@@ -35,14 +29,20 @@ class DeviceMemory {
     device().check(device().cuda().memset_d8_async(address, 0, bytes, nullptr), "cuMemsetD8Async");
     device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
   }
+  // What NCCL still has is given back when its communicator is over.
   ~DeviceMemory() {
-    call_out([&] {
-      const DeviceScope scope(device());
-      if (!data_ || !leave_window()) return;
-      if (nccl().mem_alloc)
-        nccl().mem_free(data_);
+    if (!data_) return;
+    const auto give_back = [world = world_, data = data_] {
+      const DeviceScope scope(*world.nccl.device);
+      const NcclFunctions& nccl = world.nccl.library->functions;
+      if (nccl.mem_alloc)
+        nccl.mem_free(data);
       else
-        device().cuda().mem_free(reinterpret_cast<CudaAddress>(data_));
+        world.nccl.device->cuda().mem_free(reinterpret_cast<CudaAddress>(data));
+    };
+    call_out([&] {
+      if (has_left_window()) return give_back();
+      communicator_->after_end(give_back);
     });
   }
   DeviceMemory(const DeviceMemory&) = delete;
@@ -59,21 +59,10 @@ class DeviceMemory {
   }
 
  private:
-  // False when NCCL still has the memory: it is kept, then.
-  bool leave_window() const {
+  bool has_left_window() const {
     if (!is_known_) return true;
-    if (const auto engine = engine_.lock(); engine && window_ && engine->deregister_window(window_))
-      return true;
-    const Deadline deadline = Deadline::after_ms(kEndingMs);
-    while (!communicator_->ended()) {
-      if (deadline.passed()) {
-        log(DSC_LOG_WARN, "%zu bytes of device %d are kept: NCCL did not let go of them within %d ms", bytes_,
-            device().number(), kEndingMs);
-        return false;
-      }
-      nanosleep(&kPause, nullptr);
-    }
-    return true;
+    const auto engine = engine_.lock();
+    return engine && window_ && engine->deregister_window(window_);
   }
 
   const Device& device() const noexcept { return *world_.nccl.device; }

@@ -10,19 +10,23 @@
 
 namespace dsc {
 
-// Memory of the device for as long as it lives, whose end waits for nothing.
+// Memory of the device for as long as it lives, whose end waits for nothing where devices have pools.
 class DeviceWord {
  public:
   explicit DeviceWord(std::shared_ptr<const Device> device) : device_(device), stream_(std::move(device), 0) {
     const DeviceScope scope(*device_);
-    device_->check(device_->cuda().mem_alloc_async(&address_, sizeof(uint64_t), stream_.get()),
-                   "cuMemAllocAsync");
+    const CudaResult made = device_->cuda().mem_alloc_async(&address_, sizeof(uint64_t), stream_.get());
+    is_of_pool_ = made != CudaResult::not_supported;
+    device_->check(is_of_pool_ ? made : device_->cuda().mem_alloc(&address_, sizeof(uint64_t)), "cuMemAlloc");
     device_->check(device_->cuda().stream_synchronize(stream_.get()), "cuStreamSynchronize");
   }
   ~DeviceWord() {
     call_out([&] {
       const DeviceScope scope(*device_);
-      device_->cuda().mem_free_async(address_, stream_.get());
+      if (is_of_pool_)
+        device_->cuda().mem_free_async(address_, stream_.get());
+      else
+        device_->cuda().mem_free(address_);
     });
   }
   DeviceWord(const DeviceWord&) = delete;
@@ -34,6 +38,7 @@ class DeviceWord {
   const std::shared_ptr<const Device> device_;
   const Stream stream_;
   CudaAddress address_ = 0;
+  bool is_of_pool_ = true;
 };
 
 struct DeviceWorld {

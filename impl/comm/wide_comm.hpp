@@ -123,7 +123,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   void explain_time_out(const Call& call, uint64_t number, Failure& cause);
   std::string describe_latest() const;
   std::vector<Answer> ask(const std::vector<int32_t>& ranks, const std::string& question, Deadline deadline);
-  void await_failure() const;
+  void await_failure(int patience_ms) const;
   std::string latest_of(std::vector<int32_t> ranks, Deadline deadline);
   Failure silence() const;
   void take(const Failure& cause) noexcept;

@@ -11,6 +11,7 @@
 #include "base/wait.hpp"
 #include "comm/wide_comm.hpp"
 #include "control/group.hpp"
+#include "control/job_event.hpp"
 #include "host/operation.hpp"
 
 namespace dsc {
@@ -21,6 +22,7 @@ constexpr std::string_view kOfGroup =
 constexpr size_t kMostRankText = 24;
 constexpr int kAnswerMs = 500;        // the operation waits for it
 constexpr int kOthersAnswerMs = 900;  // one rank asks for all
+constexpr int kOthersAskedMs = 2500;  // the same, with all that may take long
 constexpr size_t kMostAsked = 8;
 
 // What the host engine says of its own operation, without that operation's name, and with the ranks of the
@@ -271,11 +273,11 @@ std::vector<Answer> WideComm::ask_hosts(uint64_t number, const std::string& ques
   if (world_->quiet_ns(0)) return {};
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!world_->claim("device", id_, number, deadline)) {
-    await_failure();
+    await_failure(kOthersAskedMs);
     return {};
   }
   std::vector<int32_t> leaders;
-  for (int host = 0; host < layout_.hosts(); ++host)
+  for (int host = 0; host < layout_.hosts() && leaders.size() < kMostAskedRanks; ++host)
     if (host != layout_.own_host()) leaders.push_back(layout_.leader(host));
   return ask(leaders, question, deadline);
 }
@@ -295,8 +297,8 @@ std::string WideComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
 }
 
 // Of which the rank tells that asks for all.
-void WideComm::await_failure() const {
-  const Deadline deadline = Deadline::after_ms(kOthersAnswerMs);
+void WideComm::await_failure(int patience_ms) const {
+  const Deadline deadline = Deadline::after_ms(patience_ms);
   while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
 }
 
@@ -324,7 +326,7 @@ void WideComm::explain_time_out(const Call& call, uint64_t number, Failure& caus
     cause.text += "; " + latest_of(cause.ranks, deadline);
     return;
   }
-  await_failure();
+  await_failure(kOthersAnswerMs);
 }
 
 Failure WideComm::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {

@@ -29,6 +29,7 @@ enum class CudaResult : uint32_t {
   invalid_context = 201,
   no_binary_for_gpu = 209,
   not_ready = 600,
+  not_supported = 801,
   captured_event = 907,
 };
 

@@ -124,13 +124,17 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
 NcclCommunicator::~NcclCommunicator() {
   if (adopted_ || ended_.load() || aborting_.load()) return;
   NcclComm* const comm = comm_.load() ? comm_.load() : made_;
-  if (!comm) return;
+  if (!comm) {
+    kept_->end();
+    return;
+  }
   call_out([&] {
     start_thread("dsc-nccl-abort", [context = context_, kept = kept_, comm] {
       call_out([&] {
         const DeviceScope scope(*context.device);
         context.library->functions.comm_abort(comm);
       });
+      kept->end();
     }).detach();
   });
 }
@@ -219,16 +223,51 @@ void NcclCommunicator::end_finalize(const NcclPatience& patience) {
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   settle("ncclCommFinalize", patience);
+  if (aborting_.exchange(true)) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  if (adopted_) drop_scaled_sums();
+  const NcclResult destroyed = adopted_ ? NcclResult::success : nccl().comm_destroy(comm_.load());
+  set_ended();
+  check(destroyed, "ncclCommDestroy");
+}
+
+void NcclCommunicator::drop_scaled_sums() {
+  for (const NcclOp op : kept_->scaled_sums) nccl().red_op_destroy(op, comm_.load());
+  kept_->scaled_sums.clear();
+}
+
+void NcclCommunicator::after_end(std::function<void()> action) {
+  {
+    const MutexLock lock(kept_->mutex);
+    if (!kept_->ended) return kept_->after.push_back(std::move(action));
+  }
+  action();
+}
+
+void NcclCommunicator::Kept::end() noexcept {
+  std::vector<std::function<void()>> actions;
+  {
+    const MutexLock lock(mutex);
+    ended = true;
+    actions.swap(after);
+  }
+  for (auto& action : actions) call_out(action);
+}
+
+void NcclCommunicator::set_ended() noexcept {
   ended_.store(true);
-  if (!adopted_) check(nccl().comm_destroy(comm_.load()), "ncclCommDestroy");
+  kept_->end();
 }
 
 bool NcclCommunicator::leave(const NcclPatience& patience) noexcept {
-  if (adopted_) {
-    const auto lock = lock_soon();
-    for (const NcclOp op : kept_->scaled_sums) nccl().red_op_destroy(op, comm_.load());
-    ended_.store(true);
-    return true;
+  const Deadline deadline = adopted_ ? Deadline::after_ms(kPatienceForOthersMs) : patience.deadline;
+  {
+    const auto lock = lock_until(deadline);  // nobody comes after it
+    if (adopted_) {
+      if (lock) drop_scaled_sums();
+      set_ended();
+      return true;
+    }
+    if (!lock) return false;
   }
   return comm_.load() && call_out([&] {
            begin_finalize();
@@ -237,9 +276,8 @@ bool NcclCommunicator::leave(const NcclPatience& patience) noexcept {
 }
 
 // Or without it, after a while.
-std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
+std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
   std::unique_lock lock(mutex_, std::defer_lock);
-  const Deadline deadline = Deadline::after_ms(kPatienceForOthersMs);
   while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
   return lock;
 }
@@ -248,9 +286,9 @@ std::unique_lock<std::mutex> NcclCommunicator::lock_soon() {
 // freed from outside.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
-  if (!comm_.load()) ended_.store(true);
+  if (!comm_.load()) set_ended();
   if (ended_.load()) return;
-  const auto lock = lock_soon();
+  const auto lock = lock_until(Deadline::after_ms(kPatienceForOthersMs));
   call_out([&] {
     const DeviceScope scope(*context_.device);
     if (ended_.load()) return;
@@ -259,7 +297,7 @@ void NcclCommunicator::abort() noexcept {
     else if (nccl().comm_revoke)
       nccl().comm_revoke(comm_.load(), kNcclRevokeDefault);
   });
-  ended_.store(true);
+  set_ended();
 }
 
 }  // namespace dsc

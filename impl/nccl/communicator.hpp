@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
 #include "device/device.hpp"
 #include "nccl/nccl_library.hpp"
 
@@ -83,6 +84,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   bool leave(const NcclPatience& patience) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
   bool ended() const noexcept { return ended_.load(); }
+  // Called when NCCL uses nothing of this any more, or at once if it does not.
+  void after_end(std::function<void()> action);
 
  private:
   explicit NcclCommunicator(const NcclContext& context, bool adopted = false)
@@ -92,8 +95,14 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
     NcclSettings settings;
     std::deque<NcclWindow*> windows;
     std::vector<NcclOp> scaled_sums;
+    Mutex mutex;
+    bool ended DSC_GUARDED_BY(mutex) = false;
+    std::vector<std::function<void()>> after DSC_GUARDED_BY(mutex);
+    void end() noexcept;
   };
-  std::unique_lock<std::mutex> lock_soon();
+  std::unique_lock<std::mutex> lock_until(Deadline deadline);
+  void drop_scaled_sums();
+  void set_ended() noexcept;
   using Make = std::function<NcclResult(NcclComm** comm, NcclConfig* config)>;
   void begin_to_make(const NcclSettings& settings, const Make& make, const char* function);
   void await_made(const char* function, const NcclPatience& patience);
@@ -106,7 +115,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
-  std::atomic<bool> aborting_{false};
+  std::atomic<bool> aborting_{false};            // or released otherwise
   std::atomic<bool> ended_{false};
   std::mutex mutex_;  // held inside NCCL
 };

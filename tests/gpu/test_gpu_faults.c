@@ -211,13 +211,15 @@ static int late_on_stream_body(rank_t* self) {
 static int late_message_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
-  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
   if (self->rank == 1) {
     CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, NULL));
+    CHECK(self, gpu_synchronize(NULL));
     usleep(1500000);
     return 0;
   }
   CHECK_OK(self, dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
+  CHECK(self, gpu_synchronize(NULL));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
   CHECK_OK(self, dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
   const int64_t begin = now_ms();
   CHECK(self, gpu_synchronize(NULL));

@@ -105,6 +105,17 @@ if r == 2:
         assert "all_reduce(sum, f32, 1000) on its device; rank 2: all_reduce(sum, f32, 10) on its device" in text
 
 
+def test_nobody_is_blamed_when_all_have_called_alike():
+    """An operation that hangs by itself, after groups were made on one host alone."""
+    code = """
+groups = [world.split(0 if r < 2 else 1) for _ in range(2)]
+begin = time.monotonic()
+"""
+    outputs = job(code + FAILS, [0, 0, 1], TIMEOUT="1", FAKE_NCCL_FAULT="op_hang@0#3").finish()
+    for text in fails_by_then(outputs, "TimeoutError"):
+        assert "; all ranks that were asked have called it" in text, text
+
+
 # Rank 0 waits for a second message on its stream; rank 1 does something else.
 MESSAGE = """
 if r == 0:
