@@ -57,6 +57,26 @@ def reduces(world):
     return bits.read().tolist(), reducer.buckets if reducer._handle else None
 
 
+def has_groups(world):
+    settings = {"nccl_net_name": "Socket", "nccl_min_ctas": 1, "nccl_max_ctas": 4, "stream_priority": -1}
+    sums = []
+    for group in world.split(0, **settings), world.create_group([1, 0], **settings):
+        x = Interface(values(group.rank, 6))
+        group.all_reduce(x, async_op=True).synchronize()
+        sums.append(x.read().tolist())
+    with pytest.raises(ValueError, match="nccl_min_ctas"):
+        world.split(0, nccl_min_ctas=5, nccl_max_ctas=4)
+    with pytest.raises(ValueError, match="nccl_max_ctas is -1; expected 0 to"):
+        world.split(0, nccl_max_ctas=-1)
+    with pytest.raises(TypeError, match="nccl_net_name is 7; expected a string"):
+        world.create_group([0, 1], nccl_net_name=7)
+    return sums
+
+
+def test_groups_with_settings_of_nccl():
+    assert ranks(has_groups) == [[(values(0, 6) + values(1, 6)).tolist()] * 2] * 2
+
+
 def test_a_reducer():
     assert ranks(reduces) == [([0x4000, 0x4080], None)] * 2
 

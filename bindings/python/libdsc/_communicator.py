@@ -290,14 +290,31 @@ class Communicator(Collectives):
     # ---- groups and memory -------------------------------------------------------------------------------------
 
     def split(
-        self, color: Optional[int], key: int = 0, name: Optional[str] = None, timeout: Optional[float] = None
+        self,
+        color: Optional[int],
+        key: int = 0,
+        name: Optional[str] = None,
+        timeout: Optional[float] = None,
+        *,
+        nccl_net_name: Optional[str] = None,
+        nccl_min_ctas: int = 0,
+        nccl_max_ctas: int = 0,
+        stream_priority: int = 0,
     ) -> Optional[Communicator]:
         """Divides the communicator: ranks of one color form a group, ordered by key, then by rank.
 
         Collective. With color None this rank joins no group and gets None.
+
+        Args:
+            color, key: 0 or more, or None; any integer.
+            name, timeout: shown in errors; seconds that every operation may take, the parent's by default.
+            nccl_net_name: network plugin that NCCL uses for the group; it chooses by default.
+            nccl_min_ctas, nccl_max_ctas: bounds of the thread blocks of NCCL's operations; with 0 it chooses.
+            stream_priority: of the streams of operations with async_op: lower is more urgent, 0 the least.
         """
+        options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
         number = -1 if color is None else integer("color", color)
-        return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), name, timeout)
+        return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), options)
 
     def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
         """Makes a group of the same ranks that uses an NCCL communicator of the program's own. Collective.
@@ -308,24 +325,32 @@ class Communicator(Collectives):
             name, timeout: as of split().
         """
         address = integer("nccl_comm", nccl_comm, 1, SIZE[1])
-        made = self._make_group(lib.dsc_comm_adopt_nccl, (c_void_p(address),), name, timeout)
+        made = self._make_group(lib.dsc_comm_adopt_nccl, (c_void_p(address),), group_options(name, timeout))
         assert made is not None
         return made
 
     def create_group(
-        self, ranks: Sequence[int], name: Optional[str] = None, timeout: Optional[float] = None
+        self,
+        ranks: Sequence[int],
+        name: Optional[str] = None,
+        timeout: Optional[float] = None,
+        *,
+        nccl_net_name: Optional[str] = None,
+        nccl_min_ctas: int = 0,
+        nccl_max_ctas: int = 0,
+        stream_priority: int = 0,
     ) -> Optional[Communicator]:
         """Makes a group of the listed ranks, in that order. Collective: every rank passes the same list.
 
-        A rank that is not listed gets None.
+        A rank that is not listed gets None. The other arguments are as of split().
         """
+        options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
         listed = (c_int32 * len(ranks))(*integers("ranks", ranks, *INT32))
-        return self._make_group(lib.dsc_comm_create_group, (listed, len(ranks)), name, timeout)
+        return self._make_group(lib.dsc_comm_create_group, (listed, len(ranks)), options)
 
     def _make_group(
-        self, function: Any, arguments: tuple[Any, ...], name: Optional[str], timeout: Optional[float]
+        self, function: Any, arguments: tuple[Any, ...], options: _raw.GroupOptions
     ) -> Optional[Communicator]:
-        options = _group_options(name, timeout)
         group = c_void_p()
         self._call(function, *arguments, byref(options), byref(group))
         if group.value is None:
@@ -356,7 +381,7 @@ class Communicator(Collectives):
         Arrays of empty() move without copying on the new communicator too. Close the old one when nothing of it is
         needed any more; finalize() of the world waits for the ranks of the new one.
         """
-        options = _group_options(name, timeout)
+        options = group_options(name, timeout)
         shrunk = c_void_p()
         self._recover(lib.dsc_comm_shrink, byref(options), byref(shrunk))
         assert shrunk.value is not None
@@ -491,10 +516,21 @@ def read_stats(function: Any, handle: int) -> list[OpStats]:
     ]
 
 
-def _group_options(name: Optional[str], timeout: Optional[float]) -> _raw.GroupOptions:
+def group_options(
+    name: Optional[str],
+    timeout: Optional[float],
+    net_name: Optional[str] = None,
+    min_ctas: int = 0,
+    max_ctas: int = 0,
+    priority: int = 0,
+) -> _raw.GroupOptions:
     options = _raw.GroupOptions()
     check(lib.dsc_group_options_init(byref(options), ctypes.sizeof(options)))
     options.name = optional_string("name", name)
     if timeout is not None:
         options.timeout_ms = milliseconds(timeout)
+    options.nccl_net_name = optional_string("nccl_net_name", net_name)
+    options.nccl_min_ctas = integer("nccl_min_ctas", min_ctas, 0)
+    options.nccl_max_ctas = integer("nccl_max_ctas", max_ctas, 0)
+    options.stream_priority = integer("stream_priority", priority)
     return options

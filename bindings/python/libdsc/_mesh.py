@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from libdsc import _raw
 from libdsc._arguments import INT32, integer, integers, optional_string, string
-from libdsc._communicator import Communicator
+from libdsc._communicator import Communicator, group_options
 from libdsc._library import check, lib
 from libdsc._start import world
 from libdsc._work import Work
@@ -278,7 +278,7 @@ class Mesh:
         known = self._comms.get(key)
         if known is not None and known._handle:
             return known
-        made = parent._make_group(dsc_mesh_comm, (self._handle, string("axes", axes)), name, timeout)
+        made = parent._make_group(dsc_mesh_comm, (self._handle, string("axes", axes)), group_options(name, timeout))
         assert made is not None
         self._comms[key] = made
         return made
