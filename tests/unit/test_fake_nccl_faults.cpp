@@ -40,11 +40,11 @@ void different_counts_hang(void**) {
   as_processes(2, {}, [](const Rank& self) {
     CHECK_NCCL(settled(self.comm));
     const Array<int> memory(8, 1);
-    const size_t count = self.rank == 0 ? 4 : 8;
+    const size_t count = self.rank == 0 ? 8 : 4;
     CHECK_NCCL(ncclReduce(memory.data(), memory.data(), count, NcclType::int32, NcclOp::sum, 0, self.comm,
                           self.stream));
     wait_a_little();
-    CHECK(state_of(self.comm) == kSuccess && (self.rank == 0 || !done(self.stream)));
+    CHECK(state_of(self.comm) == kSuccess && done(self.stream) == (self.rank == 1));
     abort(self);
     CHECK_CUDA(cuStreamSynchronize(self.stream));
   });
@@ -106,6 +106,42 @@ void memory_is_free_after_an_abort(void**) {
     }
     if (self.rank == 1) abort(self);
     CHECK(fake_gpu_misuses() == 0);
+  });
+}
+
+// What rank 0 sent, and was done with, as its communicator ended before rank 1 received.
+void expect_arrival(bool arrives, const std::function<void(const Rank&)>& end) {
+  in_child(kShared, [&] {
+    std::promise<void> promise;
+    const std::shared_future<void> over = promise.get_future().share();
+    as_threads(2, [&](const Rank& self) {
+      CHECK_NCCL(settled(self.comm));
+      const Array<int> memory(1, self.rank);
+      if (self.rank == 0) {
+        CHECK_NCCL(ncclSend(memory.data(), 1, NcclType::int32, 1, self.comm, self.stream));
+        CHECK_CUDA(cuStreamSynchronize(self.stream));
+        end(self);
+        promise.set_value();
+        return;
+      }
+      over.wait();
+      CHECK_NCCL(ncclRecv(memory.data(), 1, NcclType::int32, 0, self.comm, self.stream));
+      if (arrives) CHECK_CUDA(cuStreamSynchronize(self.stream));
+      wait_a_little();
+      CHECK(done(self.stream) == arrives);
+      abort(self);
+      CHECK(memory.holds(arrives ? 0 : 1) && fake_gpu_misuses() == 0);
+    });
+  });
+}
+
+void an_abort_loses_what_is_under_way(void**) {
+  expect_arrival(true, [](const Rank& self) { CHECK_NCCL(ncclCommDestroy(self.comm)); });
+  expect_arrival(false, abort);
+  expect_arrival(false, [](const Rank& self) {
+    CHECK(ncclCommRevoke(self.comm, dsc::kNcclRevokeDefault) == kInProgress);
+    CHECK_NCCL(settled(self.comm));
+    CHECK_NCCL(ncclCommDestroy(self.comm));
   });
 }
 
@@ -351,6 +387,7 @@ int main() {
       cmocka_unit_test(a_start_without_all_ends_by_abort),
       cmocka_unit_test(a_revoked_one_can_be_split_but_not_used),
       cmocka_unit_test(memory_is_free_after_an_abort),
+      cmocka_unit_test(an_abort_loses_what_is_under_way),
       cmocka_unit_test(a_call_may_take_its_time),
       cmocka_unit_test(beginnings_fail_as_told),
       cmocka_unit_test(operations_fail_as_told),

@@ -139,6 +139,7 @@ void stop_operations(Comm& comm) {
   comm.revoked = true;
   wake(comm);
   hang(comm, [&] { return comm.running == 0 || ended(comm); });
+  comm.region->lose_what_is_under_way();
   *comm.over = true;
 }
 
@@ -248,7 +249,8 @@ NcclResult ncclCommDestroy(NcclComm* handle) {
   return NcclResult::success;
 }
 
-// From any thread, in any state. Returns when nothing works for the communicator any more.
+// From any thread, in any state. Returns when nothing works for the communicator any more. What operations
+// sent that were done is lost too where its receiver did not take it yet.
 NcclResult ncclCommAbort(NcclComm* handle) {
   if (!handle) return NcclResult::success;
   const CommPtr comm = find_comm(handle, "ncclCommAbort");
@@ -260,6 +262,7 @@ NcclResult ncclCommAbort(NcclComm* handle) {
     return misused(NcclResult::invalid_argument, "ncclCommAbort while another thread aborts");
   wake(*comm);
   hang(*comm, [&] { return comm->running == 0 && comm->jobs == 0; });
+  if (comm->region) comm->region->lose_what_is_under_way();
   *comm->over = true;
   let_go_of_windows(*comm);
   forget_comm(handle);

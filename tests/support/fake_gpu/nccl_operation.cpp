@@ -8,15 +8,14 @@ namespace {
 
 constexpr size_t kSmallBytes = 4096;
 
-// Bytes on their way to or from a peer. A sender is done when they were taken.
+// Bytes on their way to or from a peer. A sender is done when all are under way.
 struct Transfer {
   int peer = 0;
   bool sends = false;
   char* memory = nullptr;
   size_t bytes = 0;
   size_t moved = 0;
-  uint64_t end = 0;  // in the ring, once all was written
-  bool done = false;
+  bool done() const { return moved == bytes; }
 };
 
 class Exchange {
@@ -46,26 +45,24 @@ class Exchange {
 
 bool Exchange::write(Transfer& transfer, Ring& ring) {
   const uint64_t written = ring.written.load(), taken = ring.taken.load();
-  if (transfer.moved == transfer.bytes) return transfer.done = taken >= transfer.end;
   const size_t at = written % kRingBytes;
   const size_t bytes =
       std::min({transfer.bytes - transfer.moved, kRingBytes - (written - taken), kRingBytes - at});
   if (bytes == 0) return false;
   std::memcpy(ring.bytes + at, transfer.memory + transfer.moved, bytes);
   transfer.moved += bytes;
-  transfer.end = written + bytes;
   ring.written.store(written + bytes);
   return true;
 }
 
 bool Exchange::read(Transfer& transfer, Ring& ring) {
+  if (ring.lost.load()) return false;
   const uint64_t written = ring.written.load(), taken = ring.taken.load();
   const size_t at = taken % kRingBytes;
   const size_t bytes = std::min({transfer.bytes - transfer.moved, size_t{written - taken}, kRingBytes - at});
   if (bytes == 0) return false;
   std::memcpy(transfer.memory + transfer.moved, ring.bytes + at, bytes);
   transfer.moved += bytes;
-  transfer.done = transfer.moved == transfer.bytes;
   ring.taken.store(taken + bytes);
   return true;
 }
@@ -73,9 +70,8 @@ bool Exchange::read(Transfer& transfer, Ring& ring) {
 bool Exchange::step(Transfer& transfer) {
   Ring& ring =
       transfer.sends ? region_.ring(comm_.rank, transfer.peer) : region_.ring(transfer.peer, comm_.rank);
-  const bool waited_for_taker = transfer.sends && transfer.moved == transfer.bytes;
   const bool moved = transfer.sends ? write(transfer, ring) : read(transfer, ring);
-  if (moved && !waited_for_taker) region_.ring_bell(transfer.peer);
+  if (moved) region_.ring_bell(transfer.peer);
   return moved;
 }
 
@@ -85,12 +81,11 @@ bool Exchange::move_all(bool& all_done) {
   std::vector<bool> busy(static_cast<size_t>(2 * comm_.ranks));
   all_done = true;
   for (Transfer& transfer : transfers_) {
-    if (transfer.done) continue;
+    if (transfer.done()) continue;
     const size_t ring = static_cast<size_t>(2 * transfer.peer + transfer.sends);
     if (!busy[ring] && step(transfer)) moved = true;
-    // The next may be written as soon as this one is.
-    if (!transfer.done && transfer.moved < transfer.bytes) busy[ring] = true;
-    all_done = all_done && transfer.done;
+    if (!transfer.done()) busy[ring] = true;
+    all_done = all_done && transfer.done();
   }
   return moved;
 }

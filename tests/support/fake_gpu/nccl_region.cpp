@@ -165,6 +165,10 @@ void Region::ring_bell(int rank) const {
   if (there.sleeping.load() > 0) ::syscall(SYS_futex, &there.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void Region::lose_what_is_under_way() const {
+  for (int peer = 0; with_rings_ && peer < ranks_; ++peer) ring(rank_, peer).lost.store(1);
+}
+
 void Region::sleep_unless_rung(uint32_t heard) const {
   Seat& own = seat(rank_);
   const timespec longest{0, kLongestSleepNs};

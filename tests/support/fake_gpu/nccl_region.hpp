@@ -32,6 +32,7 @@ struct alignas(64) Seat {
 // Bytes from one rank to another.
 struct alignas(64) Ring {
   std::atomic<uint64_t> written;
+  std::atomic<uint32_t> lost;  // what was not taken never is
   alignas(64) std::atomic<uint64_t> taken;
   alignas(64) char bytes[kRingBytes];
 };
@@ -50,6 +51,7 @@ class Region {
   int rank() const { return rank_; }
 
   void ring_bell(int rank) const;
+  void lose_what_is_under_way() const;  // from this rank
   uint32_t heard() const { return seat(rank_).bell.load(); }
   void sleep_unless_rung(uint32_t heard) const;
   // Until all ranks came to as many barriers.
