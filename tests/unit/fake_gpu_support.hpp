@@ -206,7 +206,7 @@ inline void as_threads(int ranks, const Body& body) {
   const NcclUniqueId id = fresh_id();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] { be_rank(id, rank, ranks, rank % 2, body); });
+    threads.emplace_back([&, rank] { be_rank(id, rank, ranks, rank, body); });
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -234,6 +234,6 @@ inline std::string complaints_of(const std::function<void()>& body) {
   return text;
 }
 
-inline const Variables kShared = {{"FAKE_NCCL_ALLOW_SHARED_DEVICE", "1"}};
+inline const Variables kEight = {{"FAKE_CUDA_DEVICES", "8"}};
 
 }  // namespace fake_test

@@ -31,7 +31,7 @@ void on_ranks(int ranks, const Body& body, const Body& end = finish) {
     body(self);
     end(self);
   };
-  in_child(kShared, [&] { as_threads(ranks, whole); });
+  in_child(kEight, [&] { as_threads(ranks, whole); });
   as_processes(ranks, {}, whole);
 }
 
@@ -223,7 +223,7 @@ void sends_and_receives_of_a_group_go_on_together(void**) {
 
 // As it does over sockets: it is done when its last bytes are under way.
 void a_single_send_waits_only_for_room(void**) {
-  in_child(kShared, [] {
+  in_child(kEight, [] {
     std::atomic<bool> seen{false};
     as_threads(2, [&](const Rank& self) {
       CHECK_NCCL(settled(self.comm));

@@ -92,7 +92,7 @@ void a_revoked_one_can_be_split_but_not_used(void**) {
     CHECK_NCCL(ncclCommDestroy(self.comm));
     CHECK(fake_gpu_misuses() == 0);
   };
-  in_child(kShared, [&] { as_threads(2, body); });
+  in_child(kEight, [&] { as_threads(2, body); });
   as_processes(2, {}, body);
 }
 
@@ -109,9 +109,35 @@ void memory_is_free_after_an_abort(void**) {
   });
 }
 
+void a_free_waits_for_its_device(void**) {
+  in_child(kEight, [] {
+    as_threads(2, [&](const Rank& self) {
+      CHECK_NCCL(settled(self.comm));
+      if (self.rank == 1) return abort(self);  // of the other device
+      const Array<int> memory(1, 1);
+      auto* const other = new Array<int>(1, 1);
+      CudaAddress third = 0;
+      CHECK_CUDA(cuMemAllocAsync(&third, 4, self.stream));
+      CudaContext* context = nullptr;
+      CHECK_CUDA(cuCtxGetCurrent(&context));
+      CHECK_NCCL(sum(self, memory));
+      CHECK_CUDA(cuMemFreeAsync(third, self.stream));
+      auto freed = std::async(std::launch::async, [&] {
+        CHECK_CUDA(cuCtxPushCurrent_v2(context));
+        delete other;
+      });
+      CHECK(freed.wait_for(std::chrono::milliseconds(30)) == std::future_status::timeout);
+      CHECK(!done(self.stream));
+      abort(self);
+      freed.wait();
+      CHECK(done(self.stream) && fake_gpu_misuses() == 0);
+    });
+  });
+}
+
 // What rank 0 sent, and was done with, as its communicator ended before rank 1 received.
 void expect_arrival(bool arrives, const std::function<void(const Rank&)>& end) {
-  in_child(kShared, [&] {
+  in_child(kEight, [&] {
     std::promise<void> promise;
     const std::shared_future<void> over = promise.get_future().share();
     as_threads(2, [&](const Rank& self) {
@@ -387,6 +413,7 @@ int main() {
       cmocka_unit_test(a_start_without_all_ends_by_abort),
       cmocka_unit_test(a_revoked_one_can_be_split_but_not_used),
       cmocka_unit_test(memory_is_free_after_an_abort),
+      cmocka_unit_test(a_free_waits_for_its_device),
       cmocka_unit_test(an_abort_loses_what_is_under_way),
       cmocka_unit_test(a_call_may_take_its_time),
       cmocka_unit_test(beginnings_fail_as_told),

@@ -178,14 +178,20 @@ CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::C
   return kOk;
 }
 
-CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind) {
-  if (!address) return kOk;
-  const auto begin = reinterpret_cast<uintptr_t>(address);
+CudaResult check_release(const Call& call, uintptr_t begin, dsc::CudaMemoryType kind) {
   const auto found = call.driver.blocks.find(begin);
   if (found == call.driver.blocks.end() || found->second.kind != kind)
     return misused(kInvalidValue, "%s of what is not allocated (any more)", call.name);
-  if (in_use(call.driver, begin, found->second.bytes))
-    return misused(kInvalidValue, "%s of memory that a stream still uses", call.name);
+  return in_use(call.driver, begin, found->second.bytes)
+             ? misused(kInvalidValue, "%s of memory that a stream still uses", call.name)
+             : kOk;
+}
+
+CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind) {
+  if (!address) return kOk;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  if (const CudaResult bad = check_release(call, begin, kind); bad != kOk) return bad;
+  const auto found = call.driver.blocks.find(begin);
   give_pages(begin, found->second.bytes);
   call.driver.blocks.erase(found);
   return kOk;
@@ -244,8 +250,13 @@ CudaResult cuMemAllocManaged(CudaAddress* address, size_t bytes, unsigned) {
   });
 }
 
+// Waits for all that the device was given, whatever it works on.
 CudaResult cuMemFree_v2(CudaAddress address) {
   return enter("cuMemFree", kCurrent | kNoCapture, [&](Call& call) {
+    if (address == 0) return kOk;
+    if (const auto bad = check_release(call, address, dsc::CudaMemoryType::device); bad != kOk) return bad;
+    const auto device = static_cast<size_t>(call.driver.blocks[address].device);
+    drain(call, *call.driver.contexts[device]);
     return release(call, reinterpret_cast<void*>(address), dsc::CudaMemoryType::device);
   });
 }

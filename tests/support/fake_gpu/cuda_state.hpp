@@ -247,6 +247,8 @@ Place place_of(const Driver& driver, uintptr_t address);
 CudaResult check_range(const Call& call, uintptr_t address, size_t bytes);
 CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,
                     bool managed);
+// The memory is of this kind, and no stream uses it.
+CudaResult check_release(const Call& call, uintptr_t begin, dsc::CudaMemoryType kind);
 CudaResult release(Call& call, void* address, dsc::CudaMemoryType kind);
 void release_all(Driver& driver, int device);
 
@@ -254,6 +256,8 @@ void release_all(Driver& driver, int device);
 std::shared_ptr<Stream> make_stream(Driver& driver, Context* context, bool blocking);
 // The stream of a handle, also of 0, 1 and 2; null after a complaint.
 std::shared_ptr<Stream> stream_of(Call& call, CudaStream* handle, Context* context);
+// Until the streams of a context have done all that they were given.
+void drain(Call& call, const Context& context);
 // Gives an action to a stream, or to the graph that it captures.
 CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action action,
                    std::vector<Moment> after = {});

@@ -103,6 +103,14 @@ std::shared_ptr<Stream> stream_of(Call& call, CudaStream* handle, Context* conte
   return stream;
 }
 
+void drain(Call& call, const Context& context) {
+  std::vector<Moment> moments;
+  for (const auto& weak : call.driver.all_streams)
+    if (const auto stream = weak.lock(); stream && stream->context == &context)
+      moments.push_back({stream, stream->issued});
+  for (const Moment& moment : moments) moment.wait(call.lock);
+}
+
 CudaResult enqueue(Call& call, const std::shared_ptr<Stream>& stream, Action action,
                    std::vector<Moment> after) {
   if (stream->capture) return capture_action(*stream->capture, *stream, std::move(action));
@@ -217,11 +225,7 @@ CudaResult cuStreamQuery(CudaStream* handle) {
 
 CudaResult cuCtxSynchronize() {
   return enter("cuCtxSynchronize", kCurrent | kNoCapture, [&](Call& call) {
-    std::vector<Moment> moments;
-    for (const auto& weak : call.driver.all_streams)
-      if (const auto stream = weak.lock(); stream && stream->context == call.context)
-        moments.push_back({stream, stream->issued});
-    for (const Moment& moment : moments) moment.wait(call.lock);
+    drain(call, *call.context);
     return call.driver.dead;
   });
 }

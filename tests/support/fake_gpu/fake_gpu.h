@@ -4,8 +4,7 @@
  * FAKE_CUDA_VERSION (13000), FAKE_CUDA_INIT, the result of cuInit, FAKE_CUDA_INIT_HANG_MS,
  * FAKE_CUDA_MEMORY_MIB of each device, FAKE_CUDA_STICKY_AT=k: the k-th launch or copy fails on its stream
  * with 700, and every call thereafter. The fake NCCL's: FAKE_NCCL_VERSION (22809), FAKE_NCCL_FAULT and
- * FAKE_NCCL_SLOW_MS, see nccl_fault.cpp, NCCL_HOSTID, by which ranks on one card are told apart, and
- * FAKE_NCCL_ALLOW_SHARED_DEVICE=1 for threads of one process. */
+ * FAKE_NCCL_SLOW_MS, see nccl_fault.cpp, NCCL_HOSTID, by which ranks on one card are told apart. */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 

@@ -27,8 +27,7 @@ Arrival arrival_of(const Comm& comm, int color, int key) {
           .card = cuda().card(comm.device),
           .color = color,
           .key = key,
-          .host = host_hash(),
-          .shares_device = number_of("FAKE_NCCL_ALLOW_SHARED_DEVICE", 0) != 0};
+          .host = host_hash()};
 }
 
 int blocking_of(const NcclConfig* config) {
@@ -49,7 +48,7 @@ NcclResult check_devices(Comm& comm) {
   for (int a = 0; a < comm.ranks; ++a)
     for (int b = 0; b < a; ++b) {
       const Arrival &one = comm.region->seat(a).arrival, &other = comm.region->seat(b).arrival;
-      if (one.card != other.card || one.host != other.host || one.shares_device) continue;
+      if (one.card != other.card || one.host != other.host) continue;
       return failed(comm, NcclResult::invalid_usage,
                     "fake NCCL: Duplicate GPU detected : rank " + std::to_string(a) + " and rank " +
                         std::to_string(b) + " both on CUDA device " + std::to_string(one.card));

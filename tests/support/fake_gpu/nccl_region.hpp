@@ -18,7 +18,6 @@ struct Arrival {
   int card = 0;
   int color = 0, key = 0;
   uint64_t host = 0;
-  uint64_t shares_device = 0;
 };
 
 struct alignas(64) Seat {
