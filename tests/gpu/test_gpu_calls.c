@@ -207,6 +207,108 @@ static void factors_come_and_go(void** state) {
   assert_int_equal(run_ranks(2, factors_body, NULL), 0);
 }
 
+enum { SCALED = 777, SCALED_RANKS = 3 };
+
+/* One, and one and a half, which is half of the ones of three ranks. */
+typedef struct scaled {
+  dsc_dtype_t dtype;
+  size_t bytes;
+  uint64_t one, result;
+} scaled_t;
+
+static const scaled_t scaled_types[] = {
+    {DSC_DTYPE_F16, 2, 0x3c00, 0x3e00},
+    {DSC_DTYPE_BF16, 2, 0x3f80, 0x3fc0},
+    {DSC_DTYPE_F32, 4, 0x3f800000, 0x3fc00000},
+    {DSC_DTYPE_F64, 8, 0x3ff0000000000000, 0x3ff8000000000000},
+};
+
+static void write_scaled(char* bytes, const scaled_t* type, uint64_t value, size_t count) {
+  for (size_t i = 0; i < count; ++i) memcpy(bytes + i * type->bytes, &value, type->bytes);
+}
+
+/* 0: all_reduce in place; 1: reduce to the last rank; 2: reduce_scatter. */
+static dsc_result_t call_scaled(rank_t* self, int form, char* send, char* recv, dsc_dtype_t dtype,
+                                dsc_op_t op, void* stream, dsc_work_t** work) {
+  if (form == 0) return dsc_all_reduce(self->world, recv, recv, SCALED, dtype, op, stream, work);
+  if (form == 1) return dsc_reduce(self->world, send, recv, SCALED, dtype, op, self->size - 1, stream, work);
+  return dsc_reduce_scatter(self->world, send, recv, SCALED, dtype, op, stream, work);
+}
+
+static int check_scaled(rank_t* self, const scaled_t* type, int form, char* device, void* stream,
+                        dsc_op_t op) {
+  enum { MOST = SCALED * 8 * SCALED_RANKS };
+  char ones[MOST], came[SCALED * 8], expected[SCALED * 8];
+  char* const recv = device + MOST;
+  write_scaled(ones, type, type->one, (size_t)SCALED * SCALED_RANKS);
+  const bool has_result = form != 1 || self->rank == self->size - 1;
+  write_scaled(expected, type, has_result ? type->result : type->one, SCALED);
+  CHECK(self, gpu_upload(device, ones, MOST) && gpu_upload(recv, ones, SCALED * type->bytes));
+  dsc_work_t* work = NULL;
+  const dsc_result_t called = call_scaled(self, form, device, recv, type->dtype, op, stream, &work);
+  CHECK_OK(self, called);
+  CHECK_OK(self, dsc_work_synchronize(work, -1));
+  CHECK_OK(self, dsc_work_destroy(work));
+  CHECK(self, gpu_download(came, recv, SCALED * type->bytes));
+  if (memcmp(came, expected, SCALED * type->bytes) != 0)
+    FAIL(self, "%s, form %d: other bits than half of the sum", dsc_dtype_name(type->dtype), form);
+  return 0;
+}
+
+static int scaled_body(rank_t* self) {
+  char* const device = gpu_alloc(2 * SCALED * 8 * SCALED_RANKS);
+  void* const stream = gpu_stream();
+  dsc_op_t op = 0;
+  CHECK(self, device != NULL && stream != NULL);
+  CHECK_OK(self, dsc_op_create_premul(0.5, &op));
+  for (size_t i = 0; i < sizeof scaled_types / sizeof *scaled_types; ++i)
+    for (int form = 0; form < 3; ++form)
+      PASS_ON(check_scaled(self, &scaled_types[i], form, device, form == 1 ? stream : NULL, op));
+  static const dsc_dtype_t none[] = {DSC_DTYPE_F8E4M3, DSC_DTYPE_F8E5M2, DSC_DTYPE_I32, DSC_DTYPE_U8};
+  for (size_t i = 0; i < 4; ++i)
+    CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, call_scaled(self, 0, device, device, none[i], op, NULL, NULL));
+  CHECK_OK(self, dsc_op_destroy(op));
+  gpu_stream_free(stream);
+  gpu_free(device);
+  return 0;
+}
+
+static void factors_are_for_floating_types(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(SCALED_RANKS, scaled_body, NULL), 0);
+}
+
+static int32_t never_called(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
+  (void)in, (void)inout, (void)count, (void)dtype, (void)context;
+  return 1;
+}
+
+/* Refused alone, with a reason, and nothing has happened. */
+static int not_offered_body(rank_t* self) {
+  float* const data = gpu_alloc(BYTES);
+  dsc_op_t own = 0;
+  CHECK(self, data != NULL);
+  PASS_ON(fill(self, data, 1));
+  CHECK_OK(self, dsc_op_create_user(never_called, NULL, 1, 1, &own));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, own, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_I32, DSC_OP_BAND, NULL, NULL));
+  CHECK_OK(self, dsc_op_destroy(own));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, sum(self->world, data, data, NULL, NULL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+  CHECK_OK(self, sum(self->world, data, data, NULL, NULL));
+  PASS_ON(check_equal(self, data, (float)self->size));
+  gpu_free(data);
+  return 0;
+}
+
+static void what_is_not_offered_is_refused(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, not_offered_body, NULL), 0);
+}
+
 /* It would have to wait for the other end; refused alone, and nothing has happened. */
 static int first_message_body(rank_t* self) {
   void* const stream = gpu_stream();
@@ -243,6 +345,8 @@ int main(void) {
       cmocka_unit_test(streams_keep_their_order),
       cmocka_unit_test(who_leaves_has_done_its_part),
       cmocka_unit_test(factors_come_and_go),
+      cmocka_unit_test(factors_are_for_floating_types),
+      cmocka_unit_test(what_is_not_offered_is_refused),
       cmocka_unit_test(a_first_message_is_not_captured),
   };
   return cmocka_run_group_tests_name("gpu_calls", tests, NULL, NULL);
