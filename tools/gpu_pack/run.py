@@ -119,6 +119,7 @@ class Machine:
             environment["DSC_CUDA_LIBRARY"] = str(fakes / "libfake_cuda.so")
             environment["DSC_NCCL_LIBRARY"] = str(fakes / "libfake_nccl_whole.so")
             environment["FAKE_CUDA_DEVICES"] = "1"  # as on the usual machine
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # chooses among real cards
             environment["DSC_TEST_RANKS"] = "processes"
         elif self.nccl:
             environment["DSC_NCCL_LIBRARY"] = self.nccl
