@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-CudaAddress address(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
+CudaAddress address_of(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
 CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
 
 class DevicePlace final : public GradientPlace {
@@ -167,7 +167,7 @@ void DevicePlace::has_followed(Bucket& bucket, CudaStream* stream) {
 // On the caller's stream, so that the gradient's memory is the caller's again behind it.
 void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const {
   if (slot.bytes == 0) return;
-  const CudaAddress view = address(slot.view), from = address(gradient);
+  const CudaAddress view = address_of(slot.view), from = address_of(gradient);
   if (!accumulated) {
     device().check(device().cuda().memcpy_async(view, from, slot.bytes, stream), "cuMemcpyAsync");
     return;
@@ -215,7 +215,7 @@ void DevicePlace::come_behind(Bucket& bucket) {
 BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
   return {.parts = parts_,
           .tensor_dtype = bucket.dtype,
-          .bucket = address(bucket.begin),
+          .bucket = address_of(bucket.begin),
           .bucket_dtype = bucket.dtype};
 }
 
@@ -225,21 +225,21 @@ void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {
-      device().check(device().cuda().memset_d8_async(address(slot->view), 0, slot->bytes, stream_.get()),
+      device().check(device().cuda().memset_d8_async(address_of(slot->view), 0, slot->bytes, stream_.get()),
                      "cuMemsetD8Async");
       continue;
     }
     if (part == Part::kView && divides_) {
       if (norm != 0)
-        kernels_.copy({.from = address(slot->view),
-                       .to = address(slot->view),
+        kernels_.copy({.from = address_of(slot->view),
+                       .to = address_of(slot->view),
                        .count = slot->count,
                        .from_dtype = slot->dtype,
                        .to_dtype = slot->dtype,
                        .norm = norm},
                       stream_.get());
-      kernels_.sum_parts({.from = address(slot->view),
-                          .to = address(slot->view),
+      kernels_.sum_parts({.from = address_of(slot->view),
+                          .to = address_of(slot->view),
                           .count = slot->count,
                           .n_parts = 1,
                           .dtype = slot->dtype,
@@ -248,8 +248,8 @@ void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
       continue;
     }
     if (part != Part::kGradient && scale == 1 && norm == 0) continue;
-    parts_.push_back(
-        {address(part == Part::kGradient ? gradient : slot->view), slot->count, element_of(bucket, *slot)});
+    parts_.push_back({address_of(part == Part::kGradient ? gradient : slot->view), slot->count,
+                      element_of(bucket, *slot)});
   }
   if (parts_.empty()) return;
   BucketCopy copy = copy_of(bucket);
@@ -316,7 +316,7 @@ void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
   const Bucket& bucket = buckets_[deliveries.front().slot->bucket];
   parts_.clear();
   for (const auto& [slot, to] : deliveries)
-    parts_.push_back({address(to), slot->count, element_of(bucket, *slot)});
+    parts_.push_back({address_of(to), slot->count, element_of(bucket, *slot)});
   kernels_.scatter(copy_of(bucket), stream_.get());
 }
 

@@ -18,7 +18,7 @@ constexpr uint64_t kTroubleTag = 11;  // keep these questions apart from others
 constexpr uint64_t kPlanTag = 12;
 constexpr uint64_t kShapesTag = 13;
 constexpr uint64_t kWordsTag = 14;
-constexpr size_t kShownBytes = 120;  // of one value in a message
+constexpr size_t kShownKeyBytes = 120;  // of one value in a message
 
 struct Trouble {
   int32_t code = DSC_OK;
@@ -66,7 +66,7 @@ void check_names(const TiedRequest& request) {
   }
   std::ranges::sort(names);
   if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
-    fail(DSC_ERR_INVALID_ARG, "key '%s' comes twice, expected once", clipped(*twice, kShownBytes).c_str());
+    fail(DSC_ERR_INVALID_ARG, "key '%s' comes twice, expected once", clipped(*twice, kShownKeyBytes).c_str());
 }
 
 void check_stages(const TiedKey& key, int32_t stages) {
@@ -143,7 +143,7 @@ std::vector<std::string> plan_lines(const TiedRequest& request) {
 }
 
 std::string shown(const std::string& line) {
-  return line.empty() ? "no more keys" : clipped(line, kShownBytes);
+  return line.empty() ? "no more keys" : clipped(line, kShownKeyBytes);
 }
 
 void check_plans(Comm& comm, const TiedRequest& request) {
@@ -162,13 +162,13 @@ std::string describe_all(const TiedKey& key) {
 
 // The weights of key k differ between two ranks.
 [[noreturn]] void explain_shapes(Comm& comm, const TiedKey& key, size_t one, size_t other) {
-  using Words = std::array<char, kShownBytes>;
+  using Words = std::array<char, kShownKeyBytes>;
   Words mine{};
   std::snprintf(mine.data(), mine.size(), "%s", clipped(describe_all(key), mine.size() - 1).c_str());
   const auto all = gather<Words>(comm, kWordsTag, {&mine, 1});
   fail(DSC_ERR_MISMATCH,
        "expected the same weights of key '%s', but they are %s on rank %zu and %s on rank %zu",
-       clipped(key.key, kShownBytes).c_str(), all[one].data(), one, all[other].data(), other);
+       clipped(key.key, kShownKeyBytes).c_str(), all[one].data(), one, all[other].data(), other);
 }
 
 void check_shapes(Comm& comm, const TiedRequest& request) {

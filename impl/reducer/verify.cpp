@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kParamsTag = 1;
 constexpr uint64_t kSettingsTag = 2;
-constexpr size_t kShownBytes = 80;  // of one value in a message
+constexpr size_t kShownValueBytes = 80;  // of one value in a message
 
 }  // namespace
 
@@ -26,8 +26,8 @@ void verify_params(Comm& comm, std::span<const Tensor> params) {
   }
   const size_t index = found->line - 1;
   fail(DSC_ERR_MISMATCH, "expected the same model on all ranks, but %s is %s on rank 0 and %s on %s",
-       label(params[index].name, index).c_str(), clipped(found->expected, kShownBytes).c_str(),
-       clipped(found->found, kShownBytes).c_str(), ranks.c_str());
+       label(params[index].name, index).c_str(), clipped(found->expected, kShownValueBytes).c_str(),
+       clipped(found->found, kShownValueBytes).c_str(), ranks.c_str());
 }
 
 void verify_settings(Comm& comm, std::span<const Setting> settings) {
@@ -36,8 +36,8 @@ void verify_settings(Comm& comm, std::span<const Setting> settings) {
   const auto found = find_disagreement(comm, kSettingsTag, lines);
   if (!found) return;
   fail(DSC_ERR_CONFIG, "expected the same options on all ranks, but %s is %s on rank 0 and %s on %s",
-       settings[found->line].name.c_str(), clipped(found->expected, kShownBytes).c_str(),
-       clipped(found->found, kShownBytes).c_str(), ranks_text(found->ranks).c_str());
+       settings[found->line].name.c_str(), clipped(found->expected, kShownValueBytes).c_str(),
+       clipped(found->found, kShownValueBytes).c_str(), ranks_text(found->ranks).c_str());
 }
 
 }  // namespace dsc
