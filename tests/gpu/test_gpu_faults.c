@@ -393,6 +393,29 @@ static void groups_are_split(void** state) {
   run_with_fault("split_fail@2", 4, NULL, broken_split_body, 0);
 }
 
+/* NCCL does not let rank 0 go, which notices nothing of it; after its time-out it is aborted. */
+static int held_back_body(rank_t* self) {
+  dsc_comm_t* group = NULL;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  PASS_ON(check_sum(self, group));
+  void* memory = NULL;
+  CHECK_OK(self, dsc_mem_alloc(group, COUNT, DSC_MEMORY_DEVICE, &memory));
+  CHECK_OK(self, dsc_comm_set_timeout(group, 300));
+  const int64_t begin = now_ms();
+  CHECK_OK(self, dsc_comm_destroy(group));
+  CHECK_OK(self, dsc_mem_free(memory));
+  CHECK(self, now_ms() - begin < 250);
+  PASS_ON(check_sum(self, self->world));
+  usleep(600000);
+  return next_world(self);
+}
+
+static void who_is_held_back_goes_on(void** state) {
+  (void)state;
+  if (gpu_is_real()) skip();
+  run_with_fault("finalize_hang@0#1", 2, NULL, held_back_body, 0);
+}
+
 static int stuck_body(rank_t* self) {
   PASS_ON(check_sum(self, self->world));
   memory_t memory;
@@ -462,6 +485,7 @@ int main(void) {
       cmocka_unit_test(an_error_that_nccl_reports_late_ends_all),
       cmocka_unit_test(a_start_up_that_fails_is_tried_twice),
       cmocka_unit_test(groups_are_split),
+      cmocka_unit_test(who_is_held_back_goes_on),
       cmocka_unit_test(an_abort_that_hangs_is_given_up),
       cmocka_unit_test(a_broken_context_is_told),
   };
