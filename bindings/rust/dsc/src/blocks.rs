@@ -22,10 +22,10 @@ impl Comm {
         self.expect_blocks(op, "recv", to, counts)?;
         self.expect_own(op, "send", from, to, counts)?;
         let _turn = self.turn(op)?;
-        let (counts, dtype, none) = (counts.as_ptr(), to.dtype.number(), ptr::null_mut());
+        let (counts, dtype, stream) = (counts.as_ptr(), to.dtype.number(), from.default_stream(to));
         self.run_blocks(op, from, to, |work| {
             // SAFETY: the buffers are borrowed until the call ends, and as long as counts, one per rank, say.
-            unsafe { sys::dsc_all_gather_v(self.raw(), from.ptr, to.ptr, counts, dtype, none, work) }
+            unsafe { sys::dsc_all_gather_v(self.raw(), from.ptr, to.ptr, counts, dtype, stream, work) }
         })
     }
 
@@ -35,14 +35,15 @@ impl Comm {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        let (name, from, to, none) = ("reduce_scatter", send.span(), recv.span_mut(), ptr::null_mut());
+        let (name, from, to) = ("reduce_scatter", send.span(), recv.span_mut());
+        let stream = from.default_stream(to);
         self.expect_blocks(name, "send", from, counts)?;
         self.expect_own(name, "recv", to, from, counts)?;
         let (dtype, op) = (to.dtype.number(), op.number());
         let _turn = self.turn(name)?;
         self.run_blocks(name, from, to, |work| {
             // SAFETY: as in all_gather_v().
-            unsafe { sys::dsc_reduce_scatter_v(self.raw(), from.ptr, to.ptr, counts.as_ptr(), dtype, op, none, work) }
+            unsafe { sys::dsc_reduce_scatter_v(self.raw(), from.ptr, to.ptr, counts.as_ptr(), dtype, op, stream, work) }
         })
     }
 
@@ -53,7 +54,8 @@ impl Comm {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        let (op, from, to, none) = ("all_to_all", send.span(), recv.span_mut(), ptr::null_mut());
+        let (op, from, to) = ("all_to_all", send.span(), recv.span_mut());
+        let stream = from.default_stream(to);
         self.expect_blocks(op, "send", from, send_counts)?;
         self.expect_blocks(op, "recv", to, recv_counts)?;
         self.expect_type(op, from, to)?;
@@ -61,7 +63,7 @@ impl Comm {
         let _turn = self.turn(op)?;
         self.run_blocks(op, from, to, |work| {
             // SAFETY: as in all_gather_v().
-            unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, none, work) }
+            unsafe { sys::dsc_all_to_all_v(self.raw(), from.ptr, sent, to.ptr, came, dtype, stream, work) }
         })
     }
 

@@ -43,6 +43,15 @@ impl Span {
     pub(crate) fn is_on_device(self) -> bool {
         self.device != HOST
     }
+
+    /// The default stream for an operation on both. Empty buffers of a GPU have no address, and it says where they are.
+    pub(crate) fn default_stream(self, other: Self) -> *mut std::ffi::c_void {
+        if self.is_on_device() || other.is_on_device() {
+            crate::device::LEGACY as *mut std::ffi::c_void
+        } else {
+            std::ptr::null_mut()
+        }
+    }
 }
 
 /// A number that operations understand: every bit pattern is a value, and there is no padding.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::bytes_of;
 
 /// CUDA's legacy default stream by a number of its own: NULL would leave open whether a call is a device's at all.
-const LEGACY: usize = 1;
+pub(crate) const LEGACY: usize = 1;
 
 /// A stream of a GPU, which belongs to somebody else for as long as `'s`.
 ///

@@ -117,6 +117,7 @@ pub(crate) unsafe fn start<B>(
     let mut held = Held::new(buffers);
     // SAFETY: it was made with a value just now.
     let (send, recv) = spans(unsafe { held.0.assume_init_mut() });
+    let stream = if stream.is_null() { send.default_stream(recv) } else { stream };
     let mut work = ptr::null_mut();
     // SAFETY: the caller keeps the buffers until the operation is complete.
     unsafe { launch(comm, operation, send, recv, stream, &mut work)? };
@@ -131,7 +132,7 @@ pub(crate) unsafe fn start<B>(
 pub(crate) unsafe fn complete(comm: &Comm, operation: Operation, send: Span, recv: Span) -> Result<()> {
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
-    unsafe { launch(comm, operation, send, recv, ptr::null_mut(), &mut work)? };
+    unsafe { launch(comm, operation, send, recv, send.default_stream(recv), &mut work)? };
     complete_work(comm, work, operation.name())
 }
 

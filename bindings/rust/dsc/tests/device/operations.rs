@@ -102,6 +102,19 @@ fn blocks_of_different_lengths() {
 }
 
 #[test]
+fn who_has_nothing_takes_part_on_the_device() {
+    ranks(2, |rank| {
+        let (world, own, me) = (&rank.world, rank.stream(), rank.world.rank());
+        let counts = [[2, 0], [0, 0]][me];
+        let (mut data, mut room) = (rank.buffer(&own, &[3i32, 4]), rank.buffer(&own, &[0i32; 2]));
+        let (send, mut came) = (data.slice(0..counts[0]).unwrap(), room.slice(0..counts[0]).unwrap());
+        world.all_to_all_v(&send, &counts, &mut came, &counts).unwrap();
+        assert_eq!(read(&own, came.as_ptr(), counts[0]), [3, 4][..counts[0]]);
+        world.all_reduce(&mut room.slice(0..0).unwrap(), Op::Sum).unwrap();
+    });
+}
+
+#[test]
 fn settings_of_groups() {
     ranks(2, |rank| {
         let options = GroupOptions::new().nccl_min_ctas(1).nccl_max_ctas(4).stream_priority(-1).nccl_net_name("Socket");
