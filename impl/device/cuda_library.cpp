@@ -96,18 +96,23 @@ std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
+[[noreturn]] void fail_without_device(const CudaLibrary& library) {
+  fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
+       library.path.c_str());
+}
+
 void ask_driver(CudaLibrary& library, int patience_ms) {
   int version = 0;
-  need(library, "cuInit", init_in_time(library, patience_ms));
+  const CudaResult begun = init_in_time(library, patience_ms);
+  if (begun == CudaResult::no_device) fail_without_device(library);
+  need(library, "cuInit", begun);
   need(library, "cuDriverGetVersion", library.functions.driver_get_version(&version));
   library.version = cuda_version(version);
   if (version < kLeastCuda)
     fail(DSC_ERR_NO_BACKEND, "the driver of %.200s is too old: CUDA %s < %s", library.path.c_str(),
          library.version.c_str(), cuda_version(kLeastCuda).c_str());
   need(library, "cuDeviceGetCount", library.functions.device_get_count(&library.devices));
-  if (library.devices < 1)
-    fail(DSC_ERR_NO_BACKEND, "the driver of %.200s shows no device; CUDA_VISIBLE_DEVICES may hide them",
-         library.path.c_str());
+  if (library.devices < 1) fail_without_device(library);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ use std::fmt;
 use std::os::unix::io::BorrowedFd;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use crate::comm::Comm;
@@ -127,8 +128,8 @@ impl<B: Owned> fmt::Debug for Work<B> {
     }
 }
 
-/// An operation that was dropped while it ran, with its buffers.
-type Left = (Arc<Started>, Box<dyn Any + Send>);
+/// An operation that was dropped while it ran, with its buffers, and the thread that dropped it.
+type Left = (Arc<Started>, Box<dyn Any + Send>, ThreadId);
 
 /// Works that one call may find running, so that many that were dropped cost each call no more than few.
 const MISSES: usize = 2;
@@ -139,7 +140,7 @@ impl<B: Owned> Drop for Work<B> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             if !matches!(self.started.test(), Ok(true)) {
-                let left: Left = (self.started.clone(), Box::new(held));
+                let left: Left = (self.started.clone(), Box::new(held), thread::current().id());
                 let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
                 all.get_or_insert_with(VecDeque::new).push_back(left);
             }
@@ -166,5 +167,12 @@ fn reap() {
             }
         }
     }
-    drop(completed); // outside the lock, for it takes its time
+    // Outside the lock, for it takes its time. Memory of a GPU waits for all that runs there, which may wait for this
+    // thread if it belongs to another one's rank.
+    let me = thread::current().id();
+    let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
+    drop(own);
+    if !others.is_empty() {
+        drop(thread::Builder::new().name("dsc-left".into()).spawn(move || drop(others)));
+    }
 }
