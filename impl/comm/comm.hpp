@@ -114,7 +114,7 @@ class Comm {
   // How this rank answers what ranks of other hosts ask, in at most 512 bytes. Called on a thread that must
   // not wait.
   using Answering = std::function<std::string(const std::string& question)>;
-  virtual void answer_with(Answering) {}
+  virtual void answer_with(const Answering&) {}
   // The first rank of each other host, of at most 64, or one rank. The question has at most 64 bytes, and is
   // about an operation of that number: one rank asks for all of the group that want to know, which hear
   // nothing but its failure. Any thread; takes at most about three seconds.

@@ -48,7 +48,7 @@ class WideComm final : public Comm, public std::enable_shared_from_this<WideComm
   int32_t agree_on(int32_t flags) override;
   std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
   std::vector<int32_t> missing() const override { return {}; }
-  void answer_with(Answering answering) override;
+  void answer_with(const Answering& answering) override;
   std::vector<Answer> ask_hosts(uint64_t number, const std::string& question) override;
   std::vector<Answer> ask_rank(int32_t rank, const std::string& question) override;
   void* allocate_memory(size_t bytes) override;

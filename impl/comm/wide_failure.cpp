@@ -244,9 +244,9 @@ std::vector<int32_t> WideComm::members_of(const std::vector<bool>& hosts) const 
   return ranks;
 }
 
-void WideComm::answer_with(Answering answering) {
+void WideComm::answer_with(const Answering& answering) {
   MutexLock lock(mutex_);
-  answering_ = std::move(answering);
+  answering_ = answering;
 }
 
 std::string WideComm::answer(const std::string& question) const {
