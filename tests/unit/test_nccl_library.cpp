@@ -220,7 +220,7 @@ void a_driver_says_what_it_has(void**) {
 }
 
 void a_driver_that_is_of_no_use_says_why(void**) {
-  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "100"}}), "cuInit of ", FAKE_CUDA,
+  CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "101"}}), "cuInit of ", FAKE_CUDA,
                 "failed: FAKE_CUDA_ERROR, the fake driver says so");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_INIT", "34"}}), "failed: error 34");
   CHECK_FAILURE(load_driver(FAKE_CUDA, {{"FAKE_CUDA_VERSION", "11080"}}), "CUDA 11.8 < 12.0");
