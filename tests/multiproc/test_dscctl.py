@@ -64,11 +64,11 @@ def test_nccl_and_its_driver():
 def test_nccl_without_use_is_shown_with_the_reason():
     old = json.loads(dscctl("info", "--json", FAKE_NCCL_VERSION="21210", **GPU).stdout)["engines"]
     assert "NCCL 2.12.10 < 2.18" in old["nccl"]["reason"] and old["cuda"]["available"]
-    without = json.loads(dscctl("info", "--json", FAKE_CUDA_INIT="100", **GPU).stdout)["engines"]
+    without = json.loads(dscctl("info", "--json", FAKE_CUDA_INIT="101", **GPU).stdout)["engines"]
     for name in ("nccl", "cuda"):
         assert not without[name]["available"] and "FAKE_CUDA_ERROR" in without[name]["reason"]
     assert (without["nccl"]["path"], without["nccl"]["version"]) == (GPU["DSC_NCCL_LIBRARY"], "2.28.9")
-    assert f"; found {GPU['DSC_NCCL_LIBRARY']} (2.28.9;" in dscctl("info", FAKE_CUDA_INIT="100", **GPU).stdout
+    assert f"; found {GPU['DSC_NCCL_LIBRARY']} (2.28.9;" in dscctl("info", FAKE_CUDA_INIT="101", **GPU).stdout
     nowhere = dscctl("info", "--json", DSC_NCCL_LIBRARY="/nowhere/nccl.so", DSC_CUDA_LIBRARY="/nowhere/cuda.so").stdout
     for name in ("nccl", "cuda"):
         engine = json.loads(nowhere)["engines"][name]
