@@ -134,8 +134,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_for_errors();
   void end_communicators();
   void end(NcclCommunicator& communicator) noexcept;
-  template <typename Call>
-  void call_until(int64_t due_ns, const Call& call) noexcept;
+  template <typename Body>
+  void run_until(int64_t due_ns, const Body& body) noexcept;
   void await_kernels();
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
   void look_at_abort(int64_t now) noexcept;

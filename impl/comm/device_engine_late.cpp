@@ -108,7 +108,7 @@ std::vector<CallThere> DeviceEngine::ask_all(const Call& call, uint64_t number) 
       answers = host_->ask_rank(call.root, encode(question));
   } else {
     all.push_back(board_->called(number));
-    if (!on_one_host_) answers = host_->ask_hosts(number, encode(CallQuestion{{}, {}, {}, number}));
+    if (!on_one_host_) answers = host_->ask_hosts(number, encode(CallQuestion{.number = number}));
   }
   for (const Answer& answer : answers) {
     auto there = decode_call(answer.text);

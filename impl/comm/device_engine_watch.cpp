@@ -259,6 +259,7 @@ void DeviceEngine::give_up() noexcept {
 void DeviceEngine::end_communicators() {
   const auto all = communicators();
   std::vector<std::thread> threads;
+  threads.reserve(all.size());  // a thread that finds no room would end the process
   for (const auto& communicator : all)
     if (!call_out([&] {
           threads.push_back(start_thread("dsc-nccl-end", [this, communicator] { end(*communicator); }));
@@ -274,19 +275,19 @@ void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
                                 if (host_->revoked()) fail(DSC_ERR_REVOKED, "the communicator has failed");
                               }};
   bool left = false;
-  if (!host_->revoked()) call_until(patience.deadline.ns, [&] { left = communicator.leave(patience); });
-  if (!left) call_until(now_ns(), [&] { communicator.abort(); });
+  if (!host_->revoked()) run_until(patience.deadline.ns, [&] { left = communicator.leave(patience); });
+  if (!left) run_until(now_ns(), [&] { communicator.abort(); });
 }
 
 // It is stuck if it is not back a while later.
-template <typename Call>
-void DeviceEngine::call_until(int64_t due_ns, const Call& call) noexcept {
+template <typename Body>
+void DeviceEngine::run_until(int64_t due_ns, const Body& body) noexcept {
   std::multiset<int64_t>::iterator due;
   const bool noted = call_out([&] {
     const MutexLock lock(mutex_);
     due = due_ns_.insert(due_ns);
   });
-  call();
+  body();
   if (!noted) return;
   const MutexLock lock(mutex_);
   due_ns_.erase(due);
