@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -158,6 +160,13 @@ inline bool soon(const std::function<bool()>& condition) {
 // So long is looked that something does not happen.
 inline void wait_a_little() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
+using Clock = std::chrono::steady_clock;
+
+// What holds for so long must hold, but for whoever was not in time to look.
+inline bool holds_for(int limit_ms, Clock::time_point since, const std::function<bool()>& condition) {
+  return condition() || Clock::now() - since >= std::chrono::milliseconds(limit_ms);
+}
+
 inline bool done(CudaStream* stream) { return cuStreamQuery(stream) == CudaResult::success; }
 
 inline NcclResult state_of(NcclComm* comm) {
@@ -177,19 +186,48 @@ inline NcclConfig nonblocking() {
   return config;
 }
 
+// Where ranks wait for each other, also as processes.
+class Meeting {
+ public:
+  Meeting() : arrivals_(new (shared_page()) std::atomic<int>(0)) {}
+  ~Meeting() { ::munmap(arrivals_, sizeof *arrivals_); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  void wait_for_all(int ranks) {
+    const int last = (arrivals_->fetch_add(1) / ranks + 1) * ranks;
+    CHECK(soon([&] { return arrivals_->load() >= last; }));
+  }
+
+ private:
+  static void* shared_page() {
+    void* const page = ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED);
+    return page;
+  }
+
+  std::atomic<int>* arrivals_;
+};
+
 struct Rank {
   int rank = 0;
   int ranks = 0;
   CudaStream* stream = nullptr;
   NcclComm* comm = nullptr;
+  Meeting* meeting = nullptr;
+
+  // Who aborts before all are done takes away what they still wait for.
+  void when_all_are_here() const { meeting->wait_for_all(ranks); }
 };
 
 using Body = std::function<void(const Rank&)>;
 
-inline void be_rank(const NcclUniqueId& id, int rank, int ranks, int device, const Body& body) {
+inline void be_rank(const NcclUniqueId& id, int rank, int ranks, int device, const Body& body,
+                    Meeting* meeting = nullptr) {
   const Device own(device);
   NcclConfig config = nonblocking();
-  Rank self{rank, ranks, own.stream, nullptr};
+  Rank self{rank, ranks, own.stream, nullptr, meeting};
   const NcclResult begun = ncclCommInitRankConfig(&self.comm, ranks, id, rank, &config);
   CHECK(begun == NcclResult::success || begun == NcclResult::in_progress);
   body(self);
@@ -213,12 +251,13 @@ inline void as_threads(int ranks, const Body& body) {
 // The same of processes on one "host" each.
 inline void as_processes(int ranks, const Variables& variables, const Body& body) {
   const NcclUniqueId id = fresh_id();
+  Meeting meeting;
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank)
     children.push_back(start_child([&] {
       ::setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
       for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-      be_rank(id, rank, ranks, 0, body);
+      be_rank(id, rank, ranks, 0, body, &meeting);
     }));
   for (const pid_t child : children) assert_int_equal(status_of(child), 0);
 }

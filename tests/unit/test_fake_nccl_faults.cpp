@@ -43,6 +43,8 @@ void different_counts_hang(void**) {
     const size_t count = self.rank == 0 ? 8 : 4;
     CHECK_NCCL(ncclReduce(memory.data(), memory.data(), count, NcclType::int32, NcclOp::sum, 0, self.comm,
                           self.stream));
+    if (self.rank == 1) CHECK_CUDA(cuStreamSynchronize(self.stream));
+    self.when_all_are_here();
     wait_a_little();
     CHECK(state_of(self.comm) == kSuccess && done(self.stream) == (self.rank == 1));
     abort(self);
@@ -172,15 +174,16 @@ void an_abort_loses_what_is_under_way(void**) {
 }
 
 void a_call_may_take_its_time(void**) {
-  as_processes(2, {{"FAKE_NCCL_SLOW_MS", "20"}}, [](const Rank& self) {
+  as_processes(2, {{"FAKE_NCCL_SLOW_MS", "100"}}, [](const Rank& self) {
     CHECK_NCCL(settled(self.comm));
     const Array<int> memory(1, 1);
+    const auto begin = Clock::now();
     CHECK(sum(self, memory) == kInProgress);
-    CHECK(state_of(self.comm) == kInProgress && done(self.stream));
+    CHECK(holds_for(100, begin, [&] { return state_of(self.comm) == kInProgress && done(self.stream); }));
     CHECK_NCCL(settled(self.comm));
     CHECK_CUDA(cuStreamSynchronize(self.stream));
-    CHECK(memory.holds(2));
-    abort(self);
+    CHECK(memory.holds(2) && Clock::now() - begin >= std::chrono::milliseconds(100));
+    CHECK_NCCL(ncclCommDestroy(self.comm));
   });
 }
 
@@ -199,8 +202,9 @@ void beginnings_fail_as_told(void**) {
     }
     abort(self);
   });
-  with_faults("init_slow", [](const Rank& self) {
-    CHECK(state_of(self.comm) == kInProgress);
+  const auto begin = Clock::now();
+  with_faults("init_slow", [begin](const Rank& self) {
+    CHECK(holds_for(300, begin, [&] { return state_of(self.comm) == kInProgress; }));
     CHECK_NCCL(settled(self.comm));
     abort(self);
   });
@@ -212,6 +216,7 @@ void operations_fail_as_told(void**) {
     const auto* const memory = new Array<int>(1, 1);
     CHECK_NCCL(sum(self, *memory));
     CHECK_CUDA(cuStreamSynchronize(self.stream));
+    self.when_all_are_here();
     CHECK_NCCL(sum(self, *memory));
     if (self.rank == 1) {
       CHECK(soon([&] { return state_of(self.comm) == NcclResult::remote_error; }));
@@ -252,12 +257,13 @@ void splits_and_ends_fail_as_told(void**) {
   with_faults("abort_slow@0;abort_hang@1", [](const Rank& self) {
     CHECK_NCCL(settled(self.comm));
     static std::atomic<bool> aborted{false};
+    const auto begin = Clock::now();
     std::thread([self] {
       abort(self);
       aborted = true;
     }).detach();
     wait_a_little();
-    CHECK(!aborted);
+    CHECK(holds_for(300, begin, [] { return !aborted; }));
     CHECK(self.rank == 1 || soon([] { return aborted.load(); }));
     if (self.rank == 1) ::_exit(0);
   });
