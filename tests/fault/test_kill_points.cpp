@@ -74,7 +74,7 @@ std::vector<Scene> all_scenes() {
 // What a rank needs for a scene.
 struct Stage {
   Rank& rank;
-  rank_t self{rank.rank, rank.size, rank.world, nullptr, rank.report.note, {}};
+  rank_t self{rank.rank, rank.size, rank.world, nullptr, rank.report.note, {}, nullptr};
   arena_t arena{};
 };
 

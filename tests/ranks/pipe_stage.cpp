@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <vector>
 
@@ -171,13 +172,15 @@ int Stage::make_trouble() {
       return 0;
     }
     case Trouble::kSleeps:
-      for (int64_t end = now_ms() + 5000; now_ms() < end;) {
+      for (const int64_t end = now_ms() + 50'000; now_ms() < end;) {
+        const timespec moment{0, 1'000'000};
+        ::nanosleep(&moment, nullptr);
         dsc_error_info_t info{};
         info.struct_size = sizeof info;
         dsc_comm_error(comm_, &info);
         if (info.revoked) return 0;  // the others have given up on this rank
       }
-      return wrong("seconds of sleep", 5, 0);
+      return wrong("seconds of sleep", 50, 0);
     case Trouble::kCancels:
       pthread_cancel(pthread_self());
       pthread_testcancel();

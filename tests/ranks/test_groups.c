@@ -115,14 +115,14 @@ static int options_body(rank_t* self) {
   CHECK(self, strncmp(name, "pair/", 5) == 0);
   CHECK_OK(self, dsc_comm_destroy(child));
   options.name = NULL;
-  options.timeout_ms = 300;
+  options.timeout_ms = 4000; /* time enough for what all ranks come to */
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, &options, &short_lived));
-  CHECK_OK(self, dsc_comm_split(short_lived, 0, 0, NULL, &child)); /* inherits the 300 ms */
+  CHECK_OK(self, dsc_comm_split(short_lived, 0, 0, NULL, &child)); /* inherits it */
   if (self->rank == 0) {
     char byte = 0;
     const int64_t start = now_ms();
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_recv(child, &byte, 1, DSC_DTYPE_U8, 1, NULL, NULL));
-    CHECK(self, now_ms() - start >= 290 && now_ms() - start < 5000);
+    CHECK(self, now_ms() - start >= 3990 && now_ms() - start < 20000);
     CHECK(self, strstr(dsc_last_error_message(), "rank 1") != NULL);
   }
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
@@ -179,6 +179,7 @@ static void groups_of_groups(void** state) {
 static int leaver_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  PASS_ON(ranks_meet(self));
   if (self->rank == 1) return dsc_comm_destroy(group) != DSC_OK;
   CHECK_RESULT(self, DSC_ERR_PEER_LEFT, dsc_barrier(group, NULL, NULL));
   CHECK(self, strstr(dsc_last_error_message(), "rank 1") != NULL);

@@ -6,29 +6,36 @@
 #include "cmocka_c.h"
 #include "ranks.h"
 
-enum { TIMEOUT_MS = 300, SLOW_MS = 1500, SOON_MS = 2000 };
+enum { TIMEOUT_MS = 300, SOON_MS = 10000, AT_WORK = 1, TOLD = 2 };
 
-/* Where it has a context, its first call takes longer than the time-out; elsewhere each leaves time for that
- * rank to come to some of the work. */
+/* On rank 1 it takes until rank 0 has given up; rank 0 leaves it some of the work. */
 static int32_t slow_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
   (void)in, (void)inout, (void)count, (void)dtype;
-  bool* first = context;
-  usleep(first != NULL && *first ? SLOW_MS * 1000 : 10 * 1000);
-  if (first != NULL) *first = false;
-  return 0;
+  rank_t* const self = context;
+  if (self->rank == 0) return ranks_noted(self) == TOLD ? 0 : ranks_await(self, AT_WORK);
+  if (ranks_noted(self) != TOLD) ranks_note(self, AT_WORK);
+  return ranks_await(self, TOLD);
 }
 
 static int slow_body(rank_t* self) {
   enum { COUNT = 100000 };
-  bool first = true;
   float* data = calloc(COUNT, sizeof *data);
   dsc_op_t op = 0;
-  CHECK_OK(self, dsc_op_create_user(slow_op, self->rank == 1 ? &first : NULL, 1, 1, &op));
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK_OK(self, dsc_comm_set_timeout(self->world, TIMEOUT_MS));
-  const dsc_result_t result = dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, NULL);
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, dsc_op_create_user(slow_op, self, 1, 1, &op));
+  if (self->rank == 0) { /* with a time-out that only what comes now has to keep */
+    PASS_ON(ranks_meet(self));
+    CHECK_OK(self, dsc_comm_set_timeout(self->world, TIMEOUT_MS));
+  }
+  CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, &work));
+  if (self->rank == 1) {
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 20));
+    PASS_ON(ranks_meet(self));
+  }
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, NULL, -1));
+  ranks_note(self, TOLD);
+  CHECK_OK(self, dsc_work_destroy(work));
   free(data);
-  CHECK(self, result == DSC_ERR_TIMEOUT);
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error(self->world, &info));
   if (info.rank != 1 || strstr(info.text, "rank 1 (pid ") == NULL ||
@@ -46,7 +53,7 @@ static void without_thread(rank_t* self) { self->options.progress_thread = 0; }
 
 static int32_t sleepy_op(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context) {
   (void)in, (void)inout, (void)count, (void)dtype, (void)context;
-  usleep(10 * 1000);
+  usleep(30 * 1000);
   return 0;
 }
 
@@ -65,7 +72,7 @@ static int starved(rank_t* self, dsc_comm_t* lonely, dsc_work_t* busy) {
   return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
 }
 
-/* One operation of shared memory that comes further with every step, for 5 s. */
+/* One operation of shared memory that comes further with every step, for longer than SOON_MS. */
 static int starved_body(rank_t* self) {
   enum { COUNT = 4 << 20 };
   dsc_comm_t *busy = NULL, *lonely = NULL;

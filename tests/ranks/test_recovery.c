@@ -7,7 +7,7 @@
 #include "cmocka_c.h"
 #include "traffic.h"
 
-enum { KIB = 1024, PATIENCE_MS = 5000 };
+enum { KIB = 1024, PATIENCE_MS = 20000 };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
@@ -87,13 +87,13 @@ static int late_body(rank_t* self) {
     PASS_ON(missing_are(self, self->world, NULL, 0));
   } else {
     CHECK_OK(self, barrier(self->world));
-    CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
+    CHECK_OK(self, dsc_comm_set_timeout(self->world, 4000)); /* time for the other one that does come */
     const int64_t start = now_ms();
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_comm_agree(self->world, 1, &agreed));
     CHECK(self, now_ms() - start < PATIENCE_MS && agreed == 99);
     CHECK(self, strstr(dsc_last_error_message(), "rank 1 (pid ") != NULL);
     PASS_ON(missing_are(self, self->world, late, 1));
-    CHECK_OK(self, dsc_comm_set_timeout(self->world, 20000));
+    CHECK_OK(self, dsc_comm_set_timeout(self->world, RANKS_TIMEOUT_MS));
   }
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error(self->world, &info));
@@ -128,7 +128,7 @@ static void agree_and_shrink_do_not_match(void** state) {
 }
 
 static void* abort_soon(void* comm) {
-  sleep_ms(50);
+  sleep_ms(1500);
   return (void*)(intptr_t)dsc_comm_abort(comm);
 }
 
@@ -139,6 +139,7 @@ static int abort_body(rank_t* self) {
   const dsc_result_t met = barrier(self->world); /* or one could still be in its start */
   CHECK(self, met == DSC_OK || met == DSC_ERR_REVOKED);
   CHECK_OK(self, dsc_comm_abort(self->world)); /* before the call: no matter */
+  PASS_ON(ranks_meet(self));
   if (self->rank != 2) {
     pthread_t thread;
     void* aborted = NULL;
@@ -149,9 +150,8 @@ static int abort_body(rank_t* self) {
     CHECK(self, aborted == NULL && result == DSC_ERR_REVOKED);
     CHECK(self, now_ms() - start < PATIENCE_MS);
     CHECK(self, strstr(dsc_last_error_message(), "rank 0 (pid ") != NULL);
-  } else {
-    sleep_ms(200);
   }
+  PASS_ON(ranks_meet(self));
   CHECK_OK(self, dsc_comm_agree(self->world, 1, &agreed));
   CHECK_OK(self, dsc_comm_shrink(self->world, NULL, &shrunk));
   CHECK_OK(self, barrier(shrunk));
@@ -181,11 +181,14 @@ static int all_live_body(rank_t* self) {
       CHECK_RESULT(
           self, DSC_ERR_MISMATCH,
           dsc_all_reduce(group, &x, &x, (size_t)(self->rank == 1), DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
-    if (round == 2) CHECK_OK(self, dsc_comm_abort(group));
+    if (round == 2) {
+      PASS_ON(ranks_meet(self));
+      CHECK_OK(self, dsc_comm_abort(group));
+    }
     if (round == 3) {
       CHECK_OK(self, dsc_comm_set_timeout(group, 100));
       if (self->rank != 2) CHECK_RESULT(self, DSC_ERR_TIMEOUT, barrier(group));
-      CHECK_OK(self, dsc_comm_set_timeout(group, 20000));
+      CHECK_OK(self, dsc_comm_set_timeout(group, RANKS_TIMEOUT_MS));
     }
     CHECK_OK(self, dsc_comm_shrink(group, NULL, &shrunk));
     PASS_ON(missing_are(self, group, NULL, 0));
@@ -217,6 +220,7 @@ static int names_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_destroy(first));
   PASS_ON(shrinks_to(self, self->world, "world/shrunk3", &third));
   PASS_ON(shrinks_to(self, third, "world/shrunk4", &last));
+  PASS_ON(ranks_meet(self));
   CHECK_OK(self, dsc_comm_abort(last));
   CHECK_RESULT(self, DSC_ERR_REVOKED, barrier(last));
   CHECK(self, strstr(dsc_last_error_message(), "\"world/shrunk4\"") != NULL);
@@ -249,6 +253,7 @@ static int leaver_body(rank_t* self) {
   for (int32_t leaver = 0; leaver < self->size; ++leaver) {
     dsc_comm_t *group = NULL, *shrunk = NULL, *pair = NULL;
     CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+    PASS_ON(ranks_meet(self));
     if (self->rank == leaver) {
       CHECK_OK(self, dsc_comm_destroy(group));
       CHECK_OK(self, barrier(self->world));
@@ -354,18 +359,22 @@ static int end_body(rank_t* self) {
   for (int round = 0; round < 3; ++round) {
     dsc_comm_t *shrunk = NULL, *again = NULL;
     CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
+    PASS_ON(ranks_meet(self)); /* nobody aborts what another still starts */
     CHECK_OK(self, dsc_comm_abort(self->world));
     CHECK_OK(self, dsc_comm_shrink(self->world, NULL, &shrunk));
     if (round == 1) { /* the same for what was made of that */
       CHECK_OK(self, barrier(shrunk));
+      PASS_ON(ranks_meet(self));
       CHECK_OK(self, dsc_comm_abort(shrunk));
       CHECK_OK(self, dsc_comm_shrink(shrunk, NULL, &again));
     }
-    if (self->rank == 1) sleep_ms(200);
-    const int64_t start = now_ms();
+    if (self->rank == 1) {
+      sleep_ms(200);
+      ranks_note(self, round + 1); /* the others cannot be through before */
+    }
     if (round == 2 && self->rank == 0) CHECK_OK(self, dsc_comm_finalize(shrunk));
     CHECK_OK(self, dsc_finalize());
-    CHECK(self, self->rank == 1 || now_ms() - start >= 150);
+    CHECK(self, ranks_noted(self) == round + 1);
     CHECK_RESULT(self, DSC_ERR_STATE, barrier(again != NULL ? again : shrunk));
     CHECK_OK(self, dsc_comm_destroy(again));
     CHECK_OK(self, dsc_comm_destroy(shrunk));
@@ -382,11 +391,13 @@ static void end_of_a_world_that_shrank(void** state) {
 static int failed_end_body(rank_t* self) {
   CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
   CHECK_OK(self, barrier(self->world));
+  PASS_ON(ranks_meet(self));
   CHECK_OK(self, dsc_comm_abort(self->world));
-  if (self->rank == 1) sleep_ms(500);
+  if (self->rank == 1) PASS_ON(ranks_await(self, 1)); /* rank 0 does not wait for this one */
   const int64_t start = now_ms();
   CHECK_OK(self, dsc_finalize());
-  CHECK(self, now_ms() - start < 400);
+  ranks_note(self, 1);
+  CHECK(self, now_ms() - start < PATIENCE_MS);
   return 0;
 }
 

@@ -113,9 +113,18 @@ static int waiting_body(rank_t* self) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   const struct timespec pause = {0, 80 * 1000 * 1000};
-  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  if (self->rank == 1) nanosleep(&pause, NULL);
-  CHECK_OK(self, dsc_barrier(group, NULL, NULL));
+  dsc_work_t* work = NULL;
+  if (self->rank == 0) { /* has begun when the other one's pause does */
+    CHECK_OK(self, dsc_barrier(group, NULL, &work));
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 1));
+  }
+  PASS_ON(ranks_meet(self));
+  if (self->rank == 1) {
+    nanosleep(&pause, NULL);
+    CHECK_OK(self, dsc_barrier(group, NULL, &work));
+  }
+  CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_destroy(work));
   dsc_op_stats_t stats = {.struct_size = sizeof stats};
   size_t n = 0;
   CHECK_OK(self, dsc_comm_stats(group, &stats, 1, &n));

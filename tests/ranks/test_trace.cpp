@@ -166,7 +166,7 @@ std::string first_difference(const Json& entry, const Wanted& wanted, size_t num
       {"root", wanted.root >= 0 ? Json(wanted.root) : Json(nullptr)},
       {"peer", nullptr},
       {"bytes", bytes},
-      {"timeout_ms", barrier ? 4321 : 20'000},
+      {"timeout_ms", barrier ? 4321 : int32_t{RANKS_TIMEOUT_MS}},
       {"state", "completed"},
       {"retired", true},
       {"frames", Json::array()},
@@ -288,6 +288,7 @@ int messages_body(rank_t* self) {
   for (dsc_work_t*& work : queued)
     CHECK_OK(self, dsc_all_reduce(group, value, other, 3, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, &work));
   if (self->rank == 0) {
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(queued[0], nullptr, 1));  // it has started then
     const std::vector<Json> waiting = entries_of(trace_of(group), "pair");
     CHECK(self, waiting.size() == 7 && waiting[4].at("state") == "started" && !waiting[4].at("retired"));
     CHECK(self,
@@ -384,12 +385,12 @@ void a_failed_operation_has_its_result(void**) { assert_int_equal(run_ranks(2, m
 int late_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "late");
   CHECK(self, group != nullptr);
-  CHECK_OK(self, dsc_comm_set_timeout(group, 300));
   CHECK_OK(self, dsc_barrier(group, nullptr, nullptr));
   float value = 0;
   if (self->rank == 1) CHECK_OK(self, dsc_send(group, &value, 1, DSC_DTYPE_F32, 0, nullptr, nullptr));
   if (self->rank == 0) CHECK_OK(self, dsc_recv(group, &value, 1, DSC_DTYPE_F32, 1, nullptr, nullptr));
   if (self->rank == 0) {
+    CHECK_OK(self, dsc_comm_set_timeout(group, 300));
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_barrier(group, nullptr, nullptr));
     const char* const message = dsc_last_error_message();
     if (!std::strstr(message, "ranks 1, 2 did not come within 0.3 s; rank 1 (pid ") ||

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,14 @@
 
 #include "gpu.h"
 
-enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, TIMEOUT_MS = 20000, SKIPPED = 77 };
+enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, MEETING_MS = 60000, SKIPPED = 77 };
+
+/* Of all ranks, also where they are processes. */
+struct ranks_shared {
+  atomic_int arrivals;
+  atomic_llong number;
+  char failures[RANKS_MAX][FAILURE_BYTES];
+};
 
 typedef struct job {
   rank_body_t body;
@@ -83,6 +91,32 @@ int rank_expect_result(rank_t* self, const char* file, int line, const char* cal
                    dsc_result_name(came), dsc_result_name(expected), dsc_last_error_message());
 }
 
+/* Not worth to be waited for: a rank that is to come has failed. */
+static bool somebody_failed(const rank_t* self) {
+  for (int32_t i = 0; i < self->size; ++i)
+    if (self->shared->failures[i][0] != 0) return true;
+  return false;
+}
+
+int ranks_meet(rank_t* self) {
+  const int last = (atomic_fetch_add(&self->shared->arrivals, 1) / self->size + 1) * self->size;
+  for (const int64_t start = now_ms(); atomic_load(&self->shared->arrivals) < last; usleep(1000))
+    if (now_ms() - start > MEETING_MS || somebody_failed(self))
+      return rank_fail(self, __FILE__, __LINE__, "not all ranks came to meet");
+  return 0;
+}
+
+void ranks_note(rank_t* self, int64_t number) { atomic_store(&self->shared->number, number); }
+
+int64_t ranks_noted(const rank_t* self) { return atomic_load(&self->shared->number); }
+
+int ranks_await(rank_t* self, int64_t wanted) {
+  for (const int64_t start = now_ms(); ranks_noted(self) != wanted; usleep(1000))
+    if (now_ms() - start > MEETING_MS || somebody_failed(self))
+      return rank_fail(self, __FILE__, __LINE__, "no rank noted %d", (int)wanted);
+  return 0;
+}
+
 /* NCCL takes ranks of one host for one device each; those of different host ids may share one. */
 static void wish_for_device(rank_t* self) {
   const char* why = NULL;
@@ -105,8 +139,8 @@ static void default_options(rank_t* self, const job_t* job) {
   self->options.world_size = self->size;
   self->options.job_id = job->id;
   self->options.rank_per_thread = ranks_are_processes() ? 0 : 1;
-  self->options.init_timeout_ms = TIMEOUT_MS;
-  self->options.timeout_ms = TIMEOUT_MS;
+  self->options.init_timeout_ms = RANKS_TIMEOUT_MS;
+  self->options.timeout_ms = RANKS_TIMEOUT_MS;
   if (gpu_wanted()) wish_for_device(self);
   if (job->options != NULL) job->options(self);
 }
@@ -196,13 +230,14 @@ static int run(int32_t size, job_t* job, const void* arg) {
   static int jobs = 0;
   need_devices();
   snprintf(job->id, sizeof job->id, "test-%d-%d", (int)getpid(), ++jobs);
-  char(*failures)[FAILURE_BYTES] =
-      mmap(NULL, RANKS_MAX * FAILURE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (failures == MAP_FAILED || size > RANKS_MAX) abort();
+  ranks_shared_t* const shared =
+      mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED || size > RANKS_MAX) abort();
   rank_run_t runs[RANKS_MAX];
   memset(runs, 0, sizeof runs);
   for (int32_t i = 0; i < size; ++i) {
-    runs[i].rank = (rank_t){.rank = i, .size = size, .arg = arg, .failure = failures[i]};
+    runs[i].rank =
+        (rank_t){.rank = i, .size = size, .arg = arg, .failure = shared->failures[i], .shared = shared};
     runs[i].job = job;
   }
   if (ranks_are_processes())
@@ -213,9 +248,9 @@ static int run(int32_t size, job_t* job, const void* arg) {
   for (int32_t i = 0; i < size; ++i) {
     if (runs[i].failed == 0) continue;
     ++failed;
-    fprintf(stderr, "rank %d of %d: %s\n", i, size, failures[i]);
+    fprintf(stderr, "rank %d of %d: %s\n", i, size, shared->failures[i]);
   }
-  munmap(failures, RANKS_MAX * FAILURE_BYTES);
+  munmap(shared, sizeof *shared);
   return failed;
 }
 

@@ -10,7 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RANKS_MAX = 64 };
+enum {
+  RANKS_MAX = 64,
+  RANKS_TIMEOUT_MS = 60000 /* of every rank's options: longer than a busy machine needs */
+};
+
+typedef struct ranks_shared ranks_shared_t;
 
 typedef struct rank {
   int32_t rank;
@@ -19,6 +24,7 @@ typedef struct rank {
   const void* arg; /* as given; shared by ranks that are threads, copied for processes */
   char* failure;   /* text of this rank's first failure */
   dsc_init_options_t options;
+  ranks_shared_t* shared;
 } rank_t;
 
 /* Returns 0, or what CHECK and rank_fail return. */
@@ -47,6 +53,15 @@ int rank_fail(rank_t* self, const char* file, int line, const char* format, ...)
 
 int rank_expect_result(rank_t* self, const char* file, int line, const char* call, dsc_result_t expected,
                        dsc_result_t came);
+
+/* Waits until all ranks have come here, without the library. Who then aborts, leaves or dies takes nothing
+ * away from a rank that has not seen yet that the operation before is done. Gives 0, or fails. */
+int ranks_meet(rank_t* self);
+
+/* A number that all ranks see; 0 at first. The second waits until it is `wanted`; gives 0, or fails. */
+void ranks_note(rank_t* self, int64_t number);
+int ranks_await(rank_t* self, int64_t wanted);
+int64_t ranks_noted(const rank_t* self);
 
 int64_t now_ms(void);
 

@@ -18,6 +18,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <new>
 #include <string>
 #include <thread>
@@ -108,12 +109,15 @@ class Device {
   int device_;
 };
 
-// A stream stands still before it until it is opened.
+// A stream stands still before it until it is opened, and may pass it when this object is gone.
 class Gate {
  public:
   explicit Gate(CudaStream* stream) {
-    const auto wait = [](void* gate) { static_cast<Gate*>(gate)->opened_.get_future().wait(); };
-    CHECK_CUDA(cuLaunchHostFunc(stream, wait, this));
+    const auto wait = [](void* opened) {
+      const std::unique_ptr<std::future<void>> future(static_cast<std::future<void>*>(opened));
+      future->wait();
+    };
+    CHECK_CUDA(cuLaunchHostFunc(stream, wait, new std::future<void>(opened_.get_future())));
   }
   void open() { opened_.set_value(); }
 
@@ -201,8 +205,8 @@ class Meeting {
 
  private:
   static void* shared_page() {
-    void* const page = ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* const page =
+        ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
     return page;
   }
