@@ -85,8 +85,8 @@ dsc_init_options_t Rank::options() const {
   options.rank = rank;
   options.world_size = size;
   options.sources = DSC_SOURCE_OPTIONS;
-  options.init_timeout_ms = 10'000 * slowdown();
-  options.timeout_ms = 20'000 * slowdown();
+  options.init_timeout_ms = 40'000 * slowdown();
+  options.timeout_ms = 40'000 * slowdown();
   return options;
 }
 
@@ -100,6 +100,14 @@ bool Rank::join(const dsc_init_options_t& options) {
 bool Rank::await_order(int32_t order, int timeout_ms) const {
   for (const int64_t end = now_ms() + timeout_ms; board_.order.load() < order; sleep_ms(1))
     if (now_ms() > end) return false;
+  return true;
+}
+
+bool Rank::await_stage_of_all(int32_t stage, int timeout_ms) const {
+  const int64_t end = now_ms() + timeout_ms;
+  for (int other = 0; other < size; ++other)
+    for (; board_.reports[other].stage.load() < stage; sleep_ms(1))
+      if (now_ms() > end) return false;
   return true;
 }
 

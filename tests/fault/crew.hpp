@@ -25,6 +25,11 @@ int64_t setting(const char* variable, int64_t fallback);
 // How much longer things take under a sanitizer.
 int slowdown();
 
+// "At once", also where others keep the machine busy; every time-out is longer, but for those that are
+// tested.
+inline constexpr int64_t kAtOnceUs = 10'000'000;
+inline constexpr int kAtOnceMs = kAtOnceUs / 1000;
+
 // What one call gave.
 struct Outcome {
   int32_t result;    // 0 also while the call has not been made: see made
@@ -66,6 +71,8 @@ class Rank {
   bool ordered(int32_t order) const { return board_.order.load() >= order; }
   // False if the test did not give the order in time.
   bool await_order(int32_t order, int timeout_ms) const;
+  // False if not all ranks came so far in time.
+  bool await_stage_of_all(int32_t stage, int timeout_ms) const;
   // Records what a call on `comm` gave.
   void record(size_t index, dsc_result_t result, dsc_comm_t* comm);
   void note(const char* format, ...) __attribute__((format(printf, 2, 3)));

@@ -140,7 +140,7 @@ int call_everything_in_a_child(Rank& rank, const Objects& objects) {
     _exit(wrong ? 1 : 0);
   }
   int status = -1;
-  for (const int64_t end = now_ms() + 5000 * slowdown(); now_ms() < end; sleep_ms(1))
+  for (const int64_t end = now_ms() + 20'000 * slowdown(); now_ms() < end; sleep_ms(1))
     if (waitpid(child, &status, WNOHANG) == child) return status;
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
@@ -188,7 +188,7 @@ void test_forks_while_operations_run(void**) {
     if (result != DSC_OK) rank.note("%s", dsc_result_name(result));
     return refused == kForks && dsc_finalize() == DSC_OK ? 0 : 4;
   });
-  expect_all_well(crew, 40'000);
+  expect_all_well(crew, 80'000);
 }
 
 // A child that lives on, as a data loader does, keeps neither the meeting's name nor anything else.

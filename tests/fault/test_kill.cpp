@@ -24,8 +24,6 @@ namespace {
 
 using namespace fault;
 
-constexpr int64_t kMostUs = 2'000'000;
-
 enum Step : size_t { kFirst, kNext, kOther, kFinalize };
 
 struct Trial {
@@ -111,7 +109,7 @@ std::string measure(const Crew& crew, const Trial& trial, int64_t killed_us, Swe
   }
   sweep.add("last survivor out", last_us);
   sweep.add("the kernel's own end of the process", crew.ended_us(trial.victim) - killed_us);
-  return last_us > kMostUs * slowdown() ? format("the last survivor took %lld us", (long long)last_us) : "";
+  return last_us > kAtOnceUs * slowdown() ? format("the last survivor took %lld us", (long long)last_us) : "";
 }
 
 // Kills the victim and judges the survivors.
@@ -120,8 +118,8 @@ std::string run_trial(const Trial& trial, Sweep& sweep) {
   if (!crew.await_stage_of_all(1, 20'000 * slowdown())) return "the ranks did not start" + crew.describe();
   usleep(static_cast<useconds_t>(trial.delay_us));
   const int64_t killed_us = crew.signal(trial.victim, SIGKILL);
-  crew.await_end(trial.victim, 10'000 * slowdown());
-  const bool ended = crew.await_end_of_all(10'000 * slowdown());
+  crew.await_end(trial.victim, 30'000 * slowdown());
+  const bool ended = crew.await_end_of_all(30'000 * slowdown());
   std::string problem = ended ? "" : "a rank hangs" + crew.stacks();
   for (int rank = 0; rank < trial.size && problem.empty(); ++rank)
     if (rank != trial.victim) problem = judge(crew, trial, rank);
@@ -166,7 +164,7 @@ void test_all_killed_at_once_leave_nothing(void**) {
     if (sweep.trial() % 2 == 0) assert_true(crew.await_stage_of_all(1, 20'000 * slowdown()));
     usleep(static_cast<useconds_t>(trial.delay_us));
     crew.signal_all(SIGKILL);
-    if (!crew.await_end_of_all(10'000 * slowdown())) fail_msg("%sa rank hangs", sweep.replay().c_str());
+    if (!crew.await_end_of_all(30'000 * slowdown())) fail_msg("%sa rank hangs", sweep.replay().c_str());
   }
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());

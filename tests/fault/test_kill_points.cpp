@@ -30,7 +30,6 @@ namespace {
 
 using namespace fault;
 
-constexpr int64_t kMostUs = 2'000'000;
 constexpr int kMostSize = 4;
 constexpr size_t kSmall = 100;  // elements
 constexpr size_t kLarge = size_t{32} << 10;
@@ -146,7 +145,7 @@ struct Death {
 int perform(Rank& rank, const Scene& scene, const Death& death) {
   const bool dies = rank.rank == death.victim;
   dsc_init_options_t options = rank.options();
-  options.init_timeout_ms = (scene.kind == Scene::kNothing ? 800 : 20'000) * slowdown();
+  if (scene.kind == Scene::kNothing) options.init_timeout_ms = 1600 * slowdown();
   if (dies && scene.kind == Scene::kNothing) death.prepare();
   rank.report.numbers[0] = now_us();
   dsc_result_t result = dsc_init_distributed(&options, &rank.world);
@@ -175,14 +174,20 @@ int perform(Rank& rank, const Scene& scene, const Death& death) {
   return rank.report.note[0] ? 3 : 0;
 }
 
-// "missing: rank 0, 1; came: ...": another survivor may have given up before this one came.
+// "missing: rank 0-2, 5; came: ...": other survivors may have given up before this one came.
 bool is_missing(const std::string& text, int rank) {
   const std::string words = "missing: rank ";
   const size_t begin = text.find(words);
   if (begin == std::string::npos) return false;
-  const size_t first = begin + words.size();
-  const std::string list = ", " + text.substr(first, text.find(';', first) - first) + ",";
-  return list.find(", " + std::to_string(rank) + ",") != std::string::npos;
+  const char* list = &text[begin + words.size()];
+  for (int first = 0, last = 0, used = 0; std::sscanf(list, "%d%n", &first, &used) == 1; ++list) {
+    list += used;
+    last = first;
+    if (std::sscanf(list, "-%d%n", &last, &used) == 1) list += used;
+    if (first <= rank && rank <= last) return true;
+    if (*list != ',') break;
+  }
+  return false;
 }
 
 // What is wrong with what a survivor met; empty: nothing.
@@ -214,11 +219,11 @@ class Play {
   std::string judge_survivors() {
     std::string problem = await_survivors();
     crew_.order(1);
-    if (problem.empty() && !crew_.await_end_of_all(4000 * slowdown()))
+    if (problem.empty() && !crew_.await_end_of_all(30'000 * slowdown()))
       problem = "a rank does not end" + crew_.stacks();
     for (int rank = 0; rank < death_.size && problem.empty(); ++rank)
       if (rank != death_.victim) problem = judge(crew_, scene_, death_.victim, rank);
-    if (problem.empty() && last_us_ > kMostUs * slowdown())
+    if (problem.empty() && last_us_ > kAtOnceUs * slowdown())
       problem = format("the last survivor took %lld us", (long long)last_us_);
     return problem.empty() ? "" : problem + crew_.describe();
   }
@@ -226,11 +231,11 @@ class Play {
 
  private:
   std::string await_survivors() {
-    if (!crew_.await_end(death_.victim, 10'000 * slowdown())) return "the rank does not die" + crew_.stacks();
+    if (!crew_.await_end(death_.victim, 30'000 * slowdown())) return "the rank does not die" + crew_.stacks();
     if (crew_.status(death_.victim) != 128 + SIGKILL) return "the victim ended otherwise";
     for (int rank = 0; rank < death_.size; ++rank) {
       if (rank == death_.victim) continue;
-      if (!crew_.await_stage(rank, 2, 6000 * slowdown())) return "a rank hangs" + crew_.stacks();
+      if (!crew_.await_stage(rank, 2, 20'000 * slowdown())) return "a rank hangs" + crew_.stacks();
       const int64_t begin_us = std::max(crew_.ended_us(death_.victim), crew_.report(rank).numbers[0]);
       last_us_ = std::max(last_us_, crew_.outcome(rank, 0).end_us - begin_us);
     }

@@ -18,7 +18,6 @@ namespace {
 using namespace fault;
 
 constexpr int kTimeoutMs = 300;
-constexpr int kSoonMs = 2000;
 constexpr int kPatienceMs = 20'000;
 
 enum Stage { kDone = 1 };
@@ -91,7 +90,7 @@ int act(Rank& rank, const Scene& scene) {
 
 void play(const Scene& scene) {
   Crew crew(2, [&](Rank& rank) { return act(rank, scene); });
-  if (!crew.await_stage(0, kDone, kTimeoutMs + kSoonMs + kSoonMs))
+  if (!crew.await_stage(0, kDone, kAtOnceMs))
     fail_msg("%s: hangs or died%s%s", scene.name, crew.describe().c_str(), crew.stacks().c_str());
   crew.order(kGo);
   assert_true(crew.await_end_of_all(kPatienceMs));
@@ -131,8 +130,8 @@ int hold_the_name(Rank& rank) {
 
 int come_late(Rank& rank) {
   dsc_init_options_t options = options_of_two(rank);
-  options.init_timeout_ms = kTimeoutMs;
   for (const size_t visit : {0, 1}) {
+    options.init_timeout_ms = visit == 0 ? kTimeoutMs : kPatienceMs;  // nobody answers the first one
     if (!rank.await_order(visit == 0 ? kCome : kComeAgain, kPatienceMs)) return 2;
     rank.record(visit, dsc_init_distributed(&options, &rank.world), nullptr);
     rank.reach(kDone + static_cast<int32_t>(visit));

@@ -25,7 +25,6 @@ namespace {
 using namespace fault;
 
 constexpr int kStages = 4;
-constexpr int64_t kMostUs = 2'000'000;
 const char* const kSchedules[] = {"deepspeed_train", "gpipe", "1f1b", "deepspeed_inference"};
 
 enum class End { kKill, kExit, kAbort };
@@ -122,12 +121,12 @@ std::string run_trial(const Trial& trial) {
   const int64_t start_us = now_us();
   crew.order(1);
   if (trial.end == End::kKill) crew.signal(trial.victim, SIGKILL);
-  const bool ended = crew.await_end_of_all(10'000 * slowdown());
+  const bool ended = crew.await_end_of_all(30'000 * slowdown());
   std::string problem = ended ? "" : "a rank hangs";
   for (int rank = 0; rank < kStages && problem.empty(); ++rank) {
     if (rank == trial.victim && trial.end != End::kAbort) continue;
     problem = judge(crew, trial, rank);
-    if (problem.empty() && crew.outcome(rank, 0).end_us - start_us > kMostUs * slowdown())
+    if (problem.empty() && crew.outcome(rank, 0).end_us - start_us > kAtOnceUs * slowdown())
       problem = format("rank %d was told late", rank);
   }
   return problem.empty() ? problem : problem + crew.describe();

@@ -386,7 +386,7 @@ void run_trial(const Plan& plan, Sweep& sweep, const std::function<int64_t(Crew&
   {
     Crew crew(plan.size, [&](Rank& rank) { return survive(rank, plan, *diary); });
     const int64_t killed_us = disturb(crew);
-    if (!crew.await_end_of_all(20'000 * slowdown())) problem = "a rank hangs" + crew.stacks();
+    if (!crew.await_end_of_all(60'000 * slowdown())) problem = "a rank hangs" + crew.stacks();
     if (problem.empty()) problem = judge(crew, *diary);
     if (problem.empty()) measure(crew, *diary, std::max(killed_us, diary->last_death_us.load()), sweep);
     if (!problem.empty()) problem += crew.describe();
@@ -419,7 +419,7 @@ void test_killed_at_any_moment(void**) {
         usleep(static_cast<useconds_t>(random() % (random() % 4 == 0 ? 20'000 : 2'000)));
         last_us = crew.signal(victim, SIGKILL);
       }
-      for (const int victim : victims) crew.await_end(victim, 10'000 * slowdown());
+      for (const int victim : victims) crew.await_end(victim, 30'000 * slowdown());
       crew.order(1);
       return last_us;
     });

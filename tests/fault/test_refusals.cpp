@@ -35,7 +35,7 @@ constexpr int kSize = 2;
 constexpr size_t kCount = 3000;    // elements of each buffer: small enough to be quick, and no round number
 constexpr int32_t kWrong = -1000;  // a result that is no error, and wrong
 constexpr int kShortInitMs = 100;  // until a rank gives up waiting for one that was refused
-constexpr int kShortMs = 2000;     // as much for an operation, which nobody should need
+constexpr int kShortMs = 4000;     // as much for an operation, which nobody should need
 constexpr int kPatienceMs = 20'000;
 
 enum Order { kAgain = 1 };
@@ -366,7 +366,7 @@ struct Holdings {
 // What this process holds; waits a moment for what another thread is about to give back.
 Holdings take_holdings(const Holdings& expected) {
   sleep_ms(5);
-  for (const int64_t end = now_ms() + 1000;; sleep_ms(5)) {
+  for (const int64_t end = now_ms() + kAtOnceMs;; sleep_ms(5)) {
     const census_t census = take_census();
     const Holdings holdings{census.descriptors, census.maps};
     if (holdings.within(expected) || now_ms() > end) return holdings;

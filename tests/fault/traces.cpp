@@ -91,7 +91,7 @@ std::set<std::string> Traces::collect() {
 
 std::string Traces::left() const {
   std::string text;
-  for (const int64_t end = now_ms() + 2000; now_ms() < end; sleep_ms(5)) {
+  for (const int64_t end = now_ms() + 20'000; now_ms() < end; sleep_ms(5)) {
     text.clear();
     for (const std::string& trace : collect())
       if (!before_.contains(trace)) text += "\n  " + trace;
