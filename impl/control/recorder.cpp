@@ -67,7 +67,9 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 }
 
 Recorder::Recorder(size_t capacity)
-    : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {}
+    : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {
+  on_device_.in_order = false;  // streams differ, and so do those who see their ends
+}
 
 Recorder::~Recorder() = default;
 
@@ -78,7 +80,8 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   for (int tries = 0; tries < kTries; ++tries, ++position) {
     RecordEntry& entry = entries_[position % capacity_];
     uint64_t held = entry.id.load(kRead);
-    const bool vacant = held <= position && (held == kUnused || entry.ended.load(kRead) != 0);
+    const bool vacant = held <= position && (held == kUnused || entry.ended.load(kRead) != 0 ||
+                                             entry.let_go.load(kRead) != LetGo::kNo);
     if (!vacant || !entry.id.compare_exchange_strong(held, kChanging, std::memory_order_acq_rel)) continue;
     id = position + 1;
     next_.store(id, kRelaxed);
@@ -92,10 +95,11 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
-  if (collective != 0) latest_.enqueued.store(collective, kWrite);
+  LatestNumbers& latest = call.on_device ? on_device_ : on_host_;
+  if (collective != 0) latest.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   RecordEntry* const entry = claim(id);
-  if (!entry) return Record(*this, nullptr, collective, created);
+  if (!entry) return Record(latest, nullptr, collective, created);
   entry->created.store(created, kWrite);
   entry->sequence.store(call.sequence, kWrite);
   entry->send_bytes.store(call.send_bytes, kWrite);
@@ -105,13 +109,33 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   entry->root.store(call.root, kWrite);
   entry->timeout_ms.store(call.timeout_ms, kWrite);
   entry->kind.store(call.kind, kWrite);
+  entry->on_device.store(call.on_device, kWrite);
   entry->started.store(0, kWrite);
   entry->met.store(0, kWrite);
   entry->algorithm.store(Algorithm::kNone, kWrite);
+  entry->let_go.store(LetGo::kNo, kWrite);
   entry->result.store(DSC_OK, kWrite);
   entry->ended.store(0, kWrite);
   entry->id.store(id, kWrite);
-  return Record(*this, entry, collective, created);
+  return Record(latest, entry, collective, created);
+}
+
+// Whoever holds the entry's id may write it: a new operation may want its place at this moment.
+bool Recorder::fail_let_go(uint64_t first, int64_t ticks, dsc_result_t result) noexcept {
+  bool any = false;
+  for (size_t i = 0; i < capacity_; ++i) {
+    RecordEntry& entry = entries_[i];
+    uint64_t id = entry.id.load(kRead);
+    const bool found = id != kUnused && id != kChanging && entry.let_go.load(kRead) == LetGo::kLaunched &&
+                       entry.ended.load(kRead) == 0 && entry.sequence.load(kRead) >= first &&
+                       !is_message(entry.kind.load(kRead));
+    if (!found || !entry.id.compare_exchange_strong(id, kChanging, std::memory_order_acq_rel)) continue;
+    entry.result.store(result, kWrite);
+    entry.ended.store(std::max(ticks, entry.started.load(kRead)), kWrite);
+    entry.id.store(id, kWrite);
+    any = true;
+  }
+  return any;
 }
 
 // What was written last is read first: an operation that has ended has all its times.
@@ -120,10 +144,12 @@ bool Recorder::read_entry(const RecordEntry& entry, RecordedOperation& operation
   if (operation.id == kUnused || operation.id == kChanging) return false;
   operation.ended = entry.ended.load(kRead);
   operation.result = entry.result.load(kRead);
+  operation.let_go = entry.let_go.load(kRead);
   operation.algorithm = entry.algorithm.load(kRead);
   operation.met = entry.met.load(kRead);
   operation.started = entry.started.load(kRead);
   RecordedCall& call = operation.call;
+  call.on_device = entry.on_device.load(kRead);
   call.kind = entry.kind.load(kRead);
   call.timeout_ms = entry.timeout_ms.load(kRead);
   call.root = entry.root.load(kRead);
@@ -146,11 +172,12 @@ std::vector<RecordedOperation> Recorder::read() const {
   return operations;
 }
 
-RecordedProgress Recorder::progress() const noexcept {
+RecordedProgress Recorder::progress(bool on_device) const noexcept {
+  const LatestNumbers& latest = on_device ? on_device_ : on_host_;
   RecordedProgress progress;
-  progress.completed = latest_.completed.load(kRead);
-  progress.started = latest_.started.load(kRead);
-  progress.enqueued = latest_.enqueued.load(kRead);
+  progress.completed = latest.completed.load(kRead);
+  progress.started = latest.started.load(kRead);
+  progress.enqueued = latest.enqueued.load(kRead);
   return progress;
 }
 

@@ -26,16 +26,24 @@ const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was no
 // When it is chosen, and how it moves data; settings of DSC_TUNING by their names. Null as above.
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
+// How long an operation on a device was followed, when that was not to its end. One on a stream of the
+// program's leaves nothing to ask for its end; one that was captured runs whenever its graph does.
+enum class LetGo : uint8_t { kNo, kLaunched, kCaptured };
+
+// A root or peer on another host, of which only its rank in the job is known here; and back.
+constexpr int32_t elsewhere(int32_t job_rank) noexcept { return -2 - job_rank; }
+
 // What is known of an operation when it is called.
 struct RecordedCall {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
   int32_t op = 0;
-  int32_t root = -1;  // or the peer of a message
+  int32_t root = -1;  // or the peer of a message; see also elsewhere()
   uint64_t sequence = 0;
   size_t send_bytes = 0;  // of this rank's buffers; 0 where it has none
   size_t recv_bytes = 0;
   int32_t timeout_ms = 0;
+  bool on_device = false;  // those are numbered apart
 };
 
 // An operation as read from the recorder. Times are ticks; 0: not yet.
@@ -48,6 +56,7 @@ struct RecordedOperation {
   int64_t ended = 0;
   Algorithm algorithm = Algorithm::kNone;
   dsc_result_t result = DSC_OK;  // once it has ended
+  LetGo let_go = LetGo::kNo;
 };
 
 // Number of the last collective that came so far; 0: none.
@@ -73,13 +82,23 @@ struct alignas(128) RecordEntry {
   std::atomic<int32_t> root{0};
   std::atomic<int32_t> timeout_ms{0};
   std::atomic<OpKind> kind{OpKind::kNone};
+  std::atomic<bool> on_device{false};
   std::atomic<int64_t> started{0};
   std::atomic<int64_t> met{0};
   std::atomic<Algorithm> algorithm{Algorithm::kNone};
+  std::atomic<LetGo> let_go{LetGo::kNo};
   std::atomic<dsc_result_t> result{DSC_OK};
   std::atomic<int64_t> ended{0};
 };
 static_assert(sizeof(RecordEntry) == 128);
+
+// Numbers of a group's latest collectives, on the host or on devices.
+struct LatestNumbers {
+  std::atomic<uint64_t> enqueued{0};
+  std::atomic<uint64_t> started{0};
+  std::atomic<uint64_t> completed{0};
+  bool in_order = true;  // they complete one after another
+};
 
 // An operation that runs, written by its lane alone. Without an entry only its number counts. Its times are
 // taken by different threads, and a processor may read its counter ahead of the instructions before it, by
@@ -88,7 +107,10 @@ class Record {
  public:
   Record() noexcept = default;
 
-  inline void start(int64_t ticks) noexcept;
+  void start(int64_t ticks) noexcept {
+    if (entry_) entry_->started.store(not_before(ticks), kWrite);
+    if (collective_ != 0) latest_numbers_->started.store(collective_, kWrite);
+  }
   void meet(int64_t ticks) noexcept {
     if (entry_) entry_->met.store(not_before(ticks), kWrite);
   }
@@ -96,15 +118,21 @@ class Record {
     if (entry_) entry_->algorithm.store(algorithm, kWrite);
   }
   inline void end(int64_t ticks, dsc_result_t result) noexcept;
+  // Nobody will see its end: it gives up its place like one that has ended.
+  void let_go(LetGo how) noexcept {
+    if (entry_) entry_->let_go.store(how, kWrite);
+    entry_ = nullptr;
+    collective_ = 0;
+  }
 
  private:
   friend class Recorder;
   static constexpr auto kWrite = std::memory_order_release;
-  Record(Recorder& recorder, RecordEntry* entry, uint64_t collective, int64_t created) noexcept
-      : recorder_(&recorder), entry_(entry), collective_(collective), latest_(created) {}
+  Record(LatestNumbers& numbers, RecordEntry* entry, uint64_t collective, int64_t created) noexcept
+      : latest_numbers_(&numbers), entry_(entry), collective_(collective), latest_(created) {}
   int64_t not_before(int64_t ticks) noexcept { return latest_ = std::max(latest_, ticks); }
 
-  Recorder* recorder_ = nullptr;
+  LatestNumbers* latest_numbers_ = nullptr;
   RecordEntry* entry_ = nullptr;  // null when there was no place
   uint64_t collective_ = 0;       // its number; 0 for messages
   int64_t latest_ = 0;            // of its times
@@ -118,24 +146,21 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Takes the place of the oldest operation that has ended. One that still runs is never given up: it may be
-  // what everybody waits for.
+  // Takes the place of the oldest operation that has ended or was let go of. One that still runs is never
+  // given up: it may be what everybody waits for.
   Record open(const RecordedCall& call, int64_t created) noexcept;
+
+  // Collectives on devices that were let go of, from that number on, are known to have failed after all. Any
+  // thread. False: there was none.
+  bool fail_let_go(uint64_t first, int64_t ticks, dsc_result_t result) noexcept;
 
   // The operations in the order of their ids. One that is being replaced at this moment is left out.
   std::vector<RecordedOperation> read() const;
-  RecordedProgress progress() const noexcept;
+  RecordedProgress progress(bool on_device = false) const noexcept;
   // Operations for which there was no place, because so many were running.
   uint64_t omitted() const noexcept { return omitted_.load(std::memory_order_relaxed); }
 
  private:
-  friend class Record;
-  struct Latest {
-    std::atomic<uint64_t> enqueued{0};
-    std::atomic<uint64_t> started{0};
-    std::atomic<uint64_t> completed{0};
-  };
-
   RecordEntry* claim(uint64_t& id) noexcept;
   static bool read_entry(const RecordEntry& entry, RecordedOperation& operation) noexcept;
 
@@ -143,16 +168,20 @@ class Recorder {
   const std::unique_ptr<RecordEntry[]> entries_;
   std::atomic<uint64_t> next_{0};
   std::atomic<uint64_t> omitted_{0};
-  Latest latest_;
+  LatestNumbers on_host_, on_device_;
 };
 
-void Record::start(int64_t ticks) noexcept {
-  if (entry_) entry_->started.store(not_before(ticks), kWrite);
-  if (collective_ != 0) recorder_->latest_.started.store(collective_, kWrite);
-}
-
 void Record::end(int64_t ticks, dsc_result_t result) noexcept {
-  if (result == DSC_OK && collective_ != 0) recorder_->latest_.completed.store(collective_, kWrite);
+  if (result == DSC_OK && collective_ != 0) {
+    std::atomic<uint64_t>& completed = latest_numbers_->completed;
+    if (latest_numbers_->in_order) {
+      completed.store(collective_, kWrite);
+    } else {
+      uint64_t known = completed.load(std::memory_order_relaxed);
+      while (known < collective_ && !completed.compare_exchange_weak(known, collective_, kWrite)) {
+      }
+    }
+  }
   if (!entry_) return;
   entry_->result.store(result, kWrite);
   entry_->ended.store(not_before(ticks), kWrite);

@@ -102,6 +102,12 @@ void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value
 // c10d names a group by a key and describes it; ours is described by the name that the program gave it.
 std::string key_of(const Group& group) { return std::to_string(group.id()); }
 
+void write_progress(JsonWriter& json, const RecordedProgress& progress) {
+  field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
+  field(json, "last_started_collective", static_cast<int64_t>(progress.started));
+  field(json, "last_completed_collective", static_cast<int64_t>(progress.completed));
+}
+
 void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& groups) {
   json.key("pg_config");
   json.begin_object();
@@ -117,13 +123,16 @@ void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& g
   json.key("pg_status");
   json.begin_object();
   for (const auto& group : groups) {
-    const RecordedProgress progress = group->recorder().progress();
     json.key(key_of(*group));
     json.begin_object();
-    field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
-    field(json, "last_started_collective", static_cast<int64_t>(progress.started));
-    field(json, "last_completed_collective", static_cast<int64_t>(progress.completed));
+    write_progress(json, group->recorder().progress());
     field(json, "omitted", static_cast<int64_t>(group->recorder().omitted()));
+    if (const RecordedProgress on_device = group->recorder().progress(true); on_device.enqueued > 0) {
+      json.key("device");
+      json.begin_object();
+      write_progress(json, on_device);
+      json.end_object();
+    }
     json.end_object();
   }
   json.end_object();
@@ -157,6 +166,14 @@ void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, 
   json.end_array();
 }
 
+// c10d has the first three: what is started there and never completed hangs.
+const char* state_of(const RecordedOperation& operation) noexcept {
+  if (operation.ended != 0 && operation.result == DSC_OK) return "completed";
+  if (operation.ended == 0 && operation.let_go != LetGo::kNo)
+    return operation.let_go == LetGo::kCaptured ? "captured" : "launched";
+  return operation.started != 0 ? "started" : "scheduled";
+}
+
 void write_times(JsonWriter& json, const RecordedOperation& operation, const Clock& clock) {
   const auto time = [&](const char* name, int64_t ticks) {
     field_or_null(json, name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
@@ -169,14 +186,14 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
   time("time_discovered_completed_ns", completed ? operation.ended : 0);
   time("time_failed_ns", failed ? operation.ended : 0);
   json.key("duration_ms");
-  if (completed)
+  if (completed && !operation.call.on_device)  // when that began and ended is known to the device alone
     json.number(static_cast<double>(ticks_to_ns(operation.ended - operation.started)) / kNsPerMs, 6);
   else
     json.null();
   field(json, "timeout_ms", operation.call.timeout_ms);
-  field(json, "state", completed ? "completed" : operation.started != 0 ? "started" : "scheduled");
+  field(json, "state", state_of(operation));
   json.key("retired");
-  json.boolean(operation.ended != 0);
+  json.boolean(operation.ended != 0 || operation.let_go != LetGo::kNo);
 }
 
 void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const Clock& clock) {
@@ -206,7 +223,10 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   json.end_array();
   field_or_null(json, "reduce_op", call.op == 0 ? nullptr : call.op == kUserOp ? "custom" : op_name(call.op));
   field_or_null(json, "root", !message && call.root >= 0, call.root);
-  field_or_null(json, "peer", message, call.root);
+  field_or_null(json, "peer", message && call.root >= 0, call.root);
+  json.key("device");
+  json.boolean(call.on_device);
+  if (call.root < -1) field(json, "elsewhere", elsewhere(call.root));  // its own inverse
   field(json, "bytes", static_cast<int64_t>(std::max(call.send_bytes, call.recv_bytes)));
   field_or_null(json, "algorithm", algorithm_name(operation.algorithm));
   field_or_null(json, "result", operation.ended != 0 ? result_name(operation.result) : nullptr);

@@ -168,6 +168,68 @@ void never_gives_up_one_that_runs(void**) {
   assert_int_equal(operations[3].call.sequence, 55);
 }
 
+RecordedCall device_call_of(uint64_t number) {
+  RecordedCall call = call_of(number);
+  call.on_device = true;
+  return call;
+}
+
+// Nobody will see its end: it is never called completed, and is the first to give up its place.
+void lets_go_of_what_nobody_follows(void**) {
+  Recorder recorder(4);
+  for (uint64_t number = 1; number <= 9; ++number) {
+    Record record = recorder.open(device_call_of(number), 10);
+    record.start(20);
+    record.let_go(number == 8 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched);
+    record.end(30, DSC_OK);  // says no more
+  }
+  const std::vector<RecordedOperation> operations = recorder.read();
+  assert_int_equal(operations.size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    assert_int_equal(operations[i].call.sequence, 6 + i);
+    assert_true(operations[i].started == 20 && operations[i].ended == 0);
+    assert_true(operations[i].let_go == (i == 2 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched));
+  }
+  assert_int_equal(recorder.omitted(), 0);
+  for (uint64_t number = 1; number <= 4; ++number) run_to_its_end(recorder, number);
+  for (const RecordedOperation& operation : recorder.read())
+    assert_true(operation.let_go == dsc::LetGo::kNo && !operation.call.on_device && is_whole(operation));
+}
+
+void counts_devices_apart(void**) {
+  Recorder recorder(8);
+  Record host = recorder.open(call_of(2), 1);
+  host.start(2);
+  Record first = recorder.open(device_call_of(5), 3), second = recorder.open(device_call_of(6), 4);
+  first.start(5);
+  second.start(6);
+  second.end(7, DSC_OK);  // its end may be seen first
+  first.end(8, DSC_OK);
+  const dsc::RecordedProgress on_host = recorder.progress(), on_device = recorder.progress(true);
+  assert_true(on_host.enqueued == 2 && on_host.started == 2 && on_host.completed == 0);
+  assert_true(on_device.enqueued == 6 && on_device.started == 6 && on_device.completed == 6);
+}
+
+void knows_later_what_has_failed(void**) {
+  Recorder recorder(8);
+  for (uint64_t number = 1; number <= 4; ++number) {
+    Record record = recorder.open(device_call_of(number), 10);
+    record.start(20);
+    record.let_go(number == 4 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched);
+  }
+  Record message = recorder.open(call_of(9, dsc::OpKind::kSend), 11), running = recorder.open(call_of(9), 12);
+  assert_true(recorder.fail_let_go(2, 15, DSC_ERR_TIMEOUT));
+  assert_false(recorder.fail_let_go(2, 16, DSC_ERR_REVOKED));
+  const std::vector<RecordedOperation> operations = recorder.read();
+  assert_int_equal(operations.size(), 6);
+  for (const RecordedOperation& operation : operations) {
+    const bool failed = operation.call.sequence == 2 || operation.call.sequence == 3;
+    assert_int_equal(operation.ended, failed ? 20 : 0);  // not before it started
+    assert_int_equal(operation.result, failed ? DSC_ERR_TIMEOUT : DSC_OK);
+  }
+  assert_int_equal(recorder.progress(true).completed, 0);
+}
+
 void records_nothing_without_room(void**) {
   Recorder recorder(0);
   run_to_its_end(recorder, 1);
@@ -321,6 +383,9 @@ int main() {
       cmocka_unit_test(times_stand_in_their_order),
       cmocka_unit_test(counts_collectives_and_not_messages),
       cmocka_unit_test(never_gives_up_one_that_runs),
+      cmocka_unit_test(lets_go_of_what_nobody_follows),
+      cmocka_unit_test(counts_devices_apart),
+      cmocka_unit_test(knows_later_what_has_failed),
       cmocka_unit_test(records_nothing_without_room),
       cmocka_unit_test(nobody_reads_half_an_operation),
       cmocka_unit_test(ticks_become_times),
