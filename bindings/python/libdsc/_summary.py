@@ -163,14 +163,15 @@ def _group_number(identity: str, ranks: str) -> int:
 
 
 def completed_operations(trace: dict[str, Any]) -> list[Record]:
-    """What a trace says of the operations that succeeded, oldest first."""
+    """What a trace says of the operations on host memory that succeeded, oldest first. How long a device took is known
+    to it alone."""
     records = []
     groups = {}
     for identity, config in trace["pg_config"].items():
         groups[identity] = (config["desc"], config["ranks"], _group_number(identity, config["ranks"]))
     for entry in trace["entries"]:
         begin, end = entry["time_discovered_started_ns"], entry["time_discovered_completed_ns"]
-        if begin is None or end is None or entry["result"] != "DSC_OK":
+        if begin is None or end is None or entry["result"] != "DSC_OK" or entry["device"]:
             continue
         name, ranks, number = groups[entry["pg_id"]]
         operation = entry["profiling_name"].removeprefix("dsc:")

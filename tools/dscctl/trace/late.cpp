@@ -19,6 +19,8 @@ struct Waiter {
   TimeNs since = 0;
   TimeNs until = 0;  // it gave up, or its dump was taken
   bool timed_out = false;
+  bool on_device = false;  // its stream waits, and perhaps nobody knows whether it still does
+  bool is_sure = true;
 };
 
 // One rank waits for another one in an operation.
@@ -31,10 +33,13 @@ struct Wait {
 // A participant that waits, or gave up waiting, because somebody did not come.
 std::optional<Waiter> as_waiter(const Participant& participant) {
   const Entry* entry = participant.entry;
-  if (entry == nullptr || !entry->started || entry->met) return std::nullopt;
-  if (entry->completed && !entry->failed()) return std::nullopt;
-  return Waiter{participant.rank, *entry->started, entry->completed.value_or(participant.dump->time),
-                entry->result == kTimeout};
+  if (entry == nullptr || entry->met || (entry->completed && !entry->failed())) return std::nullopt;
+  const TimeNs until = entry->completed.value_or(participant.dump->time);
+  const bool timed_out = entry->result == kTimeout;
+  if (entry->on_device)
+    return Waiter{participant.rank, entry->created, until, timed_out, true, !entry->end_unknown};
+  if (!entry->started) return std::nullopt;
+  return Waiter{participant.rank, *entry->started, until, timed_out};
 }
 
 // When the first one began to wait and when the last one gave up or was asked.
@@ -57,7 +62,7 @@ const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& sp
   const Entry* longest = nullptr;
   int64_t most = std::max<int64_t>(1, (span.end - span.begin) / 2);
   for (const Entry& entry : dump.entries) {
-    if (&entry == other_than || !entry.started) continue;
+    if (&entry == other_than || !entry.started || entry.end_unknown) continue;
     const TimeNs end = std::min(entry.completed.value_or(dump.time), span.end);
     const int64_t overlap = end - std::max(*entry.started, span.begin);
     if (overlap < most) continue;
@@ -65,6 +70,11 @@ const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& sp
     longest = &entry;
   }
   return longest;
+}
+
+// The other end of a message may be on another host, where the group has other members.
+bool is_member(const Trace& trace, const Participant& participant, const Operation& operation) {
+  return trace.groups[operation.group].position(participant.rank) >= 0;
 }
 
 // A group that a rank has destroyed is not in its dump.
@@ -76,14 +86,15 @@ bool has_left(const Participant& participant, const Operation& operation) {
 bool has_not_called(const Participant& participant, const Operation& operation) {
   if (participant.dump == nullptr || participant.entry != nullptr) return false;
   if (has_left(participant, operation)) return true;
-  if (!operation.is_message) return participant.dump->groups.at(operation.group).called < operation.sequence;
+  if (!operation.is_message)
+    return participant.dump->groups.at(operation.group).of(operation.on_device).called < operation.sequence;
   const bool is_sender = &participant == &operation.participants[0];
   const int peer = operation.participants[is_sender ? 1 : 0].rank;
-  return std::none_of(participant.dump->entries.begin(), participant.dump->entries.end(),
-                      [&](const Entry& e) {
-                        return e.is_message && e.group == operation.group && e.is_send() == is_sender &&
-                               e.peer == peer && e.sequence > operation.sequence;
-                      });
+  return std::none_of(
+      participant.dump->entries.begin(), participant.dump->entries.end(), [&](const Entry& e) {
+        return e.is_message && e.group == operation.group && e.is_send() == is_sender &&
+               e.on_device == operation.on_device && e.peer == peer && e.sequence > operation.sequence;
+      });
 }
 
 // When the first one gave up waiting; after that nobody can come in time.
@@ -99,8 +110,10 @@ bool came_after(const Participant& participant, std::optional<TimeNs> gave_up) {
   return gave_up && participant.entry != nullptr && participant.entry->created > *gave_up;
 }
 
+// On a device whoever called it may have to wait for others before it can start.
 bool only_queued(const Participant& participant) {
-  return participant.entry != nullptr && !participant.entry->started && participant.entry->unfinished();
+  return participant.entry != nullptr && !participant.entry->on_device && !participant.entry->started &&
+         participant.entry->unfinished();
 }
 
 class LateFinder {
@@ -118,11 +131,12 @@ class LateFinder {
   }
 
  private:
-  using Lane = std::tuple<size_t, bool, int, int>;
+  using Lane = std::tuple<size_t, bool, bool, int, int>;
 
   static Lane lane_of(const Operation& operation) {
-    if (!operation.is_message) return {operation.group, false, 0, 0};
-    return {operation.group, true, operation.participants[0].rank, operation.participants[1].rank};
+    if (!operation.is_message) return {operation.group, operation.on_device, false, 0, 0};
+    return {operation.group, operation.on_device, true, operation.participants[0].rank,
+            operation.participants[1].rank};
   }
 
   // True if somebody waits in vain in this operation.
@@ -137,18 +151,28 @@ class LateFinder {
     std::map<std::string, std::vector<int>> late;  // ranks by what is said of them
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
+      if (!is_member(trace_, participant, operation)) continue;
       if (participant.dump == nullptr) {
-        if (is_late(waiters, std::nullopt)) without_dump.push_back(participant.rank);
+        if (is_late(sure(waiters), std::nullopt)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
                  came_after(participant, gave_up)) {
-        if (!is_late(waiters, participant.dump->time)) continue;
+        // Who left may have called what nobody knows the end of.
+        const bool left = has_left(participant, operation);
+        if (!is_late(left ? sure(waiters) : waiters, participant.dump->time)) continue;
         late[story(participant, operation, span_of(waiters))].push_back(participant.rank);
-        for (const Waiter& waiter : waiters) waits_.push_back({waiter.rank, participant.rank, &operation});
+        for (const Waiter& waiter : sure(waiters))
+          waits_.push_back({waiter.rank, participant.rank, &operation});
       }
     }
     for (const auto& [said, ranks] : late) report(operation, ranks, said, waiters);
-    if (late.empty() && !without_dump.empty()) report_absent(operation, without_dump, waiters);
+    if (late.empty() && !without_dump.empty()) report_absent(operation, without_dump, sure(waiters));
     return !late.empty() || !without_dump.empty();
+  }
+
+  // Those whose streams are known to wait still.
+  static std::vector<Waiter> sure(std::vector<Waiter> waiters) {
+    std::erase_if(waiters, [](const Waiter& waiter) { return !waiter.is_sure; });
+    return waiters;
   }
 
   // A dump says nothing about what came after it.
@@ -166,7 +190,9 @@ class LateFinder {
     const bool left = has_left(participant, operation);
     std::string text = left ? "left the group before " : verb(participant, span);
     text += title_for(participant, operation);
-    if (!operation.is_message && !left) text += last_completed(dump, operation.group);
+    if (!operation.is_message && !left)
+      text +=
+          operation.on_device ? last_called(dump, operation.group) : last_completed(dump, operation.group);
     const Entry* other = meanwhile(dump, participant.entry, span);
     if (other == nullptr) return text + "; no other operation holds it";
     const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
@@ -185,31 +211,43 @@ class LateFinder {
     if (!operation.is_message) return title(trace_, operation);
     const bool is_sender = &participant == &operation.participants[0];
     return (is_sender ? "send number " : "recv number ") + std::to_string(operation.sequence) +
-           (is_sender ? " to rank " : " from rank ") +
+           (operation.on_device ? " on devices" : "") + (is_sender ? " to rank " : " from rank ") +
            std::to_string(operation.participants[is_sender ? 1 : 0].rank) + " of group \"" +
            trace_.groups[operation.group].name + "\"";
   }
 
   static std::string last_completed(const Dump& dump, size_t group) {
-    const int64_t number = dump.groups.at(group).completed;
+    const int64_t number = dump.groups.at(group).host.completed;
     if (number <= 0) return "; it has completed none of this group";
     for (const Entry& entry : dump.entries)
-      if (!entry.is_message && entry.group == group && entry.sequence == number)
+      if (!entry.is_message && !entry.on_device && entry.group == group && entry.sequence == number)
         return "; it last completed " + entry.name + " number " + std::to_string(number);
     return "; it last completed number " + std::to_string(number);
+  }
+
+  // What it completed there is not always known.
+  static std::string last_called(const Dump& dump, size_t group) {
+    const int64_t number = dump.groups.at(group).device.called;
+    if (number <= 0) return "; it has called none of this group there";
+    for (const Entry& entry : dump.entries)
+      if (!entry.is_message && entry.on_device && entry.group == group && entry.sequence == number)
+        return "; it last called " + entry.name + " number " + std::to_string(number) + " there";
+    return "; it last called number " + std::to_string(number) + " there";
   }
 
   static std::string waiting_text(const std::vector<Waiter>& waiters) {
     std::vector<int> ranks;
     int64_t longest = 0;
-    bool timed_out = false;
+    bool timed_out = false, on_device = false;
     for (const Waiter& waiter : waiters) {
       ranks.push_back(waiter.rank);
       longest = std::max(longest, waiter.until - waiter.since);
       timed_out = timed_out || waiter.timed_out;
+      on_device = on_device || waiter.on_device;
     }
     const std::string duration = duration_text(longest);
     if (timed_out) return ranks_text(ranks) + " waited " + duration + " until the time-out";
+    if (on_device) return ranks_text(ranks) + " called it " + duration + " before";
     return ranks_text(ranks) + (ranks.size() == 1 ? " waits since " : " wait since ") + duration;
   }
 

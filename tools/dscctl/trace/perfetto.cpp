@@ -12,6 +12,9 @@
 namespace dscctl::trace {
 namespace {
 
+constexpr const char* kMessages = "messages";
+constexpr const char* kOnDevice = "on device";
+
 struct Slice {
   TimeNs begin = 0;
   TimeNs end = 0;
@@ -20,6 +23,7 @@ struct Slice {
 // From showing up to the end; an operation that has not ended lasts until the dump.
 std::optional<Slice> slice_of(const Dump& dump, const Entry& entry) {
   if (!entry.started) return std::nullopt;
+  if (entry.end_unknown) return Slice{*entry.started, *entry.started};
   return Slice{*entry.started, std::max(*entry.started, entry.completed.value_or(dump.time))};
 }
 
@@ -27,10 +31,11 @@ Json arguments_of(const Trace& trace, const Entry& entry) {
   Json args = {{"group", trace.groups[entry.group].name},
                {"number", entry.sequence},
                {"bytes", entry.bytes},
-               {"state", entry.failed()    ? "failed"
-                         : entry.completed ? "completed"
-                         : entry.started   ? "started"
-                                           : "scheduled"}};
+               {"state", entry.failed()      ? "failed"
+                         : entry.completed   ? "completed"
+                         : entry.end_unknown ? "launched, end unknown"
+                         : entry.started     ? "started"
+                                             : "scheduled"}};
   const std::pair<const char*, const std::string&> texts[] = {{"dtype", entry.dtype},
                                                               {"reduce_op", entry.reduce_op},
                                                               {"algorithm", entry.algorithm},
@@ -39,6 +44,7 @@ Json arguments_of(const Trace& trace, const Entry& entry) {
     if (!value.empty()) args[name] = value;
   if (entry.input_elements) args["input_elements"] = *entry.input_elements;
   if (entry.output_elements) args["output_elements"] = *entry.output_elements;
+  if (entry.on_device) args["device"] = true;
   if (entry.root) args["root"] = *entry.root;
   if (entry.peer) args["peer"] = *entry.peer;
   return args;
@@ -88,32 +94,44 @@ class PerfettoWriter {
     std::stable_sort(entries.begin(), entries.end(), [](const Entry* a, const Entry* b) {
       return a->started.value_or(a->created) < b->started.value_or(b->created);
     });
-    std::vector<TimeNs> lanes;  // when each track of messages is free again
+    Lanes lanes;
     for (const Entry* entry : entries) write_entry(dump, *entry, lanes);
   }
 
-  // Slices of one track must not overlap, but messages may: each goes to the first track that is free.
-  size_t track_of(const Dump& dump, const Entry& entry, const Slice& slice, std::vector<TimeNs>& lanes) {
-    if (!entry.is_message) return entry.group + 1;
-    const auto free =
-        std::find_if(lanes.begin(), lanes.end(), [&](TimeNs end) { return end <= slice.begin; });
-    const auto lane = static_cast<size_t>(free - lanes.begin());
-    const size_t track = trace_.groups.size() + 1 + lane;
-    if (free == lanes.end()) {
-      lanes.push_back(0);
-      name_track(dump.rank, track, lane == 0 ? "messages" : "messages " + std::to_string(lane + 1));
+  struct Lane {
+    const char* kind;
+    int number;  // of its kind
+    TimeNs end;  // when it is free again
+  };
+  using Lanes = std::vector<Lane>;
+
+  // Slices of one track must not overlap, but messages and what runs on devices may: each goes to the first
+  // track of its kind that is free.
+  size_t track_of(const Dump& dump, const Entry& entry, const Slice& slice, Lanes& lanes) {
+    if (!entry.is_message && !entry.on_device) return entry.group + 1;
+    const char* const kind = entry.on_device ? kOnDevice : kMessages;
+    int number = 1;
+    auto free = lanes.begin();
+    for (; free != lanes.end() && (free->kind != kind || free->end > slice.begin); ++free)
+      if (free->kind == kind) ++number;
+    const size_t track = trace_.groups.size() + 1 + static_cast<size_t>(free - lanes.begin());
+    if (free != lanes.end()) {
+      free->end = slice.end;
+      return track;
     }
-    lanes[lane] = slice.end;
+    lanes.push_back({kind, number, slice.end});
+    name_track(dump.rank, track, kind + (number == 1 ? std::string() : " " + std::to_string(number)));
     return track;
   }
 
-  void write_entry(const Dump& dump, const Entry& entry, std::vector<TimeNs>& lanes) {
+  void write_entry(const Dump& dump, const Entry& entry, Lanes& lanes) {
     write_queueing(dump, entry);
     const std::optional<Slice> slice = slice_of(dump, entry);
     if (!slice) return;
     const size_t track = track_of(dump, entry, *slice, lanes);
     tracks_[&entry] = track;
     write_slice(dump.rank, track, entry.name, "operation", *slice, arguments_of(trace_, entry));
+    if (entry.on_device) return;  // what was waiting, and what moving, nobody knows
     const TimeNs met = std::clamp(entry.met.value_or(slice->end), slice->begin, slice->end);
     write_slice(dump.rank, track, "wait", "wait", {slice->begin, met}, Json::object());
     if (entry.met) write_slice(dump.rank, track, "move", "move", {met, slice->end}, Json::object());

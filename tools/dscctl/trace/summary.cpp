@@ -48,8 +48,9 @@ int64_t part_bytes(const Entry& entry) {
   return elements && element_bytes > 0 ? *elements * element_bytes : entry.bytes;
 }
 
+// What a device did, and for how long, is known to it alone.
 std::optional<double> latency_ms(const Entry& entry) {
-  if (!entry.started || !entry.completed || entry.failed()) return std::nullopt;
+  if (entry.on_device || !entry.started || !entry.completed || entry.failed()) return std::nullopt;
   return static_cast<double>(*entry.completed - *entry.started) / 1e6;
 }
 

@@ -42,11 +42,12 @@ Json key_of(const Operation* operation) {
   std::string key = std::to_string(operation->group);
   if (operation->is_message)
     for (const Participant& end : operation->participants) key += "|" + std::to_string(end.rank);
-  return key + "|" + std::to_string(operation->sequence);
+  return key + "|" + std::to_string(operation->sequence) + (operation->on_device ? "|device" : "");
 }
 
 // The seven numbers of an entry: number, kind, creation, then how long it queued, waited and moved, and the
-// result. Each time counts from the one before.
+// result. Each time counts from the one before. On a device nobody knows what was waiting and what moving; an
+// end that nobody looks for is shown as a moment.
 class EntryWriter {
  public:
   explicit EntryWriter(TimeNs base) : base_(base) {}
@@ -63,8 +64,8 @@ class EntryWriter {
     data.push_back(kinds_.index_of(kind_of(entry)));
     data.push_back(entry.created - base_);
     data.push_back(since_last(entry.started));
-    data.push_back(since_last(entry.started ? entry.met : std::nullopt));
-    data.push_back(since_last(entry.completed));
+    data.push_back(since_last(!entry.started ? std::nullopt : entry.on_device ? entry.started : entry.met));
+    data.push_back(entry.end_unknown ? 0 : since_last(entry.completed));
     data.push_back(entry.result.empty() ? kNever : results_.index_of(entry.result));
   }
 
@@ -84,6 +85,8 @@ class EntryWriter {
             {"peer", or_null(entry.peer)},
             {"is_send", entry.is_send()},
             {"algorithm", entry.algorithm},
+            {"device", entry.on_device ? 1 : 0},
+            {"unknown_end", entry.end_unknown ? 1 : 0},
             {"timeout_ms", entry.timeout_ms}};
   }
 

@@ -21,13 +21,14 @@ function rankCells(model, operation, id) {
   const { columns } = model;
   const met = columns.met[id];
   const waited = (met === NEVER ? columns.end[id] : met) - columns.begin[id];
+  const { device, unknown_end: unknownEnd } = kindOf(model, id);
   const state = stateFact(model, id);
   const done = state === "completed";
   return [
     element("td", { class: "spark" }, spark(model, operation, id)),
     element("td", {}, columns.started[id] ? `+${durationText(columns.begin[id] - operation.begin)}` : "–"),
-    element("td", {}, columns.started[id] ? durationText(waited) : "–"),
-    element("td", { class: done ? false : "bad" }, done ? durationText(columns.end[id] - met) : state.replace("DSC_ERR_", "")),
+    element("td", {}, columns.started[id] && !device ? durationText(waited) : "–"),
+    element("td", { class: done || unknownEnd ? false : "bad" }, done ? durationText(columns.end[id] - met) : state.replace("DSC_ERR_", "")),
   ];
 }
 

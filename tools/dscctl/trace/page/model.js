@@ -76,9 +76,10 @@ function readTracks(raw, columns) {
 }
 
 function operationKey(raw, track, kind, sequence) {
-  if (!track.isMessages) return escapedKey(track.group, sequence);
+  const place = kind.device ? ["device"] : [];
+  if (!track.isMessages) return escapedKey(track.group, sequence, ...place);
   const ends = kind.is_send ? [track.rank, kind.peer] : [kind.peer, track.rank];
-  return escapedKey(track.group, ...ends, sequence);
+  return escapedKey(track.group, ...ends, sequence, ...place);
 }
 
 function joinOperations(raw, columns, tracks) {
@@ -135,7 +136,8 @@ const groupName = (model, group) => model.raw.groups[group].name;
 const resultOf = (model, id) => (model.columns.result[id] < 0 ? "" : model.raw.results[model.columns.result[id]]);
 
 function operationTitle(model, operation) {
-  if (!operation.isMessage) return `${operation.name} #${operation.sequence}`;
+  const place = operation.key.endsWith("|device") ? " on devices" : "";
+  if (!operation.isMessage) return `${operation.name} #${operation.sequence}${place}`;
   const [, from, to] = operation.key.split("|");
-  return `message #${operation.sequence}, ${from} → ${to}`;
+  return `message #${operation.sequence}${place}, ${from} → ${to}`;
 }

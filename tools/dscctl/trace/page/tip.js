@@ -9,9 +9,12 @@ function sizeFact(kind) {
 function stateFact(model, id) {
   const { columns } = model;
   const result = resultOf(model, id);
+  const { device, unknown_end: unknownEnd } = kindOf(model, id);
   if (columns.result[id] > 0) return result;
+  if (unknownEnd) return "launched, end unknown";
   if (columns.state[id] === COMPLETED) return "completed";
   if (!columns.started[id]) return "queued, not started";
+  if (device) return "on the device";
   return columns.met[id] === NEVER ? "waiting for others" : "moving data";
 }
 
@@ -21,6 +24,9 @@ function timeFacts(model, id) {
   const until = columns.state[id] === COMPLETED || columns.result[id] > 0 ? "" : " so far";
   if (!columns.started[id]) return [...facts, ["queued", durationText(columns.end[id] - columns.created[id]) + until]];
   const met = columns.met[id];
+  const { device, unknown_end: unknownEnd } = kindOf(model, id);
+  if (unknownEnd) return facts;
+  if (device) return [...facts, ["on device", durationText(columns.end[id] - columns.begin[id]) + until]];
   const waited = (met === NEVER ? columns.end[id] : met) - columns.begin[id];
   facts.push(["queued", durationText(columns.begin[id] - columns.created[id])]);
   facts.push(["waited", durationText(waited) + (met === NEVER ? until : "")]);

@@ -1,0 +1,129 @@
+"""dscctl trace merge: operations on devices, whose ends are not always known."""
+
+import json
+
+import tool
+from dumps import MS, SECOND, Job, file_of
+from tool import FINDINGS, FINE, merge, texts
+
+ALL = range(4)
+
+
+def at(time, ranks=ALL):
+    return dict.fromkeys(ranks, time)
+
+
+def started_job(operations=3, **how):
+    job = Job(4)
+    for number in range(operations):
+        job.on_devices(at((1 + number) * MS), **how)
+    return job, (1 + operations) * MS
+
+
+def test_nobody_is_blamed_for_ends_that_nobody_knows(tmp_path):
+    job, time = started_job()
+    job.on_devices(at(time), state="captured")
+    job.dump_times = at(time + 10 * SECOND)
+    code, report = merge(job.write(tmp_path))
+    assert (code, report["findings"], report["lateness"]) == (FINE, [], report["lateness"])
+    assert all(row["operations"] == 0 for row in report["lateness"])
+    page = (tmp_path / "timeline.html").read_text(encoding="utf-8")
+    assert '"unknown_end":1' in page
+    slices = [event for event in json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert {(event["dur"], event["args"]["state"]) for event in slices} == {(0, "launched, end unknown")}
+
+
+def test_nor_a_rank_without_a_dump_or_one_that_left(tmp_path):
+    job, time = started_job()
+    job.dump_times = at(time + 10 * SECOND)
+    job.write(tmp_path, without=(2,))
+    document = job.document(3)
+    document |= {"pg_config": {}, "pg_status": {}, "entries": []}
+    file_of(tmp_path, 3).write_text(json.dumps(document))
+    code, report = merge(tmp_path)
+    assert code == FINDINGS and [finding["kind"] for finding in report["findings"]] == ["NO DUMP"]
+
+
+def test_the_rank_that_has_not_called(tmp_path):
+    job, time = started_job()
+    for step in range(2):  # the second hangs behind the first
+        job.on_devices(at(time + step * MS, (0, 1, 3)))
+    job.dump_times = at(time + 4200 * MS)
+    code, report = merge(job.write(tmp_path))
+    assert code == FINDINGS
+    assert [finding["text"] for finding in report["findings"]] == [
+        'rank 2 has not called all_reduce number 4 on devices of group "world"; it last called all_reduce number 3 there; '
+        "no other operation holds it; ranks 0, 1, 3 called it 4.20 s before"
+    ]
+    (finding,) = report["findings"]
+    assert (finding["ranks"], finding["number"], finding["device"]) == ([2], 4, True)
+
+
+def test_a_rank_that_waits_on_the_host_instead(tmp_path):
+    """Numbers on the host and on devices are not mixed up."""
+    job, time = started_job()
+    job.collective({2: time}, name="barrier", count=None)
+    job.on_devices(at(time, (0, 1, 3)))
+    job.dump_times = at(time + 2 * SECOND)
+    _, report = merge(job.write(tmp_path))
+    late = texts(report, "LATE")
+    assert any("rank 2 has not called all_reduce number 4 on devices" in text and
+               'it is in barrier number 1 of group "world" since 2.00 s' in text for text in late), late
+    assert any("ranks 0, 1, 3 have not called barrier number 1 of group" in text for text in late), late
+    assert texts(report, "DEADLOCK") == [] and texts(report, "MISMATCH") == []
+
+
+def test_a_time_out(tmp_path):
+    job, time = started_job(ends=at(4 * MS))
+    job.on_devices(at(time, (0, 1, 3)), ends=at(time + 500 * MS, (0, 1, 3)), result="DSC_ERR_TIMEOUT")
+    job.dump_times = at(time + 501 * MS)
+    _, report = merge(job.write(tmp_path))
+    (late,) = texts(report, "LATE")
+    assert late.startswith('rank 2 has not called all_reduce number 4 on devices of group "world"')
+    assert late.endswith("ranks 0, 1, 3 waited 500 ms until the time-out")
+    title = 'all_reduce number 4 on devices of group "world"'
+    assert texts(report, "FAILED") == [f"{title} failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3"]
+
+
+def test_only_known_waits_make_a_deadlock(tmp_path):
+    for known in (False, True):
+        job = Job(2)
+        for group in ("left", "right"):
+            job.group(group, (0, 1))
+        job.on_devices({0: MS}, "left", ends={0: None} if known else None)
+        job.on_devices({1: MS}, "right", ends={1: None} if known else None)
+        job.dump_times = at(3 * SECOND, (0, 1))
+        _, report = merge(job.write(tmp_path))
+        assert len(texts(report, "LATE")) == 2 and len(texts(report, "DEADLOCK")) == int(known)
+
+
+def test_a_mismatch(tmp_path):
+    job, time = started_job()
+    job.on_devices({0: time, 1: time, 3: time})
+    job.numbers["world", "device"] -= 1
+    job.on_devices({2: time}, count=512, ends={2: time + 1000}, result="DSC_ERR_MISMATCH")
+    _, report = merge(job.write(tmp_path))
+    title = 'all_reduce number 4 on devices of group "world"'
+    assert texts(report, "MISMATCH") == [f"{title} does not match: 512 elements on rank 2; 1,024 elements on ranks 0, 1, 3"]
+
+
+def test_a_message_to_another_host(tmp_path):
+    """The group has the members of one host; its other ranks stand in other groups' files."""
+    job = Job(2)
+    job.message(0, 1, MS, 2 * MS)
+    for entry in job.entries[0]:
+        entry |= {"device": True, "peer": None, "elsewhere": 7, "time_discovered_completed_ns": None, "time_met_ns": None}
+        entry |= {"state": "started", "result": None}
+    del job.entries[1][:]
+    job.dump_times = at(3 * SECOND, (0, 1))
+    assert merge(job.write(tmp_path))[0] == FINE
+
+
+def test_what_a_device_took_is_in_no_summary(tmp_path):
+    job, _ = started_job(ends=at(4 * MS))
+    result = tool.trace("summary", job.write(tmp_path), "--rank", "0", "--json")
+    assert json.loads(result.stdout)["rows"] == []
+
+
+if __name__ == "__main__":
+    tool.main(__file__)
