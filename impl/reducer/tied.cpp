@@ -82,6 +82,8 @@ void TiedLayers::check_gradients(std::span<const Tensor> gradients, const void* 
     fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but the communicator is bound to no device");
   if (const auto problem = first_problem(comm, gradients, true))
     fail(problem->code, "%s", problem->text.c_str());
+  if (stream && gradients[0].device < 0)
+    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the gradients are in host memory");
 }
 
 void TiedLayers::reduce(std::span<const Tensor> gradients, void* stream) {

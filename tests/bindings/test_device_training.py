@@ -138,6 +138,10 @@ def ties(world):
         with pytest.raises(ValueError, match="grads has {.*expected as many arrays as weights"):
             tied.reduce({**grads, "embed": values(0, 3)})
         world.barrier()
+    with dsc.TiedLayers(world, {"host": [0, 1]}, {"host": values(world.rank, 2)}) as tied:
+        with pytest.raises(dsc.UnsupportedError, match="stream is not None.*the gradients are in host memory"):
+            tied.reduce({"host": values(0, 2)}, stream=stream)
+        tied.reduce({"host": values(0, 2)})
     return world.rank != 1 or grads["alone"].read().tolist() == values(1, 2).tolist()
 
 
