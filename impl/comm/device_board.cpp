@@ -168,6 +168,13 @@ OpKind DeviceBoard::kind_of(uint64_t number) const {
                                                    : OpKind::kNone;
 }
 
+uint64_t DeviceBoard::least() const noexcept {
+  uint64_t least = latest();
+  for (int member = 0; member < size(); ++member)
+    least = std::min(least, head(member).load(std::memory_order_seq_cst));
+  return least;
+}
+
 std::vector<int32_t> DeviceBoard::behind(uint64_t number) const {
   std::vector<int32_t> ranks;
   for (int member = 0; member < size(); ++member)

@@ -60,6 +60,8 @@ class DeviceBoard {
   // --- Any thread.
   uint64_t latest() const noexcept { return latest_.load(); }
   OpKind kind_of(uint64_t number) const;  // of this rank's own
+  // The number up to which all ranks of this host have come.
+  uint64_t least() const noexcept;
   // Ranks of this host that have not come so far.
   std::vector<int32_t> behind(uint64_t number) const;
   bool has_left(int32_t rank) const noexcept;

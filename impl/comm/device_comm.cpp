@@ -73,10 +73,7 @@ void DeviceComm::run_group(const std::vector<Call>& calls) {
     for (const Call& call : sorted.messages) messages.push_back(engine_->start(call));
     if (!sorted.collectives.empty()) engine_->run_collectives(sorted.collectives, stream);
     const Deadline deadline = Deadline::after_ms(timeout_ms());
-    for (const auto& work : messages)
-      if (!work->wait_on(stream, deadline))
-        fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction",
-             work->call().root);
+    for (const auto& work : messages) engine_->join(*work, stream, deadline);
   });
 }
 
@@ -100,6 +97,7 @@ void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function
   for (const Call& call : calls) engine_->check(call);
   capture(start, [&](const Error& error) {
     if (!revoked()) engine_->fail_quietly(calls.front(), 0, error);
+    engine_->note_told();
     throw Error(error);
   });
 }

@@ -34,7 +34,8 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       stream_priority_(parts.stream_priority),
       collectives_(operations_of(parts.communicator, *host_)),
       board_(std::move(parts.board)),
-      on_one_host_(host_->local_members().ranks.size() == static_cast<size_t>(host_->size())),
+      local_(host_->local_members()),
+      on_one_host_(local_.ranks.size() == static_cast<size_t>(host_->size())),
       stream_(world_.nccl.device, parts.stream_priority) {
   if (!board_) return;
   host_->answer_with([board = board_](const std::string& question) { return answer_of(*board, question); });
@@ -110,11 +111,12 @@ void DeviceEngine::check_usable(const Call& call) const {
 void DeviceEngine::note_host_call(const Call& call) {
   if (!board_ || is_message(call) || host_->revoked()) return;
   if (const auto difference = board_->show(call, false))
-    refuse_difference(call, board_->latest(), *difference);
+    refuse_difference(call, board_->latest(), *difference, nullptr);
 }
 
 // Who sees a difference starts nothing and tells everybody.
-void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference) {
+void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
+                                     DeviceRecords* records) {
   Failure cause;
   cause.code = DSC_ERR_MISMATCH;
   cause.rank = difference.rank;
@@ -125,17 +127,26 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
   cause.revoked = true;
   cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
   told_.store(true);
+  if (records) records->end(tick_now(), cause.code);
   revoke(cause);
   fail_with(cause);
 }
 
-uint64_t DeviceEngine::show_all(std::span<const Call> calls) {
-  if (!board_) return ++alone_calls_;
+// From here on the others and the flight recorder know of the calls.
+uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& records) {
+  records.expect(calls.size());
+  const int64_t now = tick_now();
   uint64_t number = 0;  // of the last one
   for (const Call& call : calls) {
-    const auto difference = is_message(call) ? board_->show_message(call) : board_->show(call, true);
-    number = is_message(call) ? board_->latest_message(call) : board_->latest();
-    if (difference) refuse_difference(call, number, *difference);
+    std::optional<BoardDifference> difference;
+    if (board_) {
+      difference = is_message(call) ? board_->show_message(call) : board_->show(call, true);
+      number = is_message(call) ? board_->latest_message(call) : board_->latest();
+    } else {
+      number = ++alone_calls_;
+    }
+    records.add(local_.group->recorder().open(recorded_on_device(call, number, *host_, local_), now));
+    if (difference) refuse_difference(call, number, *difference, &records);
   }
   return number;
 }
@@ -227,7 +238,9 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   const DeviceScope scope(device());  // around those of all that is called here
   const bool captured = captures(stream);
   const auto unseen = on_one_host_ || captured ? nullptr : begin_unseen(calls[0], stream);
-  const uint64_t number = show_all(calls);
+  DeviceRecords unfollowed;
+  DeviceRecords& records = unseen ? unseen->records : unfollowed;
+  const uint64_t number = show_all(calls, records);
   may_be_busy_ = true;
   capture(
       [&] {
@@ -235,10 +248,12 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
         if (unseen)
           device().check(device().cuda().event_record(unseen->end.get(), stream_of(stream)), "cuEventRecord");
       },
-      [&](const Error& error) { fail_operation(calls[0], number, error); });
+      [&](const Error& error) { fail_operation(calls[0], number, error, &records); });
+  records.start(tick_now());
   for (const Call& call : calls) count(call);
   if (!captured) latest_call_.store(number);
-  if (unseen) watch_unseen(unseen, number);
+  if (unseen) return watch_unseen(unseen, number);
+  records.let_go(captured ? LetGo::kCaptured : LetGo::kLaunched);
 }
 
 // What only the watch waits for: the board shows neither ranks of other hosts nor whether a message arrives.
@@ -264,7 +279,7 @@ bool DeviceEngine::captures(void* stream) {
 std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
   auto work = begin_work(calls[0], stream);
-  const uint64_t number = show_all(calls);
+  const uint64_t number = show_all(calls, work->records);
   work->set_number(number);
   capture(
       [&] {
@@ -274,7 +289,8 @@ std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call
         put(calls, stream_.get());
         device().check(device().cuda().event_record(work->end.get(), stream_.get()), "cuEventRecord");
       },
-      [&](const Error& error) { fail_operation(calls[0], number, error); });
+      [&](const Error& error) { fail_operation(calls[0], number, error, &work->records); });
+  work->records.start(tick_now());
   work->set_launched();
   for (const Call& call : calls) count(call);
   if (!work->captured) latest_call_.store(number);
@@ -328,7 +344,9 @@ void DeviceEngine::run(const Call& call) {
   const bool captured = captures(call.stream);
   if (captured) expect_link(call);
   const auto unseen = captured ? nullptr : begin_unseen(call, call.stream);
-  const uint64_t number = show_all({&call, 1});
+  DeviceRecords of_graph;
+  DeviceRecords& records = unseen ? unseen->records : of_graph;
+  const uint64_t number = show_all({&call, 1}, records);
   capture(
       [&] {
         link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
@@ -336,9 +354,11 @@ void DeviceEngine::run(const Call& call) {
           device().check(device().cuda().event_record(unseen->end.get(), stream_of(call.stream)),
                          "cuEventRecord");
       },
-      [&](const Error& error) { fail_operation(call, number, error); });
+      [&](const Error& error) { fail_operation(call, number, error, &records); });
+  records.start(tick_now());
   count(call);
-  if (unseen) watch_unseen(unseen, number);
+  if (unseen) return watch_unseen(unseen, number);
+  records.let_go(LetGo::kCaptured);
 }
 
 std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
@@ -346,8 +366,9 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   check_usable(call);
   auto work = begin_work(call, call.stream);
   if (work->captured) expect_link(call);
-  const uint64_t number = show_all({&call, 1});
+  const uint64_t number = show_all({&call, 1}, work->records);
   work->set_number(number);
+  work->records.start(tick_now());  // from here on others may see it
   watch(work);
   capture([&] { link_for(call).start(work); },
           [&](const Error& error) { fail_operation(call, number, error); });
@@ -355,8 +376,17 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   return work;
 }
 
+void DeviceEngine::join(DeviceWork& message, void* stream, Deadline deadline) {
+  if (message.wait_on(stream, deadline)) return;
+  capture([&] { DeviceLink::fail_unconnected(message.call()); },
+          [&](const Error& error) { fail_operation(message.call(), message.number(), error); });
+}
+
 void DeviceEngine::watch(std::shared_ptr<DeviceWork> work) {
-  if (work->captured) return work->complete({});
+  if (work->captured) {
+    work->records.let_go(LetGo::kCaptured);
+    return work->complete({}, DSC_OK);
+  }
   const MutexLock lock(mutex_);
   pending_.push_back(std::move(work));
 }

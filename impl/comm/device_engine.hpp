@@ -54,6 +54,9 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void run_collectives(std::span<const Call> calls, void* stream);
   std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
 
+  // A stream waits for a message, and the host until that is on its own stream.
+  void join(DeviceWork& message, void* stream, Deadline deadline);
+
   // Operations on streams of the program's, of which nobody knows the end, may be under way.
   bool may_be_busy() const noexcept { return may_be_busy_; }
   // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
@@ -88,6 +91,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   // A failure of this rank's own, which ends the communicator on all ranks.
   void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
+  // A call has reported the failure.
+  void note_told() const noexcept { told_.store(true); }
   // The communicator's time-out, or another one.
   NcclPatience patience(int timeout_ms) const;
 
@@ -108,8 +113,9 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   void check_usable(const Call& call) const;
   [[noreturn]] void refuse(const Call& call) const;
-  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference);
-  uint64_t show_all(std::span<const Call> calls);
+  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
+                                      DeviceRecords* records);
+  uint64_t show_all(std::span<const Call> calls, DeviceRecords& records);
   void put(std::span<const Call> calls, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
@@ -127,8 +133,11 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // device_engine_watch.cpp
   bool has_passed(const PooledEvent& event) const;
   Failure failure_of(const DeviceWork& work) const;
-  Failure take_failure(const Call& call, uint64_t number, const Error& error) noexcept;
-  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error);
+  void end_with_cause(DeviceWork& work) noexcept;
+  Failure take_failure(const Call& call, uint64_t number, const Error& error,
+                       DeviceRecords* records = nullptr) noexcept;
+  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error,
+                                   DeviceRecords* records = nullptr);
   void revoke(const Failure& cause) noexcept;
   void await_news(const Error& error) const;
   void look_for_errors();
@@ -142,6 +151,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
 
   // device_engine_late.cpp
   void look_at_calls(int64_t now);
+  void record_uncalled() noexcept;
   bool peer_left(const Call& call, uint64_t number);
   template <typename Late>
   bool somebody_left(OpKind kind, uint64_t number, const Late& late_ranks);
@@ -156,6 +166,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   const int stream_priority_;
   const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
   const std::shared_ptr<DeviceBoard> board_;           // null there, too
+  const LocalMembers local_;
   const bool on_one_host_;
   Stream stream_;
   uint64_t alone_calls_ = 0;  // of a group of one

@@ -6,6 +6,7 @@
 #include "base/thread.hpp"
 #include "comm/device_engine.hpp"
 #include "comm/device_question.hpp"
+#include "control/group.hpp"
 
 namespace dsc {
 namespace {
@@ -52,6 +53,16 @@ void DeviceEngine::look_at_calls(int64_t now) {
   if (somebody_left(call.kind, awaited_call_, [&] { return board_->behind(awaited_call_); })) return;
   const int64_t elapsed_ns = now - awaited_since_ns_;
   if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(call, awaited_call_, elapsed_ns);
+}
+
+// Of operations without an event only this is known: what a rank of this host has not called when all give up
+// fails.
+void DeviceEngine::record_uncalled() noexcept {
+  if (!board_ || !on_one_host_ || !host_->revoked()) return;
+  const dsc_result_t code = local_.group->first_code();
+  if (local_.group->recorder().fail_let_go(board_->least() + 1, tick_now(),
+                                           strikes_all(code) ? code : DSC_ERR_REVOKED))
+    local_.group->tell_failure();
 }
 
 // The other end of a message that is waited for.

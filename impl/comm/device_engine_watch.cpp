@@ -39,16 +39,12 @@ void DeviceEngine::look_at(DeviceWork& work) noexcept {
   if (work.done()) return;
   const Ending ending = ending_.load();
   if (ending == Ending::kEnded || ending == Ending::kStuck) {
-    if (work.unseen)
-      work.complete({});  // the next call tells
-    else
-      call_out([&] { work.complete(failure_of(work)); });
-    return;
+    return end_with_cause(work);
   }
   if (!work.launched()) return;
   capture(
       [&] {
-        if (has_passed(work.end)) work.complete({});
+        if (has_passed(work.end)) work.complete({}, DSC_OK);
       },
       [&](const Error& error) { fail_quietly(work.call(), work.number(), error); });
 }
@@ -71,9 +67,19 @@ Failure DeviceEngine::failure() const {
   return failure;
 }
 
+// Of one that nobody has but the watch, the next call tells. The group's trace was written when it failed,
+// and is once more with this end.
+void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
+  call_out([&] {
+    Failure failure = failure_of(work);
+    const dsc_result_t code = failure.code;
+    work.complete(work.unseen ? Failure{} : std::move(failure), code);
+  });
+  if (local_.group->revoked()) local_.group->tell_failure();
+}
+
 // The cause is that of the whole group, in this rank's words.
 Failure DeviceEngine::failure_of(const DeviceWork& work) const {
-  told_.store(true);
   Failure failure = this->failure();
   if (failure.code == DSC_OK || host_->is_over()) {
     failure.code = DSC_ERR_REVOKED;
@@ -180,8 +186,8 @@ void DeviceEngine::revoke(const Failure& cause) noexcept {
 }
 
 // A failure of this rank's own call: all others end, too.
-Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Error& error) noexcept {
-  told_.store(true);
+Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Error& error,
+                                   DeviceRecords* records) noexcept {
   Failure failure;
   failure.code = error.code();
   call_out([&] {
@@ -205,12 +211,15 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
     failure.rank = host_->rank();
     explain(call, number, failure);
   });
+  if (records) records->end(tick_now(), failure.code);
   revoke(failure);
   return failure;
 }
 
-void DeviceEngine::fail_operation(const Call& call, uint64_t number, const Error& error) {
-  fail_with(take_failure(call, number, error));
+void DeviceEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
+                                  DeviceRecords* records) {
+  told_.store(true);
+  fail_with(take_failure(call, number, error, records));
 }
 
 void DeviceEngine::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
@@ -242,6 +251,7 @@ Failure DeviceEngine::destroyed() const {
 void DeviceEngine::give_up() noexcept {
   Ending expected = Ending::kNot;
   if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kEnding)) return;
+  record_uncalled();
   const auto self = weak_from_this().lock();
   if (!self) return;
   endings_under_way.fetch_add(1);

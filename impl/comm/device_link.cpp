@@ -80,6 +80,12 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
   return communicator_;
 }
 
+// Why is for others to find out: who has not called it, or NCCL.
+void DeviceLink::fail_unconnected(const Call& call) {
+  fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
+       call.kind == OpKind::kSend ? "to" : "from", call.root);
+}
+
 void DeviceLink::put(const Call& call, CudaStream* stream, const NcclPatience& patience) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
@@ -96,8 +102,7 @@ void DeviceLink::run(const Call& call, CudaStream* stream, const NcclPatience& p
   while (!operations_) {
     connected_.wait_for(mutex_, kLookPeriod);
     patience.check();
-    if (!operations_ && patience.deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "rank %d has not called its first message in this direction", call.root);
+    if (!operations_ && patience.deadline.passed()) fail_unconnected(call);
   }
   put(call, stream, patience);
 }

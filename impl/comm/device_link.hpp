@@ -26,6 +26,8 @@ class DeviceLink {
   // Behind work.begin, which was recorded, as soon as there is a connection.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
+  // The time of a first message is over.
+  [[noreturn]] static void fail_unconnected(const Call& call);
 
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected
 

@@ -59,7 +59,10 @@ bool DeviceWork::wait_on(void* stream, Deadline deadline) {
 
 Failure DeviceWork::failure() const {
   const MutexLock lock(mutex_);
-  if (done()) return failure_;
+  if (done()) {
+    if (failure_.code != DSC_OK) engine_->note_told();
+    return failure_;
+  }
   Failure running;
   running.code = DSC_IN_PROGRESS;
   running.group = engine_->host().id();
@@ -90,9 +93,10 @@ void DeviceWork::notify(std::shared_ptr<Countdown> countdown) {
 }
 
 // Once: the watch and a thread that waits may both have seen the end.
-void DeviceWork::complete(Failure failure) noexcept {
+void DeviceWork::complete(Failure failure, dsc_result_t recorded) noexcept {
   const MutexLock lock(mutex_);
   if (done()) return;
+  records.end(tick_now(), recorded);
   failure_ = std::move(failure);
   done_.store(true, std::memory_order_release);
   if (event_fd_) eventfd_write(event_fd_.get(), 1);

@@ -6,6 +6,7 @@
 
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
+#include "comm/device_records.hpp"
 #include "comm/work.hpp"
 #include "control/call.hpp"
 #include "device/stream.hpp"
@@ -34,13 +35,15 @@ class DeviceWork final : public Work {
   void set_number(uint64_t number) noexcept { number_ = number; }
   // Somebody wants to hear of its end soon.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
-  void complete(Failure failure) noexcept;
+  // Recorded with that code; the watch keeps failures of works that nobody has to itself.
+  void complete(Failure failure, dsc_result_t recorded) noexcept;
   // Everything up to `end` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
   // Written before anybody else has it.
   PooledEvent begin, end;     // what it waits for, and what waits for it
+  DeviceRecords records;      // later written by complete() alone
   bool captured = false;      // part of a graph: it runs whenever that does
   bool unseen = false;        // nobody has it but the watch
   int64_t head_since_ns = 0;  // the engine's: from when its time counts; 0: not yet

@@ -234,8 +234,30 @@ static int late_message_body(rank_t* self) {
   return ranks_meet(self);
 }
 
+/* A first message in a group: whoever called it is not the one at fault. */
+static int late_group_body(rank_t* self) {
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  PASS_ON(check_sum(self, self->world));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
+  if (self->rank == 1) {
+    usleep(1500000);
+    return 0;
+  }
+  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_group_end(self->world, NULL, NULL));
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||
+      strstr(info.text, "rank 1 has called 0 recvs from rank 0") == NULL)
+    FAIL(self, "%d, rank %d: %s", info.code, info.rank, info.text);
+  return check_free(self);
+}
+
 static void a_rank_that_does_not_come_is_named(void** state) {
   (void)state;
+  assert_int_equal(run_ranks(2, late_group_body, NULL), 0);
   assert_int_equal(run_ranks(2, late_message_body, NULL), 0);
   assert_int_equal(run_ranks(2, late_body, NULL), 0);
   assert_int_equal(run_ranks(2, late_on_stream_body, NULL), 0);
@@ -375,6 +397,26 @@ static void a_start_up_that_fails_is_tried_twice(void** state) {
   unsetenv("FAKE_NCCL_FAULT");
 }
 
+/* Both have called it, and NCCL makes no connection: nobody is said not to have called it. */
+static int unconnected_body(rank_t* self) {
+  memory_t memory;
+  PASS_ON(open_memory(self, &memory, self->world));
+  const dsc_result_t result = self->rank == 0
+                                  ? dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL)
+                                  : dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, NULL);
+  if (result != DSC_ERR_TIMEOUT ||
+      strstr(dsc_last_error_message(), "all ranks that were asked have called it") == NULL ||
+      strstr(dsc_last_error_message(), "not called") != NULL)
+    FAIL(self, "%d: %s", result, dsc_last_error_message());
+  return 0;
+}
+
+static void a_message_that_is_not_connected_blames_nobody(void** state) {
+  (void)state;
+  if (gpu_is_real()) skip();
+  run_with_fault("init_hang#2", 2, hasty, unconnected_body, 0);
+}
+
 static int split_body(rank_t* self) {
   dsc_comm_t* half = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, self->rank % 2, 0, NULL, &half));
@@ -493,6 +535,7 @@ int main(void) {
       cmocka_unit_test(a_rank_that_leaves_is_named),
       cmocka_unit_test(an_error_that_nccl_reports_late_ends_all),
       cmocka_unit_test(a_start_up_that_fails_is_tried_twice),
+      cmocka_unit_test(a_message_that_is_not_connected_blames_nobody),
       cmocka_unit_test(groups_are_split),
       cmocka_unit_test(who_is_held_back_goes_on),
       cmocka_unit_test(an_abort_that_hangs_is_given_up),
