@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import launch
 import pytest
-from launch import LIMIT_S, PYTHON
+from launch import AT_ONCE_S, LIMIT_S, PYTHON
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import jobs  # noqa: E402
@@ -173,7 +173,7 @@ def test_a_key_that_never_comes(handshake):
     with serve(Store(handshake)) as port:
         # The connection that waited in vain is given up; the next call makes another one.
         late, put = steps(port, ("get", "missing", 3), ("put", "a", "1"), timeout_ms=500)
-    assert late[1] == "DSC_ERR_TIMEOUT" and "'missing' of rank 3" in late[2] and 500 <= late[0] < 2500
+    assert late[1] == "DSC_ERR_TIMEOUT" and "'missing' of rank 3" in late[2] and 500 <= late[0] < 1000 * AT_ONCE_S
     assert put[1] == "ok"
 
 
@@ -190,7 +190,7 @@ def test_it_waits_for_an_agent_that_comes_later():
 def test_nobody_is_there():
     port = jobs.free_port()
     ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0), timeout_ms=400)
-    assert code == "DSC_ERR_TIMEOUT" and 400 <= elapsed_ms < 2400
+    assert code == "DSC_ERR_TIMEOUT" and 400 <= elapsed_ms < 1000 * AT_ONCE_S
     assert f"127.0.0.1:{port} cannot be reached; tried 127.0.0.1 (Connection refused)" in text
 
 
@@ -226,9 +226,9 @@ def say_and_wait(data):
 )
 def test_somebody_else_answers(talk, words):
     with serve(talk) as port:
-        ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0), timeout_ms=1500)
+        ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0), timeout_ms=5000)
     assert code == "DSC_ERR_PROTOCOL" and words in text and f"127.0.0.1:{port}" in text
-    assert elapsed_ms < 3500
+    assert elapsed_ms < 5000 + 1000 * AT_ONCE_S
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_somebody_else_answers(talk, words):
 def test_silence_ends_in_time(talk):
     with serve(talk) as port:
         ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0), timeout_ms=500)
-    assert code == "DSC_ERR_TIMEOUT" and f"127.0.0.1:{port}" in text and 500 <= elapsed_ms < 2500
+    assert code == "DSC_ERR_TIMEOUT" and f"127.0.0.1:{port}" in text and 500 <= elapsed_ms < 1000 * AT_ONCE_S
 
 
 def test_an_agent_that_dies():
@@ -251,7 +251,7 @@ def test_an_agent_that_dies():
 
     with serve(talk) as port:
         ((elapsed_ms, code, text),) = steps(port, ("get", "a", 0))
-    assert code == "DSC_ERR_SYSTEM" and "the store of torchrun's agent at 127.0.0.1" in text and elapsed_ms < 2000
+    assert code == "DSC_ERR_SYSTEM" and "the store of torchrun's agent at 127.0.0.1" in text and elapsed_ms < 1000 * AT_ONCE_S
 
 
 # ---- PyTorch itself -----------------------------------------------------------------------------------------------

@@ -138,18 +138,18 @@ def test_reader_that_goes_away_ends_the_writers():
     job = launch.Started("-n", "2", "--grace", "0.2", "--", "yes")
     job.read_lines(2)
     job.process.stdout.close()
-    job.process.wait(timeout=10)
+    job.process.wait(timeout=launch.LIMIT_S)
     assert job.process.returncode == 128 + signal.SIGPIPE
     assert b"died by signal 13 (Broken pipe)" in job.process.stderr.read()
 
 
 def test_reader_that_does_not_read_costs_little_and_stops_nothing():
-    job = launch.Started("-n", "2", "--timeout", "1", "--grace", "0.2", "--", "yes", "x" * 1000)
+    job = launch.Started("-n", "2", "--timeout", "5", "--grace", "0.2", "--", "yes", "x" * 1000)
     time.sleep(0.7)
     status = open(f"/proc/{job.keeper()}/status", encoding="ascii").read()
     assert int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) < 64 << 10
-    assert job.process.wait(timeout=10) == 124
-    assert b"time limit of 1 s reached; still running: ranks 0, 1" in job.process.communicate()[1]
+    assert job.process.wait(timeout=launch.LIMIT_S) == 124
+    assert b"time limit of 5 s reached; still running: ranks 0, 1" in job.process.communicate()[1]
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,11 @@ def kill(crowd):
 def test_rank_0_dies_and_comes_again():
     """Whoever has waited for the first one starts over with the second."""
     port = free_port()
-    first, waiting = one_each(3, [0, 1], port, timeout_s=20)
+    first, waiting = one_each(3, [0, 1], port, timeout_s=50)
     time.sleep(0.3)
     kill(first)
     time.sleep(0.3)
-    crowds = [*one_each(3, [0, 2], port, timeout_s=20), waiting]
+    crowds = [*one_each(3, [0, 2], port, timeout_s=50), waiting]
     for crowd in crowds:
         assert crowd.hear()["joined"] == {"1 hosts, 3 here": 1}
     end(crowds)
@@ -151,13 +151,13 @@ def test_rank_0_dies_for_good():
     for crowd in waiting:
         (error,) = crowd.hear()["errors"]
         assert error.startswith("DSC_ERR_TIMEOUT") and "rank 0 did not come" in error and f"127.0.0.1:{port}" in error, error
-        assert time.monotonic() - start < 2 + 2
+        assert time.monotonic() - start < 2 + launch.AT_ONCE_S
         crowd.end()
 
 
 def test_a_rank_that_dies_is_missing():
-    host, dies = one_each(3, [0, 1], free_port(), timeout_s=2)
-    time.sleep(0.5)
+    host, dies = one_each(3, [0, 1], free_port(), timeout_s=7)
+    time.sleep(3)  # it has come by then
     kill(dies)
     (error,) = host.hear()["errors"]
     assert "only 1 of 3 came" in error and "missing: rank 1, 2" in error and "came and went away: rank 1 (pid" in error, error
@@ -197,7 +197,7 @@ def test_hosts_without_a_token():
         for ranks in go(crowds):
             (error,) = ranks["errors"]
             assert error.startswith("DSC_ERR_AUTH") and "export DSC_TOKEN=" in error
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < launch.AT_ONCE_S
         end(crowds)
 
 
@@ -213,7 +213,7 @@ def test_hosts_that_are_open_on_purpose():
 @needs_hosts
 def test_a_host_that_is_not_reached_is_missing():
     """Those behind a pulled cable never come; everybody else is told which ranks they are, and where the others are."""
-    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 2, hosts.address(0), timeout_s=2) as crowds:
+    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 2, hosts.address(0), timeout_s=5) as crowds:
         hosts.cut(2)
         for ranks in go(crowds[:2]):
             assert ranks["joined"] == {}
@@ -224,10 +224,10 @@ def test_a_host_that_is_not_reached_is_missing():
 @needs_hosts
 def test_a_cable_that_is_pulled_while_others_are_awaited():
     """Who had come and cannot be reached any more counts as missing, and is reported as gone."""
-    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 1, hosts.address(0), timeout_s=7) as crowds:
+    with netns.Hosts(3) as hosts, ranks_of(hosts, 3, 1, hosts.address(0), timeout_s=15) as crowds:
         crowds[0].say()
         crowds[1].say()
-        time.sleep(0.5)
+        time.sleep(3)  # it has come by then
         hosts.cut(1)
         ranks = crowds[0].hear()
         (error,) = ranks["errors"]

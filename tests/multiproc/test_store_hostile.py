@@ -19,7 +19,7 @@ from store_peer import Peer
 RANKS = 8
 SILENT = 4096
 MOST_GROWTH_BYTES = 8 << 20
-JOINED_S = 2.0  # the promise is one; this machine may be busy
+JOINED_S = 10.0  # the promise is one; this machine may be busy
 MAGIC = b"dsc-stor"
 GREETING_BYTES = 48
 VERDICT_BYTES = 36

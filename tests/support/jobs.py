@@ -7,6 +7,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import Any, Mapping, Optional, Sequence
 
 from netns import Hosts
@@ -34,6 +35,20 @@ def environment(**variables: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in LAUNCHERS} | variables
 
 
+# For the code of a rank: returns when that many ranks have come here, without the library. Who dies or leaves then takes
+# nothing away from one that has not seen yet that the operation before is done.
+MEET = """
+def meet(name, ranks):
+    import os, pathlib, time
+    folder = pathlib.Path(os.environ["MEETINGS"])
+    (folder / f"{name}.{os.environ['RANK']}").touch()
+    end = time.monotonic() + 50
+    while len(list(folder.glob(f"{name}.*"))) < ranks:
+        assert time.monotonic() < end, f"not all came to {name}"
+        time.sleep(0.005)
+"""
+
+
 class Job:
     """`size` ranks that find each other through TCP; each runs `code`, or `command`."""
 
@@ -41,12 +56,14 @@ class Job:
         self.size, self.hosts = size, hosts
         self.command = command or [sys.executable, "-c", code]
         self.ranks: list[subprocess.Popen[str]] = []
+        self.meetings = tempfile.TemporaryDirectory()
         self.environment = environment(
             WORLD_SIZE=str(size),
             LOCAL_WORLD_SIZE="1",
             MASTER_ADDR=hosts.address(0) if hosts else "127.0.0.1",
             MASTER_PORT=str(FIXED_PORT if hosts else free_port()),
             DSC_TOKEN=TOKEN,
+            MEETINGS=self.meetings.name,
         )
         self.environment |= variables
 

@@ -14,7 +14,7 @@ using namespace dsc;
 namespace {
 
 int run(const std::string& launcher, int32_t size) {
-  const Deadline deadline = Deadline::after_ms(15'000);
+  const Deadline deadline = Deadline::after_ms(60'000);
   const Environment environment = process_environment();
   const auto locate = [&](const std::string& address) { return locate_address(address, deadline); };
   const Launch launch = find_launch({}, environment, locate, [&] { return ask_pmix(environment, deadline); });

@@ -23,6 +23,8 @@
 namespace dsc::test {
 
 inline constexpr int kMaxRanksInTest = 16;
+inline constexpr int64_t kAtOnceMs =
+    10'000;  // on a machine that others keep busy; what is not told at once takes longer
 
 // What one rank got from meet().
 struct RankReport {
@@ -94,7 +96,7 @@ class Children {
     std::fflush(nullptr);
     const pid_t pid = ::fork();
     if (pid == 0) {
-      ::alarm(30);
+      ::alarm(90);
       ::_exit(body());
     }
     pids_.push_back(pid);
@@ -128,7 +130,7 @@ class Children {
 };
 
 // Waits until `condition` holds; false if it does not within limit_ms.
-inline bool eventually(const std::function<bool()>& condition, int64_t limit_ms = 5000) {
+inline bool eventually(const std::function<bool()>& condition, int64_t limit_ms = 20'000) {
   const Deadline deadline = Deadline::after_ms(limit_ms);
   while (!condition()) {
     if (deadline.passed()) return false;

@@ -28,19 +28,19 @@ class Listener final : public JobListener {
   }
 
   // What was said of a rank; DSC_OK if nothing came in time.
-  Outcome await_gone(int32_t rank, int64_t timeout_ms = 5000) {
+  Outcome await_gone(int32_t rank, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return gone_.contains(rank); });
     const std::lock_guard lock(mutex_);
     return gone_.contains(rank) ? gone_[rank] : Outcome{};
   }
   // The cause of the n-th failure, or nothing.
-  std::string await_failure(size_t n = 0, int64_t timeout_ms = 5000) {
+  std::string await_failure(size_t n = 0, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return failures_.size() > n; });
     const std::lock_guard lock(mutex_);
     return failures_.size() > n ? failures_[n].second : "";
   }
   // The n-th news of silence; rank -1 if it does not come in time.
-  std::pair<int32_t, bool> await_quiet(size_t n, int64_t timeout_ms = 5000) {
+  std::pair<int32_t, bool> await_quiet(size_t n, int64_t timeout_ms = 20'000) {
     wait(timeout_ms, [&] { return quiet_.size() > n; });
     const std::lock_guard lock(mutex_);
     return quiet_.size() > n ? quiet_[n] : std::pair{-1, false};

@@ -130,7 +130,7 @@ void lose_server(const Rank& rank) {
   if (rank.job.rank == 0) ::kill(::getppid(), SIGKILL);
   rank.report([&] { return exchange.get("none", 0, soon()); });
   rank.report([&] { return exchange.put("unheard", "x", Deadline::after_ms(500)), ""; });
-  for (int i = 0; i < 100 && pmix_events().empty(); ++i) pause_ms(20);
+  for (int i = 0; i < 1000 && pmix_events().empty(); ++i) pause_ms(20);
   rank.report([] { return pmix_events().empty() ? "none" : std::to_string(pmix_events().at(0).status); });
 }
 
@@ -149,7 +149,7 @@ void notify(const Rank& rank) {
     info.value.data.proc = &ended[told];
     call(PMIX_ERR_PROC_ABORTED_BY_SIG, &self, PMIX_RANGE_PROC_LOCAL, &info, 1, nullptr, nullptr);
     const auto is_told = [rank = told == 0 ? -1 : 1](const PmixEvent& event) { return event.rank == rank; };
-    for (int i = 0; i < 100 && std::ranges::none_of(pmix_events(), is_told); ++i) pause_ms(20);
+    for (int i = 0; i < 1000 && std::ranges::none_of(pmix_events(), is_told); ++i) pause_ms(20);
     rank.report([&] {
       const auto all = pmix_events();
       const auto found = std::ranges::find_if(all, is_told);

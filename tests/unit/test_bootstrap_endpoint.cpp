@@ -87,7 +87,7 @@ void test_published_item_is_fetched(void**) {
   Server server;
   const ItemKey key = key_of(random_nonce(), 7);
   server.endpoint().publish(key, make_item("hello").get());
-  const UniqueFd item = fetch(server.endpoint().name(), "rank 0", key, Deadline::after_ms(3000), nullptr);
+  const UniqueFd item = fetch(server.endpoint().name(), "rank 0", key, Deadline::after_ms(20'000), nullptr);
   assert_string_equal(text_of(item).c_str(), "hello");
   assert_int_not_equal(::fcntl(item.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
@@ -98,13 +98,13 @@ void test_fetch_waits_for_publish(void**) {
   std::vector<std::string> texts(4);
   std::vector<std::thread> threads;
   for (std::string& text : texts)
-    threads.emplace_back([&] { text = fetched(server.endpoint().name(), key, 5000).text; });
+    threads.emplace_back([&] { text = fetched(server.endpoint().name(), key, 20'000).text; });
   ::usleep(100'000);
   const int64_t start_ns = now_ns();
   server.endpoint().publish(key, make_item("later").get());
   for (std::thread& thread : threads) thread.join();
   for (const std::string& text : texts) assert_string_equal(text.c_str(), "later");
-  assert_true(now_ns() - start_ns < kNsPerSecond);
+  assert_true(now_ns() - start_ns < kAtOnceMs * kNsPerMs);
 }
 
 void test_processes_fetch_from_each_other(void**) {
@@ -122,13 +122,13 @@ void test_processes_fetch_from_each_other(void**) {
       server.endpoint().publish(key_of(nonce, me), make_item(std::to_string(me).c_str()).get());
       int bad = 0;
       for (size_t i = 0; i < kProcesses; ++i)
-        bad += fetched(names[i].text, key_of(nonce, i), 5000).text != std::to_string(i);
+        bad += fetched(names[i].text, key_of(nonce, i), 20'000).text != std::to_string(i);
       names[me].came.store(2);
       for (size_t i = 0; i < kProcesses; ++i)
         if (!eventually([&] { return names[i].came.load() == 2; })) return 1;
       return bad;
     });
-  assert_int_equal(children.wait_all(10'000), 0);
+  assert_int_equal(children.wait_all(30'000), 0);
 }
 
 void test_wrong_nonce_gets_nothing(void**) {
@@ -149,14 +149,14 @@ void test_withdrawn_item_is_gone(void**) {
   assert_int_equal(fetched(server.endpoint().name(), key, 150).code, DSC_ERR_TIMEOUT);
   server.endpoint().publish(key, make_item("first").get());
   server.endpoint().publish(key, make_item("second").get());
-  assert_string_equal(fetched(server.endpoint().name(), key, 3000).text.c_str(), "second");
+  assert_string_equal(fetched(server.endpoint().name(), key, 20'000).text.c_str(), "second");
 }
 
 void test_leaving_a_world_tells_who_waits(void**) {
   Server server;
   const Nonce nonce = random_nonce();
   Outcome outcome;
-  std::thread waiting([&] { outcome = fetched(server.endpoint().name(), key_of(nonce, 7), 5000); });
+  std::thread waiting([&] { outcome = fetched(server.endpoint().name(), key_of(nonce, 7), 20'000); });
   ::usleep(100'000);
   ItemKey of_rank_2 = key_of(nonce, 7);
   of_rank_2.rank = 2;
@@ -165,9 +165,9 @@ void test_leaving_a_world_tells_who_waits(void**) {
   waiting.join();
   assert_int_equal(outcome.code, DSC_ERR_PEER_LEFT);
   assert_non_null(std::strstr(outcome.text.c_str(), "rank 1 has left"));
-  const Outcome later = fetched(server.endpoint().name(), key_of(nonce, 8), 5000);
+  const Outcome later = fetched(server.endpoint().name(), key_of(nonce, 8), 20'000);
   assert_int_equal(later.code, DSC_ERR_PEER_LEFT);
-  assert_string_equal(fetched(server.endpoint().name(), of_rank_2, 3000).text.c_str(), "stays");
+  assert_string_equal(fetched(server.endpoint().name(), of_rank_2, 20'000).text.c_str(), "stays");
 }
 
 void test_dead_owner(void**) {
@@ -184,7 +184,7 @@ void test_dead_owner(void**) {
   Outcome outcome;
   std::atomic<int64_t> end_ns{0};
   std::thread waiting([&] {
-    outcome = fetched(names[0].text, key_of(Nonce{}, 7), 10'000);
+    outcome = fetched(names[0].text, key_of(Nonce{}, 7), 30'000);
     end_ns.store(now_ns());
   });
   ::usleep(100'000);
@@ -193,8 +193,8 @@ void test_dead_owner(void**) {
   waiting.join();
   assert_int_equal(outcome.code, DSC_ERR_PEER_DEAD);
   assert_non_null(std::strstr(outcome.text.c_str(), "rank 1"));
-  assert_true(end_ns.load() - start_ns < 2 * kNsPerSecond);
-  assert_int_equal(fetched(names[0].text, key_of(Nonce{}, 7), 10'000).code, DSC_ERR_PEER_DEAD);
+  assert_true(end_ns.load() - start_ns < kAtOnceMs * kNsPerMs);
+  assert_int_equal(fetched(names[0].text, key_of(Nonce{}, 7), 30'000).code, DSC_ERR_PEER_DEAD);
 }
 
 void test_stopped_owner_is_left_at_the_deadline_or_by_check(void**) {
@@ -206,7 +206,7 @@ void test_stopped_owner_is_left_at_the_deadline_or_by_check(void**) {
     if (++calls == 3) throw Error(DSC_ERR_REVOKED, "the world was aborted");
   };
   assert_int_equal(fetched(nobody_serves.name(), key_of(Nonce{}, 7), 60'000, check).code, DSC_ERR_REVOKED);
-  assert_true(now_ns() - start_ns < 2 * kNsPerSecond);
+  assert_true(now_ns() - start_ns < kAtOnceMs * kNsPerMs);
 }
 
 void test_strangers_and_crowds_do_no_harm(void**) {
@@ -220,7 +220,7 @@ void test_strangers_and_crowds_do_no_harm(void**) {
     if (i % 3 == 0 && fd) send_message(fd.get(), "GET /", 5);
     crowd.push_back(std::move(fd));
   }
-  assert_string_equal(fetched(server.endpoint().name(), key, 3000).text.c_str(), "still here");
+  assert_string_equal(fetched(server.endpoint().name(), key, 20'000).text.c_str(), "still here");
 }
 
 void test_endpoint_without_descriptors_recovers(void**) {
@@ -236,7 +236,7 @@ void test_endpoint_without_descriptors_recovers(void**) {
   fill.pop_back();  // one is left for the client, none for the server
   int error = 0;
   const UniqueFd client = connect_abstract(server.endpoint().name(), error);
-  const bool told = wait_ready(client.get(), POLLIN, Deadline::after_ms(3000));
+  const bool told = wait_ready(client.get(), POLLIN, Deadline::after_ms(20'000));
   ReplyWire reply{};
   const ssize_t got = receive_message(client.get(), &reply, sizeof reply);
   fill.clear();
@@ -244,14 +244,14 @@ void test_endpoint_without_descriptors_recovers(void**) {
   assert_true(told);
   assert_int_equal(got, sizeof reply);  // sent away, so that it does not wake the server for ever
   assert_int_equal(reply.code, DSC_ERR_SYSTEM);
-  assert_string_equal(fetched(server.endpoint().name(), key, 3000).text.c_str(), "rare");
+  assert_string_equal(fetched(server.endpoint().name(), key, 20'000).text.c_str(), "rare");
 }
 
 void test_foreign_endpoint(void**) {
   const std::string name = "dsc-test-foreign-" + std::to_string(::getpid());
   const UniqueFd listener = listen_abstract(name, 4);
   Outcome outcome;
-  std::thread client([&] { outcome = fetched(name, key_of(Nonce{}, 7), 5000); });
+  std::thread client([&] { outcome = fetched(name, key_of(Nonce{}, 7), 20'000); });
   int error = 0;
   UniqueFd connection;
   eventually([&] { return static_cast<bool>(connection = accept_connection(listener.get(), error)); });
@@ -269,7 +269,7 @@ void test_nothing_is_left(void**) {
       const Nonce nonce = random_nonce();
       for (uint64_t id = 0; id < 4; ++id) {
         server.endpoint().publish(key_of(nonce, id), make_item("x").get());
-        fetched(server.endpoint().name(), key_of(nonce, id), 3000);
+        fetched(server.endpoint().name(), key_of(nonce, id), 20'000);
       }
       server.endpoint().leave_world(nonce, 1);
     }

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <setjmp.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
@@ -25,8 +26,10 @@ using namespace dsc::test;
 
 const pid_t test_pid = ::getpid();  // before any fork
 
+constexpr int64_t kTimeForAllMs = 3000;  // also for a rank that the machine has not run for a while
+
 // Every test has its own job id, so that tests that run at once never meet.
-MeetingSettings settings_of(const char* test, int32_t rank, int32_t world_size, int64_t timeout_ms = 5000) {
+MeetingSettings settings_of(const char* test, int32_t rank, int32_t world_size, int64_t timeout_ms = 20'000) {
   MeetingSettings settings;
   settings.master_addr = "127.0.0.1";
   settings.master_port = 29500;
@@ -48,7 +51,7 @@ struct Job {
   const char* test;
   int32_t world_size;
   size_t starts;  // how many ranks come, numbered from 0
-  int64_t timeout_ms = 5000;
+  int64_t timeout_ms = 20'000;
   Change change = nullptr;
 
   MeetingSettings settings(size_t i) const {
@@ -75,7 +78,7 @@ int run_processes(const Job& job, Reports& reports) {
       meet_and_report(job.settings(i), reports[i]);
       return 0;
     });
-  return children.wait_all(job.timeout_ms + 4000);
+  return children.wait_all(job.timeout_ms + kAtOnceMs);
 }
 
 void assert_same_world(Reports& reports, int32_t size) {
@@ -127,7 +130,7 @@ void test_threads_meet(void**) {
 
 void test_local_ranks_are_kept_where_given(void**) {
   Reports reports;
-  run_threads({"local", 3, 3, 5000,
+  run_threads({"local", 3, 3, 20'000,
                [](size_t i, MeetingSettings& settings) { settings.local_rank = i == 1 ? 7 : -1; }},
               reports);
   assert_int_equal(reports[2].code, DSC_OK);
@@ -138,7 +141,7 @@ void test_local_ranks_are_kept_where_given(void**) {
 
 void test_missing_rank_is_named(void**) {
   Reports reports;
-  assert_int_equal(run_processes({"missing", 4, 3, 700,
+  assert_int_equal(run_processes({"missing", 4, 3, kTimeForAllMs,
                                   [](size_t i, MeetingSettings& settings) {
                                     if (i == 1) settings.rank = 3;
                                   }},
@@ -146,7 +149,9 @@ void test_missing_rank_is_named(void**) {
                    0);
   assert_errors(reports, 3, DSC_ERR_TIMEOUT,
                 {"only 3 of 4", "missing: rank 1;", "rank 0 (pid", "rank 3 (pid"});
-  for (size_t i = 0; i < 3; ++i) assert_in_range(reports[i].elapsed_ms, 500, 1700);
+  // The first to begin ends it for all.
+  const int64_t longest_ms = std::max({reports[0].elapsed_ms, reports[1].elapsed_ms, reports[2].elapsed_ms});
+  assert_in_range(longest_ms, kTimeForAllMs - 200, kTimeForAllMs + kAtOnceMs);
 }
 
 void test_log_names_who_is_missing(void**) {
@@ -158,7 +163,7 @@ void test_log_names_who_is_missing(void**) {
       },
       nullptr, DSC_LOG_WARN);
   Reports reports;
-  run_threads({"progress", 6, 2, 550,
+  run_threads({"progress", 6, 2, kTimeForAllMs,
                [](size_t i, MeetingSettings& settings) {
                  settings.rank = i == 0 ? 0 : 2;
                  settings.progress_ms = 200;
@@ -172,7 +177,7 @@ void test_earliest_deadline_ends_the_meeting_for_all(void**) {
   Reports reports;
   run_threads({"deadline", 3, 2, 60'000,
                [](size_t i, MeetingSettings& settings) {
-                 if (i == 1) settings.deadline = Deadline::after_ms(400);
+                 if (i == 1) settings.deadline = Deadline::after_ms(kTimeForAllMs);
                }},
               reports);
   assert_errors(reports, 2, DSC_ERR_TIMEOUT, {"missing: rank 2"});
@@ -180,37 +185,37 @@ void test_earliest_deadline_ends_the_meeting_for_all(void**) {
 
 void test_two_ranks_with_one_number(void**) {
   Reports reports;
-  assert_int_equal(run_processes({"twice", 4, 4, 5000,
+  assert_int_equal(run_processes({"twice", 4, 4, 20'000,
                                   [](size_t i, MeetingSettings& settings) {
                                     if (i == 2) settings.rank = 1;
                                   }},
                                  reports),
                    0);
   assert_errors(reports, 4, DSC_ERR_CONFIG, {"two processes claim rank 1", "pid", "DSC_JOB_ID"});
-  for (size_t i = 0; i < 4; ++i) assert_true(reports[i].elapsed_ms < 1500);
+  for (size_t i = 0; i < 4; ++i) assert_true(reports[i].elapsed_ms < kAtOnceMs);
 }
 
 void test_conflict_does_not_wait_for_a_missing_rank(void**) {
   Reports reports;
   run_threads({"grace", 4, 2, 60'000, [](size_t, MeetingSettings& settings) { settings.rank = 1; }}, reports);
   assert_errors(reports, 2, DSC_ERR_CONFIG, {"two processes claim rank 1"});
-  for (size_t i = 0; i < 2; ++i) assert_in_range(reports[i].elapsed_ms, 1500, 4000);
+  for (size_t i = 0; i < 2; ++i) assert_in_range(reports[i].elapsed_ms, 1500, 2000 + kAtOnceMs);
 }
 
 void test_rank_outside_the_world(void**) {
   Reports reports;
-  run_threads({"outside", 3, 3, 5000,
+  run_threads({"outside", 3, 3, 20'000,
                [](size_t i, MeetingSettings& settings) {
                  if (i == 2) settings.rank = 9;
                }},
               reports);
   assert_errors(reports, 3, DSC_ERR_CONFIG, {"rank 9", "expected 0 to 2"});
-  for (size_t i = 0; i < 3; ++i) assert_true(reports[i].elapsed_ms < 1500);
+  for (size_t i = 0; i < 3; ++i) assert_true(reports[i].elapsed_ms < kAtOnceMs);
 }
 
 void test_world_sizes_differ(void**) {
   Reports reports;
-  run_threads({"sizes", 4, 4, 5000,
+  run_threads({"sizes", 4, 4, 20'000,
                [](size_t i, MeetingSettings& settings) {
                  if (i == 1) settings.world_size = 2;
                }},
@@ -220,7 +225,7 @@ void test_world_sizes_differ(void**) {
 
 void test_settings_differ(void**) {
   Reports reports;
-  run_threads({"config", 3, 3, 5000,
+  run_threads({"config", 3, 3, 20'000,
                [](size_t i, MeetingSettings& settings) {
                  if (i == 1) settings.config = "timeout_ms=2000;backend=host;extra=1";
                }},
@@ -233,7 +238,7 @@ void test_settings_differ(void**) {
 
 void test_settings_that_differ_past_the_message_are_seen(void**) {
   Reports reports;
-  run_threads({"long", 2, 2, 5000,
+  run_threads({"long", 2, 2, 20'000,
                [](size_t i, MeetingSettings& settings) {
                  settings.config = "a=" + std::string(1000, 'x') + ";b=" + std::to_string(i);
                }},
@@ -243,7 +248,7 @@ void test_settings_that_differ_past_the_message_are_seen(void**) {
 
 void test_versions_differ(void**) {
   Reports reports;
-  run_threads({"version", 2, 2, 5000,
+  run_threads({"version", 2, 2, 20'000,
                [](size_t i, MeetingSettings& settings) {
                  if (i == 1) settings.library_version = 200;
                }},
@@ -253,7 +258,7 @@ void test_versions_differ(void**) {
 
 void test_several_hosts_are_refused(void**) {
   Reports reports;
-  run_threads({"hosts", 2, 2, 5000,
+  run_threads({"hosts", 2, 2, 20'000,
                [](size_t i, MeetingSettings& settings) { settings.host = i == 0 ? "here" : "there"; }},
               reports);
   assert_errors(reports, 2, DSC_ERR_CONFIG,
@@ -318,9 +323,9 @@ void test_strangers_do_no_harm(void**) {
     strangers.push_back(stranger(job.settings(0), bytes));
   for (int silent = 0; silent < 200; ++silent) strangers.push_back(stranger(job.settings(0), ""));
   rank(1);
-  assert_int_equal(children.wait_all(5000), 0);
+  assert_int_equal(children.wait_all(25'000), 0);
   assert_same_world(reports, 2);
-  assert_true(reports[1].elapsed_ms < 1500);
+  assert_true(reports[1].elapsed_ms < kAtOnceMs);
 }
 
 void test_foreign_service_at_the_name(void**) {
@@ -352,7 +357,7 @@ void test_name_held_by_another_user(void**) {
   assert_true(eventually([&] { return reports[1].came.load() == 1; }));
   meet_and_report(settings, reports[0]);
   assert_error(reports[0], DSC_ERR_ADDR_IN_USE, {"user 65534", std::to_string(other).c_str()});
-  assert_true(reports[0].elapsed_ms < 1000);
+  assert_true(reports[0].elapsed_ms < kAtOnceMs);
 }
 
 // Starts rank 0 and waits until it hosts.
@@ -383,7 +388,7 @@ void test_host_dies_and_its_successor_completes_the_world(void**) {
   children.kill_now(host);
   start_rank(children, job, reports, 3);
   start_rank(children, job, reports, 0);
-  assert_int_equal(children.wait_all(6000), 0);
+  assert_int_equal(children.wait_all(25'000), 0);
   assert_same_world(reports, 4);
 }
 
@@ -396,10 +401,10 @@ void test_host_dies_and_the_others_name_it(void**) {
   ::usleep(100'000);
   children.kill_now(host);
   start_rank(children, job, reports, 2);
-  assert_int_equal(children.wait_all(5000), 0);
+  assert_int_equal(children.wait_all(25'000), 0);
   for (size_t i = 1; i < 3; ++i) {
     assert_error(reports[i], DSC_ERR_TIMEOUT, {"missing: rank 0"});
-    assert_true(reports[i].elapsed_ms < 2500);
+    assert_true(reports[i].elapsed_ms < 1200 + kAtOnceMs);
   }
 }
 
@@ -416,12 +421,12 @@ void test_follower_dies_and_is_replaced(void**) {
   children.kill_now(follower);
   start_rank(children, job, reports, 1);
   start_rank(children, job, reports, 2);
-  assert_int_equal(children.wait_all(6000), 0);
+  assert_int_equal(children.wait_all(25'000), 0);
   assert_same_world(reports, 3);
 }
 
 void test_follower_that_went_away_is_reported(void**) {
-  const Job job{"left", 3, 3, 800};
+  const Job job{"left", 3, 3, kTimeForAllMs};
   Reports reports;
   Children children;
   start_host(children, job, reports);
@@ -429,9 +434,9 @@ void test_follower_that_went_away_is_reported(void**) {
     meet_and_report(job.settings(1), reports[3]);
     return 0;
   });
-  ::usleep(100'000);
+  ::usleep(1'500'000);  // it has come by then
   children.kill_now(follower);
-  assert_int_equal(children.wait_all(3000), 0);
+  assert_int_equal(children.wait_all(25'000), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,
                {"missing: rank 1, 2", "went away: rank 1", std::to_string(follower).c_str()});
 }
@@ -444,7 +449,7 @@ void test_stopped_host_is_named(void**) {
   ::kill(host, SIGSTOP);
   meet_and_report(job.settings(1), reports[1]);
   assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no verdict", std::to_string(host).c_str()});
-  assert_in_range(reports[1].elapsed_ms, 1500, 3000);
+  assert_in_range(reports[1].elapsed_ms, 1500, 1600 + kAtOnceMs);
 }
 
 void test_late_comer_is_told_who_holds_the_name(void**) {
@@ -462,7 +467,7 @@ void test_late_comer_is_told_who_holds_the_name(void**) {
   late.join();
   assert_error(reports[2], DSC_ERR_ADDR_IN_USE,
                {"a job of 2 ranks", std::to_string(test_pid).c_str(), hex(host.nonce).c_str(), "DSC_JOB_ID"});
-  assert_true(reports[2].elapsed_ms < 1000);
+  assert_true(reports[2].elapsed_ms < kAtOnceMs);
 }
 
 void test_early_comer_waits_while_the_old_world_ends(void**) {

@@ -123,7 +123,7 @@ void rank_0_does_not_wait_for_long(void**) {
   const int64_t start = now_ns();
   first->control->leave();
   const int64_t waited_ms = (now_ns() - start) / kNsPerMs;
-  assert_true(waited_ms >= 2000 && waited_ms < 4000);
+  assert_true(waited_ms >= 2000 && waited_ms * kNsPerMs < kAtOnceNs);
 }
 
 void without_a_store_causes_are_kept(void**) {
@@ -180,7 +180,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   first.send(SIGSTOP);
   const int64_t start = now_ns();
   const Failure kept = second.control->publish(7, cause_of("own"));
-  assert_true(now_ns() - start < 4 * kNsPerSecond);
+  assert_true(now_ns() - start < kAtOnceNs);
   assert_string_equal(kept.text.c_str(), "own");
   // What an operation waits for.
   const Deadline deadline = Deadline::after_ms(500);
@@ -188,7 +188,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   assert_true(second.control->claim("late", 7, 1, deadline));
   const std::vector<std::string> nothing = {"no answer"};
   assert_true(second.control->ask(7, {2}, "", deadline) == nothing);
-  assert_true(now_ns() - asked < 3 * kNsPerSecond);
+  assert_true(now_ns() - asked < kAtOnceNs);
   first.send(SIGCONT);
   assert_string_equal(third.listener.await_failure().c_str(), "own");
   assert_string_equal(second.listener.await_failure().c_str(), "own");
@@ -241,11 +241,11 @@ void ranks_say_what_they_did_last(void**) {
   auto ranks = make_job(4);
   ranks[3]->control->leave();
   assert_int_equal(ranks[0]->listener.await_gone(3).code, DSC_ERR_PEER_LEFT);
-  const auto answers = ranks[0]->control->ask(12, {2, 3, 0, 17}, "", Deadline::after_ms(2000));
+  const auto answers = ranks[0]->control->ask(12, {2, 3, 0, 17}, "", soon());
   const std::vector<std::string> expected = {"step 12", "no answer", "step 12", "no answer"};
   assert_true(answers == expected);
   const std::vector<std::string> about = {"which 12"};
-  assert_true(ranks[0]->control->ask(12, {1}, "which", Deadline::after_ms(2000)) == about);
+  assert_true(ranks[0]->control->ask(12, {1}, "which", soon()) == about);
 }
 
 // A log of several keys: nothing is lost or told twice, and wills go where the log has come to.

@@ -221,7 +221,7 @@ void names_what_is_no_store(void**) {
     char byte;
     (void)!::recv(fd, &byte, 1, 0);
   });
-  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "greeting");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "greeting");
   CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "says nothing");
   const Foreign newer([](int fd) {
     Greeting greeting;
@@ -236,7 +236,7 @@ void names_what_is_no_store(void**) {
   });
   CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");
   const Foreign rude([](int) {});
-  CHECK_FAILS(TcpStore(rude.target(), Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "no store at 127.0.0.1",
+  CHECK_FAILS(TcpStore(rude.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "no store at 127.0.0.1",
               "tried 127.0.0.1", "greeting");
 }
 
@@ -245,8 +245,8 @@ void waits_for_a_server_that_is_late(void**) {
   const StoreTarget target = target_of(*first);
   first.reset();
   const int64_t start = now_ns();
-  CHECK_FAILS(TcpStore(target, Deadline::after_ms(100)), DSC_ERR_TIMEOUT, "refused", "tried 127.0.0.1");
-  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  CHECK_FAILS(TcpStore(target, Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "refused", "tried 127.0.0.1");
+  assert_true(now_ns() - start < kAtOnceNs);
   std::unique_ptr<StoreServer> late;
   std::thread starter([&] {
     ::usleep(50000);
@@ -322,7 +322,7 @@ void strangers_hold_up_nobody(void**) {
   const Token token = token_of('1');
   StoreServer::Options options = server_options(token);
   options.world_size = 8;
-  options.authentication_ms = 300;
+  options.authentication_ms = 3000;
   const StoreServer server(options);
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 1000; ++i) silent.push_back(connect_to(server.port()));
@@ -340,7 +340,7 @@ void strangers_hold_up_nobody(void**) {
     TcpStore store(target_of(server, token), soon());
     store.add("joined", 1, soon());
   }
-  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  assert_true(now_ns() - start < kAtOnceNs);
   assert_true(server.counts().strangers <= 64 + 2 * 8);
   const Deadline patience = soon();
   while (server.counts().strangers > 0 && !patience.passed()) ::usleep(1000);
@@ -429,8 +429,9 @@ void cancels_in_step(void**) {
     }
   });
   int came = 0;
-  for (int i = 0; i < 300; ++i) {
-    const Outcome outcome = outcome_of([&] { store.get("k", Deadline{now_ns() + i * 1000}); });
+  for (int i = 0; i < 300 || (came == 0 && i < 2000); ++i) {  // longer where everything takes longer
+    const int64_t patience_ns = i < 300 ? i * 1000 : i * 50'000;
+    const Outcome outcome = outcome_of([&] { store.get("k", Deadline{now_ns() + patience_ns}); });
     assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_TIMEOUT);
     came += outcome.code == DSC_OK;
     assert_int_equal(store.add("n", 1, soon()), i + 1);
@@ -464,13 +465,13 @@ void a_dead_server_is_noticed_at_once(void**) {
   assert_int_equal(::pipe(channel), 0);
   const pid_t parent = ::fork();
   if (parent == 0) {
-    ::alarm(30);
+    ::alarm(90);
     auto* server = new StoreServer(server_options());
     TcpStore own(target_of(*server), soon());
     const uint16_t port = server->port();
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(30);
+      ::alarm(90);
       ::pause();
       ::_exit(0);
     }
@@ -493,7 +494,7 @@ void a_dead_server_is_noticed_at_once(void**) {
   });
   const int64_t start = now_ns();
   CHECK_FAILS(store.get("never", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "store at 127.0.0.1", "gone");
-  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  assert_true(now_ns() - start < kAtOnceNs);
   CHECK_FAILS(store.set("k", "v", Deadline::after_ms(20000)), DSC_ERR_PEER_DEAD, "refused");
   killer.join();
   ::kill(static_cast<pid_t>(news[1]), SIGKILL);

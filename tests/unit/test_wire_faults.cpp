@@ -106,7 +106,7 @@ void both_fail(const Operation& operation, dsc_result_t code, const char* word, 
                   outcomes[host].text.c_str());
     assert_true(good);
   }
-  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  assert_true(now_ns() - start < kAtOnceNs);
 }
 
 void abort_ends_every_wait(void**) {
@@ -119,8 +119,8 @@ void abort_ends_every_wait(void**) {
 
 void who_stays_away_is_named(void**) {
   for (const Operation& operation : kOperations)
-    both_fail(operation, DSC_ERR_TIMEOUT, "rank 20", 100,
-              [](Hosts&) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+    both_fail(operation, DSC_ERR_TIMEOUT, "rank 20", 1500,
+              [](Hosts&) { std::this_thread::sleep_for(std::chrono::milliseconds(1700)); });
 }
 
 void who_leaves_is_named(void**) {
@@ -187,7 +187,7 @@ void a_host_that_cannot_take_part_says_why(void**) {
   }
   for (const size_t host : {0, 2})
     assert_non_null(std::strstr(outcomes[host].text.c_str(), "host 1 (rank 6)"));
-  assert_true(now_ns() - start < 2 * kNsPerSecond);
+  assert_true(now_ns() - start < kAtOnceNs);
 }
 
 void too_few_descriptors_are_told_before_connecting(void**) {
@@ -302,11 +302,19 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   await([&] { return here.all_sent() && there.farewell() != nullptr; });
 }
 
+// Who dies before all have connected is no end of an operation.
+void await_all_connected(FileStore& store) {
+  store.add("connected", 1, soon());
+  for (const Deadline patience = soon(); store.add("connected", 0, soon()) < 3 && !patience.passed();)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 // A process that is killed in the middle of a large operation, and one between two.
 [[noreturn]] void die_among(const std::string& path, int32_t rank, bool inside) {
   FileStore store(path, "job", soon());
   Wire wire(loopback_transport(), rank, {0, 1, 2});
   wire.connect(store, "wire", soon());
+  await_all_connected(store);
   std::vector<float> data(kManyFloats, 1);
   std::thread killer;
   if (inside)
@@ -334,6 +342,7 @@ void the_killed_are_named_at_once(void**) {
       threads.emplace_back([&, rank] {
         Wire wire(transport, rank, {0, 1, 2});
         wire.connect(store, "wire", soon());
+        await_all_connected(store);
         std::vector<float> data(kManyFloats, 1);
         outcomes[static_cast<size_t>(rank)] = outcome_of([&] {
           for (;;) wire.all_reduce(data.data(), data.data(), data.size(), kSum, Deadline::after_ms(60'000));
