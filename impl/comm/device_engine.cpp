@@ -37,6 +37,10 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       local_(host_->local_members()),
       on_one_host_(local_.ranks.size() == static_cast<size_t>(host_->size())),
       stream_(world_.nccl.device, parts.stream_priority) {
+  std::vector<int32_t> job_ranks(static_cast<size_t>(host_->size()));
+  for (int rank = 0; rank < host_->size(); ++rank)
+    job_ranks[static_cast<size_t>(rank)] = host_->global_rank(rank);
+  local_.group->bind_to_devices({host_->id(), std::move(job_ranks)});
   if (!board_) return;
   host_->answer_with([board = board_](const std::string& question) { return answer_of(*board, question); });
 }
@@ -145,7 +149,7 @@ uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& reco
     } else {
       number = ++alone_calls_;
     }
-    records.add(local_.group->recorder().open(recorded_on_device(call, number, *host_, local_), now));
+    records.add(local_.group->recorder().open(recorded_on_device(call, number, *host_), now));
     if (difference) refuse_difference(call, number, *difference, &records);
   }
   return number;

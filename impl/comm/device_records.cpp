@@ -1,9 +1,5 @@
 #include "comm/device_records.hpp"
 
-#include <algorithm>
-
-#include "base/guard.hpp"
-#include "control/group.hpp"
 #include "host/transfer.hpp"
 
 namespace dsc {
@@ -34,24 +30,18 @@ void DeviceRecords::let_go(LetGo how) noexcept {
   count_ = 0;
 }
 
-RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm,
-                                const LocalMembers& members) noexcept {
+RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm) noexcept {
   const Transfer transfer(call, comm.rank(), comm.size());
   RecordedCall recorded;
   recorded.kind = call.kind;
   recorded.dtype = call.dtype;
   recorded.op = call.op;
+  recorded.root = call.root;
   recorded.sequence = number;
   recorded.send_bytes = transfer.send_bytes;
   recorded.recv_bytes = transfer.recv_bytes;
   recorded.timeout_ms = call.timeout_ms > 0 ? call.timeout_ms : comm.timeout_ms();
   recorded.on_device = true;
-  if (call.root < 0) return recorded;
-  const auto here = std::ranges::find(members.ranks, call.root);
-  if (here != members.ranks.end())
-    recorded.root = static_cast<int32_t>(here - members.ranks.begin());
-  else
-    call_out([&] { recorded.root = elsewhere(comm.global_rank(call.root)); });
   return recorded;
 }
 

@@ -34,8 +34,7 @@ class DeviceRecords {
   size_t count_ = 0;
 };
 
-// As `comm` calls it, of which the recorder has the members on this host.
-RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm,
-                                const LocalMembers& members) noexcept;
+// As `comm` calls it.
+RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm) noexcept;
 
 }  // namespace dsc

@@ -154,6 +154,16 @@ void Group::tell_failure() noexcept {
   world_->on_failure(*this);
 }
 
+void Group::bind_to_devices(DeviceMembers members) {
+  const MutexLock lock(devices_mutex_);
+  on_devices_ = std::move(members);
+}
+
+DeviceMembers Group::on_devices() const {
+  const MutexLock lock(devices_mutex_);
+  return on_devices_;
+}
+
 void Group::look_at_failure() noexcept {
   if (revoked() && !failure_told_.load()) tell_failure();
 }

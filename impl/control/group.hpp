@@ -19,6 +19,12 @@ namespace dsc {
 
 inline constexpr uint64_t kWorldId = 0;
 
+// Of a group and perhaps of its parts on other hosts. No ranks: it has no operations on devices.
+struct DeviceMembers {
+  uint64_t id = 0;
+  std::vector<int32_t> job_ranks;
+};
+
 class Group : public std::enable_shared_from_this<Group> {
  public:
   // Makes and publishes this rank's segment. The members stand in the order of `world_ranks`.
@@ -145,6 +151,10 @@ class Group : public std::enable_shared_from_this<Group> {
 
   Recorder& recorder() noexcept { return recorder_; }
 
+  // Who shares its operations on devices, for the trace. Any thread.
+  void bind_to_devices(DeviceMembers members);
+  DeviceMembers on_devices() const;
+
   // Why nothing more is to be expected of a member, as far as this rank can see: PEER_DEAD, PEER_LEFT or
   // PEER_STALLED; DSC_OK while it may answer.
   dsc_result_t loss_of(int member) const noexcept;
@@ -194,6 +204,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int arrived_upto_ = 0;  // members below have arrived at tick_
 
   Recorder recorder_;
+  mutable Mutex devices_mutex_;
+  DeviceMembers on_devices_ DSC_GUARDED_BY(devices_mutex_);
   std::atomic<bool> failure_told_{false};
   Mutex failure_mutex_;
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;

@@ -30,20 +30,17 @@ const char* algorithm_rule(Algorithm algorithm) noexcept;
 // program's leaves nothing to ask for its end; one that was captured runs whenever its graph does.
 enum class LetGo : uint8_t { kNo, kLaunched, kCaptured };
 
-// A root or peer on another host, of which only its rank in the job is known here; and back.
-constexpr int32_t elsewhere(int32_t job_rank) noexcept { return -2 - job_rank; }
-
 // What is known of an operation when it is called.
 struct RecordedCall {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
   int32_t op = 0;
-  int32_t root = -1;  // or the peer of a message; see also elsewhere()
+  int32_t root = -1;  // or the peer of a message
   uint64_t sequence = 0;
   size_t send_bytes = 0;  // of this rank's buffers; 0 where it has none
   size_t recv_bytes = 0;
   int32_t timeout_ms = 0;
-  bool on_device = false;  // those are numbered apart
+  bool on_device = false;  // those are numbered apart, and roots are ranks of Group::on_devices()
 };
 
 // An operation as read from the recorder. Times are ticks; 0: not yet.

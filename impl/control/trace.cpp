@@ -51,8 +51,32 @@ class Clock {
   const TickScale scale_ = tick_scale();
 };
 
+// c10d names a group by a key and describes it; ours is described by the name that the program gave it.
+struct GroupNames {
+  std::string key, text;
+};
+
+// A group is another one for its operations on devices, which have numbers of their own, and may have ranks
+// on other hosts.
+struct ShownGroup {
+  explicit ShownGroup(Group& group)
+      : group(&group),
+        devices(group.on_devices()),
+        on_host{std::to_string(group.id()), group.name()},
+        on_devices{std::to_string(devices.id) + ":devices", group.name() + " (devices)"} {
+    for (const int32_t rank : group.world_ranks()) job_ranks.push_back(group.world().job_rank(rank));
+  }
+  bool has_devices() const noexcept { return !devices.job_ranks.empty(); }
+
+  Group* group;
+  DeviceMembers devices;
+  GroupNames on_host, on_devices;
+  std::vector<int32_t> job_ranks;
+};
+using Groups = std::vector<ShownGroup>;
+
 struct Entry {
-  const Group* group;
+  const GroupNames* group;
   RecordedOperation operation;
 };
 
@@ -72,10 +96,9 @@ bool is_message(const RecordedCall& call) noexcept {
 }
 
 // c10d writes the ranks as text.
-std::string rank_list_text(const Group& group) {
+std::string rank_list_text(const std::vector<int32_t>& job_ranks) {
   std::string text = "[";
-  for (const int32_t rank : group.world_ranks())
-    text += (text.size() > 1 ? ", " : "") + std::to_string(group.world().job_rank(rank));
+  for (const int32_t rank : job_ranks) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
   return text + "]";
 }
 
@@ -99,41 +122,40 @@ void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value
   known ? json.integer(value) : json.null();
 }
 
-// c10d names a group by a key and describes it; ours is described by the name that the program gave it.
-std::string key_of(const Group& group) { return std::to_string(group.id()); }
+void write_config(JsonWriter& json, const GroupNames& names, const std::vector<int32_t>& job_ranks) {
+  json.key(names.key);
+  json.begin_object();
+  field(json, "name", names.key);
+  field(json, "desc", names.text);
+  field(json, "ranks", rank_list_text(job_ranks));
+  json.end_object();
+}
 
-void write_progress(JsonWriter& json, const RecordedProgress& progress) {
+void write_status(JsonWriter& json, const GroupNames& names, const RecordedProgress& progress,
+                  uint64_t omitted) {
+  json.key(names.key);
+  json.begin_object();
   field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
   field(json, "last_started_collective", static_cast<int64_t>(progress.started));
   field(json, "last_completed_collective", static_cast<int64_t>(progress.completed));
+  field(json, "omitted", static_cast<int64_t>(omitted));
+  json.end_object();
 }
 
-void write_groups(JsonWriter& json, const std::vector<std::shared_ptr<Group>>& groups) {
+void write_groups(JsonWriter& json, const Groups& groups) {
   json.key("pg_config");
   json.begin_object();
-  for (const auto& group : groups) {
-    json.key(key_of(*group));
-    json.begin_object();
-    field(json, "name", key_of(*group));
-    field(json, "desc", group->name());
-    field(json, "ranks", rank_list_text(*group));
-    json.end_object();
+  for (const ShownGroup& group : groups) {
+    write_config(json, group.on_host, group.job_ranks);
+    if (group.has_devices()) write_config(json, group.on_devices, group.devices.job_ranks);
   }
   json.end_object();
   json.key("pg_status");
   json.begin_object();
-  for (const auto& group : groups) {
-    json.key(key_of(*group));
-    json.begin_object();
-    write_progress(json, group->recorder().progress());
-    field(json, "omitted", static_cast<int64_t>(group->recorder().omitted()));
-    if (const RecordedProgress on_device = group->recorder().progress(true); on_device.enqueued > 0) {
-      json.key("device");
-      json.begin_object();
-      write_progress(json, on_device);
-      json.end_object();
-    }
-    json.end_object();
+  for (const ShownGroup& group : groups) {
+    const Recorder& recorder = group.group->recorder();
+    write_status(json, group.on_host, recorder.progress(), recorder.omitted());
+    if (group.has_devices()) write_status(json, group.on_devices, recorder.progress(true), 0);
   }
   json.end_object();
 }
@@ -203,11 +225,11 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   const auto sequence = static_cast<int64_t>(call.sequence);
   json.begin_object();
   field(json, "record_id", static_cast<int64_t>(record_id));
-  field(json, "pg_id", key_of(*entry.group));
+  field(json, "pg_id", entry.group->key);
   json.key("process_group");
   json.begin_array();
-  json.text(key_of(*entry.group));
-  json.text(entry.group->name());
+  json.text(entry.group->key);
+  json.text(entry.group->text);
   json.end_array();
   field(json, "collective_seq_id", message ? 0 : sequence);
   field(json, "p2p_seq_id", message ? sequence : 0);
@@ -223,20 +245,20 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   json.end_array();
   field_or_null(json, "reduce_op", call.op == 0 ? nullptr : call.op == kUserOp ? "custom" : op_name(call.op));
   field_or_null(json, "root", !message && call.root >= 0, call.root);
-  field_or_null(json, "peer", message && call.root >= 0, call.root);
+  field_or_null(json, "peer", message, call.root);
   json.key("device");
   json.boolean(call.on_device);
-  if (call.root < -1) field(json, "elsewhere", elsewhere(call.root));  // its own inverse
   field(json, "bytes", static_cast<int64_t>(std::max(call.send_bytes, call.recv_bytes)));
   field_or_null(json, "algorithm", algorithm_name(operation.algorithm));
   field_or_null(json, "result", operation.ended != 0 ? result_name(operation.result) : nullptr);
   json.end_object();
 }
 
-std::vector<Entry> read_entries(const std::vector<std::shared_ptr<Group>>& groups) {
+std::vector<Entry> read_entries(const Groups& groups) {
   std::vector<Entry> entries;
-  for (const auto& group : groups)
-    for (RecordedOperation& operation : group->recorder().read()) entries.push_back({group.get(), operation});
+  for (const ShownGroup& group : groups)
+    for (RecordedOperation& operation : group.group->recorder().read())
+      entries.push_back({operation.call.on_device ? &group.on_devices : &group.on_host, operation});
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.operation.created < b.operation.created; });
   return entries;
@@ -247,7 +269,10 @@ std::vector<Entry> read_entries(const std::vector<std::shared_ptr<Group>>& group
 std::string trace_text(const World& world, const std::vector<std::shared_ptr<Group>>& groups,
                        const std::string& reason) {
   const Member& self = world.members()[static_cast<size_t>(world.rank())];
-  const std::vector<Entry> entries = read_entries(groups);
+  Groups shown;
+  shown.reserve(groups.size());
+  for (const auto& group : groups) shown.emplace_back(*group);
+  const std::vector<Entry> entries = read_entries(shown);
   const Clock clock;
   JsonWriter json;
   json.begin_object();
@@ -264,7 +289,7 @@ std::string trace_text(const World& world, const std::vector<std::shared_ptr<Gro
   field(json, "dump_ns", clock.unix_ns);
   field(json, "monotonic_ns", clock.monotonic_ns);
   json.end_object();
-  write_groups(json, groups);
+  write_groups(json, shown);
   write_algorithms(json);
   json.key("entries");
   json.begin_array();

@@ -72,8 +72,7 @@ int await_words(rank_t* self, dsc_comm_t* comm, const std::string& expected) {
 Json progress_of(dsc_comm_t* comm) {
   const Json trace = trace_of(comm);
   const std::vector<Json> entries = on_devices(trace);
-  return entries.empty() ? Json()
-                         : trace.at("pg_status").at(entries[0].at("pg_id").get<std::string>()).at("device");
+  return entries.empty() ? Json() : trace.at("pg_status").at(entries[0].at("pg_id").get<std::string>());
 }
 
 dsc_result_t sum(dsc_comm_t* comm, float* data, void* stream, dsc_work_t** work) {
@@ -115,6 +114,7 @@ int facts_body(rank_t* self) {
   CHECK(self, first.at("retired") == true && first.at("result").is_null() && first.at("algorithm").is_null());
   CHECK(self, first.at("time_discovered_completed_ns").is_null() && first.at("time_met_ns").is_null());
   CHECK(self, first.at("time_discovered_started_ns") >= first.at("time_created_ns"));
+  CHECK(self, first.at("process_group").at(1) == "world (devices)");
   const Json& second = entries[1];
   CHECK(self, second.at("reduce_op") == "sum" && second.at("input_sizes") == Json::parse("[[24]]"));
   CHECK(self, second.at("input_dtypes") == Json::parse("[\"f32\"]") && second.at("timeout_ms") > 0);

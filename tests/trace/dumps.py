@@ -27,8 +27,12 @@ class Job:
         self.groups[name] = list(ranks)
         for rank in ranks:
             self.called[rank, name] = [0, 0]
-            self.called[rank, name, "device"] = [0, 0]
         return name
+
+    def devices_of(self, group):
+        """Operations on devices have a group of their own."""
+        name = f"{group} (devices)"
+        return name if name in self.groups else self.group(name, self.groups[group])
 
     def number(self, group):
         return str(list(self.groups).index(group))
@@ -100,7 +104,8 @@ class Job:
                    **facts):
         """One collective on devices: calls says when each rank called it. Ends are known of ranks in `ends` only; None there:
         it still runs. Of the others nobody looks for it."""
-        number = self.numbers[group, "device"] = self.numbers.get((group, "device"), 0) + 1
+        group = self.devices_of(group)
+        number = self.numbers[group] = self.numbers.get(group, 0) + 1
         facts = {"reduce_op": "sum" if "reduce" in name else None, "root": None, "peer": None, "algorithm": None} | facts
         for rank, call in calls.items():
             end = (ends or {}).get(rank)
@@ -108,9 +113,9 @@ class Job:
             if rank not in (ends or {}):
                 times |= {"state": state, "retired": True}
             self._entry(rank, group, name, number, False, device=True, **self._sizes(count, "f32"), **(facts | times))
-            self.called[rank, group, "device"][0] = number
+            self.called[rank, group][0] = number
             if end and result == "DSC_OK":
-                self.called[rank, group, "device"][1] = number
+                self.called[rank, group][1] = number
 
     def message(self, sender, receiver, sent, received, group="world", count=256, dtype="f32", move_ns=20_000):
         """A message; a time of None means that this end never called it."""
@@ -136,12 +141,10 @@ class Job:
         time = BASE_NS + self.dump_times[rank] if rank in self.dump_times else last + MS
         mine = {name: ranks for name, ranks in self.groups.items() if rank in ranks}
         numbers = {name: self.number(name) for name in mine}
-        progress = lambda *key: dict(
-            zip(("last_enqueued_collective", "last_completed_collective"), self.called[key]),
-            last_started_collective=self.called[key][0],
+        status = lambda name: dict(
+            zip(("last_enqueued_collective", "last_completed_collective"), self.called[rank, name]),
+            last_started_collective=self.called[rank, name][0],
         )
-        on_device = lambda *key: {"device": progress(*key)} if self.called[key][0] else {}
-        status = lambda name: progress(rank, name) | on_device(rank, name, "device")
         return {
             "version": "2.4",
             "library": "libdsc 0.1.0",

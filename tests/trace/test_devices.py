@@ -52,7 +52,7 @@ def test_the_rank_that_has_not_called(tmp_path):
     code, report = merge(job.write(tmp_path))
     assert code == FINDINGS
     assert [finding["text"] for finding in report["findings"]] == [
-        'rank 2 has not called all_reduce number 4 on devices of group "world"; it last called all_reduce number 3 there; '
+        'rank 2 has not called all_reduce number 4 of group "world (devices)"; it last called all_reduce number 3; '
         "no other operation holds it; ranks 0, 1, 3 called it 4.20 s before"
     ]
     (finding,) = report["findings"]
@@ -67,7 +67,7 @@ def test_a_rank_that_waits_on_the_host_instead(tmp_path):
     job.dump_times = at(time + 2 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert any("rank 2 has not called all_reduce number 4 on devices" in text and
+    assert any("rank 2 has not called all_reduce number 4 of group \"world (devices)\"" in text and
                'it is in barrier number 1 of group "world" since 2.00 s' in text for text in late), late
     assert any("ranks 0, 1, 3 have not called barrier number 1 of group" in text for text in late), late
     assert texts(report, "DEADLOCK") == [] and texts(report, "MISMATCH") == []
@@ -79,9 +79,9 @@ def test_a_time_out(tmp_path):
     job.dump_times = at(time + 501 * MS)
     _, report = merge(job.write(tmp_path))
     (late,) = texts(report, "LATE")
-    assert late.startswith('rank 2 has not called all_reduce number 4 on devices of group "world"')
+    assert late.startswith('rank 2 has not called all_reduce number 4 of group "world (devices)"')
     assert late.endswith("ranks 0, 1, 3 waited 500 ms until the time-out")
-    title = 'all_reduce number 4 on devices of group "world"'
+    title = 'all_reduce number 4 of group "world (devices)"'
     assert texts(report, "FAILED") == [f"{title} failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3"]
 
 
@@ -100,23 +100,11 @@ def test_only_known_waits_make_a_deadlock(tmp_path):
 def test_a_mismatch(tmp_path):
     job, time = started_job()
     job.on_devices({0: time, 1: time, 3: time})
-    job.numbers["world", "device"] -= 1
+    job.numbers[job.devices_of("world")] -= 1
     job.on_devices({2: time}, count=512, ends={2: time + 1000}, result="DSC_ERR_MISMATCH")
     _, report = merge(job.write(tmp_path))
-    title = 'all_reduce number 4 on devices of group "world"'
+    title = 'all_reduce number 4 of group "world (devices)"'
     assert texts(report, "MISMATCH") == [f"{title} does not match: 512 elements on rank 2; 1,024 elements on ranks 0, 1, 3"]
-
-
-def test_a_message_to_another_host(tmp_path):
-    """The group has the members of one host; its other ranks stand in other groups' files."""
-    job = Job(2)
-    job.message(0, 1, MS, 2 * MS)
-    for entry in job.entries[0]:
-        entry |= {"device": True, "peer": None, "elsewhere": 7, "time_discovered_completed_ns": None, "time_met_ns": None}
-        entry |= {"state": "started", "result": None}
-    del job.entries[1][:]
-    job.dump_times = at(3 * SECOND, (0, 1))
-    assert merge(job.write(tmp_path))[0] == FINE
 
 
 def test_what_a_device_took_is_in_no_summary(tmp_path):

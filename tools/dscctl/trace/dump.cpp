@@ -74,7 +74,7 @@ class DumpParser {
         throw WrongField(reader.place_of("ranks") + ": this file's rank is not among them");
       const size_t index = index_of(std::move(group));
       own_[id] = index;
-      dump.groups[index] = Standing{};
+      dump.groups[index] = Progress{};
     }
   }
 
@@ -102,18 +102,13 @@ class DumpParser {
     const Json* statuses = top_.find("pg_status");
     if (statuses == nullptr) return;
     const Reader all(*statuses, "pg_status");
-    for (auto& [index, standing] : dump.groups) {
+    for (auto& [index, progress] : dump.groups) {
       const char* id = groups_[index].id.c_str();
       if (all.find(id) == nullptr) continue;
       const Reader status = all.object(id);
-      standing.host = progress_of(status);
-      if (status.find("device") != nullptr) standing.device = progress_of(status.object("device"));
+      progress.called = status.integer_or("last_enqueued_collective", -1);
+      progress.completed = status.integer_or("last_completed_collective", -1);
     }
-  }
-
-  static Progress progress_of(const Reader& status) {
-    return {status.integer_or("last_enqueued_collective", -1),
-            status.integer_or("last_completed_collective", -1)};
   }
 
   void read_entries(Dump& dump) {
@@ -124,7 +119,7 @@ class DumpParser {
       dump.entries.push_back(read_entry(reader));
       const Entry& entry = dump.entries.back();
       if (entry.is_message) continue;
-      Progress& progress = dump.groups.at(entry.group).of(entry.on_device);
+      Progress& progress = dump.groups.at(entry.group);
       progress.called = std::max(progress.called, entry.sequence);
       if (entry.completed && !entry.failed())
         progress.completed = std::max(progress.completed, entry.sequence);
@@ -148,7 +143,7 @@ class DumpParser {
     entry.reduce_op = reader.text_or_empty("reduce_op");
     entry.root = world_rank(reader, "root", entry.group);
     entry.peer = world_rank(reader, "peer", entry.group);
-    if (entry.is_message && !entry.peer) entry.peer = elsewhere(reader);
+    if (entry.is_message && !entry.peer) reader.complain("peer", "a rank", nullptr);
     entry.algorithm = reader.text_or_empty("algorithm");
     entry.result = reader.text_or_empty("result");
     entry.timeout_ms = reader.integer_or("timeout_ms", 0);
@@ -160,13 +155,6 @@ class DumpParser {
     const std::string state = reader.text_or_empty("state");
     entry.end_unknown = !entry.completed && (state == "launched" || state == "captured");
     return entry;
-  }
-
-  // The other end of a message, on another host than the members of the group.
-  static int elsewhere(const Reader& reader) {
-    const std::optional<int64_t> rank = reader.optional_integer("elsewhere");
-    if (!rank) reader.complain("peer", "a rank", nullptr);
-    return static_cast<int>(*rank);
   }
 
   // Some writers show the id as a number.

@@ -16,7 +16,7 @@ struct Entry {
   int64_t record_id = 0;
   int64_t sequence = 0;  // of the group's collectives, or of this peer and direction
   bool is_message = false;
-  bool on_device = false;    // numbered apart from those on the host
+  bool on_device = false;    // in a group of its own
   bool end_unknown = false;  // it was put on a stream or into a graph, and nobody looks for its end
   std::string name;          // "all_reduce"
   size_t group = 0;          // index in Trace::groups
@@ -54,13 +54,6 @@ struct Progress {
   int64_t completed = -1;
 };
 
-// On the host and on devices.
-struct Standing {
-  Progress host, device;
-  const Progress& of(bool on_device) const { return on_device ? device : host; }
-  Progress& of(bool on_device) { return on_device ? device : host; }
-};
-
 struct Dump {
   int rank = 0;
   int world_size = 0;
@@ -69,7 +62,7 @@ struct Dump {
   TimeNs time = 0;
   std::optional<int64_t> unix_minus_monotonic;  // when it was taken
   std::vector<Entry> entries;                   // oldest first
-  std::map<size_t, Standing> groups;            // by index in Trace::groups; what this rank is a member of
+  std::map<size_t, Progress> groups;            // by index in Trace::groups; what this rank is a member of
 };
 
 // A file that was not used, and why.

@@ -19,8 +19,8 @@ struct Waiter {
   TimeNs since = 0;
   TimeNs until = 0;  // it gave up, or its dump was taken
   bool timed_out = false;
-  bool on_device = false;  // its stream waits, and perhaps nobody knows whether it still does
-  bool is_sure = true;
+  bool on_device = false;  // its stream waits
+  bool is_sure = true;     // that it still does
 };
 
 // One rank waits for another one in an operation.
@@ -72,11 +72,6 @@ const Entry* meanwhile(const Dump& dump, const Entry* other_than, const Span& sp
   return longest;
 }
 
-// The other end of a message may be on another host, where the group has other members.
-bool is_member(const Trace& trace, const Participant& participant, const Operation& operation) {
-  return trace.groups[operation.group].position(participant.rank) >= 0;
-}
-
 // A group that a rank has destroyed is not in its dump.
 bool has_left(const Participant& participant, const Operation& operation) {
   return participant.dump != nullptr && !participant.dump->groups.contains(operation.group);
@@ -86,15 +81,14 @@ bool has_left(const Participant& participant, const Operation& operation) {
 bool has_not_called(const Participant& participant, const Operation& operation) {
   if (participant.dump == nullptr || participant.entry != nullptr) return false;
   if (has_left(participant, operation)) return true;
-  if (!operation.is_message)
-    return participant.dump->groups.at(operation.group).of(operation.on_device).called < operation.sequence;
+  if (!operation.is_message) return participant.dump->groups.at(operation.group).called < operation.sequence;
   const bool is_sender = &participant == &operation.participants[0];
   const int peer = operation.participants[is_sender ? 1 : 0].rank;
-  return std::none_of(
-      participant.dump->entries.begin(), participant.dump->entries.end(), [&](const Entry& e) {
-        return e.is_message && e.group == operation.group && e.is_send() == is_sender &&
-               e.on_device == operation.on_device && e.peer == peer && e.sequence > operation.sequence;
-      });
+  return std::none_of(participant.dump->entries.begin(), participant.dump->entries.end(),
+                      [&](const Entry& e) {
+                        return e.is_message && e.group == operation.group && e.is_send() == is_sender &&
+                               e.peer == peer && e.sequence > operation.sequence;
+                      });
 }
 
 // When the first one gave up waiting; after that nobody can come in time.
@@ -112,8 +106,8 @@ bool came_after(const Participant& participant, std::optional<TimeNs> gave_up) {
 
 // On a device whoever called it may have to wait for others before it can start.
 bool only_queued(const Participant& participant) {
-  return participant.entry != nullptr && !participant.entry->on_device && !participant.entry->started &&
-         participant.entry->unfinished();
+  const Entry* entry = participant.entry;
+  return entry != nullptr && !entry->on_device && !entry->started && entry->unfinished();
 }
 
 class LateFinder {
@@ -131,12 +125,11 @@ class LateFinder {
   }
 
  private:
-  using Lane = std::tuple<size_t, bool, bool, int, int>;
+  using Lane = std::tuple<size_t, bool, int, int>;
 
   static Lane lane_of(const Operation& operation) {
-    if (!operation.is_message) return {operation.group, operation.on_device, false, 0, 0};
-    return {operation.group, operation.on_device, true, operation.participants[0].rank,
-            operation.participants[1].rank};
+    if (!operation.is_message) return {operation.group, false, 0, 0};
+    return {operation.group, true, operation.participants[0].rank, operation.participants[1].rank};
   }
 
   // True if somebody waits in vain in this operation.
@@ -151,7 +144,6 @@ class LateFinder {
     std::map<std::string, std::vector<int>> late;  // ranks by what is said of them
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
-      if (!is_member(trace_, participant, operation)) continue;
       if (participant.dump == nullptr) {
         if (is_late(sure(waiters), std::nullopt)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
@@ -169,7 +161,6 @@ class LateFinder {
     return !late.empty() || !without_dump.empty();
   }
 
-  // Those whose streams are known to wait still.
   static std::vector<Waiter> sure(std::vector<Waiter> waiters) {
     std::erase_if(waiters, [](const Waiter& waiter) { return !waiter.is_sure; });
     return waiters;
@@ -190,9 +181,7 @@ class LateFinder {
     const bool left = has_left(participant, operation);
     std::string text = left ? "left the group before " : verb(participant, span);
     text += title_for(participant, operation);
-    if (!operation.is_message && !left)
-      text +=
-          operation.on_device ? last_called(dump, operation.group) : last_completed(dump, operation.group);
+    if (!operation.is_message && !left) text += latest_of(dump, operation);
     const Entry* other = meanwhile(dump, participant.entry, span);
     if (other == nullptr) return text + "; no other operation holds it";
     const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
@@ -211,28 +200,21 @@ class LateFinder {
     if (!operation.is_message) return title(trace_, operation);
     const bool is_sender = &participant == &operation.participants[0];
     return (is_sender ? "send number " : "recv number ") + std::to_string(operation.sequence) +
-           (operation.on_device ? " on devices" : "") + (is_sender ? " to rank " : " from rank ") +
+           (is_sender ? " to rank " : " from rank ") +
            std::to_string(operation.participants[is_sender ? 1 : 0].rank) + " of group \"" +
            trace_.groups[operation.group].name + "\"";
   }
 
-  static std::string last_completed(const Dump& dump, size_t group) {
-    const int64_t number = dump.groups.at(group).host.completed;
-    if (number <= 0) return "; it has completed none of this group";
+  // What it has completed on devices is not always known.
+  static std::string latest_of(const Dump& dump, const Operation& operation) {
+    const std::string done = operation.on_device() ? "called" : "completed";
+    const Progress& progress = dump.groups.at(operation.group);
+    const int64_t number = operation.on_device() ? progress.called : progress.completed;
+    if (number <= 0) return "; it has " + done + " none of this group";
     for (const Entry& entry : dump.entries)
-      if (!entry.is_message && !entry.on_device && entry.group == group && entry.sequence == number)
-        return "; it last completed " + entry.name + " number " + std::to_string(number);
-    return "; it last completed number " + std::to_string(number);
-  }
-
-  // What it completed there is not always known.
-  static std::string last_called(const Dump& dump, size_t group) {
-    const int64_t number = dump.groups.at(group).device.called;
-    if (number <= 0) return "; it has called none of this group there";
-    for (const Entry& entry : dump.entries)
-      if (!entry.is_message && entry.on_device && entry.group == group && entry.sequence == number)
-        return "; it last called " + entry.name + " number " + std::to_string(number) + " there";
-    return "; it last called number " + std::to_string(number) + " there";
+      if (!entry.is_message && entry.group == operation.group && entry.sequence == number)
+        return "; it last " + done + " " + entry.name + " number " + std::to_string(number);
+    return "; it last " + done + " number " + std::to_string(number);
   }
 
   static std::string waiting_text(const std::vector<Waiter>& waiters) {
@@ -240,10 +222,10 @@ class LateFinder {
     int64_t longest = 0;
     bool timed_out = false, on_device = false;
     for (const Waiter& waiter : waiters) {
+      on_device = on_device || waiter.on_device;
       ranks.push_back(waiter.rank);
       longest = std::max(longest, waiter.until - waiter.since);
       timed_out = timed_out || waiter.timed_out;
-      on_device = on_device || waiter.on_device;
     }
     const std::string duration = duration_text(longest);
     if (timed_out) return ranks_text(ranks) + " waited " + duration + " until the time-out";

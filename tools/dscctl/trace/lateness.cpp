@@ -48,7 +48,7 @@ std::vector<Lateness> measure_lateness(const Trace& trace, const std::vector<Ope
   std::map<int, Lateness> of_rank;
   for (const Dump& dump : trace.dumps) of_rank[dump.rank].rank = dump.rank;
   for (const Operation& operation : operations) {
-    if (operation.is_message || operation.on_device) continue;  // who calls one there does not wait
+    if (operation.is_message || operation.on_device()) continue;  // who calls one there does not wait
     const std::vector<Arrival> arrivals = arrivals_of(operation);
     if (arrivals.size() > 1) book(of_rank, operation, arrivals);
   }

@@ -69,9 +69,8 @@ std::vector<int> outvoted(const RanksByValue& values) {
 
 std::string number_text(const Trace& trace, const Operation& operation) {
   if (operation.is_message) return title(trace, operation);
-  return "operation number " + std::to_string(operation.sequence) +
-         (operation.on_device ? " on devices" : "") + " of group \"" + trace.groups[operation.group].name +
-         "\"";
+  return "operation number " + std::to_string(operation.sequence) + " of group \"" +
+         trace.groups[operation.group].name + "\"";
 }
 
 std::optional<Finding> mismatch_of(const Trace& trace, const Operation& operation) {

@@ -6,18 +6,18 @@ namespace dscctl::trace {
 namespace {
 
 // Sorts collectives before messages, each by group, ends and number.
-using Key = std::tuple<bool, size_t, bool, int, int, int64_t>;
+using Key = std::tuple<bool, size_t, int, int, int64_t>;
 
 Key key_of(const Dump& dump, const Entry& entry) {
-  if (!entry.is_message) return {false, entry.group, entry.on_device, 0, 0, entry.sequence};
+  if (!entry.is_message) return {false, entry.group, 0, 0, entry.sequence};
   const int sender = entry.is_send() ? dump.rank : *entry.peer;
   const int receiver = entry.is_send() ? *entry.peer : dump.rank;
-  return {true, entry.group, entry.on_device, sender, receiver, entry.sequence};
+  return {true, entry.group, sender, receiver, entry.sequence};
 }
 
 Operation empty_operation(const Trace& trace, const Key& key) {
-  const auto& [is_message, group, on_device, sender, receiver, sequence] = key;
-  Operation operation{group, sequence, is_message, on_device, {}};
+  const auto& [is_message, group, sender, receiver, sequence] = key;
+  Operation operation{group, sequence, is_message, {}};
   const std::vector<int> ends = {sender, receiver};
   for (const int rank : is_message ? ends : trace.groups[group].ranks)
     operation.participants.push_back({rank, trace.of_rank(rank), nullptr});
@@ -31,10 +31,6 @@ void add(Operation& operation, const Dump& dump, const Entry& entry) {
   }
   for (Participant& participant : operation.participants)
     if (participant.rank == dump.rank) participant.entry = &entry;
-}
-
-std::string number_of(int64_t sequence, bool on_device) {
-  return " number " + std::to_string(sequence) + (on_device ? " on devices" : "");
 }
 
 std::string of_group(const Trace& trace, size_t group) {
@@ -66,14 +62,14 @@ std::vector<Operation> match(const Trace& trace) {
 }
 
 std::string title(const Trace& trace, const Operation& operation) {
-  const std::string number = number_of(operation.sequence, operation.on_device);
+  const std::string number = " number " + std::to_string(operation.sequence);
   if (!operation.is_message) return operation.any_entry().name + number + of_group(trace, operation.group);
   return "message" + number + " from rank " + std::to_string(operation.participants[0].rank) + " to rank " +
          std::to_string(operation.participants[1].rank) + of_group(trace, operation.group);
 }
 
 std::string title(const Trace& trace, const Entry& entry) {
-  std::string text = entry.name + number_of(entry.sequence, entry.on_device);
+  std::string text = entry.name + " number " + std::to_string(entry.sequence);
   if (entry.is_message) text += (entry.is_send() ? " to rank " : " from rank ") + std::to_string(*entry.peer);
   return text + of_group(trace, entry.group);
 }

@@ -20,18 +20,17 @@ struct Operation {
   size_t group = 0;
   int64_t sequence = 0;
   bool is_message = false;
-  bool on_device = false;
   std::vector<Participant> participants;  // in the order of the group's ranks
 
   const Entry& any_entry() const;  // there is always one
+  bool on_device() const { return any_entry().on_device; }
 };
 
-// Collectives by group and number, then messages by group, sender, receiver and number; those on devices
-// behind those of their group on the host. Points into the trace.
+// Collectives by group and number, then messages by group, sender, receiver and number. Points into the
+// trace.
 std::vector<Operation> match(const Trace& trace);
 
-// all_reduce number 812 of group "world"; all_reduce number 7 on devices of group "world"; message number 3
-// from rank 0 to rank 1 of group "world".
+// all_reduce number 812 of group "world"; message number 3 from rank 0 to rank 1 of group "world".
 std::string title(const Trace& trace, const Operation& operation);
 // The same as one rank sees it: send number 3 to rank 1 of group "world".
 std::string title(const Trace& trace, const Entry& entry);

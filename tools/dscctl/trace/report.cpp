@@ -133,7 +133,7 @@ Json report_json(const Report& report) {
     if (const Operation* operation = finding.operation) {
       item["group"] = trace.groups[operation->group].name;
       item["number"] = operation->sequence;
-      item["device"] = operation->on_device;
+      item["device"] = operation->on_device();
       item["operation"] = operation->any_entry().name;
     }
     json["findings"].push_back(std::move(item));

@@ -42,7 +42,7 @@ Json key_of(const Operation* operation) {
   std::string key = std::to_string(operation->group);
   if (operation->is_message)
     for (const Participant& end : operation->participants) key += "|" + std::to_string(end.rank);
-  return key + "|" + std::to_string(operation->sequence) + (operation->on_device ? "|device" : "");
+  return key + "|" + std::to_string(operation->sequence);
 }
 
 // The seven numbers of an entry: number, kind, creation, then how long it queued, waited and moved, and the

@@ -76,10 +76,9 @@ function readTracks(raw, columns) {
 }
 
 function operationKey(raw, track, kind, sequence) {
-  const place = kind.device ? ["device"] : [];
-  if (!track.isMessages) return escapedKey(track.group, sequence, ...place);
+  if (!track.isMessages) return escapedKey(track.group, sequence);
   const ends = kind.is_send ? [track.rank, kind.peer] : [kind.peer, track.rank];
-  return escapedKey(track.group, ...ends, sequence, ...place);
+  return escapedKey(track.group, ...ends, sequence);
 }
 
 function joinOperations(raw, columns, tracks) {
@@ -136,8 +135,7 @@ const groupName = (model, group) => model.raw.groups[group].name;
 const resultOf = (model, id) => (model.columns.result[id] < 0 ? "" : model.raw.results[model.columns.result[id]]);
 
 function operationTitle(model, operation) {
-  const place = operation.key.endsWith("|device") ? " on devices" : "";
-  if (!operation.isMessage) return `${operation.name} #${operation.sequence}${place}`;
+  if (!operation.isMessage) return `${operation.name} #${operation.sequence}`;
   const [, from, to] = operation.key.split("|");
-  return `message #${operation.sequence}${place}, ${from} → ${to}`;
+  return `message #${operation.sequence}, ${from} → ${to}`;
 }
