@@ -1,7 +1,9 @@
 """Worlds over several hosts, told apart by DSC_HOST_ID, with a device for each rank: by the fakes."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -93,6 +95,45 @@ def test_a_rank_of_another_host_that_does_not_come():
     code = "begin = time.monotonic()\nif r == 2:\n    meet('told', n)\n    sys.exit(0)\n" + FAILS + "meet('told', n)"
     for text in fails_by_then(job(code, [0, 0, 1], TIMEOUT=TIMEOUT_S).finish()[:2], "TimeoutError"):
         assert "rank 2 has not called it, its latest is all_reduce(sum, f32, 1000) on its device, number 1" in text
+
+
+def merged(folder):
+    """What dscctl finds in the traces that the ranks have written."""
+    command = [launch.DSCCTL, "trace", "merge", str(folder), "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60).stdout)
+    assert (report["missing_ranks"], report["unused_files"]) == ([], []), report
+    return report["findings"]
+
+
+def test_traces_of_several_hosts_name_who_did_not_come(tmp_path):
+    """The rank that calls nothing has written its trace, too."""
+    code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(4)\n    sys.exit(0)\n" + FAILS
+    job(code, [0, 0, 1], TIMEOUT="1", DSC_TRACE_DIR=str(tmp_path)).finish()
+    (late,) = [finding for finding in merged(tmp_path) if finding["kind"] == "LATE"]
+    assert (late["ranks"], late["operation"], late["number"], late["device"]) == ([2], "all_reduce", 2, True), late
+    assert "rank 2 has not called all_reduce number 2 of group \"world (devices)\"; it last called all_reduce number 1" in late["text"]
+    assert "until the time-out" in late["text"]
+
+
+def test_traces_of_several_hosts_match_messages(tmp_path):
+    """The second message is never sent."""
+    code = """
+begin = time.monotonic()
+y = Interface(np.zeros(100, np.float32))
+world.send(y, 1) if r == 0 else world.recv(y, 0)
+try:
+    if r == 1:
+        world.recv(y, 0)
+        driver().cuStreamSynchronize(None)
+        world.barrier()
+    else:
+        time.sleep(4)
+except dsc.DscError as error:
+    pass
+"""
+    job(code, [0, 1], TIMEOUT="1", DSC_TRACE_DIR=str(tmp_path)).finish()
+    (late,) = [finding for finding in merged(tmp_path) if finding["kind"] == "LATE"]
+    assert late["ranks"] == [0] and "rank 0 has not called send number 2 to rank 1 of group" in late["text"], late
 
 
 def test_a_rank_of_another_host_that_calls_something_else():
