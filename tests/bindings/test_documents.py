@@ -43,7 +43,7 @@ def hangs(world, folder):
     if world.rank == 1:
         time.sleep(0.3)  # rank 0 waits in the barrier by now
         os.kill(pid[0], signal.SIGUSR1)
-        end = time.monotonic() + 20
+        end = time.monotonic() + 50
         while not os.path.exists(path) and time.monotonic() < end:
             time.sleep(0.01)
     found = os.path.exists(path)

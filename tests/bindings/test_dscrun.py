@@ -18,8 +18,11 @@ import libdsc as dsc
 
 world = dsc.init_distributed()
 x = np.zeros(1000)
-print("pid", world.rank, os.getpid(), flush=True)
+tell = lambda: print("pid", world.rank, os.getpid(), flush=True)
 """
+
+SECONDS = 60
+AT_ONCE = 15  # on a machine that others keep busy
 
 # All of them hang for the five minutes that an operation may take.
 HANGS = {
@@ -41,6 +44,7 @@ r.finish()
 
 INTERRUPTED = """
 try:
+    tell()
     exec({hang!r})
     print("came back", flush=True)
 except KeyboardInterrupt:
@@ -80,8 +84,8 @@ def test_interrupt_ends_all_ranks(hang):
         time.sleep(0.5)  # until the ranks are in the call
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-        assert time.monotonic() - started < 5, out + err
+        out, err = process.communicate(timeout=SECONDS)
+        assert time.monotonic() - started < AT_ONCE, out + err
     finally:
         process.kill()
     assert out.count("interrupted") == 4 and "came back" not in out, out + err
@@ -92,7 +96,8 @@ def test_interrupt_ends_all_ranks(hang):
 def test_interrupt_of_one_rank_ends_the_others_by_an_error():
     program = """
 try:
-    world.barrier() if world.rank < 2 else time.sleep(2)
+    tell()
+    world.barrier() if world.rank < 2 else time.sleep(10)
 except KeyboardInterrupt:
     print("interrupted", isinstance(world.error(), dsc.RevokedError), flush=True)
     sys.exit(1)
@@ -103,29 +108,33 @@ except dsc.DscError as error:
     process = start(program, 3)
     try:
         pids = read_pids(process, 3)
-        time.sleep(0.5)
+        time.sleep(2)
         os.kill(pids[0], signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert out.count("interrupted True") == 1 and "failed RevokedError" in out, out + err
     assert_gone(pids)
 
 
-def test_a_handler_of_the_program_runs_when_the_call_returns():
-    program = """
-asked = []
+def test_a_handler_of_the_program_runs_when_the_call_returns(tmp_path):
+    program = f"""
+asked, sent = [], {str(tmp_path / "sent")!r}
+def ask():
+    os.kill(os.getpid(), signal.SIGINT)
+    open(sent, "w").close()
 signal.signal(signal.SIGINT, lambda *_: asked.append(1))
 if world.rank == 0:
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.2, ask).start()
 else:
-    time.sleep(0.6)
+    while not os.path.exists(sent):
+        time.sleep(0.01)
 world.barrier()
 print("asked", len(asked), flush=True)
 """
     process = start(program, 2)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, out + err
@@ -140,7 +149,7 @@ async def main():
     if world.rank == 0:
         threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
         world.barrier()
-        await asyncio.wait_for(seen.wait(), 5)
+        await asyncio.wait_for(seen.wait(), 30)
     else:
         time.sleep(0.6)
         world.barrier()
@@ -150,7 +159,7 @@ print("done", flush=True)
 """
     process = start(program, 2)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0 and out.count("done") == 2, out + err
@@ -158,6 +167,7 @@ print("done", flush=True)
 
 def test_a_dead_rank_is_named_by_the_survivors():
     program = """
+world.barrier()  # all have started
 if world.rank == 1:
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -168,7 +178,7 @@ except dsc.PeerDeadError as error:
 """
     process = start(program, 3)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert out.count("dead 1 world all_reduce") == 2, out + err
@@ -186,7 +196,7 @@ dsc.init_distributed(rank=0, world_size=2, job_id="missing-{os.getpid()}")
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert "KeyboardInterrupt" in err and process.returncode == -signal.SIGINT

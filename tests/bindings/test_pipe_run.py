@@ -282,8 +282,8 @@ def is_interrupted_often(rank):
         group = world.split(0)
         stage = Stage(group, micro_batches=500)
         timer = threading.Timer(0.01 + attempt / 1000, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             while True:
                 stage.seen.clear()
                 stage.run()
@@ -328,7 +328,7 @@ def test_ranks_as_threads_of_one_process():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(SECONDS)
     assert results == {0: 10.0, 1: 10.0}
 
 

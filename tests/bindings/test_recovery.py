@@ -80,7 +80,7 @@ def is_late(world):
                 world.barrier()
     else:
         world.barrier()
-        world.set_timeout(0.3)
+        world.set_timeout(4)  # time for the other one that does come
         with pytest.raises(dsc.TimeoutError, match="rank 2") as caught:
             world.agree(True)
         assert caught.value.ranks == (2,) and caught.value.rank == 2 and world.missing == [2]
@@ -93,7 +93,11 @@ def test_a_late_rank_is_named():
     assert on_ranks(3, is_late) == [True] * 3
 
 
+started = threading.Barrier(2)
+
+
 def ends_together(world):
+    started.wait(SECONDS)  # nobody aborts what another still starts
     world.abort()
     small = world.shrink()
     total = np.ones(1)

@@ -172,10 +172,10 @@ def test_callbacks():
 
 def test_control_c_ends_a_wait():
     with dsc.Store("memory://") as store:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             store.get("never")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 15
         store.set("k", "v")
         assert store.get("k") == b"v"

@@ -21,10 +21,10 @@ world = dsc.init_distributed()
 x = array("f", bytes(4096))
 for _ in range(5):
     world.broadcast(x)
-world.set_timeout(0.7)
 world.barrier()
+world.set_timeout(4)  # time for the other ones
 if world.rank == 2:
-    time.sleep(2)
+    time.sleep(8)
 try:
     world.all_reduce(x)
 except dsc.DscError as error:
@@ -45,7 +45,7 @@ for _ in range(20):
     world.reduce_scatter(out, parts)
     pair.all_reduce(x)
     if world.rank == 3:
-        time.sleep(0.01)
+        time.sleep(0.15)
     world.barrier()
 if world.rank < 2:
     world.send(x, 1) if world.rank == 0 else world.recv(x, 0)
@@ -86,7 +86,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path):
 
 
 def test_a_killed_rank_leaves_no_dump(tmp_path):
-    script = LATE_RANK.replace("time.sleep(2)", "import os; os.kill(os.getpid(), 9)")
+    script = LATE_RANK.replace("time.sleep(8)", "import os; os.kill(os.getpid(), 9)")
     result = dscrun(script.replace("print", "import time; time.sleep(1); print"), tmp_path, DSC_TRACE_DIR=str(tmp_path / "dumps"))
     assert result.returncode != 0
     code, report = merge(tmp_path / "dumps")
@@ -107,7 +107,7 @@ def test_summary_in_python(tmp_path):
     for rows in ranks:  # two groups of one name, with the same members
         assert sorted(row["count"] for row in rows if row["operation"] == "broadcast") == [3, 5]
     waited = [next(row for row in rows if row["operation"] == "barrier")["straggler_total_ms"] for rows in ranks]
-    assert min(waited[:3]) > 100 > waited[3]  # 20 times 10 ms for rank 3
+    assert min(waited[:3]) > 2000 > waited[3]  # 20 times 150 ms for rank 3
 
 
 # ---- arithmetic --------------------------------------------------------------------------------------------------
