@@ -153,9 +153,9 @@ def bench_on_a_terminal(columns, *args):
 
 
 def test_tuning_in_words_and_its_progress_on_one_line():
-    written, shown = bench_on_a_terminal(60, "--tune", "--settings", "message_chunk_bytes", "-v", *QUICK)
+    written, shown = bench_on_a_terminal(60, "--tune", "--settings", "stage_chunk_bytes", "-v", *QUICK)
     lines = written.splitlines()
-    assert lines[0].startswith("2 ranks on ") and lines[2].split()[0] == "message_chunk_bytes"
+    assert lines[0].startswith("2 ranks on ") and lines[2].split()[0] == "stage_chunk_bytes"
     assert re.fullmatch(r"for 2 ranks: DSC_TUNING=(\w+=\d+,)+\w+=\d+", lines[-1])
     steps = shown.split("\r\x1b[K")
     assert "\n" not in shown and steps[0] == steps[-1] == "" and len(steps) > 5
