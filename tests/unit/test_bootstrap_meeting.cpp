@@ -442,14 +442,14 @@ void test_follower_that_went_away_is_reported(void**) {
 }
 
 void test_stopped_host_is_named(void**) {
-  const Job job{"stopped", 3, 3, 600};
+  const Job job{"stopped", 3, 3, kTimeForAllMs};
   Reports reports;
   Children children;
   const pid_t host = start_host(children, job, reports);
   ::kill(host, SIGSTOP);
   meet_and_report(job.settings(1), reports[1]);
   assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no verdict", std::to_string(host).c_str()});
-  assert_in_range(reports[1].elapsed_ms, 1500, 1600 + kAtOnceMs);
+  assert_in_range(reports[1].elapsed_ms, kTimeForAllMs + 900, kTimeForAllMs + 1000 + kAtOnceMs);
 }
 
 void test_late_comer_is_told_who_holds_the_name(void**) {
