@@ -29,6 +29,8 @@ int slowdown();
 // tested.
 inline constexpr int64_t kAtOnceUs = 10'000'000;
 inline constexpr int kAtOnceMs = kAtOnceUs / 1000;
+// What is promised where nobody does.
+inline constexpr int64_t kPromisedUs = 1'000'000;
 
 // What one call gave.
 struct Outcome {

@@ -1,9 +1,18 @@
 #include "sweep.hpp"
 
+#include <setjmp.h>
+
 #include <algorithm>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 
 #include "crew.hpp"
+
+extern "C" {
+#include <cmocka.h>  // last: it defines fail() as a macro
+}
 
 namespace fault {
 namespace {
@@ -58,6 +67,16 @@ void Sweep::report() {
                 static_cast<double>(values.back()) / 1e3);
   }
   std::fflush(stdout);
+}
+
+void Sweep::expect_median(const char* series, int64_t most_us) {
+  std::vector<int64_t>& values = series_[series];
+  assert_false(values.empty());
+  std::sort(values.begin(), values.end());
+  const int64_t median_us = values[values.size() / 2];
+  if (median_us > most_us)
+    fail_msg("%s, %s: the median is %lld us, expected at most %lld us", what_, series,
+             static_cast<long long>(median_us), static_cast<long long>(most_us));
 }
 
 }  // namespace fault

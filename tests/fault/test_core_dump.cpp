@@ -124,6 +124,7 @@ void test_a_rank_that_dumps_core_is_named(void**) {
                problem.c_str());
   }
   sweep.report();
+  sweep.expect_median("last survivor out after that", kPromisedUs * slowdown());
   // Where another program takes the dumps, or the machine makes none, it was a plain crash.
   print_message("the largest dump had %ju MiB\n", dumped >> 20);
 }

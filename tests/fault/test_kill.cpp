@@ -142,6 +142,7 @@ void kill_ranks(Sweep& sweep, bool live_child) {
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
   sweep.report();
+  sweep.expect_median("last survivor out", kPromisedUs * slowdown());
 }
 
 void test_killed_rank_is_named(void**) {

@@ -237,6 +237,7 @@ void test_killed_rank_is_named_and_left_behind(void**) {
                trial.delay_us, problem.c_str());
   }
   sweep.report();
+  sweep.expect_median("last survivor out", kPromisedUs * slowdown());
 }
 
 }  // namespace

@@ -344,6 +344,7 @@ void test_killed_at_every_statement(void**) {
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
   sweep.report();
+  sweep.expect_median("last survivor out", kPromisedUs * slowdown());
 }
 
 // Each instruction of the engine that a barrier of two takes, and its waiting.
@@ -365,11 +366,14 @@ void test_killed_at_every_instruction_of_a_barrier(void**) {
     const int64_t step = at_length()
                              ? 1 + sweep.trial()
                              : 1 + static_cast<int64_t>(sweep.random()() % static_cast<uint64_t>(most));
-    problem = Play(barrier, {2, static_cast<int>(step % 2), [&] { arm(step, SIGKILL); }}).judge_survivors();
+    Play play(barrier, {2, static_cast<int>(step % 2), [&] { arm(step, SIGKILL); }});
+    problem = play.judge_survivors();
+    sweep.add("last survivor out", play.last_us());
     if (!problem.empty())
       fail_msg("%sat instruction %lld: %s", sweep.replay().c_str(), (long long)step, problem.c_str());
   }
   sweep.report();
+  sweep.expect_median("last survivor out", kPromisedUs * slowdown());
 }
 
 }  // namespace
