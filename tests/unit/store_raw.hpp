@@ -22,7 +22,7 @@ inline void say(int fd, std::string_view text) { (void)!::send(fd, text.data(), 
 inline UniqueFd connect_to(uint16_t port) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const SocketAddress address = loopback(port).front();
-  const timeval patience{10, 0};
+  const timeval patience{30, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (::connect(fd.get(), address.get(), address.bytes) != 0) fd.reset();
   return fd;
@@ -30,7 +30,10 @@ inline UniqueFd connect_to(uint16_t port) {
 
 inline std::string hear(int fd, size_t bytes) {
   std::string text(bytes, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(fd, text.data(), bytes, MSG_WAITALL))));
+  ssize_t got;
+  do got = ::recv(fd, text.data(), bytes, MSG_WAITALL);
+  while (got < 0 && errno == EINTR);  // who was stopped hears that, because of the patience
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, got)));
   return text;
 }
 
@@ -60,7 +63,7 @@ inline bool ended(int fd) {
   char byte;
   ssize_t got;
   do got = ::recv(fd, &byte, 1, 0);
-  while (got > 0);
+  while (got > 0 || (got < 0 && errno == EINTR));
   return got == 0 || errno == ECONNRESET;
 }
 
