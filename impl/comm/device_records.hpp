@@ -28,7 +28,7 @@ class DeviceRecords {
     for (size_t i = 0; i < count_; ++i) apply(i < kFew ? few_[i] : more_[i - kFew]);
   }
 
-  static constexpr size_t kFew = 4;
+  static constexpr size_t kFew = 1;
   std::array<Record, kFew> few_;
   std::vector<Record> more_;
   size_t count_ = 0;

@@ -105,14 +105,20 @@ def merged(folder):
     return report["findings"]
 
 
-def test_traces_of_several_hosts_name_who_did_not_come(tmp_path):
+def names_who_did_not_come(folder, hosts):
     """The rank that calls nothing has written its trace, too."""
     code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(4)\n    sys.exit(0)\n" + FAILS
-    job(code, [0, 0, 1], TIMEOUT="1", DSC_TRACE_DIR=str(tmp_path)).finish()
-    (late,) = [finding for finding in merged(tmp_path) if finding["kind"] == "LATE"]
+    job(code, hosts, TIMEOUT="1", DSC_TRACE_DIR=str(folder)).finish()
+    (late,) = [finding for finding in merged(folder) if finding["kind"] == "LATE"]
     assert (late["ranks"], late["operation"], late["number"], late["device"]) == ([2], "all_reduce", 2, True), late
     assert "rank 2 has not called all_reduce number 2 of group \"world (devices)\"; it last called all_reduce number 1" in late["text"]
     assert "until the time-out" in late["text"]
+
+
+def test_traces_name_who_did_not_come(tmp_path):
+    """On one host nobody looks for the end of what is on a stream; between hosts the watch does."""
+    names_who_did_not_come(tmp_path / "one", [0, 0, 0])
+    names_who_did_not_come(tmp_path / "two", [0, 0, 1])
 
 
 def test_traces_of_several_hosts_match_messages(tmp_path):

@@ -217,7 +217,8 @@ void knows_later_what_has_failed(void**) {
     record.start(20);
     record.let_go(number == 4 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched);
   }
-  Record message = recorder.open(call_of(9, dsc::OpKind::kSend), 11), running = recorder.open(call_of(9), 12);
+  [[maybe_unused]] const Record message = recorder.open(call_of(9, dsc::OpKind::kSend), 11);
+  [[maybe_unused]] const Record running = recorder.open(call_of(9), 12);
   assert_true(recorder.fail_let_go(2, 15, DSC_ERR_TIMEOUT));
   assert_false(recorder.fail_let_go(2, 16, DSC_ERR_REVOKED));
   const std::vector<RecordedOperation> operations = recorder.read();
