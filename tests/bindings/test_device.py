@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import gc
 import importlib.util
+import io
 import os
 import re
 import subprocess
@@ -141,6 +142,23 @@ def test_host_memory_in_a_world_with_devices():
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------
+
+
+def traced(world):
+    """Of the first nobody looks for the end, of the second its work does."""
+    x = Interface(values(world.rank))
+    world.all_reduce(x)
+    world.all_reduce(x, async_op=True).synchronize()
+    world.all_reduce(np.ones(3))
+    entries = [entry for entry in world.trace()["entries"] if entry["profiling_name"] == "dsc:all_reduce"]
+    assert [entry["device"] for entry in entries] == [True, True, False]
+    assert {entry["process_group"][1] for entry in entries[:2]} == {"world (devices)"}
+    assert [row.count for row in world.log_summary(file=io.StringIO()).rows if row.operation == "all_reduce"] == [1]
+    return [(entry["state"], entry["result"]) for entry in entries]
+
+
+def test_a_trace_says_what_is_known():
+    assert ranks(traced) == [[("launched", None), ("completed", "DSC_OK"), ("completed", "DSC_OK")]] * 2
 
 
 def connect(world):
