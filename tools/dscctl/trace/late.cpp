@@ -1,5 +1,6 @@
 // Who keeps the others waiting.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -126,6 +127,7 @@ class LateFinder {
 
  private:
   using Lane = std::tuple<size_t, bool, int, int>;
+  static constexpr TimeNs kNoLimit = std::numeric_limits<TimeNs>::max();  // of a rank without a dump
 
   static Lane lane_of(const Operation& operation) {
     if (!operation.is_message) return {operation.group, false, 0, 0};
@@ -145,7 +147,7 @@ class LateFinder {
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
       if (participant.dump == nullptr) {
-        if (is_late(sure(waiters), std::nullopt)) without_dump.push_back(participant.rank);
+        if (is_late(sure(waiters), kNoLimit)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
                  came_after(participant, gave_up)) {
         // Who left may have called what nobody knows the end of.
@@ -167,11 +169,11 @@ class LateFinder {
   }
 
   // A dump says nothing about what came after it.
-  bool is_late(const std::vector<Waiter>& waiters, std::optional<TimeNs> dump_time) const {
+  bool is_late(const std::vector<Waiter>& waiters, TimeNs dump_time) const {
     return std::any_of(waiters.begin(), waiters.end(), [&](const Waiter& waiter) {
-      if (dump_time && *dump_time < waiter.since) return false;
+      if (dump_time < waiter.since) return false;
       if (waiter.timed_out) return true;
-      return std::min(waiter.until, dump_time.value_or(waiter.until)) - waiter.since >= rules_.late_after_ns;
+      return std::min(waiter.until, dump_time) - waiter.since >= rules_.late_after_ns;
     });
   }
 
