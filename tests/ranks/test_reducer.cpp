@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "dsc/dsc.h"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -155,7 +155,7 @@ void reduces_buckets_of_every_size(void**) {
 // One rank's side of a run that was recorded with PyTorch.
 class Replay {
  public:
-  Replay(dsc_comm_t* world, const nlohmann::json& run) : run_(run) {
+  Replay(dsc_comm_t* world, const support::Json& run) : run_(run) {
     CHECK_OK(dsc_comm_rank(world, &rank_));
     std::vector<dsc_tensor_t> params;
     for (size_t p = 0; p < run["sizes"].size(); ++p) {
@@ -237,7 +237,7 @@ class Replay {
     return place;
   }
 
-  const nlohmann::json& run_;
+  const support::Json& run_;
   int32_t rank_ = -1;
   std::vector<std::vector<char>> gradients_;
   dsc_bucket_reducer_t* reducer_ = nullptr;
@@ -247,7 +247,7 @@ void averages_like_pytorch(void**) {
   std::ifstream file(vectors_path);
   int runs = 0;
   for (std::string line; std::getline(file, line); ++runs) {
-    const auto run = nlohmann::json::parse(line);
+    const auto run = support::Json::parse(line);
     on_ranks(run["ws"], [&](dsc_comm_t* world, int) { Replay(world, run).play(); });
   }
   assert_int_equal(runs, 13);

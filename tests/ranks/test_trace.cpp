@@ -10,10 +10,11 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "json.hpp"
 
 extern "C" {
 #include "ranks.h"
@@ -23,7 +24,7 @@ extern "C" {
 
 namespace {
 
-using Json = nlohmann::json;
+using support::Json;
 
 constexpr size_t kCount = 24;  // elements of every buffer, also where it holds a part for each rank
 
@@ -35,7 +36,7 @@ std::string text_of(dsc_comm_t* comm) {
   return text.c_str();
 }
 
-Json trace_of(dsc_comm_t* comm) { return Json::parse(text_of(comm), nullptr, false); }
+Json trace_of(dsc_comm_t* comm) { return Json::parse_or_null(text_of(comm)); }
 
 std::string name_of(dsc_comm_t* comm) {
   char name[64] = "";
@@ -152,7 +153,7 @@ std::string first_difference(const Json& entry, const Wanted& wanted, size_t num
   const Json input = Json::parse(wanted.input), output = Json::parse(wanted.output);
   const size_t bytes = std::max(bytes_of(input), bytes_of(output));
   const bool barrier = std::strcmp(wanted.name, "monitored_barrier") == 0;
-  const Json expected = {
+  const Json expected = Json::object({
       {"profiling_name", std::string("dsc:") + wanted.name},
       {"collective_seq_id", number},
       {"p2p_seq_id", 0},
@@ -173,7 +174,7 @@ std::string first_difference(const Json& entry, const Wanted& wanted, size_t num
       {"time_failed_ns", nullptr},
       {"algorithm", bytes == 0 ? Json(nullptr) : Json(size == 1 ? "local" : "direct")},
       {"result", "DSC_OK"},
-  };
+  });
   for (const auto& [key, value] : expected.items())
     if (!entry.contains(key) || entry.at(key) != value)
       return std::string(wanted.name) + ": " + key + " is " + entry.value(key, Json("missing")).dump() +
@@ -522,7 +523,7 @@ int folder_body(rank_t* self) {
   const std::string path =
       *static_cast<const std::string*>(self->arg) + "/dsc_trace_rank_" + std::to_string(self->rank) + ".json";
   std::ifstream file(path);
-  const Json trace = Json::parse(file, nullptr, false);
+  const Json trace = Json::parse_or_null(file);
   CHECK(self, trace.is_object() && trace.at("rank") == self->rank && trace.at("entries").size() == 3);
   struct stat status {};
   CHECK(self, stat(path.c_str(), &status) == 0 && (status.st_mode & 0777) == 0600);

@@ -5,11 +5,11 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "dscctl/trace/measures.hpp"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -17,7 +17,7 @@ extern "C" {
 
 namespace {
 
-using Json = nlohmann::json;
+using support::Json;
 using namespace dscctl::trace;
 
 std::string vectors_file;
@@ -58,7 +58,8 @@ void test_sizes(void**) {
 }
 
 void test_trimmed_means(void**) {
-  for (const Json& row : rows_of("trim_mean")) assert_near(trimmed_mean(row["data"]), row["mean"], row);
+  for (const Json& row : rows_of("trim_mean"))
+    assert_near(trimmed_mean(row["data"].get<std::vector<double>>()), row["mean"], row);
   assert_true(trimmed_mean({3, 1, 2}) == 2);
 }
 

@@ -19,13 +19,12 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "json.hpp"
 
 using namespace dsc;
 
@@ -128,16 +127,15 @@ int64_t status_kib(const std::string& name) {
   return 0;
 }
 
-nlohmann::json usage() {
+support::Json usage() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  return {{"cpu_s", seconds(used.ru_utime) + seconds(used.ru_stime)},
-          {"rss_kib", status_kib("VmRSS")},
-          {"peak_kib", status_kib("VmHWM")}};
+  return support::Json::object({{"cpu_s", seconds(used.ru_utime) + seconds(used.ru_stime)},
+                                {"rss_kib", status_kib("VmRSS")},
+                                {"peak_kib", status_kib("VmHWM")}});
 }
 
-nlohmann::json summary(std::vector<std::unique_ptr<Rank>>& ranks) {
-  nlohmann::json text = usage();
+support::Json summary(std::vector<std::unique_ptr<Rank>>& ranks) {
   std::map<std::string, int> errors;
   std::map<std::string, int> shapes;
   int64_t last_ns = 0;
@@ -149,7 +147,7 @@ nlohmann::json summary(std::vector<std::unique_ptr<Rank>>& ranks) {
     else
       ++errors[outcome.error];
   }
-  text.update(usage());
+  support::Json text = usage();
   text["joined"] = shapes;
   text["errors"] = errors;
   text["done_ns"] = last_ns;
@@ -179,8 +177,8 @@ int run(const Crowd& crowd) {
   std::string line;
   std::getline(std::cin, line);
   go.count_down();
-  std::cout << summary(ranks) << std::endl;
-  while (std::getline(std::cin, line)) std::cout << usage() << std::endl;
+  std::cout << summary(ranks).dump() << std::endl;
+  while (std::getline(std::cin, line)) std::cout << usage().dump() << std::endl;
   return 0;
 }
 

@@ -9,12 +9,12 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "dsc/dsc.h"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -73,7 +73,7 @@ Case f32(std::vector<size_t> counts, std::vector<size_t> limits) {
   return c;
 }
 
-Case parsed(const nlohmann::json& json) {
+Case parsed(const support::Json& json) {
   static const std::map<std::string, dsc_dtype_t> dtypes{{"f16", DSC_DTYPE_F16},   {"f32", DSC_DTYPE_F32},
                                                          {"f64", DSC_DTYPE_F64},   {"i64", DSC_DTYPE_I64},
                                                          {"bf16", DSC_DTYPE_BF16}, {"u8", DSC_DTYPE_U8}};
@@ -110,14 +110,14 @@ void plans_like_pytorch(void**) {
   std::ifstream file(vectors_path);
   size_t cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = support::Json::parse(line);
     const Case c = parsed(json);
     auto buckets = json["buckets"].get<Buckets>();
     auto limits = json["per_bucket_limits"].get<std::vector<size_t>>();
     if (!json["order_defined"].get<bool>()) sort_unfilled(c, json["n_leftover"], buckets, limits);
     const Plan got = plan(c);
     if (got.buckets != buckets || got.limits != limits) {
-      print_error("%s: got %s\n", line.c_str(), nlohmann::json(got.buckets).dump().c_str());
+      print_error("%s: got %s\n", line.c_str(), support::Json(got.buckets).dump().c_str());
       fail();
     }
   }

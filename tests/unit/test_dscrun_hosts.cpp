@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "dscrun/hosts.hpp"
 #include "dscrun/shell.hpp"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -20,8 +20,8 @@ extern "C" {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using dscrun::Host;
+using support::Json;
 
 std::string vectors_path;
 

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "json.hpp"
 #include "mesh_support.hpp"
 
 namespace {
 
-using Json = nlohmann::json;
+using support::Json;
 
 std::string vectors_folder;
 

@@ -12,7 +12,6 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "dsc/dsc.h"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -61,7 +61,7 @@ Boundaries boundaries(const char* method, const Weights& weights, size_t parts, 
   return result.boundaries;
 }
 
-std::string text(const Boundaries& boundaries) { return nlohmann::json(boundaries).dump(); }
+std::string text(const Boundaries& boundaries) { return support::Json(boundaries).dump(); }
 
 void expect(const Boundaries& found, const Boundaries& expected) {
   assert_string_equal(text(found).c_str(), text(expected).c_str());
@@ -90,7 +90,7 @@ void is_as_deepspeed(void**) {
   assert_true(file.is_open());
   size_t cases = 0;
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = support::Json::parse(line);
     if (json.contains("_meta")) continue;
     const bool uniform = json["fn"] == "uniform";
     const Weights weights =
@@ -217,8 +217,8 @@ void check_against_all(const Weights& weights, size_t parts, const Limits& limit
   if (best) {
     if (found.code != DSC_OK || found.boundaries != *best)
       fail_msg("weights %s, limits %s of %s: found %s (%d), expected %s",
-               nlohmann::json(weights).dump().c_str(), nlohmann::json(limits.parts).dump().c_str(),
-               nlohmann::json(limits.layers).dump().c_str(), text(found.boundaries).c_str(), found.code,
+               support::Json(weights).dump().c_str(), support::Json(limits.parts).dump().c_str(),
+               support::Json(limits.layers).dump().c_str(), text(found.boundaries).c_str(), found.code,
                text(*best).c_str());
     return;
   }

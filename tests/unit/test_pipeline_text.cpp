@@ -5,11 +5,11 @@
 
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/error.hpp"
+#include "json.hpp"
 #include "pipeline/catalog.hpp"
 #include "pipeline/text.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 using dsc::PipeFormat;
 using dsc::PipelinePlan;
 using dsc::PipeMessages;
-using Json = nlohmann::json;
+using support::Json;
 
 std::string vectors_folder;
 

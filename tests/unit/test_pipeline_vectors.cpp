@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "dsc/dsc.h"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -18,7 +18,7 @@ extern "C" {
 
 namespace {
 
-using Json = nlohmann::json;
+using support::Json;
 
 std::string vectors_folder;
 

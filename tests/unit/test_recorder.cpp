@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -24,6 +23,7 @@
 #include "base/guard.hpp"
 #include "base/json.hpp"
 #include "control/recorder.hpp"
+#include "json.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -319,11 +319,11 @@ void json_is_what_was_meant(void**) {
   json.key("last");
   json.integer(INT64_MAX);
   json.end_object();
-  const auto parsed = nlohmann::json::parse(json.take());
+  const auto parsed = support::Json::parse(json.take());
   assert_string_equal(parsed.at("text \"key\"").get<std::string>().c_str(),
                       "quote \" backslash \\ line \n bell \x07 euro \xe2\x82\xac bad \xef\xbf\xbd cut "
                       "\xef\xbf\xbd\xef\xbf\xbd");
-  assert_true(parsed.at("list") == nlohmann::json::parse("[-5, [], null, true, 0.0125, {}, \"\"]"));
+  assert_true(parsed.at("list") == support::Json::parse("[-5, [], null, true, 0.0125, {}, \"\"]"));
   assert_true(parsed.at("last").get<int64_t>() == INT64_MAX);
 }
 
@@ -336,7 +336,7 @@ void json_is_always_utf8(void**) {
         dsc::JsonWriter json;
         json.text(text);
         const std::string written = json.take();
-        if (!nlohmann::json::accept(written))
+        if (!support::Json::accept(written))
           fail_msg("%02x %02x %02x: %s", first, second, third, written.c_str());
       }
 }
