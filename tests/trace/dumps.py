@@ -117,6 +117,19 @@ class Job:
             if end and result == "DSC_OK":
                 self.called[rank, group][1] = number
 
+    def message_on_devices(self, sender, receiver, called, known, group="world", state="captured"):
+        """A message whose end is known to `known` alone, for whom it still runs; called says when each end called it."""
+        group = self.devices_of(group)
+        key = (group, sender, receiver)
+        number = self.numbers[key] = self.numbers.get(key, 0) + 1
+        for rank, call in called.items():
+            name, peer, side = ("send", receiver, "input") if rank == sender else ("recv", sender, "output")
+            times = self._times(call, call + 5_000, None, None, None)
+            if rank not in known:
+                times |= {"state": state, "retired": True}
+            self._entry(rank, group, name, number, True, device=True, reduce_op=None, root=None, algorithm=None,
+                        peer=self.groups[group].index(peer), **self._sizes(256, "f32", (side,)), **times)
+
     def message(self, sender, receiver, sent, received, group="world", count=256, dtype="f32", move_ns=20_000):
         """A message; a time of None means that this end never called it."""
         key = (group, sender, receiver)

@@ -44,6 +44,16 @@ def test_nor_a_rank_without_a_dump_or_one_that_left(tmp_path):
     assert code == FINDINGS and [finding["kind"] for finding in report["findings"]] == ["NO DUMP"]
 
 
+def test_nor_a_rank_whose_message_was_overwritten(tmp_path):
+    """Only a sender that is known to wait says that the receiver has not come."""
+    for known in ((), (0,)):
+        job = Job(2)
+        job.message_on_devices(0, 1, {0: MS}, known)
+        job.dump_times = at(100 * SECOND, (0, 1))
+        code, report = merge(job.write(tmp_path))
+        assert (code, len(texts(report, "LATE"))) == ((FINDINGS, 1) if known else (FINE, 0)), report["findings"]
+
+
 def test_the_rank_that_has_not_called(tmp_path):
     job, time = started_job()
     for step in range(2):  # the second hangs behind the first

@@ -150,9 +150,9 @@ class LateFinder {
         if (is_late(sure(waiters), kNoLimit)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
                  came_after(participant, gave_up)) {
-        // Who left may have called what nobody knows the end of.
-        const bool left = has_left(participant, operation);
-        if (!is_late(left ? sure(waiters) : waiters, participant.dump->time)) continue;
+        // Who left may have called what nobody knows the end of, and so may who has overwritten a message.
+        const bool only_sure = operation.is_message || has_left(participant, operation);
+        if (!is_late(only_sure ? sure(waiters) : waiters, participant.dump->time)) continue;
         late[story(participant, operation, span_of(waiters))].push_back(participant.rank);
         for (const Waiter& waiter : sure(waiters))
           waits_.push_back({waiter.rank, participant.rank, &operation});
