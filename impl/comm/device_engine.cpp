@@ -131,7 +131,7 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
   cause.revoked = true;
   cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
   told_.store(true);
-  if (records) records->end(tick_now(), cause.code);
+  if (records) records->end(tick_now(), recorded_code(cause.code));
   revoke(cause);
   fail_with(cause);
 }
@@ -258,6 +258,7 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   if (!captured) latest_call_.store(number);
   if (unseen) return watch_unseen(unseen, number);
   records.let_go(captured ? LetGo::kCaptured : LetGo::kLaunched);
+  if (ending_.load() != Ending::kNot) record_uncalled();  // it may have come too early for this one
 }
 
 // What only the watch waits for: the board shows neither ranks of other hosts nor whether a message arrives.
@@ -373,9 +374,11 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   const uint64_t number = show_all({&call, 1}, work->records);
   work->set_number(number);
   work->records.start(tick_now());  // from here on others may see it
-  watch(work);
+  if (!work->captured) watch(work);
+  DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { link_for(call).start(work); },
-          [&](const Error& error) { fail_operation(call, number, error); });
+          [&](const Error& error) { fail_operation(call, number, error, unwatched); });
+  if (work->captured) watch(work);
   count(call);
   return work;
 }

@@ -133,7 +133,12 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // device_engine_watch.cpp
   bool has_passed(const PooledEvent& event) const;
   Failure failure_of(const DeviceWork& work) const;
+  bool see_end(DeviceWork& work) noexcept;
+  void see_passed() noexcept;
   void end_with_cause(DeviceWork& work) noexcept;
+  bool has_run_to_its_end(const DeviceWork& work) const;
+  dsc_result_t recorded_code(dsc_result_t code) noexcept;
+  void write_trace_again() const noexcept;
   Failure take_failure(const Call& call, uint64_t number, const Error& error,
                        DeviceRecords* records = nullptr) noexcept;
   [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error,
@@ -174,6 +179,8 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   bool may_be_busy_ = false;
   StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
+  std::atomic<bool> aborted_{false};         // one of NCCL's communicators
+  std::atomic<bool> cause_recorded_{false};  // of a failure, for the first operation that it struck
   std::atomic<bool> finalized_{false};
   std::atomic<bool> has_graphs_{false};    // operations were captured
   std::atomic<bool> concluding_{false};    // a thread finds out why, and tells

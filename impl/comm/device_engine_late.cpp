@@ -59,10 +59,19 @@ void DeviceEngine::look_at_calls(int64_t now) {
 // fails.
 void DeviceEngine::record_uncalled() noexcept {
   if (!board_ || !on_one_host_ || !host_->revoked()) return;
-  const dsc_result_t code = local_.group->first_code();
-  if (local_.group->recorder().fail_let_go(board_->least() + 1, tick_now(),
-                                           strikes_all(code) ? code : DSC_ERR_REVOKED))
-    local_.group->tell_failure();
+  uint64_t followed = UINT64_MAX;  // the first collective that still runs and whose end will be seen
+  call_out([&] {
+    const MutexLock lock(mutex_);
+    for (const auto& work : pending_)
+      if (!work->done() && !is_message(work->call())) followed = std::min(followed, work->number());
+  });
+  const dsc_result_t cause = local_.group->first_code();
+  const dsc_result_t code = strikes_all(cause) && !cause_recorded_.load() ? cause : DSC_ERR_REVOKED;
+  const uint64_t first =
+      local_.group->recorder().fail_let_go(board_->least() + 1, followed, tick_now(), code);
+  if (first == 0) return;
+  if (first < followed) cause_recorded_.store(true);
+  local_.group->tell_failure();
 }
 
 // The other end of a message that is waited for.

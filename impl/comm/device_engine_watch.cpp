@@ -36,17 +36,29 @@ Lane lane_of(const Call& call) {
 }  // namespace
 
 void DeviceEngine::look_at(DeviceWork& work) noexcept {
-  if (work.done()) return;
+  if (see_end(work)) write_trace_again();
+}
+
+// True: it ended now, with the cause of a failure.
+bool DeviceEngine::see_end(DeviceWork& work) noexcept {
+  if (work.done()) return false;
   const Ending ending = ending_.load();
   if (ending == Ending::kEnded || ending == Ending::kStuck) {
-    return end_with_cause(work);
+    end_with_cause(work);
+    return true;
   }
-  if (!work.launched()) return;
+  if (!work.launched()) return false;
   capture(
       [&] {
         if (has_passed(work.end)) work.complete({}, DSC_OK);
       },
       [&](const Error& error) { fail_quietly(work.call(), work.number(), error); });
+  return false;
+}
+
+// The group's trace was written when it failed, without these ends.
+void DeviceEngine::write_trace_again() const noexcept {
+  if (local_.group->revoked()) local_.group->tell_failure();
 }
 
 // Asked beside a capture of the program's, which must not notice. Nothing that was given up is said to be
@@ -67,15 +79,30 @@ Failure DeviceEngine::failure() const {
   return failure;
 }
 
-// Of one that nobody has but the watch, the next call tells. The group's trace was written when it failed,
-// and is once more with this end.
+// Of one that nobody has but the watch, the next call tells.
 void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
-  call_out([&] {
+  const bool told = call_out([&] {
     Failure failure = failure_of(work);
-    const dsc_result_t code = failure.code;
+    const dsc_result_t code = has_run_to_its_end(work) ? DSC_OK : recorded_code(failure.code);
     work.complete(work.unseen ? Failure{} : std::move(failure), code);
   });
-  if (local_.group->revoked()) local_.group->tell_failure();
+  if (told) return;
+  Failure bare;  // there was no memory for words
+  bare.code = DSC_ERR_REVOKED;
+  bare.revoked = true;
+  work.complete(work.unseen ? Failure{} : bare, bare.code);
+}
+
+// This rank left, and nothing was aborted.
+bool DeviceEngine::has_run_to_its_end(const DeviceWork& work) const {
+  if (aborted_.load() || host_->revoked() || !work.launched()) return false;
+  const DeviceScope scope(device());
+  return device().cuda().event_query(work.end.get()) == CudaResult::success;
+}
+
+// Only the first operation that a failure strikes is recorded with its cause: those behind it never began.
+dsc_result_t DeviceEngine::recorded_code(dsc_result_t code) noexcept {
+  return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
 }
 
 // The cause is that of the whole group, in this rank's words.
@@ -103,7 +130,7 @@ Failure DeviceEngine::failure_of(const DeviceWork& work) const {
 int64_t DeviceEngine::look() noexcept {
   if (finalized_.load()) return kNsPerSecond;
   const int64_t now = now_ns();
-  bool soon = false, busy = false;
+  bool soon = false, busy = false, failed = false;
   call_out([&] {
     if ((host_->revoked() || host_->is_over()) && ending_.load() == Ending::kNot) give_up();
     std::vector<std::shared_ptr<DeviceWork>> pending;
@@ -113,7 +140,7 @@ int64_t DeviceEngine::look() noexcept {
       pending = pending_;
     }
     for (const auto& work : pending) {
-      look_at(*work);
+      failed = see_end(*work) || failed;
       if (work->done()) continue;
       busy = true;
       soon = soon || work->has_listener();
@@ -127,6 +154,7 @@ int64_t DeviceEngine::look() noexcept {
       look_for_errors();
     }
   });
+  if (failed) write_trace_again();
   return soon ? kSoonNs : busy ? kBusyNs : kIdleNs;
 }
 
@@ -211,7 +239,7 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
     failure.rank = host_->rank();
     explain(call, number, failure);
   });
-  if (records) records->end(tick_now(), failure.code);
+  if (records) records->end(tick_now(), recorded_code(failure.code));
   revoke(failure);
   return failure;
 }
@@ -247,8 +275,22 @@ Failure DeviceEngine::destroyed() const {
   return cause;
 }
 
+// What was done before all gave up has not failed.
+void DeviceEngine::see_passed() noexcept {
+  call_out([&] {
+    std::vector<std::shared_ptr<DeviceWork>> pending;
+    {
+      const MutexLock lock(mutex_);
+      pending = pending_;
+    }
+    for (const auto& work : pending)
+      if (!work->done() && work->launched() && has_passed(work->end)) work->complete({}, DSC_OK);
+  });
+}
+
 // NCCL's abort may hang, so threads of their own do it; the works are over when they are.
 void DeviceEngine::give_up() noexcept {
+  if (ending_.load() == Ending::kNot) see_passed();
   Ending expected = Ending::kNot;
   if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kEnding)) return;
   record_uncalled();
@@ -259,6 +301,7 @@ void DeviceEngine::give_up() noexcept {
     call_out([&] { self->end_communicators(); });
     Ending running = Ending::kEnding;
     self->ending_.compare_exchange_strong(running, Ending::kEnded);
+    self->record_uncalled();
     endings_under_way.fetch_sub(1);
     DeviceWatch::get().wake();
   };
@@ -286,7 +329,9 @@ void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
                               }};
   bool left = false;
   if (!host_->revoked()) run_until(patience.deadline.ns, [&] { left = communicator.leave(patience); });
-  if (!left) run_until(now_ns(), [&] { communicator.abort(); });
+  if (left) return;
+  aborted_.store(true);
+  run_until(now_ns(), [&] { communicator.abort(); });
 }
 
 // It is stuck if it is not back a while later.

@@ -204,6 +204,7 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
   Call call;
   call.kind = OpKind::kSplit;
   engine_->fail_quietly(call, 0, *failure);
+  engine_->note_told();
   throw Error(*failure);
 }
 

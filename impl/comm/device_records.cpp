@@ -1,8 +1,13 @@
 #include "comm/device_records.hpp"
 
+#include "base/clock.hpp"
 #include "host/transfer.hpp"
 
 namespace dsc {
+
+DeviceRecords::~DeviceRecords() {
+  if (count_ > 0) end(tick_now(), DSC_ERR_REVOKED);
+}
 
 void DeviceRecords::expect(size_t calls) {
   if (calls > kFew) more_.reserve(calls - kFew);

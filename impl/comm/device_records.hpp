@@ -11,9 +11,14 @@
 
 namespace dsc {
 
-// One thread at a time.
+// One thread at a time. What is neither ended nor let go of when it goes was given up.
 class DeviceRecords {
  public:
+  DeviceRecords() noexcept = default;
+  ~DeviceRecords();
+  DeviceRecords(const DeviceRecords&) = delete;
+  DeviceRecords& operator=(const DeviceRecords&) = delete;
+
   // Of one launch; so that nothing throws once the first call is recorded.
   void expect(size_t calls);
   void add(Record record) noexcept;

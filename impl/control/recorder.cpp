@@ -121,21 +121,29 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
 }
 
 // Whoever holds the entry's id may write it: a new operation may want its place at this moment.
-bool Recorder::fail_let_go(uint64_t first, int64_t ticks, dsc_result_t result) noexcept {
-  bool any = false;
+uint64_t Recorder::fail_let_go(uint64_t from, uint64_t struck_below, int64_t ticks,
+                               dsc_result_t result) noexcept {
+  const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {
+    return id != kUnused && id != kChanging && entry.let_go.load(kRead) == LetGo::kLaunched &&
+           entry.ended.load(kRead) == 0 && entry.sequence.load(kRead) >= from &&
+           !is_message(entry.kind.load(kRead));
+  };
+  uint64_t first = 0;
   for (size_t i = 0; i < capacity_; ++i) {
+    const uint64_t number = entries_[i].sequence.load(kRead);
+    if (is_meant(entries_[i], entries_[i].id.load(kRead)) && (first == 0 || number < first)) first = number;
+  }
+  for (size_t i = 0; i < capacity_ && first != 0; ++i) {
     RecordEntry& entry = entries_[i];
     uint64_t id = entry.id.load(kRead);
-    const bool found = id != kUnused && id != kChanging && entry.let_go.load(kRead) == LetGo::kLaunched &&
-                       entry.ended.load(kRead) == 0 && entry.sequence.load(kRead) >= first &&
-                       !is_message(entry.kind.load(kRead));
-    if (!found || !entry.id.compare_exchange_strong(id, kChanging, std::memory_order_acq_rel)) continue;
-    entry.result.store(result, kWrite);
+    if (!is_meant(entry, id) || !entry.id.compare_exchange_strong(id, kChanging, std::memory_order_acq_rel))
+      continue;
+    const bool is_struck = entry.sequence.load(kRead) == first && first < struck_below;
+    entry.result.store(is_struck ? result : DSC_ERR_REVOKED, kWrite);
     entry.ended.store(std::max(ticks, entry.started.load(kRead)), kWrite);
     entry.id.store(id, kWrite);
-    any = true;
   }
-  return any;
+  return first;
 }
 
 // What was written last is read first: an operation that has ended has all its times.

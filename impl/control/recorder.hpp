@@ -147,9 +147,10 @@ class Recorder {
   // given up: it may be what everybody waits for.
   Record open(const RecordedCall& call, int64_t created) noexcept;
 
-  // Collectives on devices that were let go of, from that number on, are known to have failed after all. Any
-  // thread. False: there was none.
-  bool fail_let_go(uint64_t first, int64_t ticks, dsc_result_t result) noexcept;
+  // Collectives on devices that were let go of, from that number on, are known to have failed after all: the
+  // first of them with that result if its number is below `struck_below`, all others as REVOKED. The number
+  // of the first, or 0. Any thread.
+  uint64_t fail_let_go(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
   // The operations in the order of their ids. One that is being replaced at this moment is left out.
   std::vector<RecordedOperation> read() const;

@@ -83,7 +83,6 @@ dsc_result_t sum(dsc_comm_t* comm, float* data, void* stream, dsc_work_t** work)
 }
 
 // ---- what is known
-// ------------------------------------------------------------------------------------------
 
 // Nobody looks for the end of the first; the second has a work.
 int with_and_without_work(rank_t* self) {
@@ -259,7 +258,6 @@ int reducer_body(rank_t* self) {
 void buckets_are_recorded(void**) { assert_int_equal(run_ranks(2, reducer_body, nullptr), 0); }
 
 // ---- what fails
-// ---------------------------------------------------------------------------------------------
 
 // The trace that this rank wrote by itself, once it says what it should.
 int await_file(rank_t* self, const std::string& expected) {
@@ -275,7 +273,8 @@ int await_file(rank_t* self, const std::string& expected) {
   return expect_words(self, trace, expected);
 }
 
-// Rank 1 does not come to the second one; the others have put it on a stream, with a work or without.
+// Rank 1 does not come to the second one; the others have put it on a stream, with a work or without, and two
+// behind it, which never began.
 int late_body(rank_t* self) {
   const bool with_work = self->arg != nullptr;
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
@@ -289,13 +288,16 @@ int late_body(rank_t* self) {
   if (self->rank == 1) PASS_ON(await_file(self, "all_reduce 1 completed"));
   if (self->rank == 1) return ranks_meet(self);
   CHECK_OK(self, sum(self->world, data, nullptr, with_work ? &work : nullptr));
+  for (int i = 0; i < 2; ++i) CHECK_OK(self, sum(self->world, data, nullptr, nullptr));
+  const std::string expected =
+      "all_reduce 1 completed, all_reduce 2 started DSC_ERR_TIMEOUT, "
+      "all_reduce 3 started DSC_ERR_REVOKED, all_reduce 4 started DSC_ERR_REVOKED";
   if (with_work) CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_synchronize(work, -1));
   if (with_work) CHECK_OK(self, dsc_work_destroy(work));
   CHECK(self, gpu_synchronize(nullptr));
-  PASS_ON(await_file(self, "all_reduce 1 completed, all_reduce 2 started DSC_ERR_TIMEOUT"));
+  PASS_ON(await_file(self, expected));
   CHECK(self, sum(self->world, data, nullptr, nullptr) != DSC_OK);
-  PASS_ON(expect_words(self, trace_of(self->world),
-                       "all_reduce 1 completed, all_reduce 2 started DSC_ERR_TIMEOUT"));
+  PASS_ON(expect_words(self, trace_of(self->world), expected));
   return ranks_meet(self);
 }
 
@@ -333,6 +335,28 @@ int mismatch_body(rank_t* self) {
 }
 
 void a_mismatch_ends_the_record(void**) { in_a_folder(2, mismatch_body, nullptr); }
+
+// What was done before is not called failed: rank 0's device had ended the first before rank 1 gave up.
+int done_before_body(rank_t* self) {
+  float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
+  CHECK(self, data != nullptr);
+  dsc_work_t *first = nullptr, *second = nullptr;
+  CHECK_OK(self, dsc_barrier(self->world, nullptr, nullptr));
+  CHECK_OK(self, sum(self->world, data, nullptr, &first));
+  if (self->rank == 0) CHECK_OK(self, sum(self->world, data, nullptr, &second));
+  if (self->rank == 1) CHECK_OK(self, dsc_work_synchronize(first, -1));
+  PASS_ON(ranks_meet(self));
+  if (self->rank == 1) CHECK_OK(self, dsc_comm_abort(self->world));
+  if (self->rank == 0) CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_synchronize(second, -1));
+  if (self->rank == 0) CHECK_OK(self, dsc_work_synchronize(first, -1));
+  CHECK_OK(self, dsc_work_destroy(second));
+  CHECK_OK(self, dsc_work_destroy(first));
+  if (self->rank == 0)
+    PASS_ON(await_file(self, "all_reduce 2 completed, all_reduce 3 started DSC_ERR_REVOKED"));
+  return ranks_meet(self);
+}
+
+void what_was_done_before_has_not_failed(void**) { in_a_folder(2, done_before_body, nullptr); }
 
 // Rank 1 ends the communicator under operations that run.
 int aborted_body(rank_t* self) {
@@ -374,6 +398,7 @@ int main() {
       cmocka_unit_test(buckets_are_recorded),
       cmocka_unit_test(a_time_out_ends_the_record),
       cmocka_unit_test(a_mismatch_ends_the_record),
+      cmocka_unit_test(what_was_done_before_has_not_failed),
       cmocka_unit_test(an_abort_ends_the_record),
   };
   return cmocka_run_group_tests_name("gpu_trace", tests, nullptr, nullptr);

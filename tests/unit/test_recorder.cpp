@@ -219,16 +219,27 @@ void knows_later_what_has_failed(void**) {
   }
   [[maybe_unused]] const Record message = recorder.open(call_of(9, dsc::OpKind::kSend), 11);
   [[maybe_unused]] const Record running = recorder.open(call_of(9), 12);
-  assert_true(recorder.fail_let_go(2, 15, DSC_ERR_TIMEOUT));
-  assert_false(recorder.fail_let_go(2, 16, DSC_ERR_REVOKED));
+  assert_int_equal(recorder.fail_let_go(2, 3, 15, DSC_ERR_TIMEOUT), 2);
+  assert_int_equal(recorder.fail_let_go(2, 3, 16, DSC_ERR_TIMEOUT), 0);
   const std::vector<RecordedOperation> operations = recorder.read();
   assert_int_equal(operations.size(), 6);
   for (const RecordedOperation& operation : operations) {
     const bool failed = operation.call.sequence == 2 || operation.call.sequence == 3;
     assert_int_equal(operation.ended, failed ? 20 : 0);  // not before it started
-    assert_int_equal(operation.result, failed ? DSC_ERR_TIMEOUT : DSC_OK);
+    const dsc_result_t behind = failed ? DSC_ERR_REVOKED : DSC_OK;
+    assert_int_equal(operation.result, operation.call.sequence == 2 ? DSC_ERR_TIMEOUT : behind);
   }
   assert_int_equal(recorder.progress(true).completed, 0);
+}
+
+// Something before it, whose end is seen, is what the failure struck.
+void what_stands_behind_a_followed_one_is_revoked(void**) {
+  Recorder recorder(8);
+  for (uint64_t number = 3; number <= 4; ++number)
+    recorder.open(device_call_of(number), 10).let_go(dsc::LetGo::kLaunched);
+  assert_int_equal(recorder.fail_let_go(1, 2, 15, DSC_ERR_TIMEOUT), 3);
+  for (const RecordedOperation& operation : recorder.read())
+    assert_int_equal(operation.result, DSC_ERR_REVOKED);
 }
 
 void records_nothing_without_room(void**) {
@@ -387,6 +398,7 @@ int main() {
       cmocka_unit_test(lets_go_of_what_nobody_follows),
       cmocka_unit_test(counts_devices_apart),
       cmocka_unit_test(knows_later_what_has_failed),
+      cmocka_unit_test(what_stands_behind_a_followed_one_is_revoked),
       cmocka_unit_test(records_nothing_without_room),
       cmocka_unit_test(nobody_reads_half_an_operation),
       cmocka_unit_test(ticks_become_times),
