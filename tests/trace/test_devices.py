@@ -95,6 +95,37 @@ def test_a_time_out(tmp_path):
     assert texts(report, "FAILED") == [f"{title} failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3"]
 
 
+def test_who_comes_after_a_time_out(tmp_path):
+    """On one host that is late; of another host's clock nobody knows."""
+    for hosts in (1, 2):
+        job, time = started_job(ends=at(4 * MS))
+        calls = at(time, (0, 1)) | at(time + 2 * SECOND, (2, 3))
+        job.on_devices(calls, ends={rank: call + SECOND for rank, call in calls.items()}, result="DSC_ERR_TIMEOUT")
+        job.dump_times = at(time + 4 * SECOND)
+        job.ahead = {} if hosts == 1 else at(0, (2, 3))
+        _, report = merge(job.write(tmp_path))
+        late = texts(report, "LATE")
+        assert len(late) == (hosts == 1) and all("called, but 1.00 s too late" in text for text in late), late
+        assert len(texts(report, "FAILED")) == 1
+
+
+def test_clocks_of_other_hosts_are_not_compared(tmp_path):
+    """Whatever another host's clock says, who has not called there is named, with what it did meanwhile."""
+    told = set()
+    for ahead in (-100 * SECOND, 0, 100 * SECOND):
+        job, time = started_job(ends=at(4 * MS))
+        job.collective({3: time}, job.group("own", (2, 3)), name="barrier", count=None)
+        job.on_devices(at(time, (0, 1, 2)), ends=at(time + SECOND, (0, 1, 2)), result="DSC_ERR_TIMEOUT")
+        job.dump_times = at(time + SECOND)
+        job.ahead = at(ahead, (2, 3))
+        _, report = merge(job.write(tmp_path))
+        told.update(text for text in texts(report, "LATE") if text.startswith("rank 3 "))
+    (late,) = told
+    assert late.startswith('rank 3 has not called all_reduce number 4 of group "world (devices)"')
+    assert late.endswith('it is in barrier number 1 of group "own" since 1.00 s; '
+                         "ranks 0-2 waited 1.00 s until the time-out")
+
+
 def test_only_known_waits_make_a_deadlock(tmp_path):
     for known in (False, True):
         job = Job(2)

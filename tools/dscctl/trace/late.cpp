@@ -17,6 +17,7 @@ constexpr const char* kTimeout = "DSC_ERR_TIMEOUT";
 
 struct Waiter {
   int rank = 0;
+  const Dump* dump = nullptr;
   TimeNs since = 0;
   TimeNs until = 0;  // it gave up, or its dump was taken
   bool timed_out = false;
@@ -38,10 +39,14 @@ std::optional<Waiter> as_waiter(const Participant& participant) {
   const TimeNs until = entry->completed.value_or(participant.dump->time);
   const bool timed_out = entry->result == kTimeout;
   if (entry->on_device)
-    return Waiter{participant.rank, entry->created, until, timed_out, true, !entry->end_unknown};
+    return Waiter{participant.rank,   participant.dump, entry->created, until, timed_out, true,
+                  !entry->end_unknown};
   if (!entry->started) return std::nullopt;
-  return Waiter{participant.rank, *entry->started, until, timed_out};
+  return Waiter{participant.rank, participant.dump, *entry->started, until, timed_out};
 }
+
+// Times of different hosts are not compared.
+bool share_clock(const Dump& a, const Dump& b) { return a.host == b.host; }
 
 // When the first one began to wait and when the last one gave up or was asked.
 struct Span {
@@ -49,13 +54,17 @@ struct Span {
   TimeNs end = 0;
 };
 
-Span span_of(const std::vector<Waiter>& waiters) {
-  Span span{waiters.front().since, waiters.front().until};
+// By the clock of one dump. If those who wait have another one, it is as long, and ends with the dump.
+Span span_of(const std::vector<Waiter>& waiters, const Dump& dump) {
+  Span span{std::numeric_limits<TimeNs>::max(), 0};
+  int64_t longest = 0;
   for (const Waiter& waiter : waiters) {
+    longest = std::max(longest, waiter.until - waiter.since);
+    if (!share_clock(*waiter.dump, dump)) continue;
     span.begin = std::min(span.begin, waiter.since);
     span.end = std::max(span.end, waiter.until);
   }
-  return span;
+  return span.begin <= span.end ? span : Span{dump.time - longest, dump.time};
 }
 
 // What a rank did while others waited for it: the operation that took at least half of that time.
@@ -92,17 +101,24 @@ bool has_not_called(const Participant& participant, const Operation& operation) 
                       });
 }
 
-// When the first one gave up waiting; after that nobody can come in time.
-std::optional<TimeNs> first_gave_up(const Operation& operation) {
-  std::optional<TimeNs> first;
-  for (const Participant& participant : operation.participants)
-    if (participant.entry != nullptr && participant.entry->result == kTimeout && participant.entry->completed)
-      first = std::min(first.value_or(*participant.entry->completed), *participant.entry->completed);
+// When the first one of a host gave up waiting; after that nobody can come in time.
+using GaveUp = std::map<std::string, TimeNs>;
+
+GaveUp first_gave_up(const Operation& operation) {
+  GaveUp first;
+  for (const Participant& participant : operation.participants) {
+    const Entry* entry = participant.entry;
+    if (entry == nullptr || entry->result != kTimeout || !entry->completed) continue;
+    TimeNs& time = first.try_emplace(participant.dump->host, *entry->completed).first->second;
+    time = std::min(time, *entry->completed);
+  }
   return first;
 }
 
-bool came_after(const Participant& participant, std::optional<TimeNs> gave_up) {
-  return gave_up && participant.entry != nullptr && participant.entry->created > *gave_up;
+bool came_after(const Participant& participant, const GaveUp& gave_up) {
+  if (participant.entry == nullptr) return false;
+  const auto first = gave_up.find(participant.dump->host);
+  return first != gave_up.end() && participant.entry->created > first->second;
 }
 
 // On a device whoever called it may have to wait for others before it can start.
@@ -127,7 +143,6 @@ class LateFinder {
 
  private:
   using Lane = std::tuple<size_t, bool, int, int>;
-  static constexpr TimeNs kNoLimit = std::numeric_limits<TimeNs>::max();  // of a rank without a dump
 
   static Lane lane_of(const Operation& operation) {
     if (!operation.is_message) return {operation.group, false, 0, 0};
@@ -136,7 +151,7 @@ class LateFinder {
 
   // True if somebody waits in vain in this operation.
   bool examine(const Operation& operation) {
-    const std::optional<TimeNs> gave_up = first_gave_up(operation);
+    const GaveUp gave_up = first_gave_up(operation);
     std::vector<Waiter> waiters;
     for (const Participant& participant : operation.participants) {
       const auto waiter = as_waiter(participant);
@@ -147,13 +162,13 @@ class LateFinder {
     std::vector<int> without_dump;
     for (const Participant& participant : operation.participants) {
       if (participant.dump == nullptr) {
-        if (is_late(sure(waiters), kNoLimit)) without_dump.push_back(participant.rank);
+        if (is_late(sure(waiters), nullptr)) without_dump.push_back(participant.rank);
       } else if (has_not_called(participant, operation) || only_queued(participant) ||
                  came_after(participant, gave_up)) {
         // Who left may have called what nobody knows the end of, and so may who has overwritten a message.
         const bool only_sure = operation.is_message || has_left(participant, operation);
-        if (!is_late(only_sure ? sure(waiters) : waiters, participant.dump->time)) continue;
-        late[story(participant, operation, span_of(waiters))].push_back(participant.rank);
+        if (!is_late(only_sure ? sure(waiters) : waiters, participant.dump)) continue;
+        late[story(participant, operation, span_of(waiters, *participant.dump))].push_back(participant.rank);
         for (const Waiter& waiter : sure(waiters))
           waits_.push_back({waiter.rank, participant.rank, &operation});
       }
@@ -168,12 +183,14 @@ class LateFinder {
     return waiters;
   }
 
-  // A dump says nothing about what came after it.
-  bool is_late(const std::vector<Waiter>& waiters, TimeNs dump_time) const {
+  // A dump, if there is one, says nothing about what came after it.
+  bool is_late(const std::vector<Waiter>& waiters, const Dump* dump) const {
     return std::any_of(waiters.begin(), waiters.end(), [&](const Waiter& waiter) {
-      if (dump_time < waiter.since) return false;
+      const bool comparable = dump != nullptr && share_clock(*waiter.dump, *dump);
+      if (comparable && dump->time < waiter.since) return false;
       if (waiter.timed_out) return true;
-      return std::min(waiter.until, dump_time) - waiter.since >= rules_.late_after_ns;
+      const TimeNs until = comparable ? std::min(waiter.until, dump->time) : waiter.until;
+      return until - waiter.since >= rules_.late_after_ns;
     });
   }
 
