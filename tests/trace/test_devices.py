@@ -28,9 +28,11 @@ def test_nobody_is_blamed_for_ends_that_nobody_knows(tmp_path):
     assert (code, report["findings"], report["lateness"]) == (FINE, [], report["lateness"])
     assert all(row["operations"] == 0 for row in report["lateness"])
     page = (tmp_path / "timeline.html").read_text(encoding="utf-8")
-    assert '"unknown_end":1' in page
+    assert '"unknown_end":"launched"' in page and '"unknown_end":"captured"' in page
     slices = [event for event in json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"] if event["ph"] == "X"]
-    assert {(event["dur"], event["args"]["state"]) for event in slices} == {(0, "launched, end unknown")}
+    assert {(event["dur"], event["args"]["state"]) for event in slices} == {
+        (0, f"{state}, end unknown") for state in ("launched", "captured")
+    }
 
 
 def test_nor_a_rank_without_a_dump_or_one_that_left(tmp_path):

@@ -153,7 +153,8 @@ class DumpParser {
     entry.completed = reader.optional_integer("time_discovered_completed_ns");
     if (!entry.completed) entry.completed = reader.optional_integer("time_failed_ns");
     const std::string state = reader.text_or_empty("state");
-    entry.end_unknown = !entry.completed && (state == "launched" || state == "captured");
+    entry.captured = !entry.completed && state == "captured";
+    entry.end_unknown = entry.captured || (!entry.completed && state == "launched");
     return entry;
   }
 

@@ -18,6 +18,7 @@ struct Entry {
   bool is_message = false;
   bool on_device = false;    // in a group of its own
   bool end_unknown = false;  // it was put on a stream or into a graph, and nobody looks for its end
+  bool captured = false;     // into a graph: it runs whenever that does
   std::string name;          // "all_reduce"
   size_t group = 0;          // index in Trace::groups
   std::string dtype;

@@ -33,6 +33,7 @@ Json arguments_of(const Trace& trace, const Entry& entry) {
                {"bytes", entry.bytes},
                {"state", entry.failed()      ? "failed"
                          : entry.completed   ? "completed"
+                         : entry.captured    ? "captured, end unknown"
                          : entry.end_unknown ? "launched, end unknown"
                          : entry.started     ? "started"
                                              : "scheduled"}};

@@ -86,7 +86,9 @@ class EntryWriter {
             {"is_send", entry.is_send()},
             {"algorithm", entry.algorithm},
             {"device", entry.on_device ? 1 : 0},
-            {"unknown_end", entry.end_unknown ? 1 : 0},
+            {"unknown_end", entry.captured      ? "captured"
+                            : entry.end_unknown ? "launched"
+                                                : ""},
             {"timeout_ms", entry.timeout_ms}};
   }
 

@@ -11,7 +11,7 @@ function stateFact(model, id) {
   const result = resultOf(model, id);
   const { device, unknown_end: unknownEnd } = kindOf(model, id);
   if (columns.result[id] > 0) return result;
-  if (unknownEnd) return "launched, end unknown";
+  if (unknownEnd) return `${unknownEnd}, end unknown`;
   if (columns.state[id] === COMPLETED) return "completed";
   if (!columns.started[id]) return "queued, not started";
   if (device) return "on the device";
