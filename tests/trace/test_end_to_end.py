@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import tool
+from dumps import MS, Job
 from tool import FINDINGS, approx, merge, texts
 
 DSCRUN = os.environ.get("DSCRUN", str(tool.BUILD / "tools" / "dscrun"))
@@ -133,6 +134,16 @@ def test_vectors():
     values = [3, 1, 2]
     assert _summary.trimmed_mean(values) == 2 and values == [3, 1, 2]
     assert _summary.bandwidth("all_reduce", 8, 0, 2) == (0, 0)
+
+
+def test_summary_of_a_trace_from_before_devices():
+    from libdsc import _summary
+
+    job = Job(2)
+    job.collective({0: MS, 1: MS})
+    trace = job.document(0)
+    assert all("device" not in entry for entry in trace["entries"])
+    assert [record.operation for record in _summary.completed_operations(trace)] == ["all_reduce"]
 
 
 if __name__ == "__main__":

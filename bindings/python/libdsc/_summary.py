@@ -171,7 +171,7 @@ def completed_operations(trace: dict[str, Any]) -> list[Record]:
         groups[identity] = (config["desc"], config["ranks"], _group_number(identity, config["ranks"]))
     for entry in trace["entries"]:
         begin, end = entry["time_discovered_started_ns"], entry["time_discovered_completed_ns"]
-        if begin is None or end is None or entry["result"] != "DSC_OK" or entry["device"]:
+        if begin is None or end is None or entry["result"] != "DSC_OK" or entry.get("device"):
             continue
         name, ranks, number = groups[entry["pg_id"]]
         operation = entry["profiling_name"].removeprefix("dsc:")
