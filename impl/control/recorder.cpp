@@ -88,7 +88,6 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
     return &entry;
   }
   next_.store(position, kRelaxed);
-  omitted_.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
 
@@ -99,7 +98,10 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (collective != 0) latest.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   RecordEntry* const entry = claim(id);
-  if (!entry) return Record(latest, nullptr, collective, created);
+  if (!entry) {
+    latest.omitted.fetch_add(1, kRelaxed);
+    return Record(latest, nullptr, collective, created);
+  }
   entry->created.store(created, kWrite);
   entry->sequence.store(call.sequence, kWrite);
   entry->send_bytes.store(call.send_bytes, kWrite);

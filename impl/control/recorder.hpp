@@ -89,11 +89,12 @@ struct alignas(128) RecordEntry {
 };
 static_assert(sizeof(RecordEntry) == 128);
 
-// Numbers of a group's latest collectives, on the host or on devices.
+// Numbers of a group's latest collectives, and how many operations found no place, on the host or on devices.
 struct LatestNumbers {
   std::atomic<uint64_t> enqueued{0};
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> completed{0};
+  std::atomic<uint64_t> omitted{0};
   bool in_order = true;  // they complete one after another
 };
 
@@ -155,8 +156,10 @@ class Recorder {
   // The operations in the order of their ids. One that is being replaced at this moment is left out.
   std::vector<RecordedOperation> read() const;
   RecordedProgress progress(bool on_device = false) const noexcept;
-  // Operations for which there was no place, because so many were running.
-  uint64_t omitted() const noexcept { return omitted_.load(std::memory_order_relaxed); }
+  // Operations for which there was no place, because so many were running, here or there.
+  uint64_t omitted(bool on_device = false) const noexcept {
+    return (on_device ? on_device_ : on_host_).omitted.load(std::memory_order_relaxed);
+  }
 
  private:
   RecordEntry* claim(uint64_t& id) noexcept;
@@ -165,7 +168,6 @@ class Recorder {
   const size_t capacity_;
   const std::unique_ptr<RecordEntry[]> entries_;
   std::atomic<uint64_t> next_{0};
-  std::atomic<uint64_t> omitted_{0};
   LatestNumbers on_host_, on_device_;
 };
 

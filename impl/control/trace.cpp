@@ -155,7 +155,8 @@ void write_groups(JsonWriter& json, const Groups& groups) {
   for (const ShownGroup& group : groups) {
     const Recorder& recorder = group.group->recorder();
     write_status(json, group.on_host, recorder.progress(), recorder.omitted());
-    if (group.has_devices()) write_status(json, group.on_devices, recorder.progress(true), 0);
+    if (group.has_devices())
+      write_status(json, group.on_devices, recorder.progress(true), recorder.omitted(true));
   }
   json.end_object();
 }

@@ -174,6 +174,18 @@ RecordedCall device_call_of(uint64_t number) {
   return call;
 }
 
+// They share the room, and whoever finds none is counted where it belongs.
+void omits_on_devices_apart(void**) {
+  Recorder recorder(2);
+  recorder.open(call_of(1), 1);
+  recorder.open(device_call_of(1), 1);
+  recorder.open(device_call_of(2), 1);
+  recorder.open(device_call_of(3), 1);
+  recorder.open(call_of(2), 1);
+  assert_int_equal(recorder.omitted(true), 2);
+  assert_int_equal(recorder.omitted(), 1);
+}
+
 // Nobody will see its end: it is never called completed, and is the first to give up its place.
 void lets_go_of_what_nobody_follows(void**) {
   Recorder recorder(4);
@@ -395,6 +407,7 @@ int main() {
       cmocka_unit_test(times_stand_in_their_order),
       cmocka_unit_test(counts_collectives_and_not_messages),
       cmocka_unit_test(never_gives_up_one_that_runs),
+      cmocka_unit_test(omits_on_devices_apart),
       cmocka_unit_test(lets_go_of_what_nobody_follows),
       cmocka_unit_test(counts_devices_apart),
       cmocka_unit_test(knows_later_what_has_failed),
