@@ -105,10 +105,14 @@ def merged(folder):
     return report["findings"]
 
 
+# Its trace is written a moment after the others were told, by a thread of the library.
+TRACED = "import glob\n    while time.monotonic() < begin + 30 and len(glob.glob(os.environ['DSC_TRACE_DIR'] + '/*.json')) < n: time.sleep(0.1)"
+
+
 def names_who_did_not_come(folder, hosts):
     """The rank that calls nothing has written its trace, too."""
-    code = "begin = time.monotonic()\nif r == 2:\n    time.sleep(4)\n    sys.exit(0)\n" + FAILS
-    job(code, hosts, TIMEOUT="1", DSC_TRACE_DIR=str(folder)).finish()
+    code = "begin = time.monotonic()\nif r == 2:\n    meet('told', n)\n    TRACED\n    sys.exit(0)\n" + FAILS + "meet('told', n)"
+    job(code.replace("TRACED", TRACED), hosts, TIMEOUT=TIMEOUT_S, DSC_TRACE_DIR=str(folder)).finish()
     (late,) = [finding for finding in merged(folder) if finding["kind"] == "LATE"]
     assert (late["ranks"], late["operation"], late["number"], late["device"]) == ([2], "all_reduce", 2, True), late
     assert "rank 2 has not called all_reduce number 2 of group \"world (devices)\"; it last called all_reduce number 1" in late["text"]
@@ -132,12 +136,11 @@ try:
         world.recv(y, 0)
         driver().cuStreamSynchronize(None)
         world.barrier()
-    else:
-        time.sleep(4)
 except dsc.DscError as error:
     pass
+meet('told', n)
 """
-    job(code, [0, 1], TIMEOUT="1", DSC_TRACE_DIR=str(tmp_path)).finish()
+    job(code, [0, 1], TIMEOUT=TIMEOUT_S, DSC_TRACE_DIR=str(tmp_path)).finish()
     (late,) = [finding for finding in merged(tmp_path) if finding["kind"] == "LATE"]
     assert late["ranks"] == [0] and "rank 0 has not called send number 2 to rank 1 of group" in late["text"], late
 
