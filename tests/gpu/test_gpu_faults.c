@@ -496,11 +496,14 @@ static int stuck_body(rank_t* self) {
     PASS_ON(ranks_meet(self));
     usleep(300000);
     CHECK_OK(self, dsc_comm_abort(self->world));
+    sleep(30); /* as long as rank 0 needs, and only then the time to meet begins */
+    PASS_ON(ranks_meet(self));
     _exit(ranks_meet(self));
   }
   CHECK_OK(self, sum(&memory, &work));
   PASS_ON(ranks_meet(self));
   CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, dsc_work_synchronize(work, -1));
+  PASS_ON(ranks_meet(self));
   CHECK(self, strstr(dsc_last_error_message(), "can no longer use the GPU") != NULL);
   CHECK_RESULT(self, DSC_ERR_BACKEND_STUCK, sum(&memory, NULL));
   dsc_init_options_t alone = self->options;
