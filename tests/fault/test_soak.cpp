@@ -4,16 +4,14 @@
 #include <setjmp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <thread>
 
 #include "crew.hpp"
+#include "pauses.hpp"
 #include "random_work.hpp"
 #include "sweep.hpp"
 #include "traces.hpp"
@@ -45,31 +43,12 @@ void keep_to(int processors) {
   sched_setaffinity(0, sizeof chosen, &chosen);
 }
 
-// Numbers: a bit for every rank that the log accuses, and for how long this one did not run.
-enum Number : size_t { kAccused, kPauseUs };
+Pauses* pauses = nullptr;
 
-constexpr int64_t kLongPauseUs = 500'000;  // half of what is reported
-
-void on_log(void* context, int32_t, const char* message) {
-  int accused = 0;
-  const char* const words = std::strstr(message, "rank ");
-  if (std::strstr(message, "has not run for") && words && std::sscanf(words, "rank %d", &accused) == 1)
-    std::atomic_ref<int64_t>(static_cast<Rank*>(context)->report.numbers[kAccused])
-        .fetch_or(int64_t{1} << accused);
-}
-
-// The machine may keep a rank from running for so long that it is accused with reason.
-void measure_pauses(Rank& rank, const std::atomic<bool>& over) {
-  for (int64_t last_us = now_us(); !over.load();) {
-    sleep_ms(20);
-    const int64_t now = now_us();
-    rank.report.numbers[kPauseUs] = std::max(rank.report.numbers[kPauseUs], now - last_us);
-    last_us = now;
-  }
-}
+void on_log(void*, int32_t, const char* message) { pauses->note_accusation(accused_by(message), now_us()); }
 
 int work_until_ordered(Rank& rank) {
-  dsc_log_set_callback(on_log, &rank, DSC_LOG_WARN);
+  dsc_log_set_callback(on_log, nullptr, DSC_LOG_WARN);
   if (!rank.join(rank.options())) return 2;
   RandomWork work(rank, 3, kMostBytes);
   if (!work.prepare()) return 3;
@@ -90,7 +69,7 @@ int work_until_ordered(Rank& rank) {
 
 int work_watched(Rank& rank) {
   std::atomic<bool> over{false};
-  std::thread watch([&] { measure_pauses(rank, over); });
+  std::thread watch([&] { pauses->watch(rank.rank, over); });
   const int status = work_until_ordered(rank);
   over = true;
   watch.join();
@@ -107,6 +86,8 @@ void test_nobody_is_accused(void**) {
         return 0;
       },
       1);
+  Pauses noted(kSize);
+  pauses = &noted;
   Crew crew(kSize, work_watched);
   for (int second = 0; second < seconds; ++second) {
     sleep_ms(1000);
@@ -119,19 +100,34 @@ void test_nobody_is_accused(void**) {
   crew.order(kFinish);
   const bool ended = crew.await_end_of_all(60'000 * slowdown());
   hogs.order(kFinish);
-  int64_t accused = 0, longest_us = 0;
-  for (int rank = 0; rank < kSize; ++rank) {
-    if (!ended || crew.status(rank) != 0) fail_msg("%s%s", crew.describe().c_str(), crew.stacks().c_str());
-    accused |= crew.report(rank).numbers[kAccused];
-    longest_us = std::max(longest_us, crew.report(rank).numbers[kPauseUs]);
-  }
-  print_message("%d s, %llu operations of %d ranks, the longest pause of one %.2f s, accused: %llx\n",
-                seconds, (unsigned long long)crew.report(0).operations.load(), kSize,
-                static_cast<double>(longest_us) / 1e6, (unsigned long long)accused);
-  assert_true(crew.report(0).operations.load() > 0);
   for (int rank = 0; rank < kSize; ++rank)
-    if ((accused >> rank & 1) != 0 && crew.report(rank).numbers[kPauseUs] < kLongPauseUs)
-      fail_msg("rank %d ran all the time, and was accused", rank);
+    if (!ended || crew.status(rank) != 0) fail_msg("%s%s", crew.describe().c_str(), crew.stacks().c_str());
+  print_message("%d s, %llu operations of %d ranks, the longest pause of one %.2f s%s\n", seconds,
+                (unsigned long long)crew.report(0).operations.load(), kSize,
+                static_cast<double>(noted.longest_us()) / 1e6, noted.any_accused() ? ", accused" : "");
+  assert_true(crew.report(0).operations.load() > 0);
+  const int accused = noted.accused_without_reason();
+  if (accused >= 0) fail_msg("rank %d ran, and was accused", accused);
+}
+
+// What the other test takes for a reason.
+void test_only_a_pause_of_the_accused_shortly_before_excuses(void**) {
+  constexpr int64_t kSecond = 1'000'000;
+  const auto accused = [](int rank, int64_t begin_us, int64_t end_us, int64_t at_us, int64_t since_us = 0) {
+    Pauses noted(2);
+    noted.note_pause(rank, begin_us, end_us);
+    noted.note_accusation(1, at_us);
+    return noted.accused_without_reason(since_us);
+  };
+  assert_int_equal(accused(1, 10 * kSecond, 12 * kSecond, 11 * kSecond), -1);
+  assert_int_equal(accused(1, 10 * kSecond, 12 * kSecond, 16 * kSecond), -1);
+  assert_int_equal(accused(0, 10 * kSecond, 12 * kSecond, 11 * kSecond), 1);
+  assert_int_equal(accused(1, 10 * kSecond, 12 * kSecond, 18 * kSecond), 1);
+  assert_int_equal(accused(1, 10 * kSecond, 12 * kSecond, 9 * kSecond), 1);
+  assert_int_equal(accused(1, 10 * kSecond, 10 * kSecond + 400'000, 11 * kSecond), 1);
+  assert_int_equal(accused(1, 10 * kSecond, 12 * kSecond, 12 * kSecond, 12 * kSecond - 100'000), 1);
+  assert_int_equal(accused_by("rank 3 (pid 7) has not run for 1.2 s"), 3);
+  assert_int_equal(accused_by("rank 3 (pid 7) died"), -1);
 }
 
 }  // namespace
@@ -139,6 +135,7 @@ void test_nobody_is_accused(void**) {
 int main() {
   isolate();
   const CMUnitTest tests[] = {
+      cmocka_unit_test(test_only_a_pause_of_the_accused_shortly_before_excuses),
       cmocka_unit_test_teardown(test_nobody_is_accused, end_everything),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
