@@ -84,6 +84,7 @@ std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::stri
 
 // The first call after a failure hears the cause, as one that was under way does; later ones that it failed.
 void DeviceEngine::refuse(const Call& call) const {
+  local_.group->look_at_failure();  // nobody here may have seen it yet, and the program may end now
   Failure refusal = host_->failure();
   const bool is_first = !told_.exchange(true);
   if (ending_.load() == Ending::kStuck)

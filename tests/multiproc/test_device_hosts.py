@@ -145,6 +145,14 @@ meet('told', n)
     assert late["ranks"] == [0] and "rank 0 has not called send number 2 to rank 1 of group" in late["text"], late
 
 
+def test_a_program_that_ends_by_its_error_leaves_its_trace(tmp_path):
+    """Its call may be the first on its rank that sees the failure, before a thread of the library does."""
+    code = "begin = time.monotonic()\nx = Interface(np.ones(10 if r else 11, np.float32))" + FAILS
+    for attempt in range(4):
+        job(code, [0, 0, 0], DSC_TRACE_DIR=str(tmp_path / str(attempt))).finish()
+        assert "MISMATCH" in [finding["kind"] for finding in merged(tmp_path / str(attempt))]
+
+
 def test_a_rank_of_another_host_that_calls_something_else():
     """Too little comes for the others, who say so when their time is over."""
     code = """
