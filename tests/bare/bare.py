@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Tries libdsc as newcomers do: every way in is run in a bare Debian 12 root of its own, which has git and nothing else.
+
+  readme  every command and source of README.md and bindings/*/README.md in their order, output compared; `./dev test` is among them
+  user    an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and ./dev test quick
+  others  the scripts in tests/bare/ways, each as root in an empty folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+import threading
+import time
+from typing import IO
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import root as bare_root  # noqa: E402
+import session  # noqa: E402
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+SCRIPTS = sorted((PROJECT / "tests/bare/ways").glob("*.sh"))
+WAYS = ["readme", "user", *(path.stem for path in SCRIPTS)]
+DOCUMENTS = ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))]
+LIMIT_S = 45 * 60  # of one way
+SKIPPED = 77
+
+
+def say(text: str) -> None:
+    print(f"bare: {text}", flush=True)
+
+
+def run_readme(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
+    try:
+        for name in DOCUMENTS:
+            session.run(root, name, (PROJECT / name).read_text(), bare_root.SOURCE, LIMIT_S, log, say)
+    finally:
+        keep_test_log(root, results)
+
+
+def run_user(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
+    text = "```sh\n./dev demo\n./dev test quick\n```\n"
+    session.run(root, "ordinary user", text, bare_root.SOURCE, LIMIT_S, log, say)
+
+
+def run_script(root: bare_root.Root, script: pathlib.Path, log: IO[str]) -> None:
+    variables = {"LIBDSC_SOURCE": bare_root.SOURCE, **bare_root.ci()}
+    process = root.start(f"exec bash -e {bare_root.SOURCE}/{script.relative_to(PROJECT)}", "/srv", **variables)
+    watchdog = threading.Timer(LIMIT_S, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+        if process.wait():
+            raise session.Failed(f"{script.name}: exit {process.returncode}")
+    finally:
+        watchdog.cancel()
+
+
+def keep_test_log(root: bare_root.Root, results: pathlib.Path) -> None:
+    """Copies Meson's record of the tests to where the gate adds them up."""
+    inside = root.clone / "build/meson-logs/testlog.json"
+    if inside.exists():
+        (results / "meson-logs").mkdir(exist_ok=True)
+        shutil.copy(inside, results / "meson-logs")
+
+
+def run_way(way: str, base: pathlib.Path, folder: pathlib.Path, keep: bool) -> bool:
+    """Runs one way and says how it went."""
+    log_path = folder / f"{way}.log"
+    start = time.monotonic()
+    root = None
+    try:
+        with log_path.open("w") as log:
+            root = bare_root.Root(base, folder / "run" / way, PROJECT, user="newcomer" if way == "user" else None)
+            if way == "readme":
+                run_readme(root, log, folder)
+            elif way == "user":
+                run_user(root, log, folder)
+            else:
+                run_script(root, next(path for path in SCRIPTS if path.stem == way), log)
+    except (session.Failed, RuntimeError, OSError) as error:
+        tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-40:])
+        say(f"FAILED {way} after {(time.monotonic() - start) / 60:.1f} min: {error}\n{tail}\nbare: all of it: {log_path}")
+        return False
+    finally:
+        if root and not keep:
+            root.remove()
+    say(f"ok {way} ({(time.monotonic() - start) / 60:.1f} min)")
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev test bare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)}; default: all")
+    parser.add_argument("--folder", type=pathlib.Path, default=PROJECT / "build/bare", help="for roots and logs; default: build/bare")
+    parser.add_argument("--keep", action="store_true", help="leave what the ways wrote, to look at")
+    options = parser.parse_args()
+    unknown = [way for way in options.ways if way not in WAYS]
+    if unknown:
+        parser.error(f"there is no way '{unknown[0]}' (known: {' '.join(WAYS)})")
+    try:
+        bare_root.check()
+    except bare_root.Unavailable as error:
+        say(f"skipped: {error}")
+        return 1 if os.environ.get("CI") else SKIPPED
+    options.folder.mkdir(parents=True, exist_ok=True)
+    say(f"the root ({options.folder})")
+    base = bare_root.make_base(options.folder)
+    good = [run_way(way, base, options.folder, options.keep) for way in options.ways or WAYS]
+    say(f"{sum(good)} of {len(good)} ways work")
+    return 0 if all(good) else 1
+
+
+sys.exit(main())

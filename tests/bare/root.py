@@ -1,0 +1,147 @@
+"""A bare Debian 12 root, as a newcomer's machine or a fresh container has it, and commands that run inside it.
+
+The root is made once by mmdebstrap (minbase, with git) and kept. Every run gets an overlay of its own above it, so that no run sees
+what another installed, and mount, process, host name and IPC namespaces of its own. The network is the machine's, because packages
+come through it.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+from typing import IO, Optional
+
+SUITE = "bookworm"
+PACKAGES = "git,ca-certificates"  # a newcomer has at least cloned the project
+SOURCE = "/srv/libdsc"  # the clone inside
+HOST_NAME = "bare"
+
+# Settings by which a machine reaches its package registries. They are the machine's own, so a root on it has them as well.
+REGISTRY_VARIABLES = ("PIP_", "SSL_CERT_", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+REGISTRY_FILES = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
+
+# What a container runtime does before the first process starts.
+ENTER = r"""
+set -e
+mount -t overlay overlay -o "lowerdir=$base,upperdir=$run/upper,workdir=$run/work" "$run/root"
+cd "$run/root"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount --rbind /dev dev
+mount -t tmpfs tmpfs dev/shm
+mount -t tmpfs tmpfs run
+hostname "$host_name"
+exec chroot . "$@"
+"""
+
+
+def ci() -> dict[str, str]:
+    """CI=true if it is set here: compiler warnings are errors then."""
+    return {"CI": os.environ["CI"]} if os.environ.get("CI") else {}
+
+
+class Unavailable(Exception):
+    """This machine cannot make or enter a root; the text says why."""
+
+
+def check() -> None:
+    """Raises Unavailable where a root cannot be made or entered."""
+    if os.geteuid() != 0:
+        raise Unavailable("needs root, to mount and to change the root folder")
+    for program, package in (("mmdebstrap", "mmdebstrap"), ("unshare", "util-linux")):
+        if not shutil.which(program):
+            raise Unavailable(f"{program} is missing (Debian: {package})")
+    if subprocess.run(["unshare", "--mount", "--pid", "--uts", "--fork", "true"], capture_output=True).returncode:
+        raise Unavailable("this machine allows no mount namespaces")
+
+
+def make_base(folder: pathlib.Path) -> pathlib.Path:
+    """Makes the root that all runs share, unless it is there already."""
+    base = folder / f"{SUITE}-minbase"
+    if base.exists():
+        return base
+    making = folder / "making"
+    shutil.rmtree(making, ignore_errors=True)
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(making)]
+    subprocess.run(command, check=True)
+    acquire = subprocess.run(["apt-config", "dump", "Acquire"], check=True, capture_output=True, text=True).stdout
+    (making / "etc/apt/apt.conf.d/90registry").write_text(acquire)
+    for name in REGISTRY_FILES:
+        if os.path.exists(f"/{name}"):
+            shutil.copyfile(f"/{name}", making / name)
+    making.rename(base)
+    return base
+
+
+class Root:
+    """One run's view of the base root, with a clone of the project inside."""
+
+    def __init__(self, base: pathlib.Path, run: pathlib.Path, project: pathlib.Path, user: Optional[str] = None):
+        self._base, self._run = base, run
+        self.user = user
+        if run.exists():
+            shutil.rmtree(run)
+        for name in ("upper", "work", "root"):
+            (run / name).mkdir(parents=True)
+        self.clone = self.path(SOURCE)
+        self.clone.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(project), str(self.clone)], check=True)
+        if user is None:
+            self.path("/etc").mkdir()
+            self.path("/etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {HOST_NAME}\n")
+        else:
+            self.call(ORDINARY_USER.format(user=user, source=SOURCE), as_root=True)
+
+    def path(self, inside: str) -> pathlib.Path:
+        """Where a file that this run makes inside lies outside."""
+        return self._run / "upper" / inside.lstrip("/")
+
+    def start(self, script: str, folder: str, as_root: bool = False, **variables: str) -> subprocess.Popen[str]:
+        """Starts a script of bash inside; its standard output and error are one pipe. Killing it kills all that it started."""
+        inside = ["bash", "-c", f"cd {shlex.quote(folder)} && {script}"]
+        if self.user and not as_root:
+            inside = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups", *inside]
+        environment = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY_VARIABLES)}
+        environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+        environment |= {"HOME": f"/srv/{self.user}" if self.user else "/root", "TERM": "dumb", **variables}
+        settings = [f"{name}={value}" for name, value in environment.items()]
+        return subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", ENTER, "sh", "env", "-i", *settings, *inside],
+            env={**os.environ, "base": str(self._base), "run": str(self._run), "host_name": self.host_name},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+
+    @property
+    def host_name(self) -> str:
+        """The host's own name, which an ordinary user's root does not resolve."""
+        return HOST_NAME if self.user is None else "unresolvable"
+
+    def call(self, script: str, folder: str = "/", as_root: bool = False, log: Optional[IO[str]] = None) -> None:
+        """Runs a script to its end; raises with its output if it fails."""
+        process = self.start(script, folder, as_root)
+        output, _ = process.communicate()
+        if log:
+            log.write(output)
+        if process.returncode:
+            raise RuntimeError(f"exit {process.returncode}: {script}\n{output}")
+
+    def remove(self) -> None:
+        """Removes what this run wrote."""
+        shutil.rmtree(self._run, ignore_errors=True)
+
+
+# Nobody in a fresh container is in /etc/hosts, not even localhost.
+ORDINARY_USER = """
+rm -f /etc/hosts
+apt-get update -qq >/dev/null && apt-get install -y -qq --no-install-recommends sudo >/dev/null
+useradd --create-home --home-dir /srv/{user} --shell /bin/bash {user}
+echo '{user} ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/{user}
+chown -R {user} {source}
+"""
