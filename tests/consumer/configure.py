@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Configures the project as packagers do: each option disabled, all of them disabled, all of them required, and on machines that lack
+one of the optional dependencies. Configuring is all that happens here, which is where each of these failed before."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import glob
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(sys.argv[1])
+
+# The files that make each dependency be found, and for programs their names. Files are hidden in a mount namespace, so that Meson sees
+# what it would see on a machine without them.
+FILES = {
+    "CMocka": ["/usr/lib/*/pkgconfig/cmocka.pc", "/usr/lib/*/cmake/cmocka/*", "/usr/include/cmocka.h"],
+    "PMIx": ["/usr/lib/*/pkgconfig/pmix.pc"],
+    "Gloo": ["/usr/lib/*/libgloo.*"],
+}
+PROGRAMS = {"CMake": ["cmake"], "Doxygen": ["doxygen"], "nvcc": ["nvcc"], "Python": ["python3"], "Rust": ["cargo", "rustc"]}
+SEARCHED = [*os.environ["PATH"].split(":"), "/usr/local/cuda/bin"]
+
+# Meson is itself a program of Python, so it runs by a copy of the interpreter where python3 is hidden.
+HIDE = 'for file in $hidden; do mount --bind /dev/null "$file" || exit 1; done; exec "$@"'
+
+
+def options() -> list[str]:
+    """The project's own options, all of which can be disabled."""
+    command = ["meson", "introspect", "--buildoptions", str(SOURCE / "meson.build")]
+    known = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return [option["name"] for option in known if option["section"] == "user" and option["value"] == "auto"]
+
+
+def files_of(name: str) -> list[str]:
+    """Every file of a dependency on this machine."""
+    patterns = FILES.get(name) or [f"{folder}/{program}" for folder in SEARCHED for program in PROGRAMS[name]]
+    return sorted({os.path.realpath(path) for pattern in patterns for path in glob.glob(pattern) if os.path.isfile(path)})
+
+
+def machines() -> dict[str, tuple[list[str], list[str]]]:
+    """For each machine by its name: words for meson, files that it lacks."""
+    disabled = [f"-D{name}=disabled" for name in options()]
+    tried: dict[str, tuple[list[str], list[str]]] = {word: ([word], []) for word in disabled}
+    tried["all options disabled"] = disabled, []
+    tried["--auto-features=enabled"] = ["--auto-features=enabled", *([] if newest_nvcc() else ["-Dcuda=disabled"])], []
+    hidden = {name: files_of(name) for name in [*FILES, *PROGRAMS]}
+    tried |= {f"without {name}": ([], files) for name, files in hidden.items()}
+    tried["without any of them"] = [], sorted({file for files in hidden.values() for file in files})
+    return tried
+
+
+def newest_nvcc() -> bool:
+    """Whether this machine has an nvcc that the project's kernels accept."""
+    nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    if not nvcc:
+        return False
+    release = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.split("release ")[1].split(",")[0]
+    return tuple(map(int, release.split("."))) >= (12, 8)
+
+
+def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python: pathlib.Path) -> str:
+    """The end of Meson's output if it fails, else ""."""
+    command = [str(python), str(shutil.which("meson")), "setup", str(folder), str(SOURCE), *words]
+    if hidden:
+        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+        command = ["unshare", *as_root, "--mount", "sh", "-c", HIDE, "sh", *command]
+    result = subprocess.run(
+        command,
+        env={**os.environ, "hidden": " ".join(hidden)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    return "" if result.returncode == 0 else "\n".join(result.stdout.splitlines()[-12:])
+
+
+def main() -> int:
+    failed = 0
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        python = pathlib.Path(shutil.copy("/usr/bin/python3", scratch))
+        started = {
+            name: pool.submit(configure, words, hidden, pathlib.Path(scratch) / f"build{number}", python)
+            for number, (name, (words, hidden)) in enumerate(machines().items())
+        }
+        for name, result in started.items():
+            problem = result.result()
+            print(f"{'FAILED' if problem else 'ok'}: {name}\n{problem}".rstrip(), flush=True)
+            failed += bool(problem)
+    return 1 if failed else 0
+
+
+sys.exit(main())
