@@ -1,5 +1,5 @@
 // How fast one core sums arrays of each element type, without an engine around it, and what the report of
-// NaN and infinity costs. Prints a table; the ratio is to f32 on as many bytes.
+// NaN and infinity costs: bench_kernels [ROUNDS]. Prints a table; the ratio is to f32 on as many bytes.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +20,6 @@ constexpr size_t kChunkBytes = 512 * kKiB;  // as the engine cuts large arrays
 constexpr size_t kStreamingBytes =
     32 * kMiB;  // written in all, from which on the engine stores past the caches
 constexpr int kMaxSources = 4;
-constexpr int kRounds = 7;
 
 struct FreeArray {
   void operator()(std::byte* array) const { std::free(array); }
@@ -62,8 +61,9 @@ double now_s() {
 }
 
 double median(std::vector<double>& values) {
-  std::nth_element(values.begin(), values.begin() + kRounds / 2, values.end());
-  return values[kRounds / 2];
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 // One way of doing it, timed in turn with the others.
@@ -89,12 +89,12 @@ void print_shape(const Shape& shape) {
               shape.bytes / (large ? kMiB : kKiB), large ? "MiB" : "KiB");
 }
 
-void measure(const Shape& shape, const std::vector<Array>& arrays) {
+void measure(const Shape& shape, const std::vector<Array>& arrays, int rounds) {
   std::vector<Entry> entries;
   for (const int32_t dtype : kTypes)
     for (const bool reports : {false, true})
       if (dsc::op_supports(DSC_OP_SUM, dtype)) entries.push_back({dtype, reports, {}});
-  for (int round = 0; round < kRounds; ++round)
+  for (int round = 0; round < rounds; ++round)
     for (Entry& entry : entries) entry.time(shape, arrays);
   print_shape(shape);
   const double f32 = median(entries[0].seconds);
@@ -108,7 +108,9 @@ void measure(const Shape& shape, const std::vector<Array>& arrays) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  if (rounds < 1) return 2;
   std::vector<Array> arrays;
   for (int i = 0; i <= kMaxSources; ++i) arrays.push_back(make_array());
   std::printf(
@@ -119,6 +121,6 @@ int main() {
   std::printf("\n");
   for (const int sources : {2, 4})
     for (const bool in_place : {false, true})
-      for (const size_t bytes : kSizes) measure({bytes, sources, in_place}, arrays);
+      for (const size_t bytes : kSizes) measure({bytes, sources, in_place}, arrays, rounds);
   return 0;
 }

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
-from crowd import Crowd, free_port, split  # noqa: E402
+from crowd import Crowd, split  # noqa: E402
+from jobs import free_port  # noqa: E402
 
 RANKS_PER_HOST = 8
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tries libdsc as newcomers do: every way in is run in a bare Debian 12 root of its own, which has git and nothing else.
 
-  readme  every command and source of README.md and bindings/*/README.md in their order, output compared; `./dev test` is among them
+  readme  every command and source of README.md and bindings/*/README.md in their order, output compared, `./dev test` among them;
+          then every command of `./dev help`
   user    an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and ./dev test quick
   others  the scripts in tests/bare/ways, each as root in an empty folder
 """
@@ -24,7 +25,11 @@ import session  # noqa: E402
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((PROJECT / "tests/bare/ways").glob("*.sh"))
 WAYS = ["readme", "user", *(path.stem for path in SCRIPTS)]
-DOCUMENTS = ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))]
+DOCUMENTS = [
+    "README.md",
+    *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md")),
+    "tests/bare/commands.md",
+]
 LIMIT_S = 45 * 60  # of one way
 SKIPPED = 77
 
