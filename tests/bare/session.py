@@ -32,7 +32,7 @@ class Failed(Exception):
 
 
 def run(root: bare_root.Root, name: str, text: str, folder: str, limit_s: int, log: IO[str], say: Callable[[str], None]) -> None:
-    """Runs all steps of the document `name` in `folder` inside `root`; raises Failed at the first that does not hold."""
+    """Runs all steps of the document `name` in `folder` inside `root`; raises Failed with all that do not hold."""
     steps = document.steps(text)
     session = f"/srv/session-{pathlib.PurePath(name).parent.name or 'root'}"
     outside = root.path(session)
@@ -43,6 +43,7 @@ def run(root: bare_root.Root, name: str, text: str, folder: str, limit_s: int, l
     process = root.start(SHELL.format(folder=shlex.quote(folder), session=session), folder, **VARIABLES, **bare_root.ci())
     watchdog = threading.Timer(limit_s, process.kill)
     watchdog.start()
+    problems = []
     try:
         assert process.stdout
         for number, step in enumerate(steps):
@@ -53,13 +54,17 @@ def run(root: bare_root.Root, name: str, text: str, folder: str, limit_s: int, l
             log.flush()
             problem = _problem(step, line, printed, limit_s)
             if problem:
-                raise Failed(f"{name}: {step.name or step.text}\n{problem}")
-            if not step.name:
-                say(f"{name}: {step.text.splitlines()[0]} ({time.monotonic() - start:.0f} s)")
+                problems.append(f"{name}: {step.name or step.text}\n{problem}")
+            if problem or not step.name:
+                say(f"{'FAILED ' if problem else ''}{name}: {step.text.splitlines()[0]} ({time.monotonic() - start:.0f} s)")
+            if not line:
+                break
     finally:
         watchdog.cancel()
         process.kill()
         process.wait()
+    if problems:
+        raise Failed("\n".join(problems))
 
 
 def _shell(step: document.Step) -> str:
