@@ -1,5 +1,6 @@
 """Values between ranks through PMIx, and what it tells of ranks that end; Open MPI's mpirun is the server."""
 
+import re
 import os
 import shutil
 import subprocess
@@ -61,13 +62,14 @@ def test_a_key_that_comes_late(tmp_path):
 
 
 def test_an_owner_that_died(tmp_path):
-    """What it put stays readable; what it did not is a time-out; Open MPI 4.1.4 tells nobody of the death."""
+    """What it put stays readable; what it did not is a time-out. Whether Open MPI 4.1.4 tells of the death depends on whether it sees
+    the process end or its connection first."""
     said = mpirun(3, "dead", tmp_path, "--enable-recovery")
     for rank in (0, 2):
         before, afterwards, missing, events = said[rank]
         assert before[1:] == afterwards[1:] == ("ok", "its last word")
         assert missing[1] == TIMEOUT and "of rank 1" in missing[2] and missing[0] < 1000 * AT_ONCE_S
-        assert events[1] == "ok" and "of rank 1;" not in events[2], events
+        assert events[1] == "ok" and set(re.findall(r"of rank (-?\d+);", events[2])) <= {"1"}, events
 
 
 def test_a_server_that_falls_silent(tmp_path):
