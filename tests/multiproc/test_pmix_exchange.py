@@ -1,7 +1,7 @@
 """Values between ranks through PMIx, and what it tells of ranks that end; Open MPI's mpirun is the server."""
 
-import re
 import os
+import re
 import shutil
 import subprocess
 import time
