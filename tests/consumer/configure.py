@@ -34,7 +34,7 @@ def options() -> list[str]:
     """The project's own options, all of which can be disabled."""
     command = ["meson", "introspect", "--buildoptions", str(SOURCE / "meson.build")]
     known = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return [option["name"] for option in known if option["section"] == "user" and option["value"] == "auto"]
+    return [option["name"] for option in known if option["section"] == "user" and option["type"] == "combo"]
 
 
 def files_of(name: str) -> list[str]:
@@ -46,12 +46,14 @@ def files_of(name: str) -> list[str]:
 def machines() -> dict[str, tuple[list[str], list[str]]]:
     """For each machine by its name: words for meson, files that it lacks."""
     disabled = [f"-D{name}=disabled" for name in options()]
-    tried: dict[str, tuple[list[str], list[str]]] = {word: ([word], []) for word in disabled}
+    automatic = [f"-D{name}=auto" for name in options()]
+    tried: dict[str, tuple[list[str], list[str]]] = {"no option": ([], []), "all options auto": (automatic, [])}
+    tried |= {word: ([*automatic, word], []) for word in disabled}
     tried["all options disabled"] = disabled, []
     tried["--auto-features=enabled"] = ["--auto-features=enabled", *([] if newest_nvcc() else ["-Dcuda=disabled"])], []
     hidden = {name: files_of(name) for name in [*FILES, *PROGRAMS]}
-    tried |= {f"without {name}": ([], files) for name, files in hidden.items()}
-    tried["without any of them"] = [], sorted({file for files in hidden.values() for file in files})
+    tried |= {f"without {name}": (automatic, files) for name, files in hidden.items()}
+    tried["without any of them"] = automatic, sorted({file for files in hidden.values() for file in files})
     return tried
 
 
@@ -65,7 +67,7 @@ def newest_nvcc() -> bool:
 
 
 def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python: pathlib.Path) -> str:
-    """The end of Meson's output if it fails, else ""."""
+    """What is wrong: the end of Meson's output if it fails, or what a plain build makes for nothing; else ""."""
     command = [str(python), str(shutil.which("meson")), "setup", str(folder), str(SOURCE), *words]
     if hidden:
         as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
@@ -78,8 +80,20 @@ def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    problem = "" if result.returncode == 0 else "\n".join(result.stdout.splitlines()[-12:])
+    if not problem and not words:
+        problem = needless(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    return "" if result.returncode == 0 else "\n".join(result.stdout.splitlines()[-12:])
+    return problem
+
+
+def needless(folder: pathlib.Path) -> str:
+    """Programs and libraries that `meson install` would build and not install, which takes packagers' time."""
+    command = ["meson", "introspect", "--targets", str(folder)]
+    targets = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    kinds = ("executable", "shared library", "shared module")
+    made = [t["name"] for t in targets if t["type"] in kinds and t["build_by_default"] and not t["installed"]]
+    return f"meson install builds and does not install: {' '.join(made)}" if made else ""
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs project/ outside this tree, as a user would: consume.sh pkgconfig|cmake|subproject SOURCE BUILD
+# Builds and runs project/ outside this tree, as a user would: consume.sh pkgconfig|cmake|prefix|subproject SOURCE BUILD
 set -euo pipefail
 way=$1 source=$2 build=$3
 scratch=$(mktemp -d)
@@ -29,12 +29,26 @@ case $way in
   cmake)
     command -v cmake >/dev/null || { echo "cmake is not installed"; exit 77; }
     install_library
-    step cmake -G Ninja -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
+    # By name, for CMake searches lib64 only where a distribution uses it.
+    config=$(dirname "$(find "$prefix" -name libdscConfig.cmake)")
+    step cmake -G Ninja -S . -B build -Dlibdsc_DIR="$config"
     step cmake --build build
     result=$(build/consumer)
     # A version that breaks compatibility is not accepted.
     sed -i 's/libdsc 0.1/libdsc 99.0/' CMakeLists.txt
-    ! cmake -G Ninja -S . -B other -DCMAKE_PREFIX_PATH="$prefix" >"$scratch/log" 2>&1 || { echo "accepted as version 99.0"; exit 1; }
+    ! cmake -G Ninja -S . -B other -Dlibdsc_DIR="$config" >"$scratch/log" 2>&1 || { echo "accepted as version 99.0"; exit 1; }
+    ;;
+  prefix) # programs find their library wherever the prefix is moved, and what is installed is small
+    install_library
+    mv "$prefix" "$scratch/moved"
+    step env -i "$scratch/moved/bin/dscctl" info
+    step env -i "$scratch/moved/bin/dscrun" -n 2 -- "$scratch/moved/bin/dscctl" info
+    library=$(find "$scratch/moved" -name 'libdsc.so.*.*')
+    strip "$library"
+    bytes=$(stat -c %s "$library")
+    ((bytes < 5000000)) || { echo "the stripped library has $bytes bytes, expected less than 5 MB"; exit 1; }
+    [[ -f $scratch/moved/share/doc/libdsc/LICENSE ]] || { echo "LICENSE is not installed"; exit 1; }
+    result="consumer: 1 2 3"
     ;;
   subproject)
     mkdir subprojects
@@ -46,7 +60,7 @@ case $way in
     result=$(build/consumer)
     ;;
   *)
-    echo "consume.sh: expected pkgconfig, cmake or subproject, got '$way'" >&2
+    echo "consume.sh: expected pkgconfig, cmake, prefix or subproject, got '$way'" >&2
     exit 2
     ;;
 esac

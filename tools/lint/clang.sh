@@ -10,7 +10,7 @@ trap 'rm -f "$log"' EXIT
 failed=0
 
 [[ -f $folder/build.ninja ]] || CC=clang-14 CXX=clang++-14 meson setup "$folder" --werror -Db_lundef=false \
-  -Doptimization=0 -Ddebug=false -Dcpp_args=-Wthread-safety >"$log" 2>&1 </dev/null || failed=1
+  -Dtests=enabled -Dbench=enabled -Done_file_each=true -Doptimization=0 -Ddebug=false -Dcpp_args=-Wthread-safety >"$log" 2>&1 </dev/null || failed=1
 
 # Prints the objects of what clang compiles.
 objects() {
