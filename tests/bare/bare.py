@@ -4,7 +4,7 @@
   readme  every command and source of README.md and bindings/*/README.md in their order, output compared, `./dev test` among them;
           then every command of `./dev help`
   user    an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and ./dev test quick
-  others  the scripts in tests/bare/ways, each as root in an empty folder
+  others  the scripts in tests/bare/ways, each as root in an empty folder; what one leaves in $LIBDSC_SHARED is there for the next
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ DOCUMENTS = [
 ]
 LIMIT_S = 45 * 60  # of one way
 SKIPPED = 77
+SHARED = "/srv/shared"
 
 
 def say(text: str) -> None:
@@ -51,8 +52,11 @@ def run_user(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
     session.run(root, "ordinary user", text, bare_root.SOURCE, LIMIT_S, log, say)
 
 
-def run_script(root: bare_root.Root, script: pathlib.Path, log: IO[str]) -> None:
-    variables = {"LIBDSC_SOURCE": bare_root.SOURCE, **bare_root.ci()}
+def run_script(root: bare_root.Root, script: pathlib.Path, log: IO[str], shared: pathlib.Path) -> None:
+    inside = root.path(SHARED)
+    shared.mkdir(exist_ok=True)
+    shutil.copytree(shared, inside)
+    variables = {"LIBDSC_SOURCE": bare_root.SOURCE, "LIBDSC_SHARED": SHARED, **bare_root.ci()}
     process = root.start(f"exec bash -e {bare_root.SOURCE}/{script.relative_to(PROJECT)}", "/srv", **variables)
     watchdog = threading.Timer(LIMIT_S, process.kill)
     watchdog.start()
@@ -63,6 +67,7 @@ def run_script(root: bare_root.Root, script: pathlib.Path, log: IO[str]) -> None
             log.flush()
         if process.wait():
             raise session.Failed(f"{script.name}: exit {process.returncode}")
+        shutil.copytree(inside, shared, dirs_exist_ok=True)
     finally:
         watchdog.cancel()
 
@@ -88,7 +93,7 @@ def run_way(way: str, base: pathlib.Path, folder: pathlib.Path, keep: bool) -> b
             elif way == "user":
                 run_user(root, log, folder)
             else:
-                run_script(root, next(path for path in SCRIPTS if path.stem == way), log)
+                run_script(root, next(path for path in SCRIPTS if path.stem == way), log, folder / "shared")
     except (session.Failed, RuntimeError, OSError) as error:
         tail = "\n".join(log_path.read_text(errors="replace").splitlines()[-40:])
         say(f"FAILED {way} after {(time.monotonic() - start) / 60:.1f} min: {error}\n{tail}\nbare: all of it: {log_path}")

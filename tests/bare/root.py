@@ -1,6 +1,6 @@
 """A bare Debian 12 root, as a newcomer's machine or a fresh container has it, and commands that run inside it.
 
-The root is made once by mmdebstrap (minbase, with git) and kept. Every run gets an overlay of its own above it, so that no run sees
+The root is made once by mmdebstrap (minbase, with git and ccache) and kept. Every run gets an overlay of its own above it, so that no run sees
 what another installed, and mount, process, host name and IPC namespaces of its own. The network is the machine's, because packages
 come through it.
 """
@@ -15,7 +15,8 @@ import subprocess
 from typing import IO, Optional
 
 SUITE = "bookworm"
-PACKAGES = "git,ca-certificates"  # a newcomer has at least cloned the project
+PACKAGES = "git,ca-certificates,ccache"  # a newcomer has cloned the project; ccache, so that ten ways compile what one did
+CACHE = "/srv/ccache"
 SOURCE = "/srv/libdsc"  # the clone inside
 HOST_NAME = "bare"
 
@@ -33,6 +34,7 @@ mount -t sysfs sysfs sys
 mount --rbind /dev dev
 mount -t tmpfs tmpfs dev/shm
 mount -t tmpfs tmpfs run
+mount --bind "$cache" srv/ccache
 hostname "$host_name"
 exec chroot . "$@"
 """
@@ -81,6 +83,9 @@ class Root:
 
     def __init__(self, base: pathlib.Path, run: pathlib.Path, project: pathlib.Path, user: Optional[str] = None):
         self._base, self._run = base, run
+        self._cache = base.parent / "ccache"
+        self._cache.mkdir(exist_ok=True)
+        self._cache.chmod(0o777)
         self.user = user
         if run.exists():
             shutil.rmtree(run)
@@ -88,6 +93,7 @@ class Root:
             (run / name).mkdir(parents=True)
         self.clone = self.path(SOURCE)
         self.clone.parent.mkdir(parents=True, exist_ok=True)
+        self.path(CACHE).mkdir()
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(project), str(self.clone)], check=True)
         if user is None:
             self.path("/etc").mkdir()
@@ -106,11 +112,12 @@ class Root:
             inside = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--init-groups", *inside]
         environment = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY_VARIABLES)}
         environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+        environment |= {"CCACHE_DIR": CACHE, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
         environment |= {"HOME": f"/srv/{self.user}" if self.user else "/root", "TERM": "dumb", **variables}
         settings = [f"{name}={value}" for name, value in environment.items()]
         return subprocess.Popen(
             ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "sh", "-c", ENTER, "sh", "env", "-i", *settings, *inside],
-            env={**os.environ, "base": str(self._base), "run": str(self._run), "host_name": self.host_name},
+            env={**os.environ, "base": str(self._base), "run": str(self._run), "cache": str(self._cache), "host_name": self.host_name},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
