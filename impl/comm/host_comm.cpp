@@ -59,9 +59,13 @@ std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& g
 HostComm::HostComm(std::shared_ptr<Group> group, int timeout_ms)
     : group_(std::move(group)), timeout_ms_(timeout_ms) {
   ProgressEngine::get();  // made here, where running out of memory can be told
+  group_->set_idle_check([this] { return !has_running(); });
 }
 
-HostComm::~HostComm() { leave(); }
+HostComm::~HostComm() {
+  group_->set_idle_check({});
+  leave();
+}
 
 int HostComm::global_rank(int group_rank) const {
   if (group_rank < 0 || group_rank >= size())
@@ -331,7 +335,10 @@ void HostComm::drain_messages() {
 void HostComm::finalize() {
   if (finalized_.load()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   drain_messages();
-  if (id() == kWorldId || replaces_world_) release_name();
+  if (id() == kWorldId || replaces_world_) {
+    release_name();
+    world().leave_idle_groups(id());
+  }
   Call barrier;
   barrier.kind = OpKind::kFinalize;
   run(barrier);

@@ -317,7 +317,10 @@ void WideComm::leave() noexcept {
 void WideComm::finalize() {
   if (finalized_.load()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   for (WideLane* lane : lanes()) lane->drain();
-  if (id_ == kWorldId) world_->begin_end();
+  if (id_ == kWorldId) {
+    world_->begin_end();
+    local_->world().leave_idle_groups(local_->id());
+  }
   Call barrier;
   barrier.kind = OpKind::kFinalize;
   run(barrier);

@@ -20,6 +20,8 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
+constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
+
 // An operation in one word, so that it is read whole: kind, root or peer plus 1, number.
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
@@ -274,8 +276,26 @@ dsc_result_t Group::loss_of(int member) const noexcept {
 }
 
 void Group::leave() noexcept {
-  state(rank_).left.store(1, std::memory_order_seq_cst);
+  state(rank_).left.store(kLeft, std::memory_order_seq_cst);
   ring_all();
+}
+
+void Group::set_idle_check(std::function<bool()> is_idle) {
+  const MutexLock lock(idle_mutex_);
+  is_idle_ = std::move(is_idle);
+}
+
+void Group::leave_if_idle() noexcept {
+  const MutexLock lock(idle_mutex_);
+  if (has_left(rank_) || !is_idle_ || !is_idle_()) return;
+  state(rank_).left.store(kLeftToFinalize, std::memory_order_seq_cst);
+  ring_all();
+}
+
+std::string Group::describe_departure(int member) const {
+  const bool finalizes = state(member).left.load(std::memory_order_acquire) == kLeftToFinalize;
+  return describe_member(member) +
+         (finalizes ? " finalizes the world, and takes part in no other operation" : " has left the group");
 }
 
 }  // namespace dsc

@@ -147,6 +147,12 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // This rank takes no further part.
   void leave() noexcept;
+  // Says whether operations of this rank run here; empty: nobody knows any more.
+  void set_idle_check(std::function<bool()> is_idle);
+  // This rank finalizes the world, so that nothing more comes from it: members that wait for it are told now.
+  void leave_if_idle() noexcept;
+  // "rank 3 (pid 4711) has left the group"
+  std::string describe_departure(int member) const;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
   Recorder& recorder() noexcept { return recorder_; }
@@ -204,6 +210,9 @@ class Group : public std::enable_shared_from_this<Group> {
   int arrived_upto_ = 0;  // members below have arrived at tick_
 
   Recorder recorder_;
+  Mutex idle_mutex_;
+  std::function<bool()> is_idle_ DSC_GUARDED_BY(idle_mutex_);
+
   mutable Mutex devices_mutex_;
   DeviceMembers on_devices_ DSC_GUARDED_BY(devices_mutex_);
   std::atomic<bool> failure_told_{false};

@@ -106,7 +106,7 @@ struct alignas(kLine) MemberHeader {
 
 struct alignas(kLine) MemberState {
   std::atomic<uint32_t> working;  // threads of this rank that are in other ranks' memory now
-  std::atomic<uint32_t> left;     // 1: this rank takes no further part
+  std::atomic<uint32_t> left;     // not 0: this rank takes no further part, 2: because it finalizes the world
   std::atomic<uint64_t> latest;   // the operation that it began last, for those who wait for it: see Group
   std::atomic<uint32_t> busy;     // 1: it moves or reduces what the others wait for
 };

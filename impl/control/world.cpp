@@ -223,6 +223,13 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
+void World::leave_idle_groups(uint64_t except) noexcept {
+  call_out([&] {
+    for (const auto& group : groups())
+      if (group->id() != except) group->leave_if_idle();
+  });
+}
+
 void World::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;

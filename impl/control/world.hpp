@@ -89,6 +89,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Groups are told when a process of theirs ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
+  // This rank finalizes the world: the members of its other groups must not wait for it.
+  void leave_idle_groups(uint64_t except) noexcept;
 
   // A group has failed: with a folder for traces, this rank's is written soon. Any thread.
   void on_failure(const Group& group) noexcept;

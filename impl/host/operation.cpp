@@ -153,7 +153,7 @@ void Operation::look_at_clock() noexcept {
   looked_ticks_ = tick_now();
   if (const int member = first_departed(); member != kNoRank) {
     revoke(DSC_ERR_PEER_LEFT, member,
-           [&](Failure& cause) { cause.text = group_.describe_member(member) + " has left the group"; });
+           [&](Failure& cause) { cause.text = group_.describe_departure(member); });
     return;
   }
   const int64_t elapsed = elapsed_ns();

@@ -328,6 +328,31 @@ def test_a_rank_that_leaves(victim):
         assert name == "PeerLeftError" and f"rank {victim}" in text and seconds < launch.AT_ONCE_S, (name, seconds, text)
 
 
+# The last rank has one batch more than the others, as with data that does not divide, and ends as a script with an uncaught exception.
+ONE_BATCH_MORE = (
+    BEGIN
+    + """
+group, x = world.split(0, r), np.ones(4, np.float32)
+for batch in range(3): group.all_reduce(x)
+start = time.monotonic()
+try:
+    if r == n - 1: group.all_reduce(x)
+    dsc.finalize()
+except dsc.PeerError as error:
+    print([type(error).__name__, time.monotonic() - start, str(error)])
+    if r == n - 1: os._exit(1)
+"""
+)
+
+
+@pytest.mark.parametrize("placement", ["00", "000", "0011"])
+def test_finalize_while_another_waits_in_a_group(placement):
+    *finalizing, waiting = map(ast.literal_eval, Job(ONE_BATCH_MORE, [int(host) for host in placement]).finish())
+    assert waiting[0] == "PeerLeftError" and waiting[1] < launch.AT_ONCE_S and "finalizes the world" in waiting[2], waiting
+    for name, seconds, text in finalizing:
+        assert name in ("PeerLeftError", "PeerDeadError") and seconds < launch.AT_ONCE_S, (name, seconds, text)
+
+
 def test_messages_are_the_callers_alone():
     """A collective whose root does not lead its host passes data on without the caller's messages."""
     code = BEGIN + """
