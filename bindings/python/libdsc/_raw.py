@@ -938,6 +938,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_broadcast_shape": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
     "dsc_all_gather": (
         ctypes.c_int32,
         [
@@ -1548,6 +1555,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_seed_layer_by_method": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_seed_region": (
