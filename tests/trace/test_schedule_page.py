@@ -26,9 +26,8 @@ NAMES = ("gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "z
 
 @pytest.fixture(scope="module")
 def browser():
-    driver = chrome.start()
-    yield driver
-    driver.quit()
+    with chrome.started() as driver:
+        yield driver
 
 
 def open_page(browser, folder, *args, command="schedule"):

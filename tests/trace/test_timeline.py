@@ -26,9 +26,8 @@ FRAME_LIMIT_S = 2
 
 @pytest.fixture(scope="module")
 def browser():
-    driver = chrome.start()
-    yield driver
-    driver.quit()
+    with chrome.started() as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
