@@ -607,7 +607,7 @@ class BucketReducerOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     bucket_bytes: int  # a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket that is launched first; default 1,048,576
+    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
     bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
     n_buckets: int  # 0: planned

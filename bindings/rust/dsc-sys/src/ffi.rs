@@ -764,7 +764,8 @@ pub struct dsc_bucket_reducer_options_t {
     pub struct_size: usize,
     /// a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
     pub bucket_bytes: usize,
-    /// the same for the bucket that is launched first; default 1,048,576
+    /// the same for the bucket of the parameters that are declared first, which is launched last;
+    /// default 1,048,576 (1 MiB)
     pub first_bucket_bytes: usize,
     /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     pub bucket_indices: *const usize,
