@@ -123,8 +123,7 @@ struct ShapeMessage {
 
 ShapeMessage read_shape(dsc_dtype_t dtype, const int64_t* shape, size_t ndim) {
   dsc::check_dtype(dtype);
-  if (ndim > kMostDims)
-    dsc::fail(DSC_ERR_INVALID_ARG, "*ndim is %zu, expected at most %zu", ndim, kMostDims);
+  if (ndim > kMostDims) dsc::fail(DSC_ERR_INVALID_ARG, "*ndim is %zu, expected at most %zu", ndim, kMostDims);
   if (ndim > 0) dsc::require(shape, "shape");
   ShapeMessage message{dtype, static_cast<int64_t>(ndim)};
   size_t count = 1;
@@ -196,7 +195,8 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dt
     dsc::require(ndim, "ndim");
     if (capacity > 0) dsc::require(shape, "shape");
     if (inside->coalesced)
-      dsc::fail(DSC_ERR_STATE, "a group of operations is open, and this one blocks: call dsc_group_end() first");
+      dsc::fail(DSC_ERR_STATE,
+                "a group of operations is open, and this one blocks: call dsc_group_end() first");
     const bool is_root = inside->rank() == root;
     ShapeMessage message = is_root ? read_shape(*dtype, shape, *ndim) : ShapeMessage{};
     constexpr size_t kWords = sizeof message / sizeof(int64_t);

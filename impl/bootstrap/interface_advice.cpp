@@ -52,9 +52,8 @@ std::string interface_towards(const std::string& address, Deadline deadline) {
     const auto source = source_towards(target);
     if (!source || !reaches_further(*source)) continue;
     for (const std::string& name : outward_interfaces())
-      if (std::ranges::any_of(interface_addresses(name, 0), [&](const SocketAddress& own) {
-            return to_text(own) == to_text(*source);
-          }))
+      if (std::ranges::any_of(interface_addresses(name, 0),
+                              [&](const SocketAddress& own) { return to_text(own) == to_text(*source); }))
         return name;
   }
   return "";

@@ -96,7 +96,8 @@ void log_partition(const PartitionRequest& request, const Boundaries& boundaries
   if (!log_enabled(DSC_LOG_INFO) || in_callback() || log_rank() > 0) return;
   for (size_t part = 0; part < request.parts; ++part) {
     const size_t first = boundaries[part], end = boundaries[part + 1];
-    const auto weights = request.weights.empty() ? request.weights : request.weights.subspan(first, end - first);
+    const auto weights =
+        request.weights.empty() ? request.weights : request.weights.subspan(first, end - first);
     char layers[80] = "no layers", weight[40] = "";
     if (end == first + 1) std::snprintf(layers, sizeof layers, "layer %zu", first);
     if (end > first + 1)

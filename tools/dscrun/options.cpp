@@ -178,7 +178,8 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
        "Names the job, equal on all hosts (default: random; by hand ADDR:PORT)");
   text("--hostfile", options.host_file, "FILE",
        "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
-  text("--include,-i", options.include, "HOSTS", "Takes these only: NAME[:SLOT,SLOT...][@NAME...]; without a host file slots of localhost");
+  text("--include,-i", options.include, "HOSTS",
+       "Takes these only: NAME[:SLOT,SLOT...][@NAME...]; without a host file of localhost");
   text("--exclude,-e", options.exclude, "HOSTS", "Leaves these out");
   text("--start-with", options.start_with, "WAY", "How the hosts are started: ssh, mpirun or srun")
       ->check(one_of({"ssh", "mpirun", "srun"}));
@@ -245,7 +246,7 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
 // The option of dscrun for a word that it does not know, as a question; empty if nothing is near.
 std::string suggest_option(const CLI::App& app, const std::string& word) {
   constexpr std::array<std::string_view, 9> kRankCounts = {
-      "-N",      "--np",       "--nproc",  "--nprocs",         "--nproc-per-node", "--procs-per-node",
+      "-N",       "--np",       "--nproc",    "--nprocs", "--nproc-per-node", "--procs-per-node",
       "--ntasks", "--num-gpus", "--num-procs"};
   std::string name = word.substr(0, word.find('='));
   std::replace(name.begin(), name.end(), '_', '-');

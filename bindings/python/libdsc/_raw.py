@@ -381,7 +381,7 @@ class InitOptions(ctypes.Structure):
     device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     sources: int  # bits of ::dsc_source that may be used; 0 (default): all
-    require_existing: int  # 1: return the world that exists, never make one; default 0
+    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
     rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a function of the caller's (op.h) cannot be given up then
     init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups

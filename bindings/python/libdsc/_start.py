@@ -54,8 +54,7 @@ def init_distributed(
             current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
-        require_existing: return the world that exists and never make one; neither the other arguments nor the
-            environment are looked at.
+        require_existing: return the world that exists, never make one, and look at nothing else.
         rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
         init_timeout: seconds until this call gives up (300).
         timeout: seconds that every operation may take (300).
@@ -85,12 +84,14 @@ def init_distributed(
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
-    # With rank_per_thread the world belongs to this thread.
     return _init({k: v for k, v in given.items() if v is not None}, rank_per_thread or not _interrupt.on_main_thread())
 
 
 def _init(given: dict[str, Any], here: bool) -> Communicator:
-    """Calls with what is given, and with NCCL's file if that is to be found here."""
+    """Calls with what is given, and with NCCL's file if that is to be found here; on this thread if `here`.
+
+    With rank_per_thread the world belongs to the thread.
+    """
     wheel = None if "nccl_library" in given else _wheel_for(given)
     if wheel is not None:
         given["nccl_library"] = wheel.encode(errors="surrogateescape")

@@ -554,7 +554,8 @@ pub struct dsc_init_options_t {
     pub port: i32,
     /// bits of dsc_source that may be used; 0 (default): all
     pub sources: u32,
-    /// 1: return the world that exists, never make one; default 0
+    /// 1: return the world that exists, never make one, and look neither at other options nor at
+    /// the environment; default 0
     pub require_existing: i32,
     /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
     /// a function of the caller's (op.h) cannot be given up then

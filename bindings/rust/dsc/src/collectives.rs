@@ -86,7 +86,10 @@ impl Comm {
             sys::dsc_broadcast_shape(self.raw(), root, &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
         };
         self.check(result, "broadcast_shape")?;
-        Ok((Dtype::from_number(code), sizes[..n_sizes].iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect()))
+        Ok((
+            Dtype::from_number(code),
+            sizes[..n_sizes].iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect(),
+        ))
     }
 
     /// Gives every rank the root's elements in a vector of its own; the others need not know how many, and give any
