@@ -65,6 +65,8 @@ x = np.full(3, 2048 if r == 0 else 1, np.float16); world.all_reduce(x)
 equal(x, np.full(3, np.float16(2048 + n - 1)), "rounded once")
 x = np.full(4, r + 0.1, np.float32); world.all_reduce(x)
 bits = np.zeros(4 * n, np.float32); world.all_gather(bits, x); equal(bits, np.tile(bits[:4], n), "bits")
+y = world.broadcast_array(np.arange(6.0).reshape(2, 3) if r == n - 1 else None, n - 1)
+equal(y, np.arange(6.0).reshape(2, 3), "broadcast_array")
 world.barrier()
 right, left = (r + 1) % n, (r - 1) % n
 works = [world.recv(got := np.zeros(5, np.float32), left, async_op=True), world.send(np.full(5, r, np.float32), right, async_op=True)]

@@ -131,7 +131,8 @@ def launch_report() -> dict[str, Any]:
     """Returns what init_distributed() would do here, without joining anybody.
 
     "sources" lists every source of rank and size with its variables, and why it counts or not; "start" says rank,
-    sizes, address, port and job id, and who gave each, or is None; "error" is None or has the code and text of
+    sizes, address, port and job id, and who gave each, how the ranks would meet, and what to set besides ("advice"), or
+    is None; "error" is None or has the code and text of
     what init_distributed() would say before it looks for the other ranks.
     """
     room = c_size_t(1 << 14)
