@@ -1,13 +1,20 @@
 """DSC_LOG's lines: what stands in front of each record, and what start-up and planning say."""
 
 import datetime
+import json
 import os
+import pathlib
 import re
 import socket
+import subprocess
 import sys
 
 import launch
+import pytest
 from launch import run
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import jobs  # noqa: E402
 
 LINE = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})Z libdsc\[(?P<host>[^:]*):(?P<pid>\d+)(?: rank (?P<rank>\d+))?\] "
@@ -35,6 +42,15 @@ def rank(number):
 threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
+"""
+
+
+HOSTS = """
+import libdsc as dsc
+dsc.read_log("info")
+world = dsc.init_distributed(init_timeout=40)
+print([text for _, text in iter(lambda: dsc.read_log("info"), None) if "backend" in text])
+dsc.finalize()
 """
 
 
@@ -100,6 +116,13 @@ def test_threads_have_ranks_of_their_own():
     (records, _), _ = records_of(THREADS, "-n", "1")
     ready = {record["text"][:12]: record["rank"] for record in records if "is ready" in record["text"]}
     assert ready == {"rank 0 of 2 ": "0", "rank 1 of 2 ": "1"}
+
+
+def test_the_backend_between_hosts():
+    features = subprocess.run([launch.DSCCTL, "info", "--json"], capture_output=True, check=True).stdout
+    if not json.loads(features)["features"]["gloo"]:
+        pytest.skip("this library was built without Gloo")
+    assert jobs.Job(2, HOSTS).place([0, 1]).finish() == ["['distributed backend: gloo (asked for: auto)']", "[]"]
 
 
 if __name__ == "__main__":
