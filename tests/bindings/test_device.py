@@ -124,32 +124,6 @@ def other_types(world):
     return [[hex(bits) for bits in x.read()] for x in (half, named, spelled)]
 
 
-def receives(world):
-    def empty(shape, dtype):
-        assert world.rank == 0 and dtype == "float32"
-        return Interface(np.zeros(shape, dtype), 2)
-
-    y = world.broadcast_array(Interface(values(1), 2) if world.rank == 1 else None, 1, empty=empty)
-    return y.read().tolist()
-
-
-def test_receivers_allocate_on_their_device():
-    assert ranks(receives) == [values(1).tolist()] * 2
-
-
-def backend_records(rank):
-    work_on(rank)
-    dsc.read_log("info")
-    dsc.init_distributed(device=rank, init_timeout=60, timeout=60)
-    said = list(iter(lambda: dsc.read_log("info"), None))
-    dsc.finalize()
-    return [text for _, text in said if "backend" in text]
-
-
-def test_the_log_says_which_backend_was_chosen():
-    assert dsc.spawn(backend_records, 2, timeout=SECONDS) == [["distributed backend: nccl (asked for: auto)"], []]
-
-
 def test_types():
     assert ranks(other_types) == [[["0x4000", "0x4080"]] * 3] * 2
 
