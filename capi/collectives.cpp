@@ -1,5 +1,7 @@
 #include "dsc/collectives.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string>
 
@@ -110,6 +112,42 @@ void agree_on_counts(Call& call, const dsc::BlockList& blocks) {
                 list.size() > sizeof call.note - 4 ? "..." : "");
 }
 
+constexpr size_t kMostDims = 32;
+
+// What travels ahead of an array whose receivers do not know its size.
+struct ShapeMessage {
+  int64_t dtype = 0;
+  int64_t ndim = 0;
+  std::array<int64_t, kMostDims> sizes{};
+};
+
+ShapeMessage read_shape(dsc_dtype_t dtype, const int64_t* shape, size_t ndim) {
+  dsc::check_dtype(dtype);
+  if (ndim > kMostDims) dsc::fail(DSC_ERR_INVALID_ARG, "*ndim is %zu, expected at most %zu", ndim, kMostDims);
+  if (ndim > 0) dsc::require(shape, "shape");
+  ShapeMessage message{dtype, static_cast<int64_t>(ndim)};
+  size_t count = 1;
+  for (size_t i = 0; i < ndim; ++i) {
+    if (shape[i] < 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "shape[%zu] is %lld, expected 0 or more", i,
+                static_cast<long long>(shape[i]));
+    if (__builtin_mul_overflow(count, static_cast<size_t>(shape[i]), &count))
+      dsc::fail(DSC_ERR_OVERFLOW, "the number of elements does not fit %zu bits", 8 * sizeof count);
+    message.sizes[i] = shape[i];
+  }
+  dsc::checked_bytes(count, dtype, 1);
+  return message;
+}
+
+void write_shape(const ShapeMessage& message, dsc_dtype_t* dtype, int64_t* shape, size_t capacity,
+                 size_t* ndim) {
+  *dtype = static_cast<dsc_dtype_t>(message.dtype);
+  *ndim = static_cast<size_t>(message.ndim);
+  if (*ndim > capacity)
+    dsc::fail(DSC_ERR_INVALID_ARG, "shape has room for %zu sizes, expected %zu", capacity, *ndim);
+  std::copy_n(message.sizes.begin(), *ndim, shape);
+}
+
 }  // namespace
 
 dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t count, dsc_dtype_t dtype,
@@ -145,6 +183,27 @@ dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* recv, size_
     Call call = make_call(OpKind::kBroadcast, inside->rank() == root ? send : nullptr, recv, count, dtype);
     call.root = root;
     execute(*inside, call, stream, work);
+  });
+}
+
+dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
+                                 size_t capacity, size_t* ndim) {
+  return dsc::guard(__func__, [&] {
+    OperationCall inside(comm);
+    dsc::check_rank("root", root, inside->size());
+    dsc::require(dtype, "dtype");
+    dsc::require(ndim, "ndim");
+    if (capacity > 0) dsc::require(shape, "shape");
+    if (inside->coalesced)
+      dsc::fail(DSC_ERR_STATE,
+                "a group of operations is open, and this one blocks: call dsc_group_end() first");
+    const bool is_root = inside->rank() == root;
+    ShapeMessage message = is_root ? read_shape(*dtype, shape, *ndim) : ShapeMessage{};
+    constexpr size_t kWords = sizeof message / sizeof(int64_t);
+    Call call = make_call(OpKind::kBroadcast, is_root ? &message : nullptr, &message, kWords, DSC_DTYPE_I64);
+    call.root = root;
+    inside->run(call);
+    if (!is_root) write_shape(message, dtype, shape, capacity, ndim);
   });
 }
 

@@ -55,13 +55,23 @@ dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n
     dsc::require(boundaries, "boundaries");
     const auto given =
         dsc::read_sized(options, default_partition_options(), kFirstPartitionOptionsSize, "options");
-    std::ranges::copy(dsc::partition_layers(read_request(weights, n_layers, n_parts, given)), boundaries);
+    const dsc::PartitionRequest request = read_request(weights, n_layers, n_parts, given);
+    const dsc::Boundaries found = dsc::partition_layers(request);
+    std::ranges::copy(found, boundaries);
+    dsc::log_partition(request, found);
   });
 }
 
 dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed) {
   return dsc::guard_pure(__func__,
                          [&] { dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(seed, layer); });
+}
+
+dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed, uint64_t layer,
+                                      uint64_t* layer_seed) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(method ? method : "split_mix", seed, layer);
+  });
 }
 
 dsc_result_t dsc_seed_region(uint64_t seed, int32_t region, int32_t tensor_rank, int32_t expert_rank,

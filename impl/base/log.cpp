@@ -9,11 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <deque>
 #include <string>
 
 #include "base/dispatch.hpp"
 #include "base/log_listeners.hpp"
+#include "base/log_rank.hpp"
 #include "base/mutex.hpp"
 #include "base/process_guard.hpp"
 
@@ -24,25 +26,54 @@ constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
+std::atomic<int32_t> process_rank{-1};
+thread_local int32_t thread_rank = -1;
+
 struct Record {
-  int32_t level;
+  int32_t level = DSC_LOG_OFF;
   std::string text;
+  int32_t rank = -1;
+  timespec time{};  // CLOCK_REALTIME
 };
+
+Record record_of(int32_t level, std::string text) {
+  Record record{level, std::move(text), log_rank(), {}};
+  ::clock_gettime(CLOCK_REALTIME, &record.time);
+  return record;
+}
+
+// As error texts of start-up name this host: DSC_HOST_ID, or its name.
+std::string host_name() {
+  char name[256] = {};
+  const char* const given = std::getenv("DSC_HOST_ID");
+  if (given && *given) return given;
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// Coordinated universal time, so that lines of several hosts can be sorted.
+std::string time_text(const timespec& time) {
+  tm parts{};
+  char day[32], text[48];
+  if (::gmtime_r(&time.tv_sec, &parts) == nullptr) return "?";
+  std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text, sizeof text, "%s.%03ldZ", day, time.tv_nsec / 1'000'000);
+  return text;
+}
 
 // A bounded queue that says how many records it had to drop.
 class RecordQueue {
  public:
-  void push(int32_t level, const char* text) {
+  void push(Record record) {
     if (records_.size() >= kQueueRecords) {
       ++dropped_;
       return;
     }
     if (dropped_ > 0) {
-      records_.push_back(
-          {DSC_LOG_WARN, std::to_string(dropped_) + " log records were dropped: the queue was full"});
+      records_.push_back(record_of(
+          DSC_LOG_WARN, std::to_string(dropped_) + " log records were dropped: the queue was full"));
       dropped_ = 0;
     }
-    records_.push_back({level, text});
+    records_.push_back(std::move(record));
   }
   bool empty() const { return records_.empty(); }
   Record pop() {
@@ -70,10 +101,11 @@ class LogHub {
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
 
   void add(int32_t level, const char* text) {
+    Record record = record_of(level, text);
     MutexLock lock(mutex_);
-    if (level <= poll_level_) polled_.push(level, text);
+    if (level <= poll_level_) polled_.push(record);
     if (level > std::max(stderr_level_, callback_ ? callback_level_ : DSC_LOG_OFF)) return;
-    delivered_.push(level, text);
+    delivered_.push(std::move(record));
     if (!thread_started_) start_dispatch(Duty::kLog, deliver_all);
     thread_started_ = true;
     dispatch(Duty::kLog);
@@ -135,9 +167,14 @@ class LogHub {
     return true;
   }
 
-  static void deliver(const Record& record, dsc_log_callback callback, void* ctx, bool to_stderr) {
-    if (to_stderr)
-      std::fprintf(stderr, "libdsc[%d] %s: %s\n", getpid(), kLevelNames[record.level], record.text.c_str());
+  void print(const Record& record) const {
+    const std::string rank = record.rank < 0 ? "" : " rank " + std::to_string(record.rank);
+    std::fprintf(stderr, "%s libdsc[%s:%d%s] %s: %s\n", time_text(record.time).c_str(), host_.c_str(),
+                 getpid(), rank.c_str(), kLevelNames[record.level], record.text.c_str());
+  }
+
+  void deliver(const Record& record, dsc_log_callback callback, void* ctx, bool to_stderr) const {
+    if (to_stderr) print(record);
     if (!callback) return;
     CallbackScope scope;
     call_out([&] { callback(ctx, record.level, record.text.c_str()); });
@@ -147,6 +184,7 @@ class LogHub {
   Condition changed_;
   RecordQueue delivered_ DSC_GUARDED_BY(mutex_);
   RecordQueue polled_ DSC_GUARDED_BY(mutex_);
+  const std::string host_ = host_name();
   const int32_t stderr_level_ = level_from_environment();
   dsc_log_callback callback_ DSC_GUARDED_BY(mutex_) = nullptr;
   void* ctx_ DSC_GUARDED_BY(mutex_) = nullptr;
@@ -193,12 +231,23 @@ void log(int32_t level, const char* format, ...) noexcept {
   });  // out of memory or threads: a record is lost, the caller's work is not
 }
 
+void set_log_rank(int32_t rank, bool of_thread) noexcept {
+  if (of_thread)
+    thread_rank = rank;
+  else
+    process_rank.store(rank, std::memory_order_relaxed);
+}
+
+int32_t log_rank() noexcept {
+  return thread_rank >= 0 ? thread_rank : process_rank.load(std::memory_order_relaxed);
+}
+
 void set_log_callback(dsc_log_callback callback, void* ctx, int32_t level) {
   hub().set_callback(callback, ctx, level);
 }
 
 bool read_log(int32_t level, std::string& text, int32_t& record_level) {
-  Record record{};
+  Record record;
   if (!hub().read(level, record)) return false;
   text = std::move(record.text);
   record_level = record.level;

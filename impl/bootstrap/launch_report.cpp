@@ -52,8 +52,9 @@ void write_source(JsonWriter& json, const SourceFinding& source) {
   json.end_object();
 }
 
+// Empty if start-up failed before it could choose.
 std::string meeting_text(const Launch& launch) {
-  if (launch.way == MeetingWay::kNobody) return "none: a world of one rank";
+  if (launch.way == MeetingWay::kNobody) return launch.world_size == 1 ? "none: a world of one rank" : "";
   if (launch.way == MeetingWay::kOneHost) return "abstract unix socket";
   return launch.told_through.empty() ? "TCP" : "TCP, at a place that is told through " + launch.told_through;
 }
@@ -76,6 +77,7 @@ void write_launch(JsonWriter& json, const Launch& launch) {
   json.boolean(launch.agent_store);
   write_text(json, "meeting", meeting_text(launch));
   write_text(json, "meeting_from", launch.way_from);
+  write_text(json, "advice", launch.advice);
   json.end_object();
 }
 

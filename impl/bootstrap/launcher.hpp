@@ -50,6 +50,7 @@ struct Launch {
   MeetingWay way = MeetingWay::kNobody;
   std::string way_from;      // why that way, in words
   std::string told_through;  // what carries the place of rank 0's store; empty: it is at the address
+  std::string advice;        // what to set on this host, in words; empty: nothing
   std::string report;        // several lines: what was looked at, and what came of it
 };
 

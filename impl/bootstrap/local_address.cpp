@@ -1,8 +1,7 @@
 #include "bootstrap/local_address.hpp"
 
-#include <netinet/in.h>
 #include <strings.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <vector>
@@ -13,19 +12,7 @@
 namespace dsc {
 namespace {
 
-std::string own_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 bool equals(const std::string& a, const std::string& b) { return ::strcasecmp(a.c_str(), b.c_str()) == 0; }
-
-// Not of this host or of one cable alone.
-bool reaches_further(const SocketAddress& address) {
-  if (is_loopback(address)) return false;
-  return address.storage.ss_family == AF_INET ||
-         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
-}
 
 bool is_among(const SocketAddress& address, const std::vector<SocketAddress>& others) {
   return std::ranges::any_of(others,
@@ -35,7 +22,7 @@ bool is_among(const SocketAddress& address, const std::vector<SocketAddress>& ot
 // A name may lead nowhere, or to a host that had it before.
 std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
   std::vector<SocketAddress> found;
-  capture([&] { found = resolve(own_name(), 0, "this host's name", deadline); },
+  capture([&] { found = resolve(own_host_name(), 0, "this host's name", deadline); },
           [](dsc_result_t, const char*) {});
   return found;
 }
@@ -44,7 +31,7 @@ std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
 
 AddressPlace locate_address(const std::string& address, Deadline deadline) {
   if (equals(address, "localhost")) return AddressPlace::kLoopback;
-  if (equals(address, own_name())) return AddressPlace::kThisHost;
+  if (equals(address, own_host_name())) return AddressPlace::kThisHost;
   const auto found = resolve(address, 0, "MASTER_ADDR", deadline);
   const auto own = interface_addresses("", 0);
   const auto is_here = [&](const SocketAddress& one) { return !is_loopback(one) && is_among(one, own); };

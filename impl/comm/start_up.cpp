@@ -1,12 +1,15 @@
 #include "comm/start_up.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/log_rank.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "bootstrap/interface_advice.hpp"
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
@@ -41,6 +44,19 @@ LaunchOptions launch_options(const InitOptions& options) {
   launch.has_token = options.token.has_value();
   launch.has_store = options.store != nullptr;
   return launch;
+}
+
+std::string advice(const InitOptions& options, const Launch& launch, const Environment& environment,
+                   Deadline deadline) {
+  const bool may_use_nccl =
+      DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL);
+  return may_use_nccl ? interface_advice(launch, environment, deadline) : "";
+}
+
+const char* backend_name(int32_t backend) {
+  constexpr std::array kNames = {"auto", "host", "nccl", "gloo"};
+  static_assert(kNames.size() == DSC_BACKEND_GLOO + 1);
+  return kNames[static_cast<size_t>(backend)];
 }
 
 // Settings that must be equal on all ranks.
@@ -193,19 +209,24 @@ std::string explain_start(const InitOptions& options) {
   check_options(options);
   const Environment environment = process_environment();
   const Deadline deadline = Deadline::after_ms(std::min(options.init_timeout_ms, kPmixPatienceMs));
-  return launch_report(explain_launch(
+  LaunchFindings findings = explain_launch(
       launch_options(options), environment,
       [deadline](const std::string& address) { return locate_address(address, deadline); },
-      [&] { return ask_pmix(environment, deadline); }));
+      [&] { return ask_pmix(environment, deadline); });
+  findings.launch.advice = advice(options, findings.launch, environment, deadline);
+  return launch_report(findings);
 }
 
 std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version) {
   const Deadline deadline = Deadline::after_ms(options.init_timeout_ms);
   const Environment environment = process_environment();
-  const Launch launch = find_launch(
+  Launch launch = find_launch(
       launch_options(options), environment,
       [deadline](const std::string& address) { return locate_address(address, deadline); },
       [&] { return ask_pmix(environment, sooner(deadline, Deadline::after_ms(kPmixPatienceMs))); });
+  launch.advice = advice(options, launch, environment, deadline);
+  if (!launch.advice.empty()) launch.report += "\nadvice: " + launch.advice;
+  set_log_rank(launch.rank, options.rank_per_thread != 0);
   log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
   std::shared_ptr<JobStore> job;
   const auto world = join_world(options, launch,
@@ -225,6 +246,9 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   }
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
+  if (launch.rank == 0)
+    log(DSC_LOG_INFO, "distributed backend: %s (asked for: %s)", backend_name(comm->backend()),
+        backend_name(options.backend));
   return comm;
 }
 

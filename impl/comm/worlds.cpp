@@ -4,6 +4,7 @@
 #include "base/guard.hpp"
 #include "base/handle_table.hpp"
 #include "base/log.hpp"
+#include "base/log_rank.hpp"
 #include "base/mutex.hpp"
 #include "base/process_guard.hpp"
 
@@ -49,30 +50,38 @@ uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) 
   return thread_world = start(options, library_version);
 }
 
-// The world that exists, if the options allow it.
-uint64_t reuse(const KnownWorld& known, const InitOptions* options) {
+// The world that exists. All ranks ask alike, so that one record is enough.
+uint64_t reuse(uint64_t handle) {
+  if (log_rank() <= 0)
+    log(DSC_LOG_INFO, "distributed backend is already initialized: the existing world is used");
+  return handle;
+}
+
+void check_equal(const InitOptions& known, const InitOptions* options) {
   if (options)
-    if (const auto option = first_difference(known.options, *options))
+    if (const auto option = first_difference(known, *options))
       fail(DSC_ERR_STATE, "the world exists already, with another %s; finalize it first", option->c_str());
-  log(DSC_LOG_INFO, "the world exists already and is used again");
-  return known.handle;
+}
+
+// Looks at nothing but whether there is a world: neither at other options nor at the environment.
+uint64_t existing_world() {
+  const uint64_t handle = current_world();
+  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and require_existing forbids to make one");
+  return reuse(handle);
 }
 
 }  // namespace
 
 uint64_t init_world(const InitOptions* options, uint32_t library_version) {
   const InitOptions wanted = options ? *options : InitOptions{};
+  if (wanted.require_existing == 1) return existing_world();
   check_options(wanted);
-  if (wanted.rank_per_thread) {
-    if (!wanted.require_existing) return start_for_thread(wanted, library_version);
-    if (!is_open(thread_world))
-      fail(DSC_ERR_STATE, "this thread has no world, and require_existing forbids to make one");
-    return thread_world;
-  }
+  if (wanted.rank_per_thread) return start_for_thread(wanted, library_version);
   MutexLock one_at_a_time(registry().starting);
-  if (const KnownWorld known = process_world(); known.handle != 0) return reuse(known, options);
-  if (wanted.require_existing)
-    fail(DSC_ERR_STATE, "no world exists, and require_existing forbids to make one");
+  if (const KnownWorld known = process_world(); known.handle != 0) {
+    check_equal(known.options, options);
+    return reuse(known.handle);
+  }
   const uint64_t handle = start(wanted, library_version);
   MutexLock lock(registry().mutex);
   registry().world = {handle, wanted};
@@ -94,12 +103,14 @@ void finalize_world() {
     fail(DSC_ERR_STATE, "a group of operations is open on the world: expected dsc_group_end() first");
   struct Release {
     Pinned<Comm>& world;
+    uint64_t handle;
     ~Release() {
       world->leave();
       world->end_world();
       capture([&] { world.close(); }, [](dsc_result_t, const char*) {});
+      set_log_rank(-1, handle == thread_world);
     }
-  } release{world};
+  } release{world, handle};
   std::shared_ptr<Comm> heir;  // the survivors end together too
   for (Comm* comm = &*world; comm && comm->failure().revoked; comm = heir.get()) heir = comm->successor();
   Comm* last = heir ? heir.get() : &*world;

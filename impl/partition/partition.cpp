@@ -2,9 +2,14 @@
 
 #include <array>
 #include <cmath>
+#include <cstdio>
+#include <numeric>
 #include <string>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/log_rank.hpp"
 
 namespace dsc {
 namespace {
@@ -85,6 +90,24 @@ void check_size(const PartitionRequest& request, const Row& row) {
 }
 
 }  // namespace
+
+// A callback that gets records may plan itself, which must not make more records.
+void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept {
+  if (!log_enabled(DSC_LOG_INFO) || in_callback() || log_rank() > 0) return;
+  for (size_t part = 0; part < request.parts; ++part) {
+    const size_t first = boundaries[part], end = boundaries[part + 1];
+    const auto weights =
+        request.weights.empty() ? request.weights : request.weights.subspan(first, end - first);
+    char layers[80] = "no layers", weight[40] = "";
+    if (end == first + 1) std::snprintf(layers, sizeof layers, "layer %zu", first);
+    if (end > first + 1)
+      std::snprintf(layers, sizeof layers, "%zu layers, %zu to %zu", end - first, first, end - 1);
+    if (!weights.empty())
+      std::snprintf(weight, sizeof weight, ", weight %.6g", std::reduce(weights.begin(), weights.end()));
+    log(DSC_LOG_INFO, "partition (%.*s): stage %zu of %zu has %s%s", static_cast<int>(request.method.size()),
+        request.method.data(), part, request.parts, layers, weight);
+  }
+}
 
 Boundaries partition_layers(const PartitionRequest& request) {
   const Row& row = find_method(request.method);

@@ -24,6 +24,9 @@ struct PartitionRequest {
 // The rules of dsc_pipe_partition(). Throws INVALID_ARG and OVERFLOW.
 Boundaries partition_layers(const PartitionRequest& request);
 
+// One log record for each part, on rank 0 or where there are no ranks: who plans does so on every rank.
+void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept;
+
 // The methods, for requests that were checked.
 Boundaries partition_bottleneck(const PartitionRequest& request);
 Boundaries partition_uniform(size_t layers, size_t parts);

@@ -22,6 +22,15 @@ uint64_t offset_of(RandomRegion region, uint64_t tensor, uint64_t expert, uint64
   return 0;
 }
 
+uint64_t checked_sum(uint64_t seed, uint64_t offset) {
+  uint64_t result = 0;
+  if (__builtin_add_overflow(seed, offset, &result))
+    fail(DSC_ERR_OVERFLOW, "seed is %llu, expected at most %llu: %llu is added to it",
+         static_cast<unsigned long long>(seed), static_cast<unsigned long long>(UINT64_MAX - offset),
+         static_cast<unsigned long long>(offset));
+  return result;
+}
+
 }  // namespace
 
 uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept {
@@ -30,17 +39,19 @@ uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept {
   return SplitMix64(start + layer * SplitMix64::kStep).next();
 }
 
+uint64_t seed_layer(std::string_view method, uint64_t seed, uint64_t layer) {
+  if (method == "split_mix") return seed_layer(seed, layer);
+  if (method != "deepspeed")
+    fail(DSC_ERR_INVALID_ARG, "there is no method '%.*s'; expected split_mix or deepspeed",
+         static_cast<int>(method.size()), method.data());
+  return checked_sum(seed, layer);
+}
+
 uint64_t seed_region(uint64_t seed, RandomRegion region, const RegionRanks& ranks) {
   const uint64_t tensor = rank_number("tensor_rank", ranks.tensor);
   const uint64_t expert = rank_number("expert_rank", ranks.expert);
   const uint64_t expert_tensor = rank_number("expert_tensor_rank", ranks.expert_tensor);
-  const uint64_t offset = offset_of(region, tensor, expert, expert_tensor);
-  uint64_t result = 0;
-  if (__builtin_add_overflow(seed, offset, &result))
-    fail(DSC_ERR_OVERFLOW, "seed is %llu, expected at most %llu: %llu is added to it",
-         static_cast<unsigned long long>(seed), static_cast<unsigned long long>(UINT64_MAX - offset),
-         static_cast<unsigned long long>(offset));
-  return result;
+  return checked_sum(seed, offset_of(region, tensor, expert, expert_tensor));
 }
 
 }  // namespace dsc

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace dsc {
 
 // The rule of dsc_seed_layer().
 uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept;
+
+// "split_mix" is the rule above, "deepspeed" the sum. Throws INVALID_ARG for another method, OVERFLOW.
+uint64_t seed_layer(std::string_view method, uint64_t seed, uint64_t layer);
 
 enum class RandomRegion : int32_t { kData = 1, kTensor = 2, kExpert = 3 };
 

@@ -5,6 +5,8 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +16,7 @@
 
 #include "base/error.hpp"
 #include "base/fd.hpp"
+#include "base/guard.hpp"
 #include "store/resolve.hpp"
 
 namespace dsc {
@@ -28,7 +31,33 @@ SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port)
   return result;
 }
 
+std::vector<SocketAddress> resolve_name(const std::string& name, uint16_t port, const std::string& what,
+                                        Deadline deadline) {
+  const Addresses addresses = resolve_host(name, what, deadline);
+  std::vector<SocketAddress> found;
+  for (const addrinfo* entry = addresses.get(); entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
+    const SocketAddress address = with_port(entry->ai_addr, entry->ai_addrlen, port);
+    if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same_address(address, other); }))
+      found.push_back(address);
+  }
+  if (found.empty())
+    fail(DSC_ERR_CONFIG, "%s '%.100s' has no address of the internet", what.c_str(), name.c_str());
+  return found;
+}
+
 }  // namespace
+
+std::string own_host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+bool reaches_further(const SocketAddress& address) noexcept {
+  if (is_loopback(address)) return false;
+  return address.storage.ss_family == AF_INET ||
+         !IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
+}
 
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port) {
   ifaddrs* list = nullptr;
@@ -73,17 +102,16 @@ bool is_loopback(const SocketAddress& address) noexcept {
 
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline) {
-  const Addresses addresses = resolve_host(name, what, deadline);
   std::vector<SocketAddress> found;
-  for (const addrinfo* entry = addresses.get(); entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    const SocketAddress address = with_port(entry->ai_addr, entry->ai_addrlen, port);
-    if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same_address(address, other); }))
-      found.push_back(address);
-  }
-  if (found.empty())
-    fail(DSC_ERR_CONFIG, "%s '%.100s' has no address of the internet", what.c_str(), name.c_str());
-  return found;
+  capture([&] { found = resolve_name(name, port, what, deadline); },
+          [&](const Error& error) {
+            if (error.code() != DSC_ERR_CONFIG || ::strcasecmp(name.c_str(), own_host_name().c_str()) != 0)
+              throw error;
+          });
+  if (!found.empty()) return found;
+  for (const SocketAddress& address : interface_addresses("", port))
+    if (reaches_further(address)) found.push_back(address);
+  return found.empty() ? resolve_name("127.0.0.1", port, what, deadline) : found;
 }
 
 std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,

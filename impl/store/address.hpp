@@ -30,8 +30,14 @@ bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // 
 // Of one interface; of all that are up if the name is empty.
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
 
-// All addresses of a name or number, without duplicates, with their ports set; never empty. Throws CONFIG
-// (the name servers' answer), TIMEOUT. Errors call the name `what`.
+// Neither of this host alone nor of one cable alone.
+bool reaches_further(const SocketAddress& address) noexcept;
+
+std::string own_host_name();
+
+// All addresses of a name or number, without duplicates, with their ports set; never empty. This host's own
+// name needs no resolver: if nobody knows it, it means the addresses of the interfaces. Throws CONFIG (the
+// name servers' answer), TIMEOUT. Errors call the name `what`.
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline);
 

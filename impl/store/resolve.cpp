@@ -1,5 +1,6 @@
 #include "store/resolve.hpp"
 
+#include <strings.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -45,7 +46,9 @@ Resolved resolve_until(const std::string& name, const std::string& what, Deadlin
 }  // namespace
 
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline) {
-  Resolved resolved = resolve(host, AI_NUMERICHOST);
+  // A container may have neither /etc/hosts nor a resolver that knows localhost.
+  const bool is_local = ::strcasecmp(host.c_str(), "localhost") == 0;
+  Resolved resolved = resolve(is_local ? "127.0.0.1" : host, AI_NUMERICHOST);
   if (resolved.error == EAI_NONAME) resolved = resolve_until(host, what, deadline);
   if (resolved.error != 0)
     fail(

@@ -12,8 +12,9 @@ namespace dsc {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// All addresses of a host, at least one. A name may ask a name server. Throws CONFIG if it cannot be
-// resolved, TIMEOUT if that takes longer than the deadline; errors call the host `what`.
+// All addresses of a host, at least one; localhost is 127.0.0.1. Another name may ask a name server. Throws
+// CONFIG if it cannot be resolved, TIMEOUT if that takes longer than the deadline; errors call the host
+// `what`.
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-"""What training does on a GPU: reducers and pipelines. By the drivers of test_device.py."""
+"""What training does on a GPU: start-up's record, arrays of unknown size, reducers and pipelines. By the drivers of test_device.py."""
 
 import ctypes
 import os
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
-from device_arrays import BFLOAT, DLPack, Interface, Memory, Stream
-from test_device import ranks, values
+from device_arrays import BFLOAT, DLPack, Interface, Memory, Stream, work_on
+from test_device import SECONDS, ranks, values
 
 
 class View(Memory):
@@ -22,6 +22,32 @@ class View(Memory):
 
     def __del__(self):
         pass
+
+
+def receives(world):
+    def empty(shape, dtype):
+        assert world.rank == 0 and dtype == "float32"
+        return Interface(np.zeros(shape, dtype), 2)
+
+    y = world.broadcast_array(Interface(values(1), 2) if world.rank == 1 else None, 1, empty=empty)
+    return y.read().tolist()
+
+
+def test_receivers_allocate_on_their_device():
+    assert ranks(receives) == [values(1).tolist()] * 2
+
+
+def backend_records(rank):
+    work_on(rank)
+    dsc.read_log("info")
+    dsc.init_distributed(device=rank, init_timeout=60, timeout=60)
+    said = list(iter(lambda: dsc.read_log("info"), None))
+    dsc.finalize()
+    return [text for _, text in said if "backend" in text]
+
+
+def test_the_log_says_which_backend_was_chosen():
+    assert dsc.spawn(backend_records, 2, timeout=SECONDS) == [["distributed backend: nccl (asked for: auto)"], []]
 
 
 def reduces(world):

@@ -108,6 +108,30 @@ def test_broadcast_from():
     ]
 
 
+def gets_arrays(rank):
+    world = dsc.init_distributed(init_timeout=30, timeout=30)
+    it = dsc.Mesh({"tp": 2, "pp": 2}, order="tp-pp")
+    x = np.arange(6, dtype=np.int64).reshape(2, 3) * (rank + 1) if rank >= 2 else None
+    last = it.broadcast_array_from("pp", "last", x)
+    assert (last is x) == (rank >= 2) and last.dtype == np.int64
+    half = np.array([1, 2], np.uint16)
+    first = world.broadcast_array(half if rank == 1 else "ignored", 1, "bf16")
+    scalar = world.broadcast_array(np.array(2.5, np.float32))
+    assert (scalar.shape, scalar[()], first.dtype, list(first)) == ((), 2.5, np.uint16, [1, 2])
+    nothing = world.broadcast_array(np.empty((3, 0), bool), empty=lambda shape, dtype: np.ones(shape, dtype))
+    assert (nothing.shape, nothing.dtype) == ((3, 0), bool)
+    asked = []
+    flat = world.broadcast_array(np.ones((2, 2)), 3, empty=lambda *call: asked.append(call) or np.empty(4))
+    assert flat.sum() == 4 and asked == ([] if rank == 3 else [((2, 2), "float64")])
+    dsc.finalize()
+    return last.tolist()
+
+
+def test_receivers_get_arrays_of_a_size_that_they_did_not_know():
+    low, high = [[0, 3, 6], [9, 12, 15]], [[0, 4, 8], [12, 16, 20]]
+    assert dsc.spawn(gets_arrays, 4, timeout=SECONDS) == [low, high, low, high]
+
+
 def differs(rank):
     world = dsc.init_distributed(init_timeout=30, timeout=30)
     it = dsc.Mesh({"tp": 2, "dp": 1} if rank == 0 else {"tp": 1, "dp": 2}, order="tp-dp")

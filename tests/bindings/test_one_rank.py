@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import select
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -39,6 +41,16 @@ def test_init_again(world):
     assert dsc.init_distributed() is world
     with pytest.raises(dsc.StateError, match="job_id"):
         dsc.init_distributed(rank=0, world_size=1, job_id="another")
+
+
+def test_require_existing_looks_at_nothing_else(world, monkeypatch):
+    monkeypatch.setenv("RANK", "first")
+    monkeypatch.setenv("DSC_TUNING", "nonsense")
+    assert dsc.init_distributed(require_existing=True) is world
+    assert dsc.init_distributed(require_existing=True, timeout=-1, backend="nonsense", job_id="another") is world
+    script = "import libdsc as dsc\ntry: dsc.init_distributed(require_existing=True)\nexcept dsc.StateError as e: print(e)"
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
+    assert said == "dsc_init_distributed: no world exists, and require_existing forbids to make one\n"
 
 
 def test_operations(world):

@@ -131,6 +131,12 @@ def test_seeds():
         dsc.seed_region(2**64 - 1, "tensor")
     with pytest.raises(ValueError, match=r"seed is -1; expected 0 to 2\*\*64 - 1"):
         dsc.seed_layer(-1, 0)
+    assert [dsc.seed_layer(1234, layer, method="deepspeed") for layer in range(3)] == [1234, 1235, 1236]
+    assert dsc.seed_layer(1234, 95, "split_mix") == dsc.seed_layer(1234, 95) == 0xF7360057C7C7AB
+    with pytest.raises(dsc.InvalidArgError, match="there is no method 'megatron'; expected split_mix or deepspeed"):
+        dsc.seed_layer(0, 0, "megatron")
+    with pytest.raises(dsc.OverflowError, match="expected at most 18446744073709551614: 1 is added to it"):
+        dsc.seed_layer(2**64 - 1, 1, "deepspeed")
 
 
 def test_the_document_shows_what_comes():

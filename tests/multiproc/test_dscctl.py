@@ -116,6 +116,8 @@ def test_environment_as_text():
     half = lines(1, RANK="0")
     assert "init would fail" in half and "DSC_ERR_CONFIG: RANK is set, but WORLD_SIZE is not" in half
     assert "environment incomplete RANK is set, but WORLD_SIZE is not" in half and half.count("RANK = 0") == 1
+    lost = lines(1, RANK="0", WORLD_SIZE="8", MASTER_ADDR="nobody.invalid")
+    assert "rank 0 of 8 (from environment)" in lost and "meeting unknown" in lost
     slurm = lines(1, SLURM_PROCID="1", SLURM_STEP_ID="0")
     assert "Slurm incomplete SLURM_PROCID is set, but SLURM_STEP_NUM_TASKS (or SLURM_NTASKS) is not" in slurm
 

@@ -165,6 +165,11 @@ def test_reader_that_does_not_read_costs_little_and_stops_nothing():
         (["-n", "2", "--", ""], "no command given"),
         (["--graze", "2", "--", "true"], "unknown option '--graze'; did you mean '--grace'?"),
         (["--host-file=x", "--", "true"], "unknown option '--host-file=x'; did you mean '--hostfile'?"),
+        (["-np", "2", "true"], "unknown option '-np'; did you mean '-n'?"),
+        (["-np2", "true"], "unknown option '-np2'; did you mean '-n'?"),
+        (["--nproc-per-node", "2", "true"], "unknown option '--nproc-per-node'; did you mean '-n'?"),
+        (["--nproc_per_node=2", "true"], "unknown option '--nproc_per_node=2'; did you mean '-n'?"),
+        (["--master_addr", "a", "true"], "unknown option '--master_addr'; did you mean '--master-addr'?"),
         (["--timeout", "0", "true"], "--timeout: expected seconds, more than 0, got '0'"),
         (["--timeout", "nan", "true"], "--timeout: expected seconds"),
         (["--grace", "-1", "true"], "--grace: expected seconds, 0 or more, got '-1'"),
@@ -200,6 +205,20 @@ def test_commands_that_cannot_run(tmp_path):
         result = run("-n", "3", "--", command)
         assert (result.returncode, result.stdout) == (code, "")
         assert text in result.stderr and command in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_forgotten_interpreter(tmp_path):
+    (tmp_path / "hello.py").write_text("print('hello')")
+    (tmp_path / "run").write_text("#!/bin/sh\n")
+    (tmp_path / "run").chmod(0o755)
+    for command, code, text in [
+        ("hello.py", 127, "hello.py: command not found; did you mean 'python3 hello.py'?"),
+        ("./hello.py", 126, "cannot run ./hello.py: Permission denied; did you mean 'python3 ./hello.py'?"),
+        ("run", 127, "run: command not found; did you mean './run'?"),
+        ("other.py", 127, "other.py: command not found\n"),
+    ]:
+        result = run("-n", "2", command, cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (code, "") and text in result.stderr
 
 
 def test_help_and_version():

@@ -53,8 +53,13 @@ def plan(*args, **variables):
         (["-n", "1,2"], "-n: expected one number for one host, got 2"),
         (["--node-rank", "0"], "--node-rank: expected --nnodes or --hostfile too"),
         (["--nnodes", "0"], "--nnodes: expected a whole number from 1 to 65536, got '0'"),
-        (["--include", "a"], "--include: expected --hostfile too"),
-        (["--exclude", "a"], "--exclude: expected --hostfile too"),
+        (["--include", "a"], "--include: no host 'a', expected one of: localhost (without --hostfile the only host is localhost)"),
+        (["--exclude", "a:0"], "--exclude: no host 'a', expected one of: localhost"),
+        (["--exclude", "localhost"], "--exclude: leaves no slot of localhost"),
+        (["--include", "localhost:4096"], "--include: no slot '4096' on host 'localhost', which has 0 to 4095"),
+        (["--include", "localhost:0", "-n", "1"], "-n: expected no number, since --include says which slots get a rank each"),
+        (["--include", "localhost:0", "-e", "localhost:1"], "include and exclude cannot be given together"),
+        ([*HAND, "--include", "a"], "--include and --exclude: expected --hostfile too, which names the --nnodes hosts"),
         (["--start-with", "ssh"], "--start-with ssh: expected --hostfile too"),
         (["--start-with", "srun"], "--start-with srun: expected --hostfile or --nnodes too"),
         (["--start-with", "mpirum"], "--start-with: expected one of ssh, mpirun, srun, got 'mpirum'; did you mean 'mpirun'?"),
@@ -64,7 +69,7 @@ def plan(*args, **variables):
         (["--hostfile", "/nowhere"], "--hostfile: cannot read '/nowhere': No such file or directory"),
         (["--hostfile", "FILE", "-n", "2"], "-n: the host file says how many ranks each host gets"),
         (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2 hosts as in the host file, got '3'"),
-        (["--hostfile", "FILE", "--include", "c"], "--include: no host 'c' in the host file, which has a, b"),
+        (["--hostfile", "FILE", "--include", "c"], "--include: no host 'c', expected one of: a, b"),
         (["--hostfile", "FILE", "--exclude", "a:9"], "--exclude: no slot '9' on host 'a', which has 0 to 3"),
         (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: leaves no host of"),
         (["--hostfile", "FILE", "-i", "a", "-e", "b"], "include and exclude cannot be given together"),
@@ -108,6 +113,19 @@ def test_plans(file):
     here = plan("-n", "3")
     assert (here["way"], here["nodes"]) == ("here", [{"node_rank": 0, "first_rank": 0, "ranks": 3}])
     assert plan("--nnodes", "1", "--node-rank", "0", "-n", "2")["way"] == "here"
+
+
+def test_slots_of_this_host_without_a_host_file():
+    cores = len(os.sched_getaffinity(0))
+    here = plan("--include", "localhost:14,13", CUDA_VISIBLE_DEVICES="0")
+    assert (here["way"], here["world_size"], here["master_addr"]) == ("here", 2, "127.0.0.1")
+    assert here["nodes"] == [{"node_rank": 0, "first_rank": 0, "ranks": 2, "CUDA_VISIBLE_DEVICES": "13,14"}]
+    for whole in ("localhost", "localhost:1@localhost"):
+        assert plan("--include", whole)["nodes"] == [{"node_rank": 0, "first_rank": 0, "ranks": cores}]
+    if cores > 1:
+        assert plan("--exclude", "localhost:0")["nodes"][0]["ranks"] == cores - 1
+    each = run("--include", "localhost:13,14", "--", "sh", "-c", 'echo "$LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES"')
+    assert sorted(each.stdout.splitlines()) == ["[0] 0 2 13,14", "[1] 1 2 13,14"], each.stderr
 
 
 def test_node_rank_comes_from_the_launcher():

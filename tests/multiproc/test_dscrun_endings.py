@@ -48,7 +48,7 @@ def test_first_failure_is_named_and_its_code_returned():
     start = time.monotonic()
     result = run("-n", "3", "--grace", "0.3", "--", *only_rank(1, "exit 3"))
     assert result.returncode == 3 and 0.3 < elapsed(start) < 25
-    assert "rank 1 exited with code 3; 0.3 s for ranks 0, 2 to end" in result.stderr
+    assert "rank 1 exited with code 3; waiting up to 0.3 s for ranks 0, 2 to end" in result.stderr
     assert "SIGTERM to ranks 0, 2" in result.stderr and "SIGKILL" not in result.stderr
     assert re.fullmatch(r"dscrun: rank 1 \(pid \d+\) exited with code 3 after \d+\.\d m?s", result.stderr.splitlines()[-1])
 

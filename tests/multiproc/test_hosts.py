@@ -2,8 +2,10 @@
 namespaces that a test has made."""
 
 import ast
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -63,6 +65,8 @@ x = np.full(3, 2048 if r == 0 else 1, np.float16); world.all_reduce(x)
 equal(x, np.full(3, np.float16(2048 + n - 1)), "rounded once")
 x = np.full(4, r + 0.1, np.float32); world.all_reduce(x)
 bits = np.zeros(4 * n, np.float32); world.all_gather(bits, x); equal(bits, np.tile(bits[:4], n), "bits")
+y = world.broadcast_array(np.arange(6.0).reshape(2, 3) if r == n - 1 else None, n - 1)
+equal(y, np.arange(6.0).reshape(2, 3), "broadcast_array")
 world.barrier()
 right, left = (r + 1) % n, (r - 1) % n
 works = [world.recv(got := np.zeros(5, np.float32), left, async_op=True), world.send(np.full(5, r, np.float32), right, async_op=True)]
@@ -400,6 +404,32 @@ except dsc.DscError as error:
         alone, cut_off = Job(code, [0, 1], hosts, MASTER_ADDR=hosts.address6(0)).finish()
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone, alone
     assert cut_off.startswith("TimeoutError") and "no way leads to that IPv6 address" in cut_off, cut_off
+
+
+@needs_hosts
+def test_the_report_recommends_an_interface_for_nccl():
+    """The one that leads to rank 0, of a host that has a second one."""
+    with netns.Hosts(2) as hosts:
+        variables = dict(RANK="1", WORLD_SIZE="2", LOCAL_WORLD_SIZE="1", MASTER_ADDR=hosts.address(0))
+        own = {name: value for name, value in os.environ.items() if name != "NCCL_SOCKET_IFNAME"}
+
+        def advice(**more):
+            options = dict(env=own | variables | more, stdout=subprocess.PIPE, text=True)
+            asked = hosts.run(1, [launch.DSCCTL, "info", "--env", "--json"], **options)
+            return json.loads(asked.communicate(timeout=launch.LIMIT_S)[0])["start"]["advice"]
+
+        assert advice() is None
+        add = "ip link add second type veth peer name unused && ip address add 10.99.0.1/24 dev second && ip link set second up"
+        assert hosts.run(1, ["sh", "-c", add]).wait(timeout=launch.LIMIT_S) == 0
+        text = advice()
+        if text is None:
+            features = json.loads(subprocess.run([launch.DSCCTL, "info", "--json"], capture_output=True).stdout)["features"]
+            assert not features["nccl"]
+            pytest.skip("this library was built without NCCL")
+        assert "(eth0, second)" in text and f"NCCL_SOCKET_IFNAME=eth0, which leads to {hosts.address(0)}" in text
+        assert advice(NCCL_SOCKET_IFNAME="second") is None
+        shown = hosts.run(1, [launch.DSCCTL, "info", "--env"], env=own | variables, stdout=subprocess.PIPE, text=True)
+        assert f"  advice            {text}\n" in shown.communicate(timeout=launch.LIMIT_S)[0]
 
 
 @needs_hosts

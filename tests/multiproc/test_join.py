@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 import time
 
@@ -64,6 +65,28 @@ def test_without_a_token_on_loopback():
 def test_over_ipv6_and_a_name():
     assert_joined(Job(2, MASTER_ADDR="::1").start_all().finish(), 2)
     assert_joined(Job(2, MASTER_ADDR="localhost").start_all().finish(), 2)
+
+
+# A container: no /etc/hosts, a name that nobody knows, and no name server.
+CONTAINER = """
+for file in hosts resolv.conf; do [ ! -e /etc/$file ] || mount --bind /dev/null /etc/$file; done
+[ ! -e /etc/nsswitch.conf ] || mount --bind "$NSSWITCH" /etc/nsswitch.conf
+hostname nobody-knows-this
+for rank in 0 1; do (said=$(RANK=$rank "$PYTHON" -c "$JOIN"); echo "$said") & done
+wait
+"""
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "nobody-knows-this"])
+def test_own_names_need_no_resolver(name, tmp_path):
+    (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
+    inside = ["unshare", "--mount", "--uts", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*inside, "mount", "--bind", "/dev/null", "/dev/null"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces of one's own: unshare fails")
+    job = Job(2, MASTER_ADDR=name)
+    variables = job.environment | {"JOIN": JOIN, "PYTHON": sys.executable, "NSSWITCH": str(tmp_path / "nsswitch.conf")}
+    ranks = subprocess.run([*inside, "sh", "-c", CONTAINER], env=variables, capture_output=True, text=True, timeout=LIMIT_S)
+    assert_joined(sorted(ranks.stdout.splitlines()), 2)
 
 
 def test_whoever_comes_first_waits_for_rank_0():
@@ -299,13 +322,19 @@ def test_one_without_the_token():
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone
 
 
+def own_address():
+    """An address of this host that others may reach; its own name may be one that no resolver knows."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this host has no other address than loopback")
+        return probe.getsockname()[0]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_other_hosts_need_a_token(rank):
-    address = "192.0.2.1"  # nobody's
-    if rank == 0:
-        address = socket.gethostbyname(socket.gethostname())
-        if address.startswith("127."):
-            pytest.skip("this host has no other address than loopback")
+    address = own_address() if rank == 0 else "192.0.2.1"  # nobody's
     job = Job(2, DSC_TOKEN="", MASTER_ADDR=address)
     job.start(rank)
     assert_all(job.finish(), "AuthError", "export DSC_TOKEN=", "DSC_ALLOW_UNAUTHENTICATED=1")

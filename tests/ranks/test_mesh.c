@@ -1,4 +1,5 @@
 /* Communicators of meshes: who is in, in what order, what they are called, and meshes that differ. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -33,6 +34,44 @@ static int check_group(rank_t* self, dsc_mesh_t* mesh, const char* axes, const c
   if (strcmp(found, name) != 0) FAIL(self, "the name is \"%s\", expected \"%s\"", found, name);
   CHECK_OK(self, dsc_comm_destroy(group));
   return 0;
+}
+
+/* Receivers that know neither type nor size of an array, and allocate it. */
+static int array_body(rank_t* self) {
+  static const int32_t sizes[AXES] = {1, 1, 2};
+  const int is_root = self->rank == 1;
+  double sent[6] = {1, 2, 3, 4, 5, 6};
+  int64_t shape[3] = {2, 3, -7};
+  dsc_dtype_t type = is_root ? DSC_DTYPE_F64 : 0;
+  size_t ndim = is_root ? 2 : 99;
+  dsc_mesh_t* mesh = NULL;
+  dsc_comm_t* pipe = NULL;
+  PASS_ON(make_mesh(self, sizes, "tp-dp-pp", &mesh));
+  CHECK_OK(self, dsc_mesh_comm(mesh, self->world, "pp", NULL, &pipe));
+  if (!is_root) memset(shape, 0, sizeof shape);
+  CHECK_OK(self, dsc_broadcast_shape(pipe, 1, &type, shape, is_root ? 0 : 3, &ndim));
+  CHECK(self, type == DSC_DTYPE_F64 && ndim == 2 && shape[0] == 2 && shape[1] == 3);
+  double* all = is_root ? sent : calloc((size_t)(shape[0] * shape[1]), sizeof *all);
+  CHECK(self, all != NULL);
+  CHECK_OK(self, dsc_broadcast(pipe, all, all, (size_t)(shape[0] * shape[1]), type, 1, NULL, NULL));
+  CHECK(self, memcmp(all, sent, sizeof sent) == 0);
+  if (!is_root) free(all);
+  /* Too little room is an error there alone, after which both go on. */
+  CHECK_RESULT(self, is_root ? DSC_OK : DSC_ERR_INVALID_ARG,
+               dsc_broadcast_shape(pipe, 1, &type, shape, is_root ? 2 : 1, &ndim));
+  CHECK(self, ndim == 2);
+  CHECK_OK(self, dsc_group_begin(pipe));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_broadcast_shape(pipe, 1, &type, shape, 3, &ndim));
+  CHECK_OK(self, dsc_group_end(pipe, NULL, NULL));
+  CHECK_OK(self, dsc_barrier(pipe, NULL, NULL));
+  CHECK_OK(self, dsc_comm_destroy(pipe));
+  CHECK_OK(self, dsc_mesh_destroy(mesh));
+  return 0;
+}
+
+static void arrays_of_unknown_size(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, array_body, NULL), 0);
 }
 
 static int groups_body(rank_t* self) {
@@ -126,6 +165,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(groups_are_the_lists_of_the_mesh),
       cmocka_unit_test(the_last_stage_tells_the_others),
+      cmocka_unit_test(arrays_of_unknown_size),
       cmocka_unit_test(what_differs_is_told_on_all_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

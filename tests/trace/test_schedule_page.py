@@ -14,12 +14,10 @@ if __name__ == "__main__" and not (shutil.which("chromium") and shutil.which("ch
 if __name__ == "__main__":
     tool.main(__file__, "selenium")
 
+import chrome
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 import libdsc as dsc
 
@@ -28,14 +26,8 @@ NAMES = ("gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "z
 
 @pytest.fixture(scope="module")
 def browser():
-    options = Options()
-    options.binary_location = shutil.which("chromium")
-    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chrome.started() as driver:
+        yield driver
 
 
 def open_page(browser, folder, *args, command="schedule"):

@@ -13,14 +13,12 @@ if __name__ == "__main__" and not (shutil.which("chromium") and shutil.which("ch
 if __name__ == "__main__":
     tool.main(__file__, "selenium")
 
+import chrome
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 
 ITERATIONS = 20
 FRAME_LIMIT_S = 2
@@ -28,14 +26,8 @@ FRAME_LIMIT_S = 2
 
 @pytest.fixture(scope="module")
 def browser():
-    options = Options()
-    options.binary_location = shutil.which("chromium")
-    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1400,1000"):
-        options.add_argument(switch)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chrome.started() as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")

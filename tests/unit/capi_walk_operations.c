@@ -60,6 +60,34 @@ static void broadcast(void) {
   expect_no_effect();
 }
 
+static void broadcast_shape(void) {
+  dsc_dtype_t type = F32;
+  int64_t shape[] = {2, 3, -1};
+  size_t ndim = 2;
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_broadcast_shape(bad, 0, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, -1, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, 2, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, 0, NULL, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, NULL, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, NULL, 0, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, NULL));
+  ndim = 3;
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  ndim = 33;
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  ndim = 2;
+  type = 14;
+  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  type = F32;
+  shape[0] = shape[1] = INT64_MAX;
+  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  shape[1] = 1;
+  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  work = NULL; /* this call has none */
+  expect_no_effect();
+}
+
 static void all_gather(void) {
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_gather(bad, data, bytes, 4, F32, NULL, &work));
@@ -377,6 +405,7 @@ static void mem_free(void) {
 const walk_step_t walk_operations[] = {
     {"dsc_all_reduce", all_reduce},
     {"dsc_broadcast", broadcast},
+    {"dsc_broadcast_shape", broadcast_shape},
     {"dsc_all_gather", all_gather},
     {"dsc_reduce_scatter", reduce_scatter},
     {"dsc_reduce", reduce},

@@ -213,6 +213,19 @@ static void seed_layer(void) {
   EXPECT(seed == 0x445018e305810b78u);
 }
 
+static void seed_layer_by_method(void) {
+  uint64_t seed = 9;
+  WALK_INVALID(dsc_seed_layer_by_method("deepspeed", 0, 0, NULL));
+  WALK_INVALID(dsc_seed_layer_by_method("Deepspeed", 0, 0, &seed));
+  WALK_INVALID(dsc_seed_layer_by_method("", 0, 0, &seed));
+  WALK(DSC_ERR_OVERFLOW, dsc_seed_layer_by_method("deepspeed", UINT64_MAX, 1, &seed));
+  EXPECT(seed == 9);
+  WALK(DSC_OK, dsc_seed_layer_by_method("deepspeed", UINT64_MAX - 1, 1, &seed));
+  EXPECT(seed == UINT64_MAX);
+  WALK(DSC_OK, dsc_seed_layer_by_method(NULL, 0, 0, &seed));
+  EXPECT(seed == 0xa706dd2f4d197e6fu);
+}
+
 static void seed_region(void) {
   uint64_t seed = 9;
   WALK_INVALID(dsc_seed_region(1, 0, 0, 0, 0, &seed));
@@ -257,6 +270,7 @@ const walk_step_t walk_pure[] = {
     {"dsc_pipe_partition_options_init", pipe_partition_options_init},
     {"dsc_pipe_partition", pipe_partition},
     {"dsc_seed_layer", seed_layer},
+    {"dsc_seed_layer_by_method", seed_layer_by_method},
     {"dsc_seed_region", seed_region},
     {NULL, NULL},
 };

@@ -144,7 +144,7 @@ void errors_of_selections(void**) {
     assert_string_not_equal(select_error(text, "").c_str(), "");
     assert_string_not_equal(select_error("", text).c_str(), "");
   }
-  assert_string_equal(select_error("c", "").c_str(), "no host 'c' in the host file, which has a, b");
+  assert_string_equal(select_error("c", "").c_str(), "no host 'c', expected one of: a, b");
   assert_string_equal(select_error("a:2", "").c_str(), "no slot '2' on host 'a', which has 0 to 1");
   assert_string_equal(select_error("a", "b").c_str(), "include and exclude cannot be given together");
   assert_string_equal(select_error("", "a:0@a:0,1@b").c_str(),

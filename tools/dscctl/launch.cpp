@@ -47,15 +47,18 @@ std::string format_start(const Json& start) {
     return "  " + padded(name, 18) + value +
            (from.is_null() ? "" : " (from " + from.get<std::string>() + ")") + "\n";
   };
-  const Json& job = start["job_id"];
+  const auto text_or = [](const Json& value, const char* without) {
+    return value.is_null() ? without : value.get<std::string>();
+  };
   return line("rank", start["rank"].dump() + " of " + start["world_size"].dump(), start["source"]) +
          line("local rank", format_local_rank(start), nullptr) +
          line("address", start["master_addr"], start["master_addr_from"]) +
          line("port", start["master_port"].dump(), start["master_port_from"]) +
          (start["agent_store"] ? line("", "torchrun's agent listens there, with a store of its own", nullptr)
                                : "") +
-         line("job id", job.is_null() ? "none" : job.get<std::string>(), start["job_id_from"]) +
-         line("meeting", start["meeting"], nullptr);
+         line("job id", text_or(start["job_id"], "none"), start["job_id_from"]) +
+         line("meeting", text_or(start["meeting"], "unknown"), nullptr) +
+         (start["advice"].is_null() ? "" : line("advice", start["advice"], nullptr));
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Host& find_host(std::vector<Host>& hosts, std::string_view name) {
   if (found != hosts.end()) return *found;
   std::string known;
   for (const Host& host : hosts) known += (known.empty() ? "" : ", ") + host.name;
-  throw HostError("no host " + in_quotes(name) + " in the host file, which has " + known);
+  throw HostError("no host " + in_quotes(name) + ", expected one of: " + known);
 }
 
 // The slots that are named behind the colon, each checked against the host's.

@@ -88,9 +88,10 @@ int choose_port(const CLI::App& app, int port) {
   return port;
 }
 
-// "4", or one number per host: "4,4,2".
+// "4", or one number per host: "4,4,2". mpirun's -np arrives here as -n with the value "p".
 CLI::Validator rank_counts() {
   auto check = [](const std::string& text) -> std::string {
+    if (text.starts_with('p')) return "unknown option '-n" + text + "'; did you mean '-n'?";
     for (std::string part : CLI::detail::split(text + ",", ',')) {
       std::string problem = whole_number(1, kMaxRanks)(part);
       if (!problem.empty()) return problem;
@@ -177,7 +178,8 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
        "Names the job, equal on all hosts (default: random; by hand ADDR:PORT)");
   text("--hostfile", options.host_file, "FILE",
        "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
-  text("--include,-i", options.include, "HOSTS", "Takes these only: NAME[:SLOT,SLOT...][@NAME...]");
+  text("--include,-i", options.include, "HOSTS",
+       "Takes these only: NAME[:SLOT,SLOT...][@NAME...]; without a host file of localhost");
   text("--exclude,-e", options.exclude, "HOSTS", "Leaves these out");
   text("--start-with", options.start_with, "WAY", "How the hosts are started: ssh, mpirun or srun")
       ->check(one_of({"ssh", "mpirun", "srun"}));
@@ -241,6 +243,18 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
   app.add_flag("--dry-run", options.dry_run, "Prints as JSON which rank would run where, and starts nothing");
 }
 
+// The option of dscrun for a word that it does not know, as a question; empty if nothing is near.
+std::string suggest_option(const CLI::App& app, const std::string& word) {
+  constexpr std::array<std::string_view, 9> kRankCounts = {
+      "-N",       "--np",       "--nproc",    "--nprocs", "--nproc-per-node", "--procs-per-node",
+      "--ntasks", "--num-gpus", "--num-procs"};
+  std::string name = word.substr(0, word.find('='));
+  std::replace(name.begin(), name.end(), '_', '-');
+  if (std::find(kRankCounts.begin(), kRankCounts.end(), name) != kRankCounts.end())
+    return "; did you mean '-n'?";
+  return tools::did_you_mean(name, tools::known_words(app));
+}
+
 // Everything behind the first "--" belongs to the command, untouched; without one it starts at the first
 // word.
 void parse_words(CLI::App& app, const std::vector<std::string>& words, Options& options) {
@@ -252,9 +266,7 @@ void parse_words(CLI::App& app, const std::vector<std::string>& words, Options& 
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front().rfind('-', 0) == 0) {
     const std::string& word = options.command.front();
-    throw CLI::ParseError("unknown option '" + word + "'" +
-                              tools::did_you_mean(word.substr(0, word.find('=')), tools::known_words(app)),
-                          kUsage);
+    throw CLI::ParseError("unknown option '" + word + "'" + suggest_option(app, word), kUsage);
   }
   if (separator != words.end()) {
     options.command.insert(options.command.end(), separator + (options.command.empty() ? 1 : 0), words.end());

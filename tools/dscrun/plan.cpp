@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string_view>
 
 #include "dscrun/hosts.hpp"
@@ -109,7 +110,35 @@ std::vector<Node> nodes_by_number(const Options& options) {
   return nodes;
 }
 
+// The deepspeed launcher without a host file: one host, localhost, whose slots the selection names. Slots are
+// numbers of devices, which dscrun does not count, so any may be named one by one.
+Host select_slots_here(const Options& options) {
+  if (!options.ranks.empty())
+    throw PlanError("-n: expected no number, since " +
+                    std::string(options.include.empty() ? "--exclude" : "--include") +
+                    " says which slots get a rank each");
+  const bool named = options.include.find(':') != std::string::npos;
+  Host all{"localhost", std::vector<int>(static_cast<size_t>(named ? kMaxRanks : core_count()))};
+  std::iota(all.slots.begin(), all.slots.end(), 0);
+  try {
+    std::vector<Host> chosen = select_hosts({all}, options.include, options.exclude);
+    if (chosen.empty()) throw PlanError("--exclude: leaves no slot of localhost");
+    if (!chosen.front().selected) chosen.front().slots.resize(static_cast<size_t>(core_count()));
+    return chosen.front();
+  } catch (const HostError& error) {
+    throw PlanError(std::string(options.include.empty() ? "--exclude: " : "--include: ") + error.what() +
+                    " (without --hostfile the only host is localhost)");
+  }
+}
+
 std::vector<Node> one_node(const Options& options) {
+  if (!options.include.empty() || !options.exclude.empty()) {
+    const Host host = select_slots_here(options);
+    return {{.host = "",
+             .ranks = static_cast<int>(host.slots.size()),
+             .devices = list_slots(host),
+             .is_here = true}};
+  }
   if (options.ranks.size() > 1)
     throw PlanError("-n: expected one number for one host, got " + std::to_string(options.ranks.size()));
   Node node;
@@ -120,8 +149,8 @@ std::vector<Node> one_node(const Options& options) {
 
 void check_combination(const Options& options) {
   const bool file = !options.host_file.empty();
-  if (!file && !options.include.empty()) throw PlanError("--include: expected --hostfile too");
-  if (!file && !options.exclude.empty()) throw PlanError("--exclude: expected --hostfile too");
+  if (!file && options.nodes > 0 && !(options.include + options.exclude).empty())
+    throw PlanError("--include and --exclude: expected --hostfile too, which names the --nnodes hosts");
   if (file && !options.ranks.empty())
     throw PlanError("-n: the host file says how many ranks each host gets; --include takes fewer");
   if (!options.node_rank.empty() && !file && options.nodes == 0)

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "dscrun/options.hpp"
@@ -80,13 +81,24 @@ void enter_command(const Launch& launch) {
   _exit(kNotFound);
 }
 
+// A file of the folder is no command, and a Python program that is not executable none either: torchrun and
+// deepspeed run both with Python by themselves.
+std::string suggest_command(const std::string& command) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(command, ignored)) return "";
+  if (command.ends_with(".py")) return "; did you mean 'python3 " + command + "'?";
+  return access(command.c_str(), X_OK) == 0 ? "; did you mean './" + command + "'?" : "";
+}
+
 [[noreturn]] void fail_exec(const std::string& command, int error) {
   const bool is_path = command.find('/') != std::string::npos;
-  if (error == ENOENT && !is_path) throw StartError(command + ": command not found", kNotFound);
+  if (error == ENOENT && !is_path)
+    throw StartError(command + ": command not found" + suggest_command(command), kNotFound);
   if (error == ENOENT && access(command.c_str(), F_OK) == 0) {
     throw StartError("cannot run " + command + ": its interpreter was not found", kNotFound);
   }
-  throw StartError("cannot run " + command + ": " + strerror(error),
+  const std::string hint = command.ends_with(".py") ? suggest_command(command) : "";
+  throw StartError("cannot run " + command + ": " + strerror(error) + hint,
                    error == ENOENT ? kNotFound : kNotExecutable);
 }
 

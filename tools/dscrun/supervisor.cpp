@@ -278,7 +278,7 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
   }
   first_failed_ = static_cast<size_t>(&rank - ranks_.data());
   if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
-  output_.say(rank.name + " " + describe(rank) + "; " + format_limit(options_.grace) + " for " +
+  output_.say(rank.name + " " + describe(rank) + "; waiting up to " + format_limit(options_.grace) + " for " +
               list_running() + " to end");
   enter(Stage::kGrace);
 }

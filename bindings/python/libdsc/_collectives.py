@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+import math
+from ctypes import byref, c_int32, c_int64, c_size_t
+from typing import Any, Callable, Optional, Sequence
 
-from libdsc import _buffers
+from libdsc import _buffers, _dtypes
 from libdsc._arguments import member, milliseconds
 from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
 from libdsc._group import OperationGroup
 from libdsc._library import lib
+from libdsc._memory import numpy_module
 from libdsc._ops import BUILT_IN, number_of
+from libdsc._raw import Dtype
 from libdsc._work import Work
 
 _locate = _buffers.locate
+MOST_DIMS = 32  # that dsc_broadcast_shape() takes
+
+
+def _empty(shape: tuple[int, ...], dtype: str) -> Any:
+    return numpy_module().empty(shape, _dtypes.numpy_type(_dtypes.dtype_code(dtype)))
 
 
 class Collectives(Calls):
@@ -56,6 +65,46 @@ class Collectives(Calls):
         root = member("root", root, self._size)
         address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
         return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
+
+    def broadcast_array(
+        self,
+        x: Any = None,
+        root: int = 0,
+        dtype: Any = None,
+        *,
+        empty: Optional[Callable[[tuple[int, ...], str], Any]] = None,
+        stream: Any = None,
+    ) -> Any:
+        """Returns the root's array on all ranks; type and shape travel first, so that the others need not know them.
+
+        Args:
+            x: the array on the root, which is returned there; ignored elsewhere.
+            root: the rank that has it.
+            dtype: the type of x, where the array cannot say it; of the root alone.
+            empty: empty(shape, dtype) makes the array on the other ranks, with a dtype such as "float32" or
+                "bfloat16"; None: numpy.empty(), with uint16 and uint8 in place of the floats that numpy lacks.
+            stream: as of broadcast().
+        """
+        root = member("root", root, self._size)
+        if self._rank == root:
+            found = _buffers.describe(x, "x", dtype, False)
+            self._tell_shape(root, found.dtype, found.shape)
+        else:
+            code, shape = self._tell_shape(root)
+            make = _empty if empty is None else empty
+            x, dtype = make(shape, _dtypes.long_name(code)), Dtype(code)
+            count = _buffers.describe(x, "the array of empty()", dtype).count
+            if count != math.prod(shape):
+                raise ValueError(f"empty() made an array of {count} elements; expected {math.prod(shape)}")
+        self.broadcast(x, root, False, dtype, stream=stream)
+        return x
+
+    def _tell_shape(self, root: int, dtype: int = 0, shape: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
+        """Type and sizes of the root's array, as the root gives them."""
+        code, n_sizes = c_int32(dtype), c_size_t(len(shape))
+        sizes = (c_int64 * MOST_DIMS)(*shape[:MOST_DIMS])
+        self._call(lib.dsc_broadcast_shape, root, byref(code), sizes, MOST_DIMS, byref(n_sizes))
+        return code.value, tuple(sizes[: n_sizes.value])
 
     def all_gather(
         self,

@@ -123,6 +123,11 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
     return found
 
 
+def long_name(code: int) -> str:
+    """The name of an element type as numpy, torch and ml_dtypes have it."""
+    return next(name for name in ACCEPTED.split(", ") if NAMES[name] == code)
+
+
 def _with_order(name: str) -> Optional[Dtype]:
     """A type as numpy.dtype.str spells it, such as "<f4"."""
     return _of_bytes(name[1:]) if name[:1] in ("=", "|", "<" if sys.byteorder == "little" else ">") else None

@@ -302,11 +302,37 @@ class Mesh:
             x, async_op, dtype, stream: as of Communicator.broadcast().
             comm: the parent, as of comm().
         """
+        group, root = self._group_and_root(axes, position, comm)
+        return group.broadcast(x, root, async_op, dtype, stream=stream)
+
+    def broadcast_array_from(
+        self,
+        axes: str,
+        position: Union[str, int],
+        x: Any = None,
+        comm: Optional[Communicator] = None,
+        dtype: Any = None,
+        *,
+        empty: Optional[Callable[[tuple[int, ...], str], Any]] = None,
+        stream: Any = None,
+    ) -> Any:
+        """Returns the x of one member of each group along some axes on all its members, which need not know its size.
+
+        Args:
+            axes, position, comm: as of broadcast_from().
+            x, dtype, empty, stream: as of Communicator.broadcast_array().
+        """
+        group, root = self._group_and_root(axes, position, comm)
+        return group.broadcast_array(x, root, dtype, empty=empty, stream=stream)
+
+    def _group_and_root(
+        self, axes: str, position: Union[str, int], comm: Optional[Communicator]
+    ) -> tuple[Communicator, int]:
         if isinstance(position, str) and position not in _ENDS:
             raise ValueError(f"position is {position!r}; expected 'first', 'last' or a number")
         group = self.comm(axes, comm)
         at = _ENDS[position] if isinstance(position, str) else integer("position", position, -group.size, group.size - 1)
-        return group.broadcast(x, at % group.size, async_op, dtype, stream=stream)
+        return group, at % group.size
 
     def _coords(self, coords: Mapping[str, int]) -> Any:
         """A coordinate per axis for C; -1 where none is named."""

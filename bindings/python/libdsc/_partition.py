@@ -148,15 +148,17 @@ def _options(method: str, n_layers: int, layer_bytes: Any, part_limits: Any) -> 
     return options, kept
 
 
-def seed_layer(seed: int, layer: int) -> int:
+def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
     """The seed of one layer, of 64 bits: it depends on seed and layer only, never on stages or ranks.
 
     Args:
         seed: of the run.
         layer: index of the layer in the whole model.
+        method: "split_mix": numbers that neighbouring seeds do not share; "deepspeed": seed + layer, as DeepSpeed does
+            with seed_layers and base_seed (1234 by default).
     """
-    found = c_uint64()
-    check(lib.dsc_seed_layer(integer("seed", seed, *SIZE), integer("layer", layer, *SIZE), byref(found)))
+    found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))
+    check(lib.dsc_seed_layer_by_method(string("method", method), *numbers, byref(found)))
     return found.value
 
 

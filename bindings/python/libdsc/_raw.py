@@ -381,7 +381,7 @@ class InitOptions(ctypes.Structure):
     device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     sources: int  # bits of ::dsc_source that may be used; 0 (default): all
-    require_existing: int  # 1: return the world that exists, never make one; default 0
+    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
     rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a function of the caller's (op.h) cannot be given up then
     init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups
@@ -607,7 +607,7 @@ class BucketReducerOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     bucket_bytes: int  # a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket that is launched first; default 1,048,576
+    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
     bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
     n_buckets: int  # 0: planned
@@ -936,6 +936,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
             ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_broadcast_shape": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_all_gather": (
@@ -1548,6 +1555,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_seed_layer_by_method": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_seed_region": (

@@ -127,7 +127,7 @@ class BucketReducer:
         params: arrays in forward order.
         names: for messages.
         bucket_bytes: a bucket is closed when it holds so much.
-        first_bucket_bytes: the same for the bucket that is launched first.
+        first_bucket_bytes: the same for the bucket of the parameters that are declared first, which is launched last.
         average: "pre" (times 1/n, then summed), "post", "none", or "pytorch".
         sync: False leaves the parameters as they are.
         buckets: explicit lists of parameter indices in launch order, instead of the plan.

@@ -54,7 +54,7 @@ def init_distributed(
             current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
-        require_existing: return the world that exists and never make one.
+        require_existing: return the world that exists, never make one, and look at nothing else.
         rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
         init_timeout: seconds until this call gives up (300).
         timeout: seconds that every operation may take (300).
@@ -68,6 +68,8 @@ def init_distributed(
             folders of sys.path included.
         cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
     """
+    if require_existing:
+        return _join(_options({"require_existing": 1}), True)
     numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
@@ -76,19 +78,20 @@ def init_distributed(
         "store": None if store is None else c_void_p(store._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": _dtypes.backend_code(backend) or None,
-        "require_existing": int(bool(require_existing)) or None,
         "rank_per_thread": int(bool(rank_per_thread)) or None,
         "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout, "init_timeout"),
         "timeout_ms": None if timeout is None else milliseconds(timeout),
         "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
         "progress_thread": None if progress_thread else 0,
     }
-    # With rank_per_thread the world belongs to this thread.
     return _init({k: v for k, v in given.items() if v is not None}, rank_per_thread or not _interrupt.on_main_thread())
 
 
 def _init(given: dict[str, Any], here: bool) -> Communicator:
-    """Calls with what is given, and with NCCL's file if that is to be found here."""
+    """Calls with what is given, and with NCCL's file if that is to be found here; on this thread if `here`.
+
+    With rank_per_thread the world belongs to the thread.
+    """
     wheel = None if "nccl_library" in given else _wheel_for(given)
     if wheel is not None:
         given["nccl_library"] = wheel.encode(errors="surrogateescape")
@@ -105,7 +108,7 @@ def _wheel_for(given: dict[str, Any]) -> Optional[str]:
     if is_initialized():
         return _given_wheels.get(world()._handle) if given else None
     backend = given.get("backend", int(_raw.Backend.AUTO))
-    if given.get("require_existing") or backend not in (_raw.Backend.AUTO, _raw.Backend.NCCL):
+    if backend not in (_raw.Backend.AUTO, _raw.Backend.NCCL):
         return None
     return _nccl.wheel_for(backend == _raw.Backend.NCCL or given.get("device", -1) >= 0)
 
@@ -128,7 +131,8 @@ def launch_report() -> dict[str, Any]:
     """Returns what init_distributed() would do here, without joining anybody.
 
     "sources" lists every source of rank and size with its variables, and why it counts or not; "start" says rank,
-    sizes, address, port and job id, and who gave each, or is None; "error" is None or has the code and text of
+    sizes, address, port and job id, and who gave each, how the ranks would meet, and what to set besides ("advice"), or
+    is None; "error" is None or has the code and text of
     what init_distributed() would say before it looks for the other ranks.
     """
     room = c_size_t(1 << 14)

@@ -93,6 +93,26 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
                                    dsc_dtype_t dtype, int32_t root, void* stream, dsc_work_t** work);
 
 /**
+ * @brief Copies type and shape of the root's array to all ranks, which can then allocate it and receive its
+ * elements by dsc_broadcast().
+ * @param[in] comm communicator
+ * @param[in] root rank whose type and shape are copied
+ * @param[in,out] dtype element type; read on the root, written elsewhere
+ * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; likewise. NULL if
+ * capacity is 0
+ * @param[in] capacity entries of shape; not looked at on the root
+ * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
+ *
+ * Collective: yes. Blocking: until the shape is there; not in a group of operations (DSC_ERR_STATE).
+ * Ownership, threads, failures: see the head of this file.
+ * @return DSC_OK or a failure; DSC_ERR_INVALID_ARG where capacity is less than *ndim, which is written, and
+ * shape is not: the operation is over for all ranks and the communicator goes on
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
+                                         size_t capacity, size_t* ndim);
+
+/**
  * @brief Gathers count elements of every rank, in rank order, on all ranks.
  * @param[in] comm communicator
  * @param[in] send count elements

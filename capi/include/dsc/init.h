@@ -31,7 +31,8 @@ typedef struct dsc_init_options {
                          DSC_BACKEND_AUTO that of the current context, or none */
   int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
   uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
-  int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
+  int32_t require_existing; /**< 1: return the world that exists, never make one, and look neither at other
+                               options nor at the environment; default 0 */
   int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
                                that is stuck in a function of the caller's (op.h) cannot be given up then */
   int32_t init_timeout_ms;  /**< deadline of this call, 1 or more; default 300,000 */
@@ -100,7 +101,8 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  *
  * The text is one JSON object; docs/bootstrap.md describes it. "sources": every source of rank and size in
  * order of precedence, the variables that it looks at, and why it counts or not. "start": rank, sizes,
- * address, port and job id, and who said each; null if they could not be found. "error": code and text of
+ * address, port and job id, and who said each, how the ranks would meet, and what to set besides ("advice");
+ * null if rank or address could not be found. "error": code and text of
  * what dsc_init_distributed() would say before it looks for the other ranks, or null.
  *
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults

@@ -96,6 +96,27 @@ DSC_API dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, 
 DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed);
 
 /**
+ * @brief Gives the seed of one layer by a named method.
+ *
+ * - "split_mix": that of dsc_seed_layer().
+ * - "deepspeed": seed + layer, as DeepSpeed's PipelineModule (deepspeed/runtime/pipe/module.py, commit
+ * edaa722) seeds layers with seed_layers and base_seed. Neighbouring seeds share the numbers of almost all
+ * layers.
+ *
+ * @param[in] method in small letters; NULL: "split_mix"
+ * @param[in] seed of the run, any; DeepSpeed's base_seed is 1234 by default
+ * @param[in] layer index of the layer in the whole model
+ * @param[out] layer_seed the seed of the layer
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the sum does not fit
+ * 64 bits
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed, uint64_t layer,
+                                              uint64_t* layer_seed);
+
+/**
  * @brief Gives the seed of a region on one rank, with Megatron's numbers (megatron/core/tensor_parallel).
  *
  * DSC_RNG_DATA: seed. DSC_RNG_TENSOR: seed + 2718 + tensor_rank. DSC_RNG_EXPERT: seed + 1024 + 100 *

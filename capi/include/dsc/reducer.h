@@ -35,7 +35,8 @@ typedef struct dsc_tensor {
 typedef struct dsc_bucket_reducer_options {
   size_t struct_size;        /**< size of this struct as the caller compiled it */
   size_t bucket_bytes;       /**< a bucket is closed when it holds so much; default 26,214,400 (25 MiB) */
-  size_t first_bucket_bytes; /**< the same for the bucket that is launched first; default 1,048,576 */
+  size_t first_bucket_bytes; /**< the same for the bucket of the parameters that are declared first, which is
+                                launched last; default 1,048,576 (1 MiB) */
   const size_t*
       bucket_indices; /**< explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned */
   const size_t* bucket_starts; /**< n_buckets + 1 entries; NULL: planned */
@@ -98,7 +99,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_
  *
  * Without explicit buckets the parameters, given in forward order, are planned by dsc_bucket_plan() with the
  * limits first_bucket_bytes and bucket_bytes, and the list of buckets is reversed, so that those of the last
- * layers come first.
+ * layers come first. The small bucket of first_bucket_bytes is therefore the last one that is launched, as
+ * PyTorch has it with DDP_SET_LAST_BUCKET_CAP=1: after the backward pass its reduction is waited for.
  *
  * @param[in] comm communicator; the reducer uses a group of its own made from it
  * @param[in] params parameters in forward order; data is written when sync is 1 (on ranks other than 0), else

@@ -554,7 +554,8 @@ pub struct dsc_init_options_t {
     pub port: i32,
     /// bits of dsc_source that may be used; 0 (default): all
     pub sources: u32,
-    /// 1: return the world that exists, never make one; default 0
+    /// 1: return the world that exists, never make one, and look neither at other options nor at
+    /// the environment; default 0
     pub require_existing: i32,
     /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
     /// a function of the caller's (op.h) cannot be given up then
@@ -764,7 +765,8 @@ pub struct dsc_bucket_reducer_options_t {
     pub struct_size: usize,
     /// a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
     pub bucket_bytes: usize,
-    /// the same for the bucket that is launched first; default 1,048,576
+    /// the same for the bucket of the parameters that are declared first, which is launched last;
+    /// default 1,048,576 (1 MiB)
     pub first_bucket_bytes: usize,
     /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     pub bucket_indices: *const usize,
@@ -1163,6 +1165,33 @@ extern "C" {
         root: i32,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Copies type and shape of the root's array to all ranks, which can then allocate it and
+    /// receive its elements by dsc_broadcast().
+    ///
+    /// - `comm` (in): communicator
+    /// - `root` (in): rank whose type and shape are copied
+    /// - `dtype` (inout): element type; read on the root, written elsewhere
+    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space;
+    ///   likewise. NULL if capacity is 0
+    /// - `capacity` (in): entries of shape; not looked at on the root
+    /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
+    ///
+    /// Collective: yes. Blocking: until the shape is there; not in a group of operations
+    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one thread at a time per
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure; DSC_ERR_INVALID_ARG where capacity is less than *ndim, which is
+    /// written, and shape is not: the operation is over for all ranks and the communicator goes on.
+    /// Since 0.1.
+    pub fn dsc_broadcast_shape(
+        comm: *mut dsc_comm_t,
+        root: i32,
+        dtype: *mut dsc_dtype_t,
+        shape: *mut i64,
+        capacity: usize,
+        ndim: *mut usize,
     ) -> dsc_result_t;
 
     /// Gathers count elements of every rank, in rank order, on all ranks.
@@ -2884,6 +2913,24 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
     pub fn dsc_seed_layer(
+        seed: u64,
+        layer: u64,
+        layer_seed: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of one layer by a named method.
+    ///
+    /// - `method` (in): in small letters; NULL: "split_mix"
+    /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
+    /// - `layer` (in): index of the layer in the whole model
+    /// - `layer_seed` (out): the seed of the layer
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the
+    /// sum does not fit 64 bits. Since 0.1.
+    pub fn dsc_seed_layer_by_method(
+        method: *const c_char,
         seed: u64,
         layer: u64,
         layer_seed: *mut u64,

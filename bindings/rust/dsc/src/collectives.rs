@@ -6,14 +6,16 @@ use std::time::Duration;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::milliseconds;
-use crate::data::{Data, DataMut};
+use crate::convert::{milliseconds, number};
+use crate::data::{Data, DataMut, Element};
 use crate::device::Stream;
-use crate::error::Result;
-use crate::numbers::Op;
+use crate::error::{Error, Result};
+use crate::numbers::{Dtype, Op};
 use crate::operation::launch;
 use crate::request::{self, Request};
 use crate::started::complete;
+
+const MOST_DIMS: usize = 32; // that dsc_broadcast_shape() takes
 
 /// # Operations
 ///
@@ -61,6 +63,51 @@ impl Comm {
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
         self.run(request::broadcast_into(send, recv, root))
+    }
+
+    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it; what the others
+    /// give is ignored.
+    #[doc(alias = "dsc_broadcast_shape")]
+    pub fn broadcast_shape(&self, dtype: Dtype, shape: &[usize], root: usize) -> Result<(Dtype, Vec<usize>)> {
+        let (root, is_root) = (number("root", root)?, self.rank() == root);
+        let mut sizes = [0i64; MOST_DIMS];
+        let given = if is_root { shape } else { &[] };
+        if given.len() > MOST_DIMS {
+            return Err(Error::invalid(format!("shape has {} sizes; expected at most {}", given.len(), MOST_DIMS)));
+        }
+        for (size, value) in sizes.iter_mut().zip(given) {
+            let text = || Error::invalid(format!("a size is {}; expected at most {}", value, i64::MAX));
+            *size = i64::try_from(*value).map_err(|_| text())?;
+        }
+        let (mut code, mut n_sizes) = (dtype.number(), given.len());
+        let _turn = self.turn("broadcast_shape")?;
+        // SAFETY: the library checks the handle; sizes has the room that it is told, and all outlive the call.
+        let result = unsafe {
+            sys::dsc_broadcast_shape(self.raw(), root, &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
+        };
+        self.check(result, "broadcast_shape")?;
+        Ok((
+            Dtype::from_number(code),
+            sizes[..n_sizes].iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect(),
+        ))
+    }
+
+    /// Gives every rank the root's elements in a vector of its own; the others need not know how many, and give any
+    /// slice, such as `&[]`.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// let world = dsc::init()?;
+    /// let mine: &[f32] = if world.rank() == 0 { &[1.0, 2.0] } else { &[] };
+    /// assert_eq!(world.broadcast_vec(mine, 0)?, [1.0, 2.0]);
+    /// world.finalize()
+    /// # }
+    /// ```
+    pub fn broadcast_vec<T: Element + Default>(&self, data: &[T], root: usize) -> Result<Vec<T>> {
+        let (_, shape) = self.broadcast_shape(T::DTYPE, &[data.len()], root)?;
+        let mut all = if self.rank() == root { data.to_vec() } else { vec![T::default(); shape.iter().product()] };
+        self.broadcast(&mut all[..], root)?;
+        Ok(all)
     }
 
     /// Gathers the elements of every rank, in rank order: `recv` has [`size`](Comm::size) times as many as `send`.

@@ -136,7 +136,7 @@ impl InitOptions {
         port: u16, port => Some(port);
         /// Bits of [`sources`] that may be used; 0 (the default): all.
         sources: u32, bits => bits;
-        /// Returns the world that exists and never makes one.
+        /// Returns the world that exists, never makes one, and looks at nothing else.
         require_existing: bool, on => on;
         /// Several ranks live in this process, one thread and one call each.
         rank_per_thread: bool, on => on;

@@ -97,7 +97,7 @@ pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
 pub use numbers::{Average, Backend, Dtype, ErrorCode, NonFiniteCheck, Op};
 pub use numbers::{PipeFormat, PipeMessages, PipeOp, PipePicture, PipePlacement};
 pub use operation_group::OperationGroup;
-pub use partition::{seed_layer, seed_region, Partitioner, SeedRegion};
+pub use partition::{seed_layer, seed_layer_by_method, seed_region, Partitioner, SeedRegion};
 pub use pipe::{PipeInstruction, PipeSchedule, PipeStep};
 pub use pipe_costs::PipeCosts;
 pub use pipe_find::{PipeFound, PipeLimits};

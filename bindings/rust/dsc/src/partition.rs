@@ -104,6 +104,20 @@ pub fn seed_layer(seed: u64, layer: u64) -> Result<u64> {
     Ok(found)
 }
 
+/// The seed of one layer by a named method: "split_mix" as [`seed_layer`], or "deepspeed", which is seed + layer.
+///
+/// ```
+/// assert_eq!(dsc::seed_layer_by_method("deepspeed", 1234, 7)?, 1241);
+/// # Ok::<(), dsc::Error>(())
+/// ```
+#[doc(alias = "dsc_seed_layer_by_method")]
+pub fn seed_layer_by_method(method: &str, seed: u64, layer: u64) -> Result<u64> {
+    let (method, mut found) = (c_string("method", method)?, 0);
+    // SAFETY: method and found outlive the call.
+    check(unsafe { sys::dsc_seed_layer_by_method(method.as_ptr(), seed, layer, &mut found) })?;
+    Ok(found)
+}
+
 /// What of a model a seed is for, and this rank's places there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -47,7 +47,7 @@ impl ReducerOptions {
         self
     }
 
-    /// The same for the bucket that is launched first; 1 MiB by default.
+    /// The same for the bucket of the parameters that are declared first, which is launched last; 1 MiB by default.
     #[must_use]
     pub fn first_bucket_bytes(mut self, bytes: usize) -> Self {
         self.first_bucket_bytes = Some(bytes);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dsc::{request, ErrorCode, NonFiniteCheck, Op, PremulSum, UserOp};
+use dsc::{request, Dtype, ErrorCode, NonFiniteCheck, Op, PremulSum, UserOp};
 
 use crate::ranks;
 
@@ -23,6 +23,23 @@ fn one_rank_has_or_gets_all() {
         let mut part = [7u64; 2];
         world.scope(|scope| scope.start(request::scatter(&all, &mut part, root)).map(drop)).unwrap();
         assert_eq!(part, [rank as u64; 2]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn receivers_need_not_know_the_size() {
+    ranks(RANKS, |world| {
+        let root = 2;
+        let mine: &[i32] = if world.rank() == root { &[7, 8, 9] } else { &[] };
+        assert_eq!(world.broadcast_vec(mine, root).unwrap(), [7, 8, 9]);
+        assert_eq!(world.broadcast_vec::<u8>(&[], root).unwrap(), []);
+        let shape: &[usize] = if world.rank() == root { &[2, 0, 5] } else { &[1; 40] };
+        assert_eq!(world.broadcast_shape(Dtype::Bf16, shape, root).unwrap(), (Dtype::Bf16, vec![2, 0, 5]));
+        if world.rank() == root {
+            let error = world.broadcast_shape(Dtype::F32, &[1; 33], root).unwrap_err();
+            assert!(error.message.starts_with("shape has 33 sizes; expected at most 32"), "{}", error.message);
+        }
         world.finalize().unwrap();
     });
 }

@@ -31,7 +31,8 @@ typedef struct dsc_init_options {
                          DSC_BACKEND_AUTO that of the current context, or none */
   int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
   uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
-  int32_t require_existing; /**< 1: return the world that exists, never make one; default 0 */
+  int32_t require_existing; /**< 1: return the world that exists, never make one, and look neither at other
+                               options nor at the environment; default 0 */
   int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
                                that is stuck in a function of the caller's (op.h) cannot be given up then */
   int32_t init_timeout_ms;  /**< deadline of this call, 1 or more; default 300,000 */
