@@ -1,0 +1,19 @@
+# A project of someone else's that finds libdsc by CMake.
+source "$LIBDSC_SOURCE/tests/bare/ways/use.sh"
+install_library
+get_packages cmake make
+export PATH=$prefix/bin:$PATH
+
+mkdir project
+first_block c >project/hello.c
+cat >project/CMakeLists.txt <<'CMAKE'
+cmake_minimum_required(VERSION 3.16)
+project(hello C)
+find_package(libdsc 0.1 REQUIRED CONFIG)
+add_executable(hello hello.c)
+target_link_libraries(hello PRIVATE dsc::dsc)
+CMAKE
+cmake -S project -B project-build -DCMAKE_PREFIX_PATH="$prefix"
+cmake --build project-build
+four_ranks 6 project-build/hello # CMake writes the library's path into the program
+say "good"
