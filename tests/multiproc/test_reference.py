@@ -169,6 +169,13 @@ def test_zsh_knows_every_option(program, path):
     assert text.startswith(f"#compdef {program}\n")
 
 
+def test_zsh_completes_arguments():
+    text = ask("dscctl", "--help-as", "zsh")
+    assert "    '::OP:(all_reduce broadcast " in text  # optional
+    assert "    '1:DIR:_files -/'" in text
+    assert "    '(-)1:command:_command_names -e'" in ask("dscrun", "--help-as", "zsh")
+
+
 @each_program
 def test_zsh_takes_the_completion(program, tmp_path):
     if not shutil.which("zsh"):

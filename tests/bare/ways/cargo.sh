@@ -6,17 +6,16 @@ export PATH=$prefix/bin:$PATH
 library=$prefix/lib/x86_64-linux-gnu
 export RUSTFLAGS="-C link-arg=-Wl,-rpath,$library"
 
-cp -r "$LIBDSC_SOURCE/bindings/rust" rust
 mkdir -p hello/src
 first_block rust >hello/src/main.rs
-cat >hello/Cargo.toml <<'TOML'
+cat >hello/Cargo.toml <<TOML
 [package]
 name = "hello"
 version = "0.1.0"
 edition = "2021"
 
 [dependencies]
-dsc = { path = "../rust/dsc" }
+dsc = { path = "$LIBDSC_SOURCE/bindings/rust/dsc" }
 
 [workspace]
 TOML

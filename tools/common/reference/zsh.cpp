@@ -53,7 +53,7 @@ std::string specs_of(const CommandOutline& command) {
       specs += std::string(" \\\n    '") +
                (option.may_repeat    ? "*"
                 : option.is_required ? "1"
-                                     : "::") +
+                                     : ":") +
                ":" + quoted(option.names.front()) + ":" + quoted(zsh_action_of(option)) + "'";
   if (command.runs_a_command)
     specs += " \\\n    '(-)1:command:_command_names -e' \\\n    '*::arguments:_normal'";
