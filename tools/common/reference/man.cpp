@@ -117,6 +117,7 @@ std::string option_text(const OptionOutline& option) {
       help += ". One of: " + CLI::detail::join(option.choices, ", ");
       break;
     }
+  if (help.ends_with('.')) help.pop_back();
   return ".TP\n" + names + "\n" + line_of(help + (option.is_required ? " (required)" : "") + ".");
 }
 
