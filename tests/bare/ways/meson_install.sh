@@ -5,7 +5,8 @@ prefix=/opt/libdsc library=/opt/libdsc/lib/x86_64-linux-gnu
 # ---- install: what has to be there, and nothing that is optional
 get_packages g++ meson pkgconf libhwy-dev libasio-dev libsodium-dev libcli11-dev nlohmann-json3-dev man-db
 start=$SECONDS
-meson setup build "$LIBDSC_SOURCE" --prefix "$prefix" --buildtype release >setup.log || { tail -n 20 setup.log; exit 1; }
+meson setup build "$LIBDSC_SOURCE" --prefix "$prefix" --libdir lib/x86_64-linux-gnu --buildtype release >setup.log ||
+  { tail -n 20 setup.log; exit 1; }
 meson install -C build --strip >install.log 2>&1 || { tail -n 20 install.log; exit 1; }
 say "meson setup and install took $((SECONDS - start)) s, in $(grep -oE '^\[[0-9]+/[0-9]+\]' install.log | tail -n 1) steps"
 bytes=$(stat -Lc %s "$library/libdsc.so")
