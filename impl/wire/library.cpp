@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <string>
+#include <vector>
+
 #include "base/error.hpp"
 
 namespace dsc {
@@ -10,12 +13,19 @@ namespace {
 
 constexpr const char* kFile = "libdsc_gloo.so";
 
-std::string beside_this_library() {
+// With its slash; empty if that is not known.
+std::string folder_of_this_library() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<const void*>(&load_wire), &here) || !here.dli_fname) return {};
   const std::string path = here.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? std::string() : path.substr(0, slash + 1) + kFile;
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+// Distributions keep modules out of the folder of libraries, in one of the library's own.
+std::vector<std::string> candidates() {
+  const std::string folder = folder_of_this_library();
+  if (folder.empty()) return {kFile};
+  return {folder + kFile, folder + "libdsc/" + kFile, kFile};
 }
 
 // Its thread may run until the process ends.
@@ -31,9 +41,8 @@ void* open_library(const Environment& environment) {
     if (void* handle = open(*path, tried)) return handle;
     fail(DSC_ERR_NO_BACKEND, "Gloo's module cannot be loaded from DSC_GLOO_LIBRARY: %s", tried.c_str());
   }
-  for (const std::string& path : {beside_this_library(), std::string(kFile)})
-    if (!path.empty())
-      if (void* handle = open(path, tried)) return handle;
+  for (const std::string& path : candidates())
+    if (void* handle = open(path, tried)) return handle;
   fail(DSC_ERR_NO_BACKEND, "Gloo's module cannot be loaded: %s; DSC_GLOO_LIBRARY may say where it is",
        tried.c_str());
 }

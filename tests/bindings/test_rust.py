@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 
 import pytest
 from compiled import API, constants, measure, numbers
@@ -179,6 +180,31 @@ def test_a_missing_library_is_explained(tmp_path, environment, said):
     assert "either set DSC_LIB_DIR" in done.stderr and "or let `pkg-config --libs libdsc` find it" in done.stderr
 
 
+def test_a_library_of_the_architecture_is_found_below_the_folder(tmp_path):
+    folder = tmp_path / "lib" / f"{os.uname().machine}-linux-gnu"
+    folder.mkdir(parents=True)
+    (folder / "libdsc.so.0").touch()
+    done = build(tmp_path, DSC_LIB_DIR=str(tmp_path / "lib"))
+    assert done.returncode != 0
+    assert f"libdsc.so.0 in {folder} is for running; linking needs the files for developers (Debian: libdsc-dev)" in done.stderr
+    (folder / "libdsc.so").symlink_to(LIBRARY + "/libdsc.so")
+    done = build(tmp_path, DSC_LIB_DIR=str(tmp_path / "lib"))
+    assert done.returncode == 0, done.stderr
+    assert folders_found(tmp_path) == [str(folder)]
+
+
+def test_documentation_needs_no_library(tmp_path):
+    done = build(tmp_path, DSC_LIB_DIR="/nowhere", DOCS_RS="1")
+    assert done.returncode == 0, done.stderr
+    assert folders_found(tmp_path) == []
+
+
+def folders_found(tmp_path):
+    """Those that the build script gave to the linker."""
+    (output,) = (tmp_path / "target").rglob("build/dsc-sys-*/output")
+    return re.findall(r"^cargo:rustc-link-search=native=(.*)$", output.read_text(), re.MULTILINE)
+
+
 def test_pkg_config_finds_the_library(tmp_path):
     if not shutil.which("pkg-config"):
         pytest.skip("there is no pkg-config")
@@ -186,5 +212,38 @@ def test_pkg_config_finds_the_library(tmp_path):
     (tmp_path / "libdsc.pc").write_text(text)
     done = build(tmp_path, PKG_CONFIG_PATH=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    found = [path.read_text() for path in (tmp_path / "target").rglob("build/dsc-sys-*/output")]
-    assert len(found) == 1 and f"cargo:rustc-link-search=native={LIBRARY}\n" in found[0]
+    assert folders_found(tmp_path) == [LIBRARY]
+
+
+# ---- publishing ---------------------------------------------------------------------------------------------------------
+
+CRATES = ("dsc-sys", "dsc")
+
+
+def manifest(crate):
+    return (WORKSPACE / crate / "Cargo.toml").read_text()
+
+
+@pytest.mark.parametrize("crate", CRATES)
+def test_manifest_is_fit_for_publishing(crate):
+    text = manifest(crate)
+    assert "publish = false" not in text
+    for key in ("description", "license", "readme", "keywords", "categories", "rust-version"):
+        assert re.search(rf"^{key} = ", text, re.MULTILINE), key
+
+
+def test_crates_are_packaged_and_the_packages_compile(tmp_path):
+    number = subprocess.run(["cargo", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    if tuple(int(part) for part in number.split(".")[:2]) < (1, 90):
+        pytest.skip(f"cargo {number} packages no crate whose dependency is not published yet; 1.90 does")
+    env = {**os.environ, "CARGO_TARGET_DIR": str(tmp_path / "target")}
+    command = ["cargo", "package", "--offline", "--locked", "--allow-dirty", "--quiet"]
+    done = subprocess.run([*command, "-p", "dsc-sys", "-p", "dsc"], cwd=WORKSPACE, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for crate in CRATES:
+        (file,) = (tmp_path / "target" / "package").glob(f"{crate}-[0-9]*.crate")
+        with tarfile.open(file) as packed:
+            names = {name.split("/", 1)[1] for name in packed.getnames()}
+            licence = packed.extractfile(f"{file.stem}/LICENSE").read()
+        assert {"LICENSE", "README.md", "src/lib.rs"} <= names
+        assert licence == (ROOT / "LICENSE").read_bytes()

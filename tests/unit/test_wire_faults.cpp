@@ -446,7 +446,8 @@ void modules_that_do_not_fit_are_refused(void**) {
   // Beside this program there is none; whether there is one in the system is up to LD_LIBRARY_PATH.
   const Outcome found = outcome_of([&] { load(nullptr); });
   if (found.code != DSC_OK)
-    CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "; libdsc_gloo.so: cannot open");
+    CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "unit/libdsc/libdsc_gloo.so",
+                "; libdsc_gloo.so: cannot open");
 }
 
 void addresses_that_do_not_fit_are_refused(void**) {

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "common/reference/reference.hpp"
 #include "common/suggest.hpp"
 #include "dsc/version.h"
 #include "dscctl/bench/command.hpp"
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +
                                         std::to_string(DSC_VERSION_PATCH));
+  tools::add_reference(app);
   bool as_json = false, environment = false;
   CLI::App* info = app.add_subcommand("info", "Version, features, engines found, and what this host offers");
   info->add_flag("--json", as_json, "Prints JSON");

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "common/reference/reference.hpp"
 #include "common/suggest.hpp"
 #include "dsc/version.h"
 #include "dscrun/hosts.hpp"
@@ -117,7 +118,7 @@ CLI::Validator one_of(const std::vector<std::string>& words) {
     for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
     return "expected one of " + all + ", got '" + text + "'" + tools::did_you_mean(text, words);
   };
-  return CLI::Validator(check, "");
+  return CLI::Validator(check, "", tools::validator_name(words));
 }
 
 // A set variable, or NAME=VALUE.
@@ -307,6 +308,7 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   app.set_version_flag("--version", "dscrun " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +
                                         std::to_string(DSC_VERSION_PATCH));
+  tools::add_reference(app);
   try {
     return parse(app, std::vector<std::string>(argv + 1, argv + argc));
   } catch (const CLI::Success& help) {

@@ -1,14 +1,18 @@
-//! Finds libdsc: in the folder that DSC_LIB_DIR names, else by pkg-config.
+//! Finds libdsc: in the folder that DSC_LIB_DIR names or its architecture's below, else by pkg-config.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
 const LIBRARY: &str = "libdsc.so";
+const SONAME: &str = "libdsc.so.0";
 
 fn main() {
-    for variable in ["DSC_LIB_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH"] {
+    for variable in ["DSC_LIB_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "DOCS_RS"] {
         println!("cargo:rerun-if-env-changed={}", variable);
+    }
+    if env::var_os("DOCS_RS").is_some() {
+        return; // documentation is not linked, and its builders have no libdsc
     }
     match find() {
         Ok(folders) => {
@@ -20,7 +24,7 @@ fn main() {
         }
         Err(problem) => {
             eprintln!("dsc-sys: libdsc was not found: {}", problem);
-            eprintln!("  either set DSC_LIB_DIR to the folder that holds {}", LIBRARY);
+            eprintln!("  either set DSC_LIB_DIR to the folder that holds {}, such as PREFIX/lib", LIBRARY);
             eprintln!("  or let `pkg-config --libs libdsc` find it (PKG_CONFIG_PATH: the folder of libdsc.pc)");
             exit(1);
         }
@@ -35,11 +39,27 @@ fn find() -> Result<Vec<PathBuf>, String> {
     }
 }
 
+/// The folder itself, or the one of the architecture below it, where Debian has libraries: lib/x86_64-linux-gnu.
 fn from_folder(folder: &Path) -> Result<PathBuf, String> {
-    if folder.join(LIBRARY).exists() {
-        return Ok(folder.to_path_buf());
+    let below = folder.join(architecture());
+    for candidate in [folder, &below] {
+        if candidate.join(LIBRARY).exists() {
+            return Ok(candidate.to_path_buf());
+        }
     }
-    Err(format!("DSC_LIB_DIR is {}, where there is no {}", folder.display(), LIBRARY))
+    let problem = format!("DSC_LIB_DIR is {}, where there is no {}", folder.display(), LIBRARY);
+    for candidate in [folder, &below] {
+        if candidate.join(SONAME).exists() {
+            let reason = "is for running; linking needs the files for developers (Debian: libdsc-dev)";
+            return Err(format!("{}; {} in {} {}", problem, SONAME, candidate.display(), reason));
+        }
+    }
+    Err(format!("{}, and none in {} below it", problem, architecture()))
+}
+
+/// "x86_64-linux-gnu" of x86_64-unknown-linux-gnu.
+fn architecture() -> String {
+    env::var("TARGET").unwrap_or_default().replace("-unknown-", "-").replace("-pc-", "-")
 }
 
 fn from_pkg_config() -> Result<Vec<PathBuf>, String> {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/reference/outline.hpp"
 #include "dscctl/bench/exit_codes.hpp"
 #include "dscctl/bench/report.hpp"
 #include "dscctl/bench/tune.hpp"
@@ -26,12 +27,13 @@ constexpr int kBudgetMs = 200;
 constexpr int kTuneBudgetMs = 20;  // many short looks see more than few long ones
 constexpr int kMostRanks = 64;
 
-std::string operation_names() {
-  std::string names;
-  for (const Operation& operation : operations())
-    names += (names.empty() ? "" : ", ") + std::string(operation.name);
+std::vector<std::string> operation_list() {
+  std::vector<std::string> names;
+  for (const Operation& operation : operations()) names.emplace_back(operation.name);
   return names;
 }
+
+std::string operation_names() { return CLI::detail::join(operation_list(), ", "); }
 
 class BenchCommand final : public Command {
  public:
@@ -61,6 +63,7 @@ BenchCommand::BenchCommand(CLI::App& parent)
       "those of the largest buffer that any rank has. Other libraries are compared by ./dev bench.\n"
       "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
+  tools::offer(op, operation_list());
   app().add_option("--ranks", ranks_, "How many, such as 4 or 2,4 (default: 2)")->type_name("LIST");
   CLI::Option* sizes = app()
                            .add_option("--sizes", sizes_, "Such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")

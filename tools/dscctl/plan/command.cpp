@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/reference/outline.hpp"
 #include "common/units.hpp"
 #include "dscctl/plan/report.hpp"
 #include "dscctl/schedule/cost_options.hpp"
@@ -104,11 +105,12 @@ void PlanCommand::add_network() {
 }
 
 void PlanCommand::add_choice() {
-  app()
-      .add_option("-k,--kind", kinds_,
-                  "Only these schedules; auto: orders that are looked for (default: all)")
-      ->delimiter(',')
-      ->type_name("NAME[,NAME...]");
+  CLI::Option* kind = app()
+                          .add_option("-k,--kind", kinds_,
+                                      "Only these schedules; auto: orders that are looked for (default: all)")
+                          ->delimiter(',')
+                          ->type_name("NAME[,NAME...]");
+  tools::offer(kind, kind_names());
   const auto list = [&](const char* option, std::string& text, const char* help) {
     app().add_option(option, text, help)->type_name("N[,N...]");
   };

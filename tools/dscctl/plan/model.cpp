@@ -223,6 +223,13 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const Kind& kind : kinds()) names.emplace_back(kind.name);
+  names.emplace_back(kAuto);
+  return names;
+}
+
 double layer_us(const Question& question, const Layer& layer, int samples) {
   constexpr int kPasses = 3;
   return samples * (layer.forward_us + layer.backward_input_us + layer.backward_weight_us) +

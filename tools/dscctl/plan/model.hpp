@@ -45,6 +45,7 @@ struct Kind {
   bool is_listed = false;  // its order is made and kept, which takes far longer than simulating it
 };
 const std::vector<Kind>& kinds();
+std::vector<std::string> kind_names();  // of all, and "auto"
 inline constexpr const char* kAuto = "auto";
 
 // How devices and samples are used, whatever the schedule.

@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "common/reference/outline.hpp"
 #include "common/units.hpp"
+#include "dscctl/plan/model.hpp"
 #include "dscctl/schedule/cost_options.hpp"
 #include "dscctl/schedule/handle.hpp"
 #include "dscctl/schedule/html.hpp"
@@ -142,11 +144,13 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
 }
 
 void ScheduleCommand::add_what() {
-  app()
-      .add_option("-k,--kind", kinds_,
-                  "Name of the schedule, see docs/schedules.md; auto: the best for these costs; may be "
-                  "repeated (default: 1f1b)")
-      ->type_name("NAME");
+  CLI::Option* kind =
+      app()
+          .add_option("-k,--kind", kinds_,
+                      "Name of the schedule, see docs/schedules.md; auto: the best for these costs; may be "
+                      "repeated (default: 1f1b)")
+          ->type_name("NAME");
+  tools::offer(kind, plan::kind_names());
   app()
       .add_option("-s,--stages", stages_, "Devices of the pipeline (default: 4)")
       ->check(whole_number())

@@ -1,0 +1,44 @@
+# Debian's packages: built, installed, used in C and Python, removed without a trace.
+source "$LIBDSC_SOURCE/tests/bare/ways/use.bash"
+
+# ---- build
+cp -r "$LIBDSC_SOURCE" libdsc
+apt-get update -qq
+start=$SECONDS
+(cd libdsc && apt-get build-dep -qq -y --no-install-recommends ./) >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
+say "build dependencies took $((SECONDS - start)) s"
+start=$SECONDS
+(cd libdsc && dpkg-buildpackage -us -uc -b) >build.log 2>&1 || { tail -n 20 build.log; exit 1; }
+say "dpkg-buildpackage took $((SECONDS - start)) s"
+rm -r libdsc
+
+# ---- install
+get_packages gcc libc6-dev man-db pkgconf
+apt-get install -qq -y --install-recommends ./*.deb >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
+
+# ---- use
+first_block c >hello.c
+# shellcheck disable=SC2046  # a list of words
+cc hello.c -o hello $(pkg-config --cflags --libs libdsc)
+four_ranks 6 ./hello
+first_block python >hello.py
+four_ranks "[6. 6. 6. 6.]" python3 hello.py
+[[ $(python3 -c 'from importlib import metadata; print(metadata.version("libdsc"))') == $(pkg-config --modversion libdsc) ]]
+dscctl info | grep -E '^ +gloo +yes'
+for page in dscrun dscctl; do MANPAGER=cat man $page | grep -qE "^ *$page +- "; done
+for program in dscrun dscctl; do
+  bash -c "source /usr/share/bash-completion/completions/$program.bash; complete -p $program" >/dev/null
+  [[ -f /usr/share/zsh/vendor-completions/_$program ]]
+done
+
+# ---- remove
+packages=(libdsc0 libdsc-dev libdsc-tools python3-libdsc libdsc0-dbgsym libdsc-tools-dbgsym)
+dpkg -L "${packages[@]}" | grep -E 'dsc' | sort -u >files
+apt-get purge -qq -y "${packages[@]}" >apt.log 2>&1 || { tail -n 20 apt.log; exit 1; }
+left=$(while read -r file; do [[ ! -e $file ]] || echo "$file"; done <files)
+[[ -s files && -z $left ]] || { say "still there after apt-get purge: $left"; exit 1; }
+
+# ---- form
+get_packages lintian
+lintian --fail-on error,warning ./*.changes
+say "good"
