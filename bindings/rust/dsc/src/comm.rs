@@ -1,9 +1,7 @@
 //! Communicators: queries, life and failure.
 
-use std::cell::Cell;
 use std::ffi::CStr;
 use std::fmt;
-use std::marker::PhantomData;
 use std::os::raw::c_char;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -25,13 +23,24 @@ use crate::watch::Watch;
 ///
 /// # Threads
 ///
-/// A communicator takes one thread at a time, so `Comm` is [`Send`] and not [`Sync`]; threads that communicate at once
-/// split a communicator for each. What the library allows from any thread, such as ending an operation that another
-/// thread is blocked in, is in [`Watch`].
+/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come from any
+/// thread at any time, also while another one is inside an operation. Operations take one thread at a time: a second one
+/// gets [`ErrorCode::Busy`] at once, and nothing happens. Threads that communicate at once split a communicator for each.
 ///
-/// ```compile_fail
-/// fn shared<T: Sync>() {}
-/// shared::<dsc::Comm>();
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let sum = std::thread::scope(|scope| {
+///     let worker = scope.spawn(|| {
+///         let mut x = 1.0f32;
+///         world.all_reduce(&mut x, dsc::Op::Sum).map(|()| x)
+///     });
+///     println!("rank {} waits", world.rank()); // meanwhile
+///     worker.join().unwrap()
+/// })?;
+/// assert_eq!(sum, world.size() as f32);
+/// world.finalize()
+/// # }
 /// ```
 ///
 /// # Ending
@@ -40,7 +49,6 @@ use crate::watch::Watch;
 /// unwinds, leaves at once: ranks that wait for this one get [`ErrorCode::PeerLeft`].
 pub struct Comm {
     pub(crate) shared: Arc<Shared>,
-    one_thread_at_a_time: PhantomData<Cell<()>>,
 }
 
 /// What a communicator and those who watch it have in common; several `Comm`s of one world share it.
@@ -66,11 +74,22 @@ impl Shared {
         })?;
         Ok(Shared { handle, rank: rank as usize, size: size as usize, name: name.into(), turn: Mutex::new(()) })
     }
+
+    /// Says whether the library has a thread that moves operations on.
+    pub(crate) fn has_progress_thread(&self) -> bool {
+        let mut text = [0 as c_char; 8];
+        // SAFETY: the library checks the handle; the name ends with a zero, and text has room for so many bytes.
+        let result = unsafe {
+            let name = b"DSC_PROGRESS_THREAD\0".as_ptr().cast();
+            sys::dsc_comm_env(self.handle.raw(), name, text.as_mut_ptr(), text.len())
+        };
+        result == sys::DSC_OK && text[0] == b'1' as c_char
+    }
 }
 
 impl Comm {
     fn from_shared(shared: Arc<Shared>) -> Self {
-        Comm { shared, one_thread_at_a_time: PhantomData }
+        Comm { shared }
     }
 
     /// Takes over a group that was made just now; NULL: this rank is not in it.

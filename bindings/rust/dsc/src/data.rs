@@ -54,7 +54,8 @@ impl Span {
     }
 }
 
-/// A number that operations understand: every bit pattern is a value, and there is no padding.
+/// A number that operations understand: every bit pattern is a value, and there is no padding. With the feature `half` so are
+/// the `f16` and `bf16` of the crate of that name.
 pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
     /// Its type in the C interface.
     const DTYPE: Dtype;
@@ -79,7 +80,7 @@ pub trait DataMut: Data {
 }
 
 macro_rules! elements {
-    ($($number:ident = $dtype:ident),+) => {$(
+    ($($number:ty = $dtype:ident),+) => {$(
         impl Sealed for $number {}
         impl Element for $number {
             const DTYPE: Dtype = Dtype::$dtype;
@@ -99,6 +100,9 @@ macro_rules! elements {
 }
 
 elements! { i8 = I8, u8 = U8, i32 = I32, u32 = U32, i64 = I64, u64 = U64, f32 = F32, f64 = F64 }
+
+#[cfg(feature = "half")]
+elements! { half::f16 = F16, half::bf16 = Bf16 }
 
 macro_rules! slices {
     ($([$($parameters:tt)*] $list:ty,)+) => {$(

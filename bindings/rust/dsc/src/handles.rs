@@ -2,7 +2,8 @@
 //!
 //! A handle is an id: passing it between threads is harmless in itself. What the headers allow from any thread is
 //! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered
-//! by [`Comm`](crate::Comm), which is not `Sync`, or takes `&mut self`. A test compares this with api.json.
+//! by [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this with
+//! api.json.
 
 use std::ptr::{self, NonNull};
 
@@ -33,7 +34,7 @@ pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
 // SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
-// rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY.
+// rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY, which touches nothing.
 unsafe impl Send for CommHandle {}
 // SAFETY: as above.
 unsafe impl Sync for CommHandle {}

@@ -35,11 +35,16 @@
 //!
 //! # Threads
 //!
-//! What the library allows to one thread at a time is reached through [`Comm`], which is not `Sync`, or needs
-//! `&mut self`; the rest through `Sync` types.
+//! All types can be shared between threads. What the library allows to one thread at a time needs `&mut self`, or is an operation
+//! of a [`Comm`], in which a second thread gets [`ErrorCode::Busy`].
+//!
+//! # Half-precision floats
+//!
+//! With the feature `half`, `f16` and `bf16` of the crate of that name are [`Element`]s; without it, [`Raw`] takes their bytes.
 #![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod awaiting;
 mod blocks;
 mod collectives;
 mod comm;
@@ -73,6 +78,7 @@ mod recovery;
 mod reducer;
 pub mod request;
 mod scope;
+mod scope_operations;
 mod started;
 mod stats;
 mod store;

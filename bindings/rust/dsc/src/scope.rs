@@ -4,13 +4,17 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
 use std::os::unix::io::BorrowedFd;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::awaiting::poll_completion;
 use crate::comm::Comm;
 use crate::data::{Data, Element, Raw, Sealed};
 use crate::device::{DeviceSlice, Stream};
@@ -31,7 +35,8 @@ impl<T: Element> Borrowed for DeviceSlice<'_, T> {}
 impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
-    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns.
+    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns. The first
+    /// that failed and that nobody waited for is the scope's error, unless the closure has one of its own.
     ///
     /// The waiting is done here, not by the handles: like [`std::thread::scope`], it is sound whatever happens to
     /// them, and buffers cannot be reached by safe code while the library writes, even if a handle is forgotten.
@@ -45,9 +50,9 @@ impl Comm {
     /// let world = dsc::init()?;
     /// let mut weights = vec![2.0f64; 100];
     /// let (left, right) = weights.split_at_mut(50);
-    /// let first = world.scope(|scope| -> dsc::Result<f64> {
-    ///     let left = scope.start(request::all_reduce(left, Op::Avg))?;
-    ///     scope.start(request::broadcast(right, 0))?;
+    /// let first = world.scope(|scope| {
+    ///     let left = scope.all_reduce(left, Op::Avg)?;
+    ///     scope.start(request::broadcast(right, 0))?; // any request
     ///     Ok(left.wait()?[0]) // a wait gives the buffer back inside the scope
     /// })?;
     /// assert_eq!((first, weights[99]), (2.0, 2.0)); // the end of the scope has waited for the rest
@@ -80,19 +85,22 @@ impl Comm {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn scope<'env, F, R>(&'env self, body: F) -> R
+    pub fn scope<'env, F, R>(&'env self, body: F) -> Result<R>
     where
-        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
         let scope = Scope { comm: self, started: RefCell::new(VecDeque::new()), scope: PhantomData, env: PhantomData };
         let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         if result.is_err() {
             let _ = self.abort(); // it may have failed already
         }
+        let mut failure = None;
         for started in scope.started.take() {
             started.settle();
+            failure = failure.or_else(|| started.untold_failure());
         }
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        let value = result.unwrap_or_else(|panic| resume_unwind(panic))?;
+        failure.map_or(Ok(value), Err)
     }
 }
 
@@ -132,7 +140,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // for the operation.
         let (started, held) = unsafe { start(self.comm, request, stream)? };
         self.started.borrow_mut().push_back(started.clone());
-        Ok(ScopedWork { started, held, scope: PhantomData })
+        Ok(ScopedWork { started, held: Some(held), scope: PhantomData })
     }
 
     /// Runs a closure that describes operations, and starts them together; see [`Comm::group`]. What is returned stands
@@ -164,15 +172,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.started.borrow_mut().extend(started.clone());
         refused?;
         match started {
-            Some(started) => Ok(ScopedWork { started, held: Held::new(()), scope: PhantomData }),
+            Some(started) => Ok(ScopedWork { started, held: Some(Held::new(())), scope: PhantomData }),
             None => unreachable!("nothing was refused"),
         }
     }
 
-    /// Keeps the list short when a scope starts many operations; most complete in their order.
+    /// Keeps the list short when a scope starts many operations; most complete in their order. The end of the scope has
+    /// still to tell of those that failed.
     fn forget_completed(&self) {
+        let succeeded = |work: &Arc<Started>| matches!(work.test(), Ok(true)) && work.untold_failure().is_none();
         let mut started = self.started.borrow_mut();
-        while started.front().map_or(false, |oldest| matches!(oldest.test(), Ok(true))) {
+        while started.front().map_or(false, succeeded) {
             started.pop_front();
         }
     }
@@ -186,10 +196,11 @@ impl fmt::Debug for Scope<'_, '_> {
 
 /// An operation of a [`Scope`]. Dropping it is fine: the scope waits for the operation.
 ///
-/// Any thread may ask and wait.
+/// Any thread may ask and wait. It is a [`Future`] as well, for a `block_on` inside the scope.
 pub struct ScopedWork<'scope, B: Borrowed> {
     started: Arc<Started>,
-    held: Held<B>,
+    /// Taken by wait() or the last poll().
+    held: Option<Held<B>>,
     scope: PhantomData<&'scope ()>,
 }
 
@@ -201,24 +212,39 @@ impl<B: Borrowed> ScopedWork<'_, B> {
 
     /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        self.started.wait_for(timeout)
+        self.started.told(self.started.wait_for(timeout))
     }
 
     /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
     /// memory of the host it is this thread that waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
-        self.started.wait_on(stream)
+        self.started.told(self.started.wait_on(stream))
     }
 
     /// Waits until the operation has completed, and gives the buffers back for the rest of the scope.
-    pub fn wait(self) -> Result<B> {
-        self.started.wait()?;
-        Ok(self.held.into_inner())
+    pub fn wait(mut self) -> Result<B> {
+        self.started.told(self.started.wait())?;
+        Ok(self.buffers())
+    }
+
+    fn buffers(&mut self) -> B {
+        self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
     /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.started.event_fd()
+    }
+}
+
+/// Buffers stay in place when the work is moved.
+impl<B: Borrowed> Unpin for ScopedWork<'_, B> {}
+
+impl<B: Borrowed> Future for ScopedWork<'_, B> {
+    type Output = Result<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_completion(&self.started, context).map(|result| result.map(|()| self.buffers()))
     }
 }
 

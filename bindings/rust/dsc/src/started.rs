@@ -4,13 +4,14 @@ use std::ffi::c_void;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::unix::io::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use dsc_sys as sys;
 
-use crate::comm::Comm;
+use crate::comm::{Comm, Shared};
 use crate::convert::milliseconds;
 use crate::data::Span;
 use crate::device::Stream;
@@ -29,6 +30,9 @@ pub(crate) struct Started {
     handle: WorkHandle,
     group: Arc<str>,
     op: &'static str,
+    comm: Weak<Shared>,
+    /// Whether the program has been told how it failed.
+    told: AtomicBool,
 }
 
 impl Started {
@@ -51,6 +55,27 @@ impl Started {
     pub(crate) fn wait(&self) -> Result<()> {
         while self.synchronize(UNTIL_IT_ENDS)? != sys::DSC_OK {}
         Ok(())
+    }
+
+    /// Passes on what the program is told of this operation.
+    pub(crate) fn told<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.told.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// How the operation failed, if the program does not know yet.
+    pub(crate) fn untold_failure(&self) -> Option<Error> {
+        if self.told.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.failure()
+    }
+
+    /// Says whether a thread of the library moves the operation on; nobody needs to once its communicator is gone.
+    pub(crate) fn has_progress_thread(&self) -> bool {
+        self.comm.upgrade().map_or(true, |comm| comm.has_progress_thread())
     }
 
     fn synchronize(&self, timeout_ms: i32) -> Result<sys::dsc_result_t> {
@@ -147,7 +172,9 @@ pub(crate) fn complete_work(comm: &Comm, work: *mut sys::dsc_work_t, op: &'stati
 fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Arc<Started>> {
     let handle = NonNull::new(work)
         .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
-    Ok(Arc::new(Started { handle: WorkHandle(handle), group: comm.shared.name.clone(), op }))
+    let group = comm.shared.name.clone();
+    let told = AtomicBool::new(false);
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, comm: Arc::downgrade(&comm.shared), told }))
 }
 
 /// Starts a group of operations. What was refused comes beside what runs.

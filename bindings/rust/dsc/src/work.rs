@@ -4,12 +4,16 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
+use std::future::Future;
 use std::os::unix::io::BorrowedFd;
+use std::pin::Pin;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use crate::awaiting::poll_completion;
 use crate::comm::Comm;
 use crate::data::{Data, Element, Raw, Sealed};
 use crate::device::{DeviceBuffer, DeviceSlice, Stream};
@@ -81,11 +85,12 @@ impl Comm {
 /// dropped before its end lets the operation finish and frees the buffers afterwards; one that is forgotten leaks
 /// them.
 ///
-/// Any thread may ask and wait; `Work` is [`Send`] and [`Sync`].
+/// Any thread may ask and wait; `Work` is [`Send`] and [`Sync`]. It is a [`Future`] as well, in any runtime: `work.await`
+/// gives what [`wait`](Work::wait) gives, and a thread of this crate, `dsc-await`, wakes the task.
 #[must_use = "the buffers come back by wait()"]
 pub struct Work<B: Owned> {
     started: Arc<Started>,
-    /// Taken by wait() only.
+    /// Taken by wait() or the last poll().
     held: Option<Held<B>>,
 }
 
@@ -104,10 +109,11 @@ impl<B: Owned> Work<B> {
     /// contents are unspecified.
     pub fn wait(mut self) -> Result<B> {
         self.started.wait()?;
-        match self.held.take() {
-            Some(held) => Ok(held.into_inner()),
-            None => unreachable!("only wait() takes the buffers, and it takes the work too"),
-        }
+        Ok(self.buffers())
+    }
+
+    fn buffers(&mut self) -> B {
+        self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
     /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
@@ -119,6 +125,17 @@ impl<B: Owned> Work<B> {
     /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.started.event_fd()
+    }
+}
+
+/// Buffers stay in place when the work is moved.
+impl<B: Owned> Unpin for Work<B> {}
+
+impl<B: Owned> Future for Work<B> {
+    type Output = Result<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_completion(&self.started, context).map(|result| result.map(|()| self.buffers()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Several ranks as threads of one process: what the crate promises when ranks meet.
 
+mod awaiting;
 mod collectives;
 mod failures;
 mod groups;
@@ -10,6 +11,7 @@ mod pipe;
 mod recovery;
 mod reducer;
 mod scope;
+mod sharing;
 mod tied;
 mod work;
 

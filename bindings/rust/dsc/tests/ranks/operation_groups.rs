@@ -35,21 +35,25 @@ fn a_group_of_a_scope_runs_beside_the_program() {
     ranks(2, |world| {
         let (mut x, mut y) = ([1u8; 9], [2u8; 9]);
         let peer = 1 - world.rank();
-        world.scope(|scope| {
-            let both = scope
-                .group(|group| {
-                    group.add(recv(&mut x, peer))?;
-                    group.add(send(&mut y, peer))
-                })
-                .unwrap();
-            assert!(both.wait_for(Duration::from_secs(20)).unwrap() && both.test().unwrap());
-            both.wait().unwrap();
-        });
+        world
+            .scope(|scope| {
+                let both = scope
+                    .group(|group| {
+                        group.add(recv(&mut x, peer))?;
+                        group.add(send(&mut y, peer))
+                    })
+                    .unwrap();
+                assert!(both.wait_for(Duration::from_secs(20)).unwrap() && both.test().unwrap());
+                both.wait()
+            })
+            .unwrap();
         assert_eq!(x, [2; 9]);
         let mut parts = vec![[1u32; 3]; 50];
-        world.scope(|scope| {
-            drop(scope.group(|group| parts.iter_mut().try_for_each(|x| group.add(all_reduce(x, Op::Sum)))))
-        });
+        world
+            .scope(|scope| {
+                scope.group(|group| parts.iter_mut().try_for_each(|x| group.add(all_reduce(x, Op::Sum)))).map(drop)
+            })
+            .unwrap();
         assert_eq!(parts, vec![[2; 3]; 50]); // the scope has waited
         world.finalize().unwrap();
     });

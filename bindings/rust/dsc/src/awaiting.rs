@@ -1,0 +1,121 @@
+//! Wakes the tasks that await operations.
+//!
+//! A program that awaits has one thread more, `dsc-await`: it polls the descriptors of all operations that are awaited. It
+//! belongs to no runtime, so that works can be awaited in any.
+
+use std::io::{Read, Write};
+use std::os::raw::{c_int, c_short, c_ulong};
+use std::os::unix::io::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use crate::error::{Error, Result};
+use crate::numbers::ErrorCode;
+use crate::started::Started;
+
+const READABLE: c_short = 1; // POLLIN
+const UNTIL_READABLE: c_int = -1;
+/// How often operations of a world without a progress thread are moved on.
+const DRIVE_MS: c_int = 1;
+
+#[repr(C)]
+struct PollFd {
+    fd: RawFd,
+    events: c_short,
+    revents: c_short,
+}
+
+extern "C" {
+    fn poll(descriptors: *mut PollFd, count: c_ulong, timeout_ms: c_int) -> c_int;
+}
+
+/// What the thread and those who await share.
+struct Reactor {
+    awaited: Mutex<Vec<(Arc<Started>, Waker)>>,
+    /// A byte written here ends the thread's poll.
+    interrupt: UnixStream,
+}
+
+static REACTOR: Mutex<Option<Arc<Reactor>>> = Mutex::new(None);
+
+/// Says whether an operation has completed; if it has not, the task is woken when it does.
+pub(crate) fn poll_completion(started: &Arc<Started>, context: &Context<'_>) -> Poll<Result<()>> {
+    match started.test() {
+        Ok(true) => Poll::Ready(started.told(started.wait())),
+        Ok(false) => match wake_when_complete(started, context.waker()) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        },
+        Err(error) => Poll::Ready(Err(error)),
+    }
+}
+
+fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
+    started.event_fd()?; // made here, where a failure can be told
+    let reactor = reactor().map_err(|error| {
+        Error::new(ErrorCode::System, format!("await: the thread that wakes tasks cannot be started: {}", error))
+    })?;
+    let mut awaited = locked(&reactor.awaited);
+    match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
+        Some((_, known)) => known.clone_from(waker), // the latest poll counts
+        None => awaited.push((started.clone(), waker.clone())),
+    }
+    drop(awaited);
+    let _ = (&reactor.interrupt).write(&[0]); // if it is full, the thread is about to look
+    Ok(())
+}
+
+/// The thread is started by the first who awaits, and stays.
+fn reactor() -> std::io::Result<Arc<Reactor>> {
+    let mut known = locked(&REACTOR);
+    if let Some(reactor) = &*known {
+        return Ok(reactor.clone());
+    }
+    let (interrupt, interrupted) = UnixStream::pair()?;
+    interrupt.set_nonblocking(true)?;
+    interrupted.set_nonblocking(true)?;
+    let reactor = Arc::new(Reactor { awaited: Mutex::new(Vec::new()), interrupt });
+    let running = reactor.clone();
+    thread::Builder::new().name("dsc-await".into()).spawn(move || running.run(interrupted))?;
+    *known = Some(reactor.clone());
+    Ok(reactor)
+}
+
+impl Reactor {
+    fn run(&self, mut interrupted: UnixStream) {
+        loop {
+            let (mut descriptors, timeout_ms) = self.descriptors(&interrupted);
+            // SAFETY: so many descriptors lie there. They stay open: `awaited` holds the works, and only this thread removes them.
+            unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) };
+            while matches!(interrupted.read(&mut [0; 64]), Ok(1..)) {}
+            for waker in self.completed() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn descriptors(&self, interrupted: &UnixStream) -> (Vec<PollFd>, c_int) {
+        let readable = |fd| PollFd { fd, events: READABLE, revents: 0 };
+        let awaited = locked(&self.awaited);
+        let works = awaited.iter().filter_map(|(started, _)| Some(readable(started.event_fd().ok()?.as_raw_fd())));
+        let descriptors = std::iter::once(readable(interrupted.as_raw_fd())).chain(works).collect();
+        let driven = awaited.iter().all(|(started, _)| started.has_progress_thread());
+        (descriptors, if driven { UNTIL_READABLE } else { DRIVE_MS })
+    }
+
+    /// Takes out the tasks whose operations have completed. They are woken outside the lock, for a waker may poll at once.
+    fn completed(&self) -> Vec<Waker> {
+        let mut awaited = locked(&self.awaited);
+        let (running, completed) = awaited.drain(..).partition(|(started, _)| matches!(started.test(), Ok(false)));
+        *awaited = running;
+        drop(awaited);
+        let completed: Vec<(Arc<Started>, Waker)> = completed;
+        completed.into_iter().map(|(_, waker)| waker).collect()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
