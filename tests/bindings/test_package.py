@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,40 @@ def test_source_distribution(source, tmp_path):
     assert modules <= packed and modules <= wheel
     assert {"pyproject.toml", "README.md"} <= packed
     assert "py3-none-any" in archives[0].name
+
+
+def version_in(path, line):
+    """The version that a file of metadata gives."""
+    return re.search(rf"^\s*{line}", path.read_text(), re.MULTILINE).group(1)
+
+
+def test_every_version_is_that_of_the_library():
+    import libdsc
+
+    version = ".".join(str(part) for part in libdsc.version())
+    assert version_in(ROOT / "meson.build", r"version: '(.+)',") == version
+    assert version_in(SOURCE / "pyproject.toml", 'version = "(.+)"') == version
+    whole = (ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in whole  # meson-python takes it from meson.build
+
+
+def test_both_ways_to_install_describe_one_package():
+    project = [(folder / "pyproject.toml").read_text() for folder in (ROOT, SOURCE)]
+    for line in ("name = .+", "description = .+", "requires-python = .+", "arrays = .+"):
+        first, second = (re.search(f"^{line}", text, re.MULTILINE).group(0) for text in project)
+        assert first == second
+
+
+def test_import_error_says_how_to_get_the_library(tmp_path):
+    shutil.copytree(SOURCE / "libdsc", tmp_path / "libdsc", ignore=shutil.ignore_patterns("*.so*", "bin", "__pycache__"))
+    environment = {name: value for name, value in clean_environment().items() if not name.startswith(("DSC_", "LD_LIBRARY_"))}
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n" + IMPORT
+    raw = tmp_path / "libdsc" / "_raw.py"  # asks for a name that no installed library has
+    raw.write_text(re.sub(r"^SOVERSION = .+", "SOVERSION = 'none'", raw.read_text(), flags=re.MULTILINE))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 1
+    for part in ("ImportError", "in the package: ", "of the system: ", "pip install .", "./dev wheel", "Set DSC_LIBRARY"):
+        assert part in done.stderr, done.stderr
 
 
 def test_types():

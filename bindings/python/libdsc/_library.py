@@ -30,7 +30,10 @@ def _load() -> ctypes.CDLL:
             tried.append(f"  {where}: {path}: {error}")
             continue
         return _checked(library, path)
-    advice = "Set DSC_LIBRARY to the path of the library, or install it."
+    advice = (
+        "`pip install .` at the root of libdsc's source tree compiles the library and installs it in the package; "
+        "`./dev wheel` makes a wheel with it. Set DSC_LIBRARY to the path of a libdsc.so to use that one."
+    )
     raise ImportError("libdsc.so could not be loaded; tried\n" + "\n".join(tried) + "\n" + advice)
 
 
