@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Optional, Sequence
 
 from libdsc import _buffers
-from libdsc._arguments import member, milliseconds
+from libdsc._arguments import Seconds, member, milliseconds
 from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
 from libdsc._group import OperationGroup
 from libdsc._library import lib
-from libdsc._ops import BUILT_IN, number_of
+from libdsc._ops import number_of
 from libdsc._work import Work
 
 _locate = _buffers.locate
@@ -46,7 +46,8 @@ class Collectives(Calls):
         recv = send
         if out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
-        number = BUILT_IN.get(op) or number_of(op)
+            _expect_shape(out, x)
+        number = number_of(op)
         return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
 
     def broadcast(
@@ -109,7 +110,7 @@ class Collectives(Calls):
                 has, or as the arrays of the list.
         """
         recv, count, code, owner = _locate(out, "out", dtype)
-        number = BUILT_IN.get(op) or number_of(op)
+        number = number_of(op)
         if counts is None and not isinstance(x, (list, tuple)):
             send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
             return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op, stream)
@@ -169,7 +170,7 @@ class Collectives(Calls):
         """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
         return self._run(lib.dsc_barrier, (), None, async_op, stream)
 
-    def monitored_barrier(self, timeout: float) -> None:
+    def monitored_barrier(self, timeout: Seconds) -> None:
         """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not."""
         self._call(lib.dsc_monitored_barrier, milliseconds(timeout))
 
@@ -200,7 +201,8 @@ class Collectives(Calls):
         recv: Optional[int] = send if is_root else None
         if is_root and out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
-        number = BUILT_IN.get(op) or number_of(op)
+            _expect_shape(out, x)
+        number = number_of(op)
         return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
 
     def gather(
@@ -321,3 +323,10 @@ class Collectives(Calls):
             raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
         if expected != count:
             raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, as {part}")
+
+
+def _expect_shape(out: Any, x: Any) -> None:
+    """Raises unless the result has the shape of the input, where both have one."""
+    shape, expected = getattr(out, "shape", None), getattr(x, "shape", None)
+    if shape is not None and expected is not None and tuple(shape) != tuple(expected):
+        raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)} as x")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 from ctypes import byref, c_int32, c_size_t, c_void_p
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from libdsc import _dtypes, _interrupt, _nccl, _nonfinite, _raw, _streams
-from libdsc._arguments import integer, milliseconds, optional_string
+from libdsc._arguments import Seconds, integer, milliseconds, optional_string, seconds_of
 from libdsc._store import Store
+from libdsc._types import BackendLike
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
 
 
+logger = logging.getLogger("libdsc")
+
+
 def init_distributed(
+    dist_backend: Optional[BackendLike] = None,
     *,
-    backend: Any = "auto",
+    backend: Optional[BackendLike] = None,
     rank: Optional[int] = None,
     world_size: Optional[int] = None,
     local_rank: Optional[int] = None,
@@ -28,14 +34,18 @@ def init_distributed(
     sources: Optional[int] = None,
     require_existing: bool = False,
     rank_per_thread: bool = False,
-    init_timeout: Optional[float] = None,
-    timeout: Optional[float] = None,
-    stall_timeout: Optional[float] = None,
+    init_timeout: Optional[Seconds] = None,
+    timeout: Optional[Seconds] = None,
+    stall_timeout: Optional[Seconds] = None,
     progress_thread: bool = True,
     token: Optional[str] = None,
     store: Optional[Store] = None,
     nccl_library: Optional[str] = None,
     cuda_library: Optional[str] = None,
+    distributed_port: Optional[int] = None,
+    auto_mpi_discovery: bool = True,
+    dist_init_required: Optional[bool] = None,
+    verbose: bool = False,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
@@ -43,10 +53,13 @@ def init_distributed(
     the process is a world of one rank. A second call without arguments, or with equal ones, returns the world that
     exists.
 
+    Two names of one setting that contradict each other are a ValueError, before anybody is joined.
+
     Args:
-        backend: "auto", "host", "nccl" or "gloo".
-        rank: this process's number, 0 to world_size - 1.
-        world_size: the number of processes.
+        dist_backend: DeepSpeed's name of backend.
+        backend: "auto" (the default), "host", "nccl" or "gloo".
+        rank: this process's number, 0 to world_size - 1; None or -1: not given.
+        world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
@@ -56,8 +69,8 @@ def init_distributed(
         sources: bits of ``Source`` that rank and size may come from.
         require_existing: return the world that exists and never make one.
         rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
-        init_timeout: seconds until this call gives up (300).
-        timeout: seconds that every operation may take (300).
+        init_timeout: seconds, or a timedelta, until this call gives up (300).
+        timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
         progress_thread: a thread of the library drives operations that nobody waits for; without it the program
             calls progress(), or awaits its works.
@@ -67,7 +80,19 @@ def init_distributed(
         nccl_library: NCCL's file, one for all ranks of a process; if not given where docs/gpu.md says, wheels in the
             folders of sys.path included.
         cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
+        distributed_port: DeepSpeed's name of port.
+        auto_mpi_discovery: False: rank and size do not come from a PMIx server or the variables of a launcher, which
+            is sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
+        dist_init_required: False is require_existing=True; None and True make the world if there is none.
+        verbose: True says in one record of the logger "libdsc", of level INFO, what world was joined.
     """
+    backend = _one_of("backend", backend, "dist_backend", dist_backend)
+    port = _one_of("port", port, "distributed_port", distributed_port)
+    sources = sources if auto_mpi_discovery else _without_mpi(sources)
+    if require_existing and dist_init_required:
+        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
+    require_existing = require_existing or dist_init_required is False
+    rank, world_size = (None if number == -1 else number for number in (rank, world_size))
     numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
@@ -75,7 +100,7 @@ def init_distributed(
         **_texts(nccl_library=nccl_library, cuda_library=_streams.of_driver(cuda_library)),
         "store": None if store is None else c_void_p(store._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
-        "backend": _dtypes.backend_code(backend) or None,
+        "backend": (0 if backend is None else _dtypes.backend_code(backend)) or None,
         "require_existing": int(bool(require_existing)) or None,
         "rank_per_thread": int(bool(rank_per_thread)) or None,
         "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout, "init_timeout"),
@@ -84,7 +109,29 @@ def init_distributed(
         "progress_thread": None if progress_thread else 0,
     }
     # With rank_per_thread the world belongs to this thread.
-    return _init({k: v for k, v in given.items() if v is not None}, rank_per_thread or not _interrupt.on_main_thread())
+    here = rank_per_thread or not _interrupt.on_main_thread()
+    joined = _init({k: v for k, v in given.items() if v is not None}, here)
+    if verbose:
+        logger.info("joined %r, backend %s, rank and size from %s", joined, joined.backend, joined.env("DSC_SOURCE"))
+    return joined
+
+
+Given = TypeVar("Given")
+
+
+def _one_of(name: str, value: Optional[Given], other_name: str, other: Optional[Given]) -> Optional[Given]:
+    """A setting that has two names."""
+    if value is not None and other is not None and value != other:
+        raise ValueError(f"{name} is {value!r} and {other_name} is {other!r}; expected one of them, or equal ones")
+    return other if value is None else value
+
+
+def _without_mpi(sources: Optional[int]) -> int:
+    """The sources of rank and size that are left with auto_mpi_discovery=False."""
+    discovery = int(_raw.Source.PMIX | _raw.Source.LAUNCHER)
+    if sources is not None and integer("sources", sources, 0, 2**32 - 1) & discovery:
+        raise ValueError("auto_mpi_discovery is False and sources has PMIX or LAUNCHER; expected one of them")
+    return int(_raw.Source.OPTIONS | _raw.Source.ENV | _raw.Source.SINGLE) if sources is None else sources
 
 
 def _init(given: dict[str, Any], here: bool) -> Communicator:
@@ -143,9 +190,9 @@ def _texts(**given: Optional[str]) -> dict[str, Any]:
     return {name: optional_string(name, value) for name, value in given.items()}
 
 
-def _stall_ms(seconds: float) -> int:
+def _stall_ms(seconds: Seconds) -> int:
     """0 means never."""
-    return 0 if seconds == 0 else milliseconds(seconds, "stall_timeout")
+    return 0 if seconds_of(seconds, "stall_timeout") == 0 else milliseconds(seconds, "stall_timeout")
 
 
 def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:
