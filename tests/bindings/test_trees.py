@@ -94,7 +94,7 @@ def test_timedelta_is_a_timeout(world):
 
 
 def test_names_of_deepspeed(world, caplog):
-    same = {"dist_backend": "auto", "auto_mpi_discovery": True, "dist_init_required": False}
+    same = {"dist_backend": "auto", "auto_mpi_discovery": True, "dist_init_required": True}
     with caplog.at_level("INFO", logger="libdsc"):
         assert dsc.init_distributed(**same, verbose=True) is world
     assert "rank 0 of 1" in caplog.text

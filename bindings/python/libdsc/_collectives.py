@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Literal, Optional, Sequence, overload
 
 from libdsc import _buffers
 from libdsc._arguments import Seconds, member, milliseconds
-from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
+from libdsc._blocks import Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
 from libdsc._group import OperationGroup
 from libdsc._library import lib
 from libdsc._ops import number_of
+from libdsc._types import Array, Arrays, OpLike
 from libdsc._work import Work
 
 _locate = _buffers.locate
@@ -30,8 +31,33 @@ class Collectives(Calls):
 
     # ---- all ranks get the same --------------------------------------------------------------------------------
 
+    @overload
     def all_reduce(
-        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., async_op: Literal[False] = ..., dtype: Any = ...,
+        *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_reduce(
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_reduce(
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., *, async_op: bool, dtype: Any = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
+    def all_reduce(
+        self,
+        x: Array,
+        op: OpLike = "sum",
+        out: Optional[Array] = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Combines the elements of all ranks' x; every rank gets the result in x, or in out if that is given.
 
@@ -50,18 +76,51 @@ class Collectives(Calls):
         number = number_of(op)
         return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
 
+    @overload
     def broadcast(
-        self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, root: int = ..., async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def broadcast(
+        self, x: Array, root: int = ..., *, async_op: Literal[True], dtype: Any = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def broadcast(
+        self, x: Array, root: int = ..., *, async_op: bool, dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
+    def broadcast(
+        self, x: Array, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
         root = member("root", root, self._size)
         address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
         return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
 
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: Literal[False] = ..., dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: Literal[True], dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: bool, dtype: Any = ..., *, counts: Optional[Sequence[int]] = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def all_gather(
         self,
         out: Arrays,
-        x: Any,
+        x: Array,
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -89,11 +148,29 @@ class Collectives(Calls):
         arguments = (send, blocks.address, sizes, code)
         return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., *, async_op: Literal[True], dtype: Any = ...,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., *, async_op: bool, dtype: Any = ...,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def reduce_scatter(
         self,
-        out: Any,
+        out: Array,
         x: Arrays,
-        op: Any = "sum",
+        op: OpLike = "sum",
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -121,6 +198,24 @@ class Collectives(Calls):
         if blocks.are_equal and counts is None:  # other ranks may give one array
             function, sizes = lib.dsc_reduce_scatter, count
         return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., *, async_op: Literal[True], dtype: Any = ...,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., *, async_op: bool, dtype: Any = ...,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
 
     def all_to_all(
         self,
@@ -166,6 +261,15 @@ class Collectives(Calls):
             raise ValueError(f"out has {count} elements; expected a multiple of {self._size}, the number of ranks")
         return self._run(lib.dsc_all_to_all, (send, recv, count // self._size, code), owner, async_op, stream)
 
+    @overload
+    def barrier(self, async_op: Literal[False] = ..., *, stream: Any = ...) -> None: ...
+
+    @overload
+    def barrier(self, async_op: Literal[True], *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def barrier(self, async_op: bool, *, stream: Any = ...) -> Optional[Work]: ...
+
     def barrier(self, async_op: bool = False, *, stream: Any = None) -> Optional[Work]:
         """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
         return self._run(lib.dsc_barrier, (), None, async_op, stream)
@@ -176,12 +280,30 @@ class Collectives(Calls):
 
     # ---- one rank has or gets all ------------------------------------------------------------------------------
 
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., async_op: Literal[False] = ...,
+        dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: Literal[True],
+        dtype: Any = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: bool,
+        dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def reduce(
         self,
-        x: Any,
+        x: Array,
         root: int = 0,
-        op: Any = "sum",
-        out: Any = None,
+        op: OpLike = "sum",
+        out: Optional[Array] = None,
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -205,10 +327,27 @@ class Collectives(Calls):
         number = number_of(op)
         return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
 
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: bool, dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def gather(
         self,
         out: Optional[Arrays],
-        x: Any,
+        x: Array,
         root: int = 0,
         async_op: bool = False,
         dtype: Any = None,
@@ -231,9 +370,27 @@ class Collectives(Calls):
         arguments = (send, blocks.address, count, code, root)
         return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., async_op: Literal[False] = ..., dtype: Any = ...,
+        *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: bool, dtype: Any = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def scatter(
         self,
-        out: Any,
+        out: Array,
         x: Optional[Arrays] = None,
         root: int = 0,
         async_op: bool = False,
@@ -259,29 +416,51 @@ class Collectives(Calls):
 
     # ---- point to point ----------------------------------------------------------------------------------------
 
+    @overload
     def send(
-        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: int, async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def send(self, x: Array, peer: int, async_op: Literal[True], dtype: Any = ..., *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def send(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
+
+    def send(
+        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has it, whatever the size."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype, False)
         return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
 
+    @overload
     def recv(
-        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: int, async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def recv(self, x: Array, peer: int, async_op: Literal[True], dtype: Any = ..., *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def recv(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
+
+    def recv(
+        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype)
         return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
 
-    def isend(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def isend(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As send() with async_op=True."""
         work = self.send(x, peer, True, dtype, stream=stream)
         assert work is not None
         return work
 
-    def irecv(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def irecv(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As recv() with async_op=True."""
         work = self.recv(x, peer, True, dtype, stream=stream)
         assert work is not None

@@ -306,7 +306,7 @@ class Mesh:
             raise ValueError(f"position is {position!r}; expected 'first', 'last' or a number")
         group = self.comm(axes, comm)
         at = _ENDS[position] if isinstance(position, str) else integer("position", position, -group.size, group.size - 1)
-        return group.broadcast(x, at % group.size, async_op, dtype, stream=stream)
+        return group.broadcast(x, at % group.size, async_op=async_op, dtype=dtype, stream=stream)
 
     def _coords(self, coords: Mapping[str, int]) -> Any:
         """A coordinate per axis for C; -1 where none is named."""

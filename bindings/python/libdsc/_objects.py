@@ -52,12 +52,10 @@ class Objects(Collectives):
         header, data = _pack(obj)
         headers = self._headers(header)
         sizes = [size for _, size in headers]
-        everything = bytearray(sum(sizes))
-        self.all_gather(everything, data, counts=sizes)
-        parts, view, start = [], memoryview(everything), 0
-        for size in sizes:
-            parts.append(view[start : start + size])
-            start += size
+        parts = [data if rank == self._rank else bytearray(size) for rank, size in enumerate(sizes)]
+        with self.group():
+            for rank, part in enumerate(parts):
+                self.broadcast(part, rank)
         for rank, (part_header, part) in enumerate(zip(headers, parts)):
             self._require_pickled(name, rank, part_header, part)
         return [obj if rank == self._rank else self._unpack(name, rank, part) for rank, part in enumerate(parts)]
