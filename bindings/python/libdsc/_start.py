@@ -86,34 +86,38 @@ def init_distributed(
         dist_init_required: False is require_existing=True; None and True make the world if there is none.
         verbose: True says in one record of the logger "libdsc", of level INFO, what world was joined.
     """
-    backend = _one_of("backend", backend, "dist_backend", dist_backend)
-    port = _one_of("port", port, "distributed_port", distributed_port)
-    sources = sources if auto_mpi_discovery else _without_mpi(sources)
-    if require_existing and dist_init_required:
-        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
-    require_existing = require_existing or dist_init_required is False
-    rank, world_size = (None if number == -1 else number for number in (rank, world_size))
-    numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
-    given: dict[str, Any] = {
-        **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
-        **_texts(init_method=init_method, job_id=job_id, token=token),
-        **_texts(nccl_library=nccl_library, cuda_library=_streams.of_driver(cuda_library)),
-        "store": None if store is None else c_void_p(store._live()),
-        "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
-        "backend": (0 if backend is None else _dtypes.backend_code(backend)) or None,
-        "require_existing": int(bool(require_existing)) or None,
-        "rank_per_thread": int(bool(rank_per_thread)) or None,
-        "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout, "init_timeout"),
-        "timeout_ms": None if timeout is None else milliseconds(timeout),
-        "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
-        "progress_thread": None if progress_thread else 0,
-    }
-    # With rank_per_thread the world belongs to this thread.
-    here = rank_per_thread or not _interrupt.on_main_thread()
-    joined = _init({k: v for k, v in given.items() if v is not None}, here)
+    joined = _init(_given(dict(locals())), rank_per_thread or not _interrupt.on_main_thread())  # a world of this thread
     if verbose:
         logger.info("joined %r, backend %s, rank and size from %s", joined, joined.backend, joined.env("DSC_SOURCE"))
     return joined
+
+
+def _given(said: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of init_distributed() that were given, as the library's options."""
+    backend = _one_of("backend", said["backend"], "dist_backend", said["dist_backend"])
+    port = _one_of("port", said["port"], "distributed_port", said["distributed_port"])
+    sources = said["sources"] if said["auto_mpi_discovery"] else _without_mpi(said["sources"])
+    if said["require_existing"] and said["dist_init_required"]:
+        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
+    require_existing = said["require_existing"] or said["dist_init_required"] is False
+    rank, world_size = (None if said[name] == -1 else said[name] for name in ("rank", "world_size"))
+    numbers = {"rank": rank, "world_size": world_size, "port": port, "local_rank": said["local_rank"]}
+    numbers["device"] = said["device"]
+    given: dict[str, Any] = {
+        **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
+        **_texts(init_method=said["init_method"], job_id=said["job_id"], token=said["token"]),
+        **_texts(nccl_library=said["nccl_library"], cuda_library=_streams.of_driver(said["cuda_library"])),
+        "store": None if said["store"] is None else c_void_p(said["store"]._live()),
+        "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
+        "backend": (0 if backend is None else _dtypes.backend_code(backend)) or None,
+        "require_existing": int(bool(require_existing)) or None,
+        "rank_per_thread": int(bool(said["rank_per_thread"])) or None,
+        "init_timeout_ms": None if said["init_timeout"] is None else milliseconds(said["init_timeout"], "init_timeout"),
+        "timeout_ms": None if said["timeout"] is None else milliseconds(said["timeout"]),
+        "stall_timeout_ms": None if said["stall_timeout"] is None else _stall_ms(said["stall_timeout"]),
+        "progress_thread": None if said["progress_thread"] else 0,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 Given = TypeVar("Given")
