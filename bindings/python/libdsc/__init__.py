@@ -49,6 +49,7 @@ from libdsc._group import OperationGroup
 from libdsc._log import read_log, set_log
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
+from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
 from libdsc._pipe import PipeCompute, PipeInstruction, PipeSchedule, PipeStep
@@ -61,9 +62,11 @@ from libdsc._start import finalize, init_distributed, is_initialized, launch_rep
 from libdsc._store import Store
 from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
+from libdsc._trees import average_gradients
 from libdsc._work import Work
 
 Error = DscError
+__version__ = "{}.{}.{}".format(*version())
 
 __all__ = [
     "AddrInUseError",
@@ -122,10 +125,14 @@ __all__ = [
     "UnsupportedError",
     "VersionError",
     "Work",
+    "all_gather_object",
+    "average_gradients",
     "broadcast_coalesced",
+    "broadcast_object",
     "feature",
     "finalize",
     "find_schedule",
+    "gather_object",
     "init_distributed",
     "is_initialized",
     "launch_report",
@@ -134,6 +141,7 @@ __all__ = [
     "premul",
     "read_log",
     "request_trace_dump",
+    "scatter_object",
     "seed_layer",
     "seed_region",
     "set_log",

@@ -6,6 +6,7 @@ import math
 import numbers
 import operator
 import reprlib
+from datetime import timedelta
 from typing import Any, Optional, Sequence, Union
 
 INT32 = (-(2**31), 2**31 - 1)
@@ -41,6 +42,11 @@ def member(argument: str, value: Any, size: int) -> int:
     return integer(argument, value, *INT32, expected=f"0 to {size - 1}")
 
 
+def ranks_text(size: int) -> str:
+    """The size of a group as errors say it."""
+    return f"this group has {size} rank{'' if size == 1 else 's'}"
+
+
 def extents(argument: str, shape: Union[int, Sequence[int]]) -> tuple[int, ...]:
     """The shape of an array, of one extent or several."""
     if isinstance(shape, (tuple, list)):
@@ -69,8 +75,17 @@ def real(argument: str, value: Any) -> float:
     return float(value)
 
 
-def milliseconds(seconds: float, argument: str = "timeout") -> int:
+Seconds = Union[float, timedelta]
+
+
+def seconds_of(value: Seconds, argument: str = "timeout") -> float:
+    """A time-out, which may be a timedelta, in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else real(argument, value)
+
+
+def milliseconds(timeout: Seconds, argument: str = "timeout") -> int:
     """A time-out as the library wants it, never rounded down to nothing."""
-    if not real(argument, seconds) > 0:
-        raise ValueError(f"{argument} is {seconds}; expected a number of seconds above 0")
-    return math.ceil(min(TIMEOUT_MOST_MS, float(seconds) * 1000))
+    seconds = seconds_of(timeout, argument)
+    if not seconds > 0:
+        raise ValueError(f"{argument} is {timeout}; expected a number of seconds above 0")
+    return math.ceil(min(TIMEOUT_MOST_MS, seconds * 1000))

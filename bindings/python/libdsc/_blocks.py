@@ -7,7 +7,7 @@ import itertools
 from typing import Any, Optional, Sequence, Union
 
 from libdsc import _buffers, _dtypes, _raw
-from libdsc._arguments import SIZE, integers
+from libdsc._arguments import SIZE, integers, ranks_text
 
 Arrays = Union[Any, Sequence[Any]]
 
@@ -37,7 +37,7 @@ class Blocks:
         self.address, found, self.dtype, self.owner = _buffers.locate(x, argument, dtype, writable)
         self.counts = counts
         if found != sum(counts):
-            raise ValueError(f"{argument} has {found} elements; expected {sum(counts)} (this group has {size} ranks)")
+            raise ValueError(f"{argument} has {found} elements; expected {sum(counts)} ({ranks_text(size)})")
 
     def _pack(
         self, arrays: Sequence[Any], argument: str, dtype: Any, writable: bool, size: int, counts: Optional[list[int]]

@@ -76,6 +76,8 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) ->
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.generic):
         raise TypeError(f"{argument} is a number; expected an array (use numpy.array([value]))")
+    if numpy is not None and isinstance(x, numpy.ma.MaskedArray):
+        raise TypeError(f"{argument} is a masked array; expected one without a mask (use {argument}.filled(value))")
     if hasattr(x, "__array_interface__"):
         found = _from_interface(x, x.__array_interface__, argument, dtype, writable, -1)
         if dtype is None and numpy is not None and type(x) is numpy.ndarray:
@@ -85,12 +87,16 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) ->
         view = memoryview(x)
     except TypeError:
         pass
+    except BufferError as error:  # the buffer protocol has no letter for some types, such as JAX's bfloat16
+        if not hasattr(x, "__dlpack__"):
+            raise ValueError(f"{argument} does not export its memory: {error}") from error
     else:
         return _from_memoryview(view, argument, dtype, writable)
     if hasattr(x, "__dlpack__"):
-        return _from_dlpack(x, argument, dtype)
+        return _from_dlpack(x, argument, dtype, writable)
     accepted = "the buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__"
-    raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}")
+    hint = f" (use numpy.asarray({argument}))" if isinstance(x, (list, tuple)) else ""
+    raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}{hint}")
 
 
 def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
@@ -130,6 +136,8 @@ def _on_device(found: Buffer, argument: str, device: Optional[int], stream: Opti
 def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wanted: Any) -> Dtype:
     """The element type of an array whose own type is found (None: unknown), spelled and sized so; wanted overrides."""
     if wanted is None:
+        if found is None and spelled.startswith(("str", "bytes")):
+            raise TypeError(f"{argument} has strings; expected elements that are numbers: {_dtypes.ACCEPTED}")
         if found is None:
             hint = "; dtype= names 16- and 8-bit floats that are kept as plain numbers" if size in (1, 2) else ""
             raise TypeError(f"{argument} has element type {spelled}; accepted are {_dtypes.ACCEPTED}{hint}")
@@ -144,7 +152,16 @@ def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wan
 
 def _writable(argument: str, readonly: bool, wanted: bool) -> None:
     if readonly and wanted:
-        raise ValueError(f"{argument} is read-only; expected an array that can be written")
+        advice = _WRITABLE_ADVICE.get(argument.partition("[")[0], "copy it, or pass out= where the call has it")
+        raise ValueError(f"{argument} is read-only; expected an array that can be written ({advice})")
+
+
+# What to do with an array that cannot be written, such as every array of JAX, by argument.
+_WRITABLE_ADVICE = {
+    "out": "such as numpy.empty()",
+    "params": "or sync=False, which copies no parameters",
+    "grad": "or accumulate(i, grad), then mark_ready(i); the result is in grad_view(i)",
+}
 
 
 def _contiguous(argument: str, shape: Any, strides: Any, size: int) -> None:
@@ -228,7 +245,7 @@ def _address(view: memoryview) -> int:
 
 
 class _DLTensor(ctypes.Structure):
-    """The head of DLManagedTensor, which is all that is read of it."""
+    """DLTensor, the description of an array in both of DLPack's capsules."""
 
     data: Optional[int]
     device_type: int
@@ -259,16 +276,46 @@ _DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
 _DLPACK_FLOATS = {(4, 16): Dtype.BF16, (10, 8): Dtype.F8E4M3, (12, 8): Dtype.F8E5M2}  # by code and bits
 
 
-def _capsule_pointer(capsule: Any) -> int:
-    get = ctypes.pythonapi.PyCapsule_GetPointer
+class _DLVersioned(ctypes.Structure):
+    """The head of DLManagedTensorVersioned, which DLPack has from 1.0 on; DLTensor stands behind it."""
+
+    flags: int
+
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+    ]
+
+
+DLPACK_READ_ONLY = 1  # a bit of the flags
+DLPACK_VERSION = (1, 0)  # that is asked for; an older producer gives a capsule without flags
+_IMMUTABLE = ("jax", "tensorflow")  # libraries whose arrays are never written, and whose capsules may not say so
+
+
+def _read_capsule(capsule: Any) -> tuple[_DLTensor, bool]:
+    """Returns the array of a capsule, and whether it is read-only."""
+    get, is_valid = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return int(get(capsule, b"dltensor"))
+    is_valid.restype, is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+    if not is_valid(capsule, b"dltensor_versioned"):
+        return _DLTensor.from_address(int(get(capsule, b"dltensor"))), False
+    address = int(get(capsule, b"dltensor_versioned"))
+    flags = _DLVersioned.from_address(address).flags
+    return _DLTensor.from_address(address + ctypes.sizeof(_DLVersioned)), bool(flags & DLPACK_READ_ONLY)
 
 
-def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
+def _is_of(x: Any, *libraries: str) -> bool:
+    """Whether the type of an array comes from one of these libraries, which need not be imported."""
+    return any(kind.__module__.startswith(libraries) for kind in type(x).__mro__)
+
+
+def _from_dlpack(x: Any, argument: str, dtype: Any, writable: bool) -> Buffer:
     """The capsule is only read and given back, so x stays the owner."""
     capsule = _capsule(x, argument)
-    tensor = _DLTensor.from_address(_capsule_pointer(capsule))
+    tensor, readonly = _read_capsule(capsule)
+    _writable(argument, readonly or _is_of(x, *_IMMUTABLE), writable)
     size = tensor.bits * tensor.lanes // 8
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
@@ -286,12 +333,19 @@ def _from_dlpack(x: Any, argument: str, dtype: Any) -> Buffer:
     return _on_device(buffer, argument, tensor.device_id if tensor.device_type == DLPACK_CUDA else None, None)
 
 
+def _ask(x: Any, **options: Any) -> Any:
+    """Calls __dlpack__(); producers of before DLPack 1.0 do not know max_version."""
+    try:
+        return x.__dlpack__(max_version=DLPACK_VERSION, **options)
+    except TypeError:
+        return x.__dlpack__(**options)
+
+
 def _capsule(x: Any, argument: str) -> Any:
     """Asks for DLPack's description; elements on a GPU must be ready for the stream that the operation will be on."""
     try:
         if not hasattr(x, "__dlpack_device__") or x.__dlpack_device__()[0] not in (DLPACK_CUDA, DLPACK_CUDA_MANAGED):
-            return x.__dlpack__()
-        knows_stream = any(kind.__module__.startswith(("torch", "cupy")) for kind in type(x).__mro__)
-        return x.__dlpack__(stream=DLPACK_NO_STREAM if knows_stream else DLPACK_DEFAULT_STREAM)
+            return _ask(x)
+        return _ask(x, stream=DLPACK_NO_STREAM if _is_of(x, "torch", "cupy") else DLPACK_DEFAULT_STREAM)
     except Exception as error:
         raise ValueError(f"{argument} does not export its memory: {error}") from error

@@ -7,6 +7,7 @@ from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
+from libdsc._arguments import ranks_text
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
@@ -66,7 +67,7 @@ class Calls:
         """Locates an array that must have so many elements of a type; returns address and all owners."""
         address, found, found_code, second = _buffers.locate(x, argument, dtype, writable)
         if found != count:
-            raise ValueError(f"{argument} has {found} elements; expected {count} (this group has {self._size} ranks)")
+            raise ValueError(f"{argument} has {found} elements; expected {count} ({ranks_text(self._size)})")
         expect_dtype(argument, found_code, code)
         return address, (owner, second)
 

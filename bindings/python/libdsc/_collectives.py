@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from ctypes import byref, c_int32, c_int64, c_size_t
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Literal, Optional, Sequence, overload
 
 from libdsc import _buffers, _dtypes
-from libdsc._arguments import member, milliseconds
-from libdsc._blocks import Arrays, Blocks, checked_counts, expect_dtype
+from libdsc._arguments import Seconds, member, milliseconds
+from libdsc._blocks import Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
 from libdsc._group import OperationGroup
 from libdsc._library import lib
 from libdsc._memory import numpy_module
-from libdsc._ops import BUILT_IN, number_of
+from libdsc._ops import number_of
 from libdsc._raw import Dtype
+from libdsc._types import Array, Arrays, OpLike
 from libdsc._work import Work
 
 _locate = _buffers.locate
@@ -39,8 +40,33 @@ class Collectives(Calls):
 
     # ---- all ranks get the same --------------------------------------------------------------------------------
 
+    @overload
     def all_reduce(
-        self, x: Any, op: Any = "sum", out: Any = None, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., async_op: Literal[False] = ..., dtype: Any = ...,
+        *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_reduce(
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_reduce(
+        self, x: Array, op: OpLike = ..., out: Optional[Array] = ..., *, async_op: bool, dtype: Any = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
+    def all_reduce(
+        self,
+        x: Array,
+        op: OpLike = "sum",
+        out: Optional[Array] = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        *,
+        stream: Any = None,
     ) -> Optional[Work]:
         """Combines the elements of all ranks' x; every rank gets the result in x, or in out if that is given.
 
@@ -55,11 +81,27 @@ class Collectives(Calls):
         recv = send
         if out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
-        number = BUILT_IN.get(op) or number_of(op)
+            _expect_shape(out, x)
+        number = number_of(op)
         return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
 
+    @overload
     def broadcast(
-        self, x: Any, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, root: int = ..., async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def broadcast(
+        self, x: Array, root: int = ..., *, async_op: Literal[True], dtype: Any = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def broadcast(
+        self, x: Array, root: int = ..., *, async_op: bool, dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
+    def broadcast(
+        self, x: Array, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
         root = member("root", root, self._size)
@@ -96,7 +138,7 @@ class Collectives(Calls):
             count = _buffers.describe(x, "the array of empty()", dtype).count
             if count != math.prod(shape):
                 raise ValueError(f"empty() made an array of {count} elements; expected {math.prod(shape)}")
-        self.broadcast(x, root, False, dtype, stream=stream)
+        self.broadcast(x, root, dtype=dtype, stream=stream)
         return x
 
     def _tell_shape(self, root: int, dtype: int = 0, shape: Sequence[int] = ()) -> tuple[int, tuple[int, ...]]:
@@ -106,10 +148,28 @@ class Collectives(Calls):
         self._call(lib.dsc_broadcast_shape, root, byref(code), sizes, MOST_DIMS, byref(n_sizes))
         return code.value, tuple(sizes[: n_sizes.value])
 
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: Literal[False] = ..., dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: Literal[True], dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_gather(
+        self, out: Arrays, x: Array, async_op: bool, dtype: Any = ..., *, counts: Optional[Sequence[int]] = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def all_gather(
         self,
         out: Arrays,
-        x: Any,
+        x: Array,
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -137,11 +197,29 @@ class Collectives(Calls):
         arguments = (send, blocks.address, sizes, code)
         return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., *, async_op: Literal[True], dtype: Any = ...,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def reduce_scatter(
+        self, out: Array, x: Arrays, op: OpLike = ..., *, async_op: bool, dtype: Any = ...,
+        counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def reduce_scatter(
         self,
-        out: Any,
+        out: Array,
         x: Arrays,
-        op: Any = "sum",
+        op: OpLike = "sum",
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -158,7 +236,7 @@ class Collectives(Calls):
                 has, or as the arrays of the list.
         """
         recv, count, code, owner = _locate(out, "out", dtype)
-        number = BUILT_IN.get(op) or number_of(op)
+        number = number_of(op)
         if counts is None and not isinstance(x, (list, tuple)):
             send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
             return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op, stream)
@@ -169,6 +247,24 @@ class Collectives(Calls):
         if blocks.are_equal and counts is None:  # other ranks may give one array
             function, sizes = lib.dsc_reduce_scatter, count
         return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., *, async_op: Literal[True], dtype: Any = ...,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def all_to_all(
+        self, out: Arrays, x: Optional[Arrays] = ..., *, async_op: bool, dtype: Any = ...,
+        send_counts: Optional[Sequence[int]] = ..., recv_counts: Optional[Sequence[int]] = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
 
     def all_to_all(
         self,
@@ -214,22 +310,49 @@ class Collectives(Calls):
             raise ValueError(f"out has {count} elements; expected a multiple of {self._size}, the number of ranks")
         return self._run(lib.dsc_all_to_all, (send, recv, count // self._size, code), owner, async_op, stream)
 
+    @overload
+    def barrier(self, async_op: Literal[False] = ..., *, stream: Any = ...) -> None: ...
+
+    @overload
+    def barrier(self, async_op: Literal[True], *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def barrier(self, async_op: bool, *, stream: Any = ...) -> Optional[Work]: ...
+
     def barrier(self, async_op: bool = False, *, stream: Any = None) -> Optional[Work]:
         """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
         return self._run(lib.dsc_barrier, (), None, async_op, stream)
 
-    def monitored_barrier(self, timeout: float) -> None:
+    def monitored_barrier(self, timeout: Seconds) -> None:
         """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not."""
         self._call(lib.dsc_monitored_barrier, milliseconds(timeout))
 
     # ---- one rank has or gets all ------------------------------------------------------------------------------
 
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., async_op: Literal[False] = ...,
+        dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: Literal[True],
+        dtype: Any = ..., stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def reduce(
+        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: bool,
+        dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def reduce(
         self,
-        x: Any,
+        x: Array,
         root: int = 0,
-        op: Any = "sum",
-        out: Any = None,
+        op: OpLike = "sum",
+        out: Optional[Array] = None,
         async_op: bool = False,
         dtype: Any = None,
         *,
@@ -249,13 +372,31 @@ class Collectives(Calls):
         recv: Optional[int] = send if is_root else None
         if is_root and out is not None:
             recv, owner = self._like(out, "out", dtype, count, code, owner)
-        number = BUILT_IN.get(op) or number_of(op)
+            _expect_shape(out, x)
+        number = number_of(op)
         return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
+
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
+        stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def gather(
+        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: bool, dtype: Any = ..., stream: Any = ...
+    ) -> Optional[Work]: ...
 
     def gather(
         self,
         out: Optional[Arrays],
-        x: Any,
+        x: Array,
         root: int = 0,
         async_op: bool = False,
         dtype: Any = None,
@@ -278,9 +419,27 @@ class Collectives(Calls):
         arguments = (send, blocks.address, count, code, root)
         return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
 
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., async_op: Literal[False] = ..., dtype: Any = ...,
+        *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
+        stream: Any = ...
+    ) -> Work: ...
+
+    @overload
+    def scatter(
+        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: bool, dtype: Any = ...,
+        stream: Any = ...
+    ) -> Optional[Work]: ...
+
     def scatter(
         self,
-        out: Any,
+        out: Array,
         x: Optional[Arrays] = None,
         root: int = 0,
         async_op: bool = False,
@@ -306,29 +465,51 @@ class Collectives(Calls):
 
     # ---- point to point ----------------------------------------------------------------------------------------
 
+    @overload
     def send(
-        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: int, async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def send(self, x: Array, peer: int, async_op: Literal[True], dtype: Any = ..., *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def send(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
+
+    def send(
+        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has it, whatever the size."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype, False)
         return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
 
+    @overload
     def recv(
-        self, x: Any, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: int, async_op: Literal[False] = ..., dtype: Any = ..., *, stream: Any = ...
+    ) -> None: ...
+
+    @overload
+    def recv(self, x: Array, peer: int, async_op: Literal[True], dtype: Any = ..., *, stream: Any = ...) -> Work: ...
+
+    @overload
+    def recv(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
+
+    def recv(
+        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
         peer = member("peer", peer, self._size)
         address, count, code, owner = _locate(x, "x", dtype)
         return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
 
-    def isend(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def isend(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As send() with async_op=True."""
         work = self.send(x, peer, True, dtype, stream=stream)
         assert work is not None
         return work
 
-    def irecv(self, x: Any, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def irecv(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As recv() with async_op=True."""
         work = self.recv(x, peer, True, dtype, stream=stream)
         assert work is not None
@@ -370,3 +551,10 @@ class Collectives(Calls):
             raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
         if expected != count:
             raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, as {part}")
+
+
+def _expect_shape(out: Any, x: Any) -> None:
+    """Raises unless the result has the shape of the input, where both have one."""
+    shape, expected = getattr(out, "shape", None), getattr(x, "shape", None)
+    if shape is not None and expected is not None and tuple(shape) != tuple(expected):
+        raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)} as x")

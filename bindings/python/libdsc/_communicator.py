@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Optional, Sequence, TextIO, Union
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
-from libdsc._arguments import INT32, SIZE, extents, integer, integers, member, milliseconds
-from libdsc._arguments import optional_string, real, string
+from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
+from libdsc._arguments import optional_string, seconds_of, string
 from libdsc._calls import op_name
-from libdsc._collectives import Collectives
+from libdsc._objects import Objects
 from libdsc._library import check, last_message, lib
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
@@ -43,7 +43,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator(Collectives):
+class Communicator(Objects):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
@@ -294,7 +294,7 @@ class Communicator(Collectives):
         color: Optional[int],
         key: int = 0,
         name: Optional[str] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         *,
         nccl_net_name: Optional[str] = None,
         nccl_min_ctas: int = 0,
@@ -316,7 +316,7 @@ class Communicator(Collectives):
         number = -1 if color is None else integer("color", color)
         return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), options)
 
-    def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
+    def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
         """Makes a group of the same ranks that uses an NCCL communicator of the program's own. Collective.
 
         Args:
@@ -333,7 +333,7 @@ class Communicator(Collectives):
         self,
         ranks: Sequence[int],
         name: Optional[str] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
         *,
         nccl_net_name: Optional[str] = None,
         nccl_min_ctas: int = 0,
@@ -373,7 +373,7 @@ class Communicator(Collectives):
         self._recover(lib.dsc_comm_agree, integer("flags", bool(flags) if is_bool else flags), byref(agreed))
         return bool(agreed.value & 1) if is_bool else agreed.value
 
-    def shrink(self, name: Optional[str] = None, timeout: Optional[float] = None) -> Communicator:
+    def shrink(self, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
         """Returns a working communicator of the ranks that live, in their old order.
 
         Collective among the ranks that live. Works after a failure and without one, and again on what it returned.
@@ -426,11 +426,11 @@ class Communicator(Collectives):
 
     # ---- life and failure --------------------------------------------------------------------------------------
 
-    def set_timeout(self, seconds: float) -> None:
+    def set_timeout(self, seconds: Seconds) -> None:
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
         check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
 
-    def progress(self, timeout: float = 0) -> bool:
+    def progress(self, timeout: Seconds = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
 
         For programs with an event loop of their own and no such thread. Any thread may call it.
@@ -444,7 +444,7 @@ class Communicator(Collectives):
         if not self._handle:
             self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
         slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
-        timeout_ms = math.ceil(max(0, min(slice_ms, real("timeout", timeout) * 1000)))
+        timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
         code = lib.dsc_progress(self._handle, timeout_ms)
         check(code)
         return bool(code != IN_PROGRESS)
@@ -518,7 +518,7 @@ def read_stats(function: Any, handle: int) -> list[OpStats]:
 
 def group_options(
     name: Optional[str],
-    timeout: Optional[float],
+    timeout: Optional[Seconds],
     net_name: Optional[str] = None,
     min_ctas: int = 0,
     max_ctas: int = 0,

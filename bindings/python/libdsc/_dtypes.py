@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 import sys
 from typing import Any, Optional
 
@@ -78,15 +79,41 @@ def _choice(what: str, kind: Any, value: Any) -> int:
             return int(kind[value.upper()])
         except KeyError:
             pass
-        names = ", ".join(f'"{member.name.lower()}"' for member in kind)
-        raise ValueError(f'{what} is one of {names}; got "{value}"')
+        names = [member.name.lower() for member in kind]
+        near = _nearest_choice(value.lower(), names)
+        hint = f'; did you mean "{near}"?' if near else ""
+        raise ValueError(f"""{what} is one of {', '.join(f'"{name}"' for name in names)}; got "{value}"{hint}""")
     if isinstance(value, int) and not isinstance(value, bool):
         return integer(what, value)
     raise TypeError(f"{what} is a name or a number; got {type(value).__name__}")
 
 
+# What other libraries call a choice.
+_ELSEWHERE = {
+    "mean": "avg",
+    "average": "avg",
+    "add": "sum",
+    "product": "prod",
+    "mul": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "and": "band",
+    "or": "bor",
+    "xor": "bxor",
+}
+
+
+def _nearest_choice(value: str, names: list[str]) -> str:
+    """The name that was probably meant, or ""."""
+    known = {name: name for name in names} | {other: name for other, name in _ELSEWHERE.items() if name in names}
+    return next((known[near] for near in difflib.get_close_matches(value, list(known), 1, 0.7)), "")
+
+
 def op_code(op: Any) -> int:
     """The number of a reduce operation: "sum", "prod", "max", "min", "avg", "band", "bor", "bxor"."""
+    if not isinstance(op, (str, Op)):
+        expected = "the name of an operation, such as \"sum\", or what premul() or user_op() made"
+        raise TypeError(f"op is {reprlib.repr(op)}; expected {expected}")
     return _choice("op", Op, op)
 
 
@@ -153,6 +180,18 @@ def numpy_type(code: int, own: Any = None) -> Any:
     if hasattr(own, "itemsize") and hasattr(own, "newbyteorder"):
         return own
     return NUMPY[Dtype(code)]
+
+
+def view_type(code: int, own: Any = None) -> Any:
+    """As numpy_type(); 16- and 8-bit floats get their type of ml_dtypes where the program has imported that."""
+    given = numpy_type(code, own)
+    ml_dtypes = sys.modules.get("ml_dtypes")
+    if given is own or ml_dtypes is None or code not in _ML_NAMES:
+        return given
+    return getattr(ml_dtypes, _ML_NAMES[Dtype(code)])
+
+
+_ML_NAMES = {Dtype.BF16: "bfloat16", Dtype.F8E4M3: "float8_e4m3fn", Dtype.F8E5M2: "float8_e5m2"}
 
 
 def _name_of(dtype: Any) -> str:

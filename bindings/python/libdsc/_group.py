@@ -24,6 +24,12 @@ class OperationGroup:
         self._owners: list[Any] = []
         self._at_ends: list[AtEnd] = []
 
+    def __repr__(self) -> str:
+        state = "open" if self._comm._group is self else f"{len(self._owners)} operations"
+        if self.work is not None:
+            state = repr(self.work)
+        return f"<libdsc.OperationGroup on {self._comm.name!r}, {state}>"
+
     def __enter__(self) -> OperationGroup:
         code = lib.dsc_group_begin(self._comm._handle)
         if code < 0:

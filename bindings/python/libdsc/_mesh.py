@@ -8,7 +8,7 @@ from ctypes import byref, c_char_p, c_int32, c_size_t, c_void_p
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from libdsc import _raw
-from libdsc._arguments import INT32, integer, integers, optional_string, string
+from libdsc._arguments import INT32, Seconds, integer, integers, optional_string, string
 from libdsc._communicator import Communicator, group_options
 from libdsc._library import check, lib
 from libdsc._start import world
@@ -260,7 +260,7 @@ class Mesh:
         axes: str,
         comm: Optional[Communicator] = None,
         name: Optional[str] = None,
-        timeout: Optional[float] = None,
+        timeout: Optional[Seconds] = None,
     ) -> Communicator:
         """The communicator of this rank's group along some axes.
 
@@ -303,7 +303,7 @@ class Mesh:
             comm: the parent, as of comm().
         """
         group, root = self._group_and_root(axes, position, comm)
-        return group.broadcast(x, root, async_op, dtype, stream=stream)
+        return group.broadcast(x, root, async_op=async_op, dtype=dtype, stream=stream)
 
     def broadcast_array_from(
         self,

@@ -88,6 +88,10 @@ class _Handle:
             pass
 
 
+class _NoStageError(errors.StateError, AttributeError):
+    """What only a schedule of one stage has; hasattr() and completion see that it is not there."""
+
+
 class PipeSchedule:
     """A pipeline schedule, of one stage or of the whole pipeline.
 
@@ -155,7 +159,10 @@ class PipeSchedule:
         messages: str = "when_needed",
     ) -> None:
         if micro_batches is None:
-            raise TypeError("micro_batches is missing; expected it by name, or fourth after name, stages and stage")
+            text = "micro_batches is missing; expected it by name, or fourth after name, stages and stage"
+            if stage is not None:
+                text += f"; the whole pipeline is PipeSchedule({name!r}, {stages}, micro_batches={stage})"
+            raise TypeError(text)
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)
         options.stages = integer("stages", stages)
@@ -250,17 +257,23 @@ class PipeSchedule:
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """The number of steps; a schedule of the whole pipeline has none."""
+        self._require_stage("steps")
         steps = c_int64()
         check(lib.dsc_pipe_schedule_steps(self._handle, byref(steps)))
         return steps.value
 
     @property
     def buffers(self) -> int:
-        """How many micro-batches this stage must be able to hold at once."""
+        """How many micro-batches this stage must be able to hold at once; not of the whole pipeline."""
+        self._require_stage("buffers")
         buffers = c_int32()
         check(lib.dsc_pipe_schedule_buffers(self._handle, byref(buffers)))
         return buffers.value
+
+    def _require_stage(self, name: str) -> None:
+        if self._handle and self.stage is None:
+            raise _NoStageError(f"{name} is of one stage, and this schedule is of the whole pipeline; ask at_stage(i)")
 
     def step(self, step: int) -> PipeStep:
         """Says what a step computes, 0 to steps - 1."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import operator
 from ctypes import byref, c_int64, c_size_t, c_void_p
-from typing import Any, NoReturn, Optional, Sequence
+from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import INT64_MOST, SIZE, integer, integers, member, milliseconds, optional_string
+from libdsc._arguments import INT64_MOST, SIZE, Seconds, integer, integers, member, milliseconds, optional_string
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
-from libdsc._memory import DeviceArray, array_over
+from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
+from libdsc._trees import Tree, flatten, is_writable, rebuild
 from libdsc._streams import LEGACY, current_of, handle_of, place_of, wait_for
 
 
@@ -31,12 +32,14 @@ class _Tensors:
         dtype: Any,
         writable: bool,
         names: Optional[Sequence[str]] = None,
+        paths: Optional[Sequence[str]] = None,
     ) -> None:
         arrays = list(arrays)
+        paths = paths or [f"{argument}[{index}]" for index in range(len(arrays))]
         if names is not None and len(names) != len(arrays):
             raise ValueError(f"names has {len(names)} entries; expected {len(arrays)}, one per array")
         self.buffers = [
-            _buffers.describe(x, f"{argument}[{index}]", dtype, writable) for index, x in enumerate(arrays)
+            _buffers.describe(x, path, dtype, writable) for path, x in zip(paths, arrays)
         ]
         self.length = len(arrays)
         self.memory = next((b.owner for b in self.buffers if isinstance(b.owner, DeviceMemory)), None)
@@ -124,8 +127,9 @@ class BucketReducer:
 
     Args:
         world: the communicator.
-        params: arrays in forward order.
-        names: for messages.
+        params: arrays in forward order; or a tree of them, of dicts, lists and tuples, which is flattened as JAX does
+            it, dicts by sorted key. Then the reducer can be called with a tree of gradients.
+        names: for messages; of a tree the paths, if not given.
         bucket_bytes: a bucket is closed when it holds so much.
         first_bucket_bytes: the same for the bucket of the parameters that are declared first, which is launched last.
         average: "pre" (times 1/n, then summed), "post", "none", or "pytorch".
@@ -142,6 +146,7 @@ class BucketReducer:
         "_handle",
         "_expected",
         "_shapes",
+        "_paths",
         "_elements",
         "_views",
         "_grads",
@@ -153,7 +158,7 @@ class BucketReducer:
     def __init__(
         self,
         world: Communicator,
-        params: Sequence[Any],
+        params: Any,
         names: Optional[Sequence[str]] = None,
         bucket_bytes: int = 25 << 20,
         first_bucket_bytes: int = 1 << 20,
@@ -163,7 +168,12 @@ class BucketReducer:
         single_first_bucket: bool = False,
         dtype: Any = None,
     ) -> None:
-        tensors = _Tensors(world, params, "params", dtype, sync and world.rank != 0, names)
+        params = params if isinstance(params, (Mapping, list, tuple)) else list(params)
+        leaves = flatten(params, "params")
+        paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
+        if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
+            names = paths
+        tensors = _Tensors(world, arrays, "params", dtype, sync and world.rank != 0, names, paths)
         options = _raw.BucketReducerOptions()
         check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
         options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
@@ -185,11 +195,49 @@ class BucketReducer:
         self._handle = reducer.value
         self._expected = [(buffer.count, buffer.dtype) for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
-        self._elements = [getattr(x, "dtype", None) for x in params]
+        self._elements = [getattr(x, "dtype", None) for x in arrays]
+        self._paths = [path[len("params") :] for path in paths]
         self._memory = tensors.memory  # whose library knows a current stream; None: the host's
         self._device = world._device
         self._views: dict[int, Any] = {}
         self._grads: list[Any] = []
+
+    def __repr__(self) -> str:
+        place = f"{len(self._expected)} parameters on {self._world.name!r}"
+        return f"<libdsc.BucketReducer of {place}{'' if self._handle else ', closed'}>"
+
+    def __call__(self, grads: Tree) -> Tree:
+        """Averages a whole tree of gradients, of the structure of params, in one iteration. Collective.
+
+        Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's,
+        there are new numpy arrays.
+        """
+        leaves = flatten(grads, "grads")
+        self._expect_paths([path[len("grads") :] for path, _ in leaves])
+        writable = []
+        for i, (path, x) in enumerate(leaves):
+            self._gradient(i, x, path, False)
+            writable.append(is_writable(x, path, self._dtype))
+            if not writable[i] and self._memory is not None:
+                raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
+        self.begin()
+        for i in reversed(range(len(leaves))):  # the order of buckets
+            if not writable[i]:
+                self.accumulate(i, leaves[i][1])
+            self.mark_ready(i, leaves[i][1] if writable[i] else None)
+        self.finish()
+        results = [x if writable[i] else self.grad_view(i, copy=True) for i, (_, x) in enumerate(leaves)]
+        averaged: Tree = rebuild(grads, iter(results))
+        return averaged
+
+    def _expect_paths(self, paths: list[str]) -> None:
+        """A tree of gradients has the structure of the parameters."""
+        for path in self._paths:
+            if path not in paths:
+                raise ValueError(f"grads{path} is missing; expected the structure of params")
+        if paths != self._paths:
+            path = next(path for path in paths if path not in self._paths)
+            raise ValueError(f"params{path} is missing, and grads has it; expected the structure of params")
 
     def begin(self, *, stream: Any = None) -> None:
         """Starts an iteration; StateError names the parameters that the one before still misses."""
@@ -223,27 +271,34 @@ class BucketReducer:
         """Says that this rank has no gradient for parameter i; it contributes zeros."""
         self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, self._index(i)), "mark_unused")
 
-    def grad_view(self, i: int) -> Any:
+    def grad_view(self, i: int, *, copy: bool = False) -> Any:
         """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
 
-        On a GPU it is an object with __cuda_array_interface__, for cupy.asarray() or torch.as_tensor().
+        On a GPU it is an object with __cuda_array_interface__, for cupy.asarray() or torch.as_tensor(). bfloat16 and
+        8-bit floats have their type of ml_dtypes where the program has imported that (jax does), and are unsigned
+        integers otherwise.
+
+        With copy=True it is a new numpy array that nothing writes later. jax.device_put() and jax.numpy.asarray()
+        may keep the memory that they are given, under an array that is said never to change: give them a copy.
 
         A gradient that is computed there is never copied. After finish() it holds the average until the next
         begin(); between mark_ready() and finish() it must not be touched.
         """
         i = self._index(i)
+        if copy and self._memory is not None:
+            raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
         view = self._views.get(i)
         if view is None:
             address = c_void_p()
             self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
-            element = _dtypes.numpy_type(self._expected[i][1], self._elements[i])
+            element = _dtypes.view_type(self._expected[i][1], self._elements[i])
             place = (address.value or 0, self._shapes[i], element)
             if self._memory is None:
                 view = array_over(*place, self._owner)
             else:
                 view = DeviceArray(*place, self._device, self._owner)
             self._views[i] = view
-        return view
+        return numpy_module().array(view) if copy else view
 
     def finish(self, *, stream: Any = None) -> None:
         """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
@@ -256,7 +311,7 @@ class BucketReducer:
         if code < 0:
             self._fail(code, last_message(), "finish")
 
-    def synchronize(self, timeout: Optional[float] = None) -> bool:
+    def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
 
         To be asked before the results of the last iteration are relied on. With host memory nothing is left to wait for.

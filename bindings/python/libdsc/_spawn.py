@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any, Callable, Optional, Sequence
 
-from libdsc._arguments import integer
+from libdsc._arguments import Seconds, integer, seconds_of
 
 END_S = 5.0
 
@@ -24,7 +24,7 @@ class SpawnError(RuntimeError):
         self.rank = rank
 
 
-def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Optional[float] = None) -> list[Any]:
+def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Optional[Seconds] = None) -> list[Any]:
     """Runs fn(rank, *args) in n fresh processes and returns the list of their results.
 
     Each process finds RANK, WORLD_SIZE and the like in its environment, so init_distributed() without arguments
@@ -40,6 +40,7 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
     """
     if integer("n", n) < 1:
         raise ValueError(f"n is the number of processes, 1 or more; got {n}")
+    seconds = None if timeout is None else seconds_of(timeout)
     context = multiprocessing.get_context("spawn")
     job_id = f"spawn-{os.getpid()}-{time.monotonic_ns()}"
     call = _pickle((fn, tuple(args)))
@@ -54,7 +55,7 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
             theirs.close()
             processes.append(process)
             pipes.append(ours)
-        results = _collect(processes, pipes, timeout)
+        results = _collect(processes, pipes, seconds)
         succeeded = True
         return results
     finally:

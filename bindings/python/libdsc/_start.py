@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 from ctypes import byref, c_int32, c_size_t, c_void_p
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from libdsc import _dtypes, _interrupt, _nccl, _nonfinite, _raw, _streams
-from libdsc._arguments import integer, milliseconds, optional_string
+from libdsc._arguments import Seconds, integer, milliseconds, optional_string, seconds_of
 from libdsc._store import Store
+from libdsc._types import BackendLike
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
 
 
+logger = logging.getLogger("libdsc")
+
+
 def init_distributed(
+    dist_backend: Optional[BackendLike] = None,
     *,
-    backend: Any = "auto",
+    backend: Optional[BackendLike] = None,
     rank: Optional[int] = None,
     world_size: Optional[int] = None,
     local_rank: Optional[int] = None,
@@ -28,14 +34,18 @@ def init_distributed(
     sources: Optional[int] = None,
     require_existing: bool = False,
     rank_per_thread: bool = False,
-    init_timeout: Optional[float] = None,
-    timeout: Optional[float] = None,
-    stall_timeout: Optional[float] = None,
+    init_timeout: Optional[Seconds] = None,
+    timeout: Optional[Seconds] = None,
+    stall_timeout: Optional[Seconds] = None,
     progress_thread: bool = True,
     token: Optional[str] = None,
     store: Optional[Store] = None,
     nccl_library: Optional[str] = None,
     cuda_library: Optional[str] = None,
+    distributed_port: Optional[int] = None,
+    auto_mpi_discovery: bool = True,
+    dist_init_required: Optional[bool] = None,
+    verbose: bool = False,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
@@ -43,10 +53,13 @@ def init_distributed(
     the process is a world of one rank. A second call without arguments, or with equal ones, returns the world that
     exists.
 
+    Two names of one setting that contradict each other are a ValueError, before anybody is joined.
+
     Args:
-        backend: "auto", "host", "nccl" or "gloo".
-        rank: this process's number, 0 to world_size - 1.
-        world_size: the number of processes.
+        dist_backend: DeepSpeed's name of backend.
+        backend: "auto" (the default), "host", "nccl" or "gloo".
+        rank: this process's number, 0 to world_size - 1; None or -1: not given.
+        world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
@@ -56,8 +69,8 @@ def init_distributed(
         sources: bits of ``Source`` that rank and size may come from.
         require_existing: return the world that exists, never make one, and look at nothing else.
         rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
-        init_timeout: seconds until this call gives up (300).
-        timeout: seconds that every operation may take (300).
+        init_timeout: seconds, or a timedelta, until this call gives up (300).
+        timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
         progress_thread: a thread of the library drives operations that nobody waits for; without it the program
             calls progress(), or awaits its works.
@@ -67,24 +80,69 @@ def init_distributed(
         nccl_library: NCCL's file, one for all ranks of a process; if not given where docs/gpu.md says, wheels in the
             folders of sys.path included.
         cuda_library: that of CUDA's driver, likewise; DSC_CUDA_LIBRARY or the system's if not given.
+        distributed_port: DeepSpeed's name of port.
+        auto_mpi_discovery: False: rank and size do not come from a PMIx server or the variables of a launcher, which
+            is sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
+        dist_init_required: False is require_existing=True; None and True make the world if there is none.
+        verbose: True says in one record of the logger "libdsc", of level INFO, what world was joined.
     """
-    if require_existing:
-        return _join(_options({"require_existing": 1}), True)
-    numbers = {"rank": rank, "world_size": world_size, "local_rank": local_rank, "device": device, "port": port}
+    said = dict(locals())
+    if _existing_alone(require_existing, dist_init_required):
+        joined = _join(_options({"require_existing": 1}), True)
+    else:
+        joined = _init(_given(said), rank_per_thread or not _interrupt.on_main_thread())  # a world of this thread
+    if verbose:
+        logger.info("joined %r, backend %s, rank and size from %s", joined, joined.backend, joined.env("DSC_SOURCE"))
+    return joined
+
+
+def _existing_alone(require_existing: bool, dist_init_required: Optional[bool]) -> bool:
+    """Whether only a world that exists is wanted; nothing else is looked at then."""
+    if require_existing and dist_init_required:
+        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
+    return require_existing or dist_init_required is False
+
+
+def _given(said: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of init_distributed() that were given, as the library's options."""
+    backend = _one_of("backend", said["backend"], "dist_backend", said["dist_backend"])
+    port = _one_of("port", said["port"], "distributed_port", said["distributed_port"])
+    sources = said["sources"] if said["auto_mpi_discovery"] else _without_mpi(said["sources"])
+    rank, world_size = (None if said[name] == -1 else said[name] for name in ("rank", "world_size"))
+    numbers = {"rank": rank, "world_size": world_size, "port": port, "local_rank": said["local_rank"]}
+    numbers["device"] = said["device"]
     given: dict[str, Any] = {
         **{name: None if value is None else integer(name, value) for name, value in numbers.items()},
-        **_texts(init_method=init_method, job_id=job_id, token=token),
-        **_texts(nccl_library=nccl_library, cuda_library=_streams.of_driver(cuda_library)),
-        "store": None if store is None else c_void_p(store._live()),
+        **_texts(init_method=said["init_method"], job_id=said["job_id"], token=said["token"]),
+        **_texts(nccl_library=said["nccl_library"], cuda_library=_streams.of_driver(said["cuda_library"])),
+        "store": None if said["store"] is None else c_void_p(said["store"]._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
-        "backend": _dtypes.backend_code(backend) or None,
-        "rank_per_thread": int(bool(rank_per_thread)) or None,
-        "init_timeout_ms": None if init_timeout is None else milliseconds(init_timeout, "init_timeout"),
-        "timeout_ms": None if timeout is None else milliseconds(timeout),
-        "stall_timeout_ms": None if stall_timeout is None else _stall_ms(stall_timeout),
-        "progress_thread": None if progress_thread else 0,
+        "backend": (0 if backend is None else _dtypes.backend_code(backend)) or None,
+        "rank_per_thread": int(bool(said["rank_per_thread"])) or None,
+        "init_timeout_ms": None if said["init_timeout"] is None else milliseconds(said["init_timeout"], "init_timeout"),
+        "timeout_ms": None if said["timeout"] is None else milliseconds(said["timeout"]),
+        "stall_timeout_ms": None if said["stall_timeout"] is None else _stall_ms(said["stall_timeout"]),
+        "progress_thread": None if said["progress_thread"] else 0,
     }
-    return _init({k: v for k, v in given.items() if v is not None}, rank_per_thread or not _interrupt.on_main_thread())
+    return {name: value for name, value in given.items() if value is not None}
+
+
+Given = TypeVar("Given")
+
+
+def _one_of(name: str, value: Optional[Given], other_name: str, other: Optional[Given]) -> Optional[Given]:
+    """A setting that has two names."""
+    if value is not None and other is not None and value != other:
+        raise ValueError(f"{name} is {value!r} and {other_name} is {other!r}; expected one of them, or equal ones")
+    return other if value is None else value
+
+
+def _without_mpi(sources: Optional[int]) -> int:
+    """The sources of rank and size that are left with auto_mpi_discovery=False."""
+    discovery = int(_raw.Source.PMIX | _raw.Source.LAUNCHER)
+    if sources is not None and integer("sources", sources, 0, 2**32 - 1) & discovery:
+        raise ValueError("auto_mpi_discovery is False and sources has PMIX or LAUNCHER; expected one of them")
+    return int(_raw.Source.OPTIONS | _raw.Source.ENV | _raw.Source.SINGLE) if sources is None else sources
 
 
 def _init(given: dict[str, Any], here: bool) -> Communicator:
@@ -147,9 +205,9 @@ def _texts(**given: Optional[str]) -> dict[str, Any]:
     return {name: optional_string(name, value) for name, value in given.items()}
 
 
-def _stall_ms(seconds: float) -> int:
+def _stall_ms(seconds: Seconds) -> int:
     """0 means never."""
-    return 0 if seconds == 0 else milliseconds(seconds, "stall_timeout")
+    return 0 if seconds_of(seconds, "stall_timeout") == 0 else milliseconds(seconds, "stall_timeout")
 
 
 def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:

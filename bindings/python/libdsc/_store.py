@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
 from libdsc import _interrupt, _raw, errors
-from libdsc._arguments import INT64_MOST, integer, milliseconds, optional_string, string
+from libdsc._arguments import INT64_MOST, Seconds, integer, milliseconds, optional_string, seconds_of, string
 from libdsc._library import check, lib
 
 Self = TypeVar("Self", bound="Store")
@@ -39,7 +39,7 @@ class Store:
         bind: Optional[str] = None,
         serve: bool = False,
         world_size: int = 1,
-        timeout: float = 300.0,
+        timeout: Seconds = 300.0,
         allow_unauthenticated: bool = False,
     ) -> None:
         """Opens a store.
@@ -126,7 +126,7 @@ class Store:
         data = _bytes("value", value)
         self._check(lib.dsc_store_set(self._live(), string("key", key), data, len(data)))
 
-    def get(self, key: str, timeout: Optional[float] = None) -> bytes:
+    def get(self, key: str, timeout: Optional[Seconds] = None) -> bytes:
         """Waits until a key is there and returns its value; TimeoutError after timeout seconds, or the store's."""
         name, room, length = string("key", key), 4096, c_size_t()
         while True:
@@ -169,7 +169,7 @@ class Store:
         self._check(lib.dsc_store_check(self._live(), _names(keys), len(keys), byref(present)))
         return bool(present.value)
 
-    def wait(self, keys: Sequence[str], timeout: Optional[float] = None) -> None:
+    def wait(self, keys: Sequence[str], timeout: Optional[Seconds] = None) -> None:
         """Waits until all of the keys are there; TimeoutError after timeout seconds, or the store's."""
         names = _names(keys)
         self._wait(lambda ms: int(lib.dsc_store_wait(self._live(), names, len(keys), ms)), timeout)
@@ -218,9 +218,9 @@ class Store:
                 return owned.pop(threading.get_ident(), None)
         return None
 
-    def _wait(self, call: Callable[[int], int], timeout: Optional[float]) -> None:
+    def _wait(self, call: Callable[[int], int], timeout: Optional[Seconds]) -> None:
         """Waits in slices where signal handlers may be waiting for this thread."""
-        left = self._timeout_ms if timeout is None else 0 if timeout == 0 else milliseconds(timeout)
+        left = self._timeout_ms if timeout is None else 0 if seconds_of(timeout) == 0 else milliseconds(timeout)
         sliced = _interrupt.on_main_thread()
         while sliced and left > SLICE_MS:
             code = call(SLICE_MS)

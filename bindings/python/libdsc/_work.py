@@ -13,7 +13,7 @@ from ctypes import byref, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
 from libdsc import _callbacks, _interrupt, _raw, errors
-from libdsc._arguments import real
+from libdsc._arguments import Seconds, seconds_of
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 
@@ -74,7 +74,7 @@ class Work:
                 check(code)
         return self._completed
 
-    def wait(self, timeout: Optional[float] = None, *, stream: Any = None) -> bool:
+    def wait(self, timeout: Optional[Seconds] = None, *, stream: Any = None) -> bool:
         """Waits until the operation has completed; raises its failure.
 
         With a timeout in seconds it returns False when that has passed; the operation goes on then. Ctrl-C
@@ -97,7 +97,7 @@ class Work:
             raise self._failure
         return True
 
-    def synchronize(self, timeout: Optional[float] = None) -> bool:
+    def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """As wait(); for an operation on a GPU too it returns only when nobody touches the arrays any more."""
         if not self._completed:
             code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
@@ -118,13 +118,12 @@ class Work:
                 self._comm._fail(code, text, "work_wait")
         reap()
 
-    def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[float]) -> int:
+    def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[Seconds]) -> int:
         """Waits in slices on the main thread, where a signal handler may have to run."""
-        if timeout is not None:
-            timeout = real("timeout", timeout)
-        if timeout is None and not _interrupt.on_main_thread():
+        seconds = None if timeout is None else seconds_of(timeout)
+        if seconds is None and not _interrupt.on_main_thread():
             return int(function(*arguments, FOREVER_MS))
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if seconds is None else time.monotonic() + seconds
         try:
             while True:
                 left_ms = _interrupt.SLICE_MS

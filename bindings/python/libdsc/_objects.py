@@ -1,0 +1,189 @@
+"""Python objects between the ranks of a communicator, pickled; their sizes travel first."""
+
+from __future__ import annotations
+
+import array
+import pickle
+from typing import Any, Optional, Sequence
+
+from libdsc import errors
+from libdsc._arguments import member
+from libdsc._collectives import Collectives
+from libdsc._raw import Result
+
+PROTOCOL = 5  # of pickle, which every Python that is supported reads
+HEADER = 2  # numbers of a rank's header: whether its object was pickled, and the bytes that follow
+
+
+class Objects(Collectives):
+    """The operations of Communicator on Python objects.
+
+    Warning: pickle runs code that the other ranks send. Use these calls only between ranks that trust each other.
+
+    An object that cannot be pickled on one rank raises InvalidArgError on all ranks that take part, with .rank, and
+    the communicator keeps working. What cannot be unpickled raises on the rank that received it. Arrays travel faster
+    through the operations that take arrays.
+    """
+
+    __slots__ = ()
+
+    def broadcast_object(self, obj: Any = None, root: int = 0) -> Any:
+        """Returns the root's object on all ranks; obj is ignored elsewhere. Collective.
+
+        Runs pickle on what the root sends: see the warning of Objects.
+        """
+        root = member("root", root, self._size)
+        self._require_no_group("broadcast_object")
+        header, data = _pack(obj) if self._rank == root else (_header(True, 0), bytearray())
+        self.broadcast(header, root)
+        if self._rank != root:
+            data = bytearray(header[1])
+        self.broadcast(data, root)
+        self._require_pickled("broadcast_object", root, header, data)
+        return obj if self._rank == root else self._unpack("broadcast_object", root, data)
+
+    def all_gather_object(self, obj: Any) -> list[Any]:
+        """Returns the objects of all ranks, in rank order, on all ranks. Collective.
+
+        Runs pickle on what all ranks send: see the warning of Objects.
+        """
+        name = "all_gather_object"
+        self._require_no_group(name)
+        header, data = _pack(obj)
+        headers = self._headers(header)
+        sizes = [size for _, size in headers]
+        parts = [data if rank == self._rank else bytearray(size) for rank, size in enumerate(sizes)]
+        with self.group():
+            for rank, part in enumerate(parts):
+                self.broadcast(part, rank)
+        for rank, (part_header, part) in enumerate(zip(headers, parts)):
+            self._require_pickled(name, rank, part_header, part)
+        return [obj if rank == self._rank else self._unpack(name, rank, part) for rank, part in enumerate(parts)]
+
+    def gather_object(self, obj: Any, root: int = 0) -> Optional[list[Any]]:
+        """Returns the objects of all ranks, in rank order, on the root, and None elsewhere. Collective.
+
+        Runs pickle on what all ranks send: see the warning of Objects.
+        """
+        name, root = "gather_object", member("root", root, self._size)
+        self._require_no_group(name)
+        header, data = _pack(obj)
+        headers = self._headers(header)
+        failed = next((rank for rank, (is_pickled, _) in enumerate(headers) if not is_pickled), None)
+        if failed is not None:  # all ranks know it, and all are told why
+            text = data if self._rank == failed else bytearray(headers[failed][1])
+            self.broadcast(text, failed)
+            self._require_pickled(name, failed, headers[failed], text)
+        parts = [bytearray(size) if self._rank == root else bytearray() for _, size in headers]
+        with self.group():
+            for rank in range(self._size):
+                if rank != root and self._rank == root:
+                    self.recv(parts[rank], rank)
+            if self._rank != root:
+                self.send(data, root)
+        if self._rank != root:
+            return None
+        return [obj if rank == root else self._unpack(name, rank, part) for rank, part in enumerate(parts)]
+
+    def scatter_object(self, objs: Optional[Sequence[Any]] = None, root: int = 0) -> Any:
+        """Returns object r of the root's list on rank r; objs is ignored elsewhere. Collective.
+
+        Runs pickle on what the root sends: see the warning of Objects.
+        """
+        name, root = "scatter_object", member("root", root, self._size)
+        self._require_no_group(name)
+        is_root = self._rank == root
+        packed = self._pack_list(objs) if is_root else []
+        header = array.array("q", [number for part_header, _ in packed for number in part_header])
+        headers = header if is_root else array.array("q", [0] * HEADER * self._size)
+        self.broadcast(headers, root)
+        if not headers[0]:  # the text of the failure stands in the first place
+            text = packed[0][1] if is_root else bytearray(headers[1])
+            self.broadcast(text, root)
+            self._require_pickled(name, root, headers, text)
+        own = bytearray(0 if is_root else headers[HEADER * self._rank + 1])
+        with self.group():
+            for rank, (_, data) in enumerate(packed):
+                if rank != root:
+                    self.send(data, rank)
+            if not is_root:
+                self.recv(own, root)
+        if is_root:
+            assert objs is not None
+            return objs[root]
+        return self._unpack(name, root, own)
+
+    def _pack_list(self, objs: Optional[Sequence[Any]]) -> list[tuple[array.array[int], bytearray]]:
+        """Headers and data for all ranks; when one is a failure, it stands first and the others are empty."""
+        if not isinstance(objs, (list, tuple)) or len(objs) != self._size:
+            came = f"{len(objs)} objects" if isinstance(objs, (list, tuple)) else f"a {type(objs).__name__}"
+            packed = [_failure(f"objs is {came}; expected a list of one object per rank, {self._size}")]
+        else:
+            packed = [_pack(obj) for obj in objs]
+        failed = next((part for part in packed if not part[0][0]), None)
+        if failed is None:
+            return packed
+        return [failed] + [(_header(False, 0), bytearray())] * (self._size - 1)
+
+    def _headers(self, header: array.array[int]) -> list[array.array[int]]:
+        """Whether each rank has pickled its object, and how many bytes follow."""
+        flat = array.array("q", [0] * HEADER * self._size)
+        self.all_gather(flat, header)
+        return [flat[HEADER * rank : HEADER * (rank + 1)] for rank in range(self._size)]
+
+    def _require_no_group(self, name: str) -> None:
+        if self._group is not None:
+            text = f"{name} is called inside group(); expected it outside, for it needs the sizes before it goes on"
+            raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
+
+    def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:
+        """Raises the failure of a rank, the same on all ranks."""
+        if not header[0]:
+            said = f"{name} of group \"{self._name}\": rank {rank}: {bytes(text).decode(errors='replace')}"
+            raise errors.InvalidArgError(said, rank=rank, ranks=(rank,), group=self._name, op=name)
+
+    def _unpack(self, name: str, rank: int, data: Any) -> Any:
+        try:
+            return pickle.loads(data)
+        except Exception as error:
+            text = f"{name}: the object of rank {rank} cannot be unpickled here: {type(error).__name__}: {error}"
+            kind = errors.InvalidArgError
+            raise kind(text, rank=rank, ranks=(rank,), group=self._name, op=name) from error
+
+
+def _header(is_pickled: bool, size: int) -> array.array[int]:
+    return array.array("q", [int(is_pickled), size])
+
+
+def _pack(obj: Any) -> tuple[array.array[int], bytearray]:
+    """The header and the pickled object, or the text of the failure."""
+    try:
+        data = bytearray(pickle.dumps(obj, PROTOCOL))
+    except Exception as error:
+        return _failure(f"a {type(obj).__name__} cannot be pickled: {type(error).__name__}: {error}")
+    return _header(True, len(data)), data
+
+
+def _failure(text: str) -> tuple[array.array[int], bytearray]:
+    data = bytearray(text.encode(errors="replace"))
+    return _header(False, len(data)), data
+
+
+def broadcast_object(comm: Objects, obj: Any = None, root: int = 0) -> Any:
+    """As comm.broadcast_object()."""
+    return comm.broadcast_object(obj, root)
+
+
+def all_gather_object(comm: Objects, obj: Any) -> list[Any]:
+    """As comm.all_gather_object()."""
+    return comm.all_gather_object(obj)
+
+
+def gather_object(comm: Objects, obj: Any, root: int = 0) -> Optional[list[Any]]:
+    """As comm.gather_object()."""
+    return comm.gather_object(obj, root)
+
+
+def scatter_object(comm: Objects, objs: Optional[Sequence[Any]] = None, root: int = 0) -> Any:
+    """As comm.scatter_object()."""
+    return comm.scatter_object(objs, root)

@@ -1,0 +1,103 @@
+"""Nested dicts, lists and tuples of arrays, in the order in which JAX flattens them, and averages of all in one call."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, TypeVar
+
+from libdsc import _buffers, _dtypes
+from libdsc._communicator import Communicator
+from libdsc._memory import numpy_module
+from libdsc._raw import Dtype
+
+Tree = TypeVar("Tree")
+
+FLOATS = {Dtype.F16, Dtype.F32, Dtype.F64, Dtype.BF16, Dtype.F8E4M3, Dtype.F8E5M2}
+
+
+def flatten(tree: Any, path: str) -> list[tuple[str, Any]]:
+    """The arrays of a tree with their paths, such as "grads['layer1'][0]"; dicts by sorted key, None is no array."""
+    return list(_leaves(tree, path))
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        for key in _sorted_keys(tree, path):
+            yield from _leaves(tree[key], f"{path}[{key!r}]")
+    elif isinstance(tree, (list, tuple)):
+        for index, part in enumerate(tree):
+            yield from _leaves(part, f"{path}[{index}]")
+    elif tree is not None:
+        yield path, tree
+
+
+def _sorted_keys(tree: Mapping[Any, Any], path: str) -> list[Any]:
+    try:
+        return sorted(tree)
+    except TypeError as error:
+        raise TypeError(f"{path} has keys that have no order; expected keys of one type ({error})") from None
+
+
+def rebuild(tree: Any, leaves: Iterator[Any]) -> Any:
+    """A tree of the same structure with other leaves, which come in the order of flatten()."""
+    if isinstance(tree, Mapping):
+        made = {key: rebuild(tree[key], leaves) for key in sorted(tree)}
+        return {key: made[key] for key in tree}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*[rebuild(part, leaves) for part in tree])
+    if isinstance(tree, (list, tuple)):
+        parts = [rebuild(part, leaves) for part in tree]
+        return parts if isinstance(tree, list) else tuple(parts)
+    return None if tree is None else next(leaves)
+
+
+def is_writable(x: Any, path: str, dtype: Any) -> bool:
+    """Whether an array can be written; raises when it is none that operations take."""
+    _buffers.describe(x, path, dtype, False)
+    try:
+        _buffers.describe(x, path, dtype, True)
+    except ValueError:
+        return False
+    return True
+
+
+def average_gradients(comm: Communicator, grads: Tree, dtype: Any = None) -> Tree:
+    """Returns the tree of gradients averaged over all ranks. Collective.
+
+    Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's, there
+    are new numpy arrays. A BucketReducer is faster where gradients come one after another.
+
+    Args:
+        comm: the communicator.
+        grads: an array, or dicts, lists and tuples of them, nested as you like; of equal structure on all ranks.
+        dtype: what the elements of all arrays are, such as "bf16".
+    """
+    pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
+    _require_distinct(grads, dtype)
+    with comm.group():
+        for x, out, code in pairs:
+            comm.all_reduce(x, "avg", None if out is x else out, dtype=code)
+    result: Tree = rebuild(grads, iter([out for _, out, _ in pairs]))
+    return result
+
+
+def _result_of(x: Any, path: str, dtype: Any) -> tuple[Any, Dtype]:
+    """Where the average of an array goes, and its element type."""
+    found = _buffers.describe(x, path, dtype, False)
+    code = Dtype(found.dtype)
+    if code not in FLOATS:
+        raise TypeError(f"{path} has element type {code.name.lower()}; expected floating point, which has an average")
+    if is_writable(x, path, dtype):
+        return x, code
+    if found.device >= 0:
+        raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
+    return numpy_module().empty(found.shape, _dtypes.view_type(code, getattr(x, "dtype", None))), code
+
+
+def _require_distinct(grads: Any, dtype: Any) -> None:
+    """One array at two places would be averaged twice at once."""
+    places: dict[int, str] = {}
+    for path, x in flatten(grads, "grads"):
+        found = _buffers.describe(x, path, dtype, False)
+        other = places.setdefault(found.address, path) if found.count else path
+        if other != path:
+            raise ValueError(f"{path} is the same memory as {other}; expected each array once")

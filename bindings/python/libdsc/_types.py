@@ -1,0 +1,42 @@
+"""The types of arguments, for checkers such as mypy and pyright; nothing here is needed to run."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import mmap
+from typing import Any, Literal, Protocol, Sequence, Union
+
+from libdsc._ops import ReduceOp
+from libdsc._raw import Backend, Op
+
+
+class HasArrayInterface(Protocol):
+    """An array of numpy, and the like."""
+
+    @property
+    def __array_interface__(self) -> Any:
+        """Address, shape and type."""
+
+
+class HasCudaArrayInterface(Protocol):
+    """An array on a GPU, of CuPy, numba and the like."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """Address, shape and type."""
+
+
+class HasDLPack(Protocol):
+    """An array of torch, JAX, TensorFlow and the like."""
+
+    def __dlpack__(self) -> Any:
+        """The capsule of DLPack."""
+
+
+BuiltIn = Union[bytes, bytearray, memoryview, mmap.mmap, "array.array[Any]", "ctypes.Array[Any]"]
+Array = Union[HasArrayInterface, HasCudaArrayInterface, HasDLPack, BuiltIn]
+Arrays = Union[Array, Sequence[Array]]
+OpName = Literal["sum", "prod", "max", "min", "avg", "band", "bor", "bxor"]
+OpLike = Union[OpName, Op, ReduceOp]
+BackendLike = Union[Literal["auto", "host", "nccl", "gloo"], Backend]

@@ -1,0 +1,99 @@
+"""Python objects between ranks: what they return, failures on one rank, sizes, and two hosts."""
+
+import os
+import socket
+
+import pytest
+
+import libdsc as dsc
+from test_ranks import ranks
+
+
+class Poison:
+    """Pickles, and cannot be unpickled."""
+
+    def __reduce__(self):
+        return int, ("poison",)
+
+
+def moves(world):
+    mine = {"rank": world.rank, "text": "x" * world.rank}
+    found = [world.broadcast_object(mine, 1), world.all_gather_object(mine), world.gather_object(mine, 2)]
+    objs = [[to] for to in range(world.size)] if world.rank == 1 else None
+    return [*found, world.scatter_object(objs, root=1), dsc.broadcast_object(world, world.rank, 2)]
+
+
+def test_objects():
+    all_of = [{"rank": rank, "text": "x" * rank} for rank in range(3)]
+    for rank, found in enumerate(ranks(3, moves)):
+        assert found == [all_of[1], all_of, all_of if rank == 2 else None, [rank], 2]
+
+
+
+
+def moves_between_hosts(rank, port):
+    """The first two ranks are on one host, the third on another."""
+    local = {"LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2 - rank // 2, "MASTER_PORT": port}
+    os.environ.update({name: str(number) for name, number in local.items()})
+    os.environ.update(DSC_HOST_ID=f"host-{rank // 2}", DSC_TOKEN="ab" * 32, MASTER_ADDR="127.0.0.1")
+    world = dsc.init_distributed(init_timeout=60, timeout=60)
+    assert world.local_size < world.size
+    found = moves(world)
+    dsc.finalize()
+    return found
+
+
+def large(world):
+    sent = bytes([world.rank + 1]) * (5 << 20)
+    got = world.all_gather_object(sent)
+    assert got == [bytes([rank + 1]) * (5 << 20) for rank in range(world.size)]
+    assert world.broadcast_object(sent)[:1] == b"\1"
+    return len(world.scatter_object([sent] * world.size if world.rank == 0 else None))
+
+
+def test_large_objects():
+    assert ranks(2, large) == [5 << 20] * 2
+
+
+def fails(world):
+    bad = lambda: 0  # noqa: E731
+    cases = [
+        (1, lambda: world.broadcast_object(bad if world.rank == 1 else None, 1)),
+        (2, lambda: world.all_gather_object(bad if world.rank == 2 else 0)),
+        (2, lambda: world.gather_object(bad if world.rank == 2 else 0)),
+        (0, lambda: world.scatter_object([1, 2, bad] if world.rank == 0 else None)),
+        (0, lambda: world.scatter_object([1] if world.rank == 0 else None)),
+    ]
+    texts = []
+    for rank, call in cases:
+        with pytest.raises(dsc.InvalidArgError) as caught:
+            call()
+        assert caught.value.rank == rank and f"rank {rank}: " in str(caught.value)
+        texts.append(str(caught.value))
+    with pytest.raises(dsc.InvalidArgError, match="rank 1 cannot be unpickled here: ValueError"):
+        world.all_gather_object(Poison() if world.rank == 1 else 0) if world.rank != 1 else _own(world)
+    with world.group():
+        with pytest.raises(dsc.StateError, match="inside group"):
+            world.broadcast_object(1)
+    assert world.error() is None
+    return texts, world.all_gather_object(world.rank)
+
+
+def _own(world):
+    """The rank whose object it is keeps the object itself, so it alone sees no failure."""
+    world.all_gather_object(Poison())
+    raise dsc.InvalidArgError("rank 1 cannot be unpickled here: ValueError")
+
+
+def test_failures_are_the_same_on_all_ranks():
+    found = ranks(3, fails)
+    assert found[0] == found[1] == found[2] and found[0][1] == [0, 1, 2]
+    assert "cannot be pickled" in found[0][0][0]
+
+
+def test_two_hosts():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    all_of = [{"rank": rank, "text": "x" * rank} for rank in range(3)]
+    for rank, found in enumerate(dsc.spawn(moves_between_hosts, 3, (port,), timeout=120)):
+        assert found == [all_of[1], all_of, all_of if rank == 2 else None, [rank], 2]

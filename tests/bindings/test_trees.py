@@ -1,0 +1,157 @@
+"""Trees of arrays: order, structure, averages, paths in errors; and the names and time-outs that other libraries use."""
+
+from datetime import timedelta
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from libdsc import _trees
+from test_ranks import ranks
+
+
+class Layer(NamedTuple):
+    weight: object
+    bias: object
+
+
+def read_only(values):
+    x = np.array(values, np.float32)
+    x.flags.writeable = False
+    return x
+
+
+def tree(value):
+    layer = Layer(np.full((2, 2), value), read_only([value, 2 * value]))
+    return {"head": [np.full(1, value, np.float32), None], "body": {"layer1": (layer,)}}
+
+
+def test_order_is_that_of_jax():
+    paths = [path for path, _ in _trees.flatten(tree(1.0), "t")]
+    assert paths == ["t['body']['layer1'][0][0]", "t['body']['layer1'][0][1]", "t['head'][0]"]
+
+
+def averages(world):
+    value, found = 2.0 * world.rank, []
+    with dsc.BucketReducer(world, tree(0.0) if world.rank == 0 else tree_of_writable()) as reducer:
+        for average in (lambda t: dsc.average_gradients(world, t), reducer):
+            given = tree(value)
+            got = average(given)
+            layer = got["body"]["layer1"][0]
+            assert type(layer) is Layer and list(got) == ["head", "body"] and got["head"][1] is None
+            assert layer.weight is given["body"]["layer1"][0].weight and got["head"][0] is given["head"][0]
+            assert layer.bias is not given["body"]["layer1"][0].bias and layer.bias.flags.writeable
+            found.append([layer.weight.tolist(), layer.bias.tolist(), got["head"][0].tolist()])
+    return found
+
+
+def tree_of_writable():
+    layer = Layer(np.zeros((2, 2)), np.zeros(2, np.float32))
+    return {"head": [np.zeros(1, np.float32)], "body": {"layer1": [layer]}}
+
+
+def test_averages():
+    mean = 2.0  # of 0, 2 and 4
+    expected = [[[mean, mean], [mean, mean]], [mean, 2 * mean], [mean]]
+    assert ranks(3, averages) == [[expected, expected]] * 3
+
+
+def test_errors_name_the_path(world):
+    good = {"layer1": [np.ones(2)]}
+    for call, kind, text in (
+        (lambda: dsc.average_gradients(world, {"layer1": [3.0]}), TypeError, r"^grads\['layer1'\]\[0\] is a float"),
+        (lambda: dsc.average_gradients(world, {"a": np.ones(2, int)}), TypeError, r"^grads\['a'\] has element type i64"),
+        (lambda: dsc.average_gradients(world, good["layer1"] * 2), ValueError, r"^grads\[1\] is the same memory as grads"),
+        (lambda: dsc.average_gradients(world, {1: good, "a": good}), TypeError, "^grads has keys that have no order"),
+        (lambda: dsc.BucketReducer(world, {"layer1": ["x"]}), TypeError, r"^params\['layer1'\]\[0\] is a str"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+    with dsc.BucketReducer(world, good) as reducer:
+        for grads, text in (
+            ({}, r"^grads\['layer1'\]\[0\] is missing"),
+            (good | {"b": np.ones(1)}, r"^params\['b'\] is missing, and grads has it"),
+            ({"layer1": [np.ones(3)]}, r"^grads\['layer1'\]\[0\] has 3 elements of f64; parameter 0 has 2"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                reducer(grads)
+        assert reducer(good)["layer1"][0].tolist() == [1, 1]
+        reducer.begin()
+        with pytest.raises(dsc.StateError, match=r"params\['layer1'\]\[0\]"):
+            reducer.finish()
+
+
+def test_timedelta_is_a_timeout(world):
+    second = timedelta(seconds=1)
+    assert world.barrier(async_op=True).wait(second)
+    world.monitored_barrier(second)
+    world.progress(timedelta(0))
+    world.split(0, timeout=timedelta(minutes=1)).close()
+    world.set_timeout(timedelta(minutes=5))
+    with pytest.raises(ValueError, match=r"timeout is -1 day, 23:59:59; expected a number of seconds above 0"):
+        world.set_timeout(-second)
+
+
+def test_names_of_deepspeed(world, caplog):
+    same = {"dist_backend": "auto", "auto_mpi_discovery": True, "dist_init_required": True}
+    with caplog.at_level("INFO", logger="libdsc"):
+        assert dsc.init_distributed(**same, verbose=True) is world
+    assert "rank 0 of 1" in caplog.text
+    for names, text in (
+        ({"dist_backend": "nccl", "backend": "gloo"}, "backend is 'gloo' and dist_backend is 'nccl'"),
+        ({"distributed_port": 1, "port": 2}, "port is 2 and distributed_port is 1"),
+        ({"dist_init_required": True, "require_existing": True}, "require_existing and dist_init_required"),
+        ({"auto_mpi_discovery": False, "sources": dsc.Source.PMIX}, "auto_mpi_discovery is False and sources"),
+        ({"dist_backend": "nccll"}, 'did you mean "nccl"'),
+    ):
+        with pytest.raises(ValueError, match=text):
+            dsc.init_distributed(**names)
+
+
+def launched(rank, names):
+    """Under the variables of Slurm, which auto_mpi_discovery=False does not look at."""
+    import os
+
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        del os.environ[name]
+    os.environ.update(SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_LOCALID="0", SLURM_JOB_ID="7", SLURM_STEP_ID="0")
+    os.environ.update(SLURM_STEP_NUM_TASKS="1")
+    world = dsc.init_distributed(**names)
+    source = world.env("DSC_SOURCE")
+    dsc.finalize()
+    return source
+
+
+def test_discovery_can_be_turned_off():
+    found = [dsc.spawn(launched, 1, ({"auto_mpi_discovery": on},), timeout=60)[0] for on in (True, False)]
+    assert found == ["Slurm", "one process"]
+
+
+def test_operations_are_nearly_guessed(world):
+    for op, meant in (("averge", "avg"), ("mean", "avg"), ("average", "avg"), ("summ", "sum"), ("maximum", "max")):
+        with pytest.raises(ValueError, match=f'got "{op}"; did you mean "{meant}"'):
+            world.all_reduce(np.ones(1), op)
+    for op in (3, [1], np.add):
+        with pytest.raises(TypeError, match="^op is .*expected the name of an operation"):
+            world.all_reduce(np.ones(1), op)
+
+
+def test_everything_says_what_it_is(world):
+    assert dsc.__version__ == "{}.{}.{}".format(*dsc.version())
+    with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
+        assert repr(reducer) == "<libdsc.BucketReducer of 1 parameters on 'world'>"
+    assert repr(reducer).endswith(", closed>")
+    with world.group(async_op=True) as group:
+        assert repr(group) == "<libdsc.OperationGroup on 'world', open>"
+    assert "<libdsc.Work group_end" in repr(group)
+    group.work.wait()
+
+
+def test_a_schedule_of_the_whole_pipeline():
+    whole = dsc.PipeSchedule("1f1b", 2, micro_batches=4)
+    assert not hasattr(whole, "steps") and not hasattr(whole, "buffers") and whole.at_stage(0).steps > 0
+    with pytest.raises(dsc.StateError, match=r"of the whole pipeline; ask at_stage\(i\)"):
+        whole.steps
+    with pytest.raises(TypeError, match=r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=4\)"):
+        dsc.PipeSchedule("1f1b", 2, 4)
