@@ -75,6 +75,8 @@ dsc::Deadline deadline_of(const StoreObject& object) { return deadline_of(object
 
 std::string_view text_of(const char* name, const void* data, size_t bytes) {
   dsc::check_buffer(name, data, bytes);
+  if (bytes > kMaxValueBytes)
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s has %zu bytes, expected at most %zu", name, bytes, kMaxValueBytes);
   return bytes == 0 ? std::string_view() : std::string_view(static_cast<const char*>(data), bytes);
 }
 

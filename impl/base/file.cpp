@@ -1,6 +1,7 @@
 #include "base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,6 +19,14 @@ namespace {
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> latest{0};
   return path + "." + std::to_string(getpid()) + "." + std::to_string(latest.fetch_add(1)) + ".part";
+}
+
+// A rename would replace the node of a device or a link by a file, which root may do to all of the machine's.
+void check_replaceable(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    fail(DSC_ERR_INVALID_ARG, "%.200s is a folder, a link or a device, expected a regular file or a new name",
+         path.c_str());
 }
 
 void make_folder_of(const std::string& path) {
@@ -40,6 +49,7 @@ int write_all(int fd, std::string_view content) noexcept {
 }  // namespace
 
 void replace_file(const std::string& path, std::string_view content) {
+  check_replaceable(path);
   make_folder_of(path);
   const std::string temporary = temporary_name(path);
   const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

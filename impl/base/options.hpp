@@ -9,6 +9,15 @@
 
 namespace dsc {
 
+constexpr size_t kMaxStructBytes = 65536;
+
+// A size that was never set must not make us look beyond the caller's memory.
+inline void check_struct_size(size_t size, size_t first_size, const char* what) {
+  if (size < first_size || size > kMaxStructBytes)
+    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected %zu to %zu: was it initialised?", what, size,
+         first_size, kMaxStructBytes);
+}
+
 // Reads a caller's struct: smaller than ours keeps our defaults for the rest, larger must be zero in the part
 // we do not know. `first_size` is the size in the first release.
 template <typename T>
@@ -16,9 +25,7 @@ T read_sized(const T* given, T defaults, size_t first_size, const char* what) {
   if (!given) return defaults;
   size_t size = 0;
   std::memcpy(&size, given, sizeof size);
-  if (size < first_size)
-    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected at least %zu: was it initialised?", what,
-         size, first_size);
+  check_struct_size(size, first_size, what);
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (size_t i = sizeof(T); i < size; ++i)
     if (bytes[i] != 0)

@@ -1,4 +1,5 @@
 /* Stores. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,6 +38,8 @@ static void open_wrong_options(void) {
   options.token = "short";
   WALK(DSC_ERR_CONFIG, dsc_store_open("tcp://127.0.0.1:0", &options, &store));
   options.struct_size = 8;
+  WALK_INVALID(dsc_store_open("memory://", &options, &store));
+  options.struct_size = SIZE_MAX; /* nothing beyond the struct is looked at */
   WALK_INVALID(dsc_store_open("memory://", &options, &store));
   EXPECT(store == NULL);
 }
@@ -170,6 +173,7 @@ static void set(void) {
   WALK_INVALID(dsc_store_set(walk_world.store, NULL, "v", 1));
   WALK_INVALID(dsc_store_set(walk_world.store, "", "v", 1));
   WALK_INVALID(dsc_store_set(walk_world.store, "k", NULL, 1));
+  WALK_INVALID(dsc_store_set(walk_world.store, "k", "v", SIZE_MAX)); /* refused before it is read */
   WALK(DSC_OK, dsc_store_set(walk_world.store, "k", "before", 6));
   WALK(DSC_OK, dsc_store_set(walk_world.store, "empty", NULL, 0));
 }

@@ -392,6 +392,24 @@ void a_file_is_replaced_as_a_whole(void**) {
                [&](dsc_result_t came, const char* words) { code = came, text = words; });
   assert_int_equal(code, DSC_ERR_SYSTEM);
   assert_non_null(std::strstr(text.c_str(), path.c_str()));
+  const std::string link = inner + "/link", fifo = inner + "/fifo";
+  assert_int_equal(symlink("file", link.c_str()), 0);
+  assert_int_equal(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& special : {link, fifo, inner}) {
+    struct stat before {
+    }, after{};
+    assert_int_equal(lstat(special.c_str(), &before), 0);
+    code = DSC_OK;
+    dsc::capture([&] { dsc::replace_file(special, "other"); },
+                 [&](dsc_result_t came, const char* words) { code = came, text = words; });
+    assert_int_equal(code, DSC_ERR_INVALID_ARG);
+    assert_non_null(std::strstr(text.c_str(), special.c_str()));
+    assert_int_equal(lstat(special.c_str(), &after), 0);
+    assert_true(before.st_ino == after.st_ino && before.st_mode == after.st_mode);
+  }
+  assert_int_equal(content(path).size(), 100'000);  // nothing went through the link
+  assert_int_equal(unlink(link.c_str()), 0);
+  assert_int_equal(unlink(fifo.c_str()), 0);
   assert_int_equal(unlink(path.c_str()), 0);
   assert_int_equal(rmdir(inner.c_str()), 0);  // nothing else is left in it
   assert_int_equal(rmdir((std::string(folder) + "/a").c_str()), 0);
