@@ -45,6 +45,14 @@ def ci() -> dict[str, str]:
     return {"CI": os.environ["CI"]} if os.environ.get("CI") else {}
 
 
+CRATES = """[source.crates-io]
+replace-with = "debian"
+
+[source.debian]
+directory = "/usr/share/cargo/registry"
+"""
+
+
 class Unavailable(Exception):
     """This machine cannot make or enter a root; the text says why."""
 
@@ -74,6 +82,9 @@ def make_base(folder: pathlib.Path) -> pathlib.Path:
     for name in REGISTRY_FILES:
         if os.path.exists(f"/{name}"):
             shutil.copyfile(f"/{name}", making / name)
+    cargo = making / "root/.cargo"  # Debian packages crates, too, for machines that do not reach Rust's registry
+    cargo.mkdir()
+    (cargo / "config.toml").write_text(CRATES)
     making.rename(base)
     return base
 

@@ -8,6 +8,6 @@ if cargo fmt --version >/dev/null 2>&1; then
 fi
 if cargo clippy --version >/dev/null 2>&1 && [[ -e build/capi/libdsc.so ]]; then
   export DSC_LIB_DIR=$PWD/build/capi CARGO_TARGET_DIR=$PWD/build/cargo
-  cargo clippy --quiet --offline --locked --manifest-path "$manifest" --workspace --all-targets -- -D warnings || failed=1
+  RUSTFLAGS="-D warnings" bindings/rust/cargo.sh "clippy --workspace --all-targets --features dsc/half" || failed=1
 fi
 exit $failed

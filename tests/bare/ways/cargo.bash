@@ -1,5 +1,5 @@
 # A crate of someone else's, with Debian's own cargo and no registry; part of meson_install.sh.
-get_packages cargo
+get_packages cargo librust-half-dev
 export RUSTFLAGS="-C link-arg=-Wl,-rpath,$library" CARGO_TARGET_DIR=$PWD/cargo
 
 mkdir -p crate/src

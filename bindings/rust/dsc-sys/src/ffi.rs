@@ -3825,7 +3825,8 @@ extern "C" {
     /// Collective: no. Blocking: for the file system only. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
-    /// world was made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written;
+    /// world was made, when path is empty, or when it is a link, a device, a FIFO or a folder,
+    /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_dump(
         comm: *mut dsc_comm_t,

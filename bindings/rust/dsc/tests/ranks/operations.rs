@@ -180,3 +180,19 @@ fn nan_among_the_inputs() {
         world.finalize().unwrap();
     });
 }
+
+#[cfg(feature = "half")]
+#[test]
+fn half_precision_floats_are_elements() {
+    use half::{bf16, f16};
+
+    ranks(2, |world| {
+        let mut x = vec![f16::from_f32(1.5 + world.rank() as f32); 100];
+        world.all_reduce(&mut x, Op::Sum).unwrap();
+        assert_eq!(x[99].to_f32(), 4.0);
+        let mut all = [bf16::from_f32(0.0); 2];
+        world.all_gather(&bf16::from_f32(world.rank() as f32 - 0.5), &mut all).unwrap();
+        assert_eq!(all.map(bf16::to_f32), [-0.5, 0.5]);
+        world.finalize().unwrap();
+    });
+}

@@ -101,7 +101,8 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  *
  * The text is one JSON object; docs/bootstrap.md describes it. "sources": every source of rank and size in
  * order of precedence, the variables that it looks at, and why it counts or not. "start": rank, sizes,
- * address, port and job id, and who said each; null if they could not be found. "error": code and text of
+ * address, port and job id, and who said each, how the ranks would meet, and what to set besides ("advice");
+ * null if rank or address could not be found. "error": code and text of
  * what dsc_init_distributed() would say before it looks for the other ranks, or null.
  *
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults

@@ -28,8 +28,9 @@ extern "C" {
  * The file is readable by its owner only (0600). Collective: no. Blocking: for the file system only. Threads:
  * any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the world was
- * made, or when path is empty; DSC_ERR_SYSTEM when the file cannot be written; DSC_ERR_BAD_HANDLE;
- * DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * made, when path is empty, or when it is a link, a device, a FIFO or a folder, which are never replaced;
+ * DSC_ERR_SYSTEM when the file cannot be written; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+ * DSC_ERR_REENTRANT
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path);
