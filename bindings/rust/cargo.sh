@@ -15,6 +15,6 @@ if compgen -G "$crates/half-*" >/dev/null; then
   config=(--config 'source.crates-io.replace-with="debian"' --config "source.debian.directory=\"$crates\"")
 fi
 # shellcheck disable=SC2086  # $1 is a list of words
-cargo "${config[@]}" $1 --quiet --offline --locked --manifest-path "$here/Cargo.toml"
+cargo $1 "${config[@]}" --quiet --offline --locked --manifest-path "$here/Cargo.toml"
 shift
 (($# == 0)) || exec "$@"

@@ -86,21 +86,21 @@ def init_distributed(
         dist_init_required: False is require_existing=True; None and True make the world if there is none.
         verbose: True says in one record of the logger "libdsc", of level INFO, what world was joined.
     """
-    said = dict(locals())
-    if _existing_alone(require_existing, dist_init_required):
+    return _joined(dict(locals()))
+
+
+def _joined(said: dict[str, Any]) -> Communicator:
+    """The world that the arguments of init_distributed() ask for; with require_existing nothing else is looked at."""
+    if said["require_existing"] and said["dist_init_required"]:
+        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
+    if said["require_existing"] or said["dist_init_required"] is False:
         joined = _join(_options({"require_existing": 1}), True)
     else:
-        joined = _init(_given(said), rank_per_thread or not _interrupt.on_main_thread())  # a world of this thread
-    if verbose:
+        of_this_thread = said["rank_per_thread"] or not _interrupt.on_main_thread()
+        joined = _init(_given(said), of_this_thread)
+    if said["verbose"]:
         logger.info("joined %r, backend %s, rank and size from %s", joined, joined.backend, joined.env("DSC_SOURCE"))
     return joined
-
-
-def _existing_alone(require_existing: bool, dist_init_required: Optional[bool]) -> bool:
-    """Whether only a world that exists is wanted; nothing else is looked at then."""
-    if require_existing and dist_init_required:
-        raise ValueError("require_existing and dist_init_required are both True; expected one of them")
-    return require_existing or dist_init_required is False
 
 
 def _given(said: dict[str, Any]) -> dict[str, Any]:
