@@ -124,3 +124,8 @@ pub use user_op::UserOp;
 pub use version::{feature, version};
 pub use watch::Watch;
 pub use work::{Owned, Work};
+
+/// What stands in the README is tested with the rest.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
