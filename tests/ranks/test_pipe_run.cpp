@@ -123,7 +123,7 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 1) stage.callbacks.struct_size = 0;
      },
-     DSC_ERR_INVALID_ARG, "rank 1: callbacks->struct_size is 0, expected at least 80"},
+     DSC_ERR_INVALID_ARG, "rank 1: callbacks->struct_size is 0, expected 80 to 65536: was it initialised?"},
 };
 
 int refused_body(rank_t* self) {
