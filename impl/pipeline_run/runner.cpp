@@ -6,6 +6,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "pipeline_run/shape_header.hpp"
+#include "pipeline_run/unwritten.hpp"
 
 namespace dsc {
 namespace {
@@ -237,6 +238,7 @@ void PipeRunner::exchange(const Instruction& instruction, const PipeArea& area) 
 std::string PipeRunner::call_action(PipeActions& actions, const Instruction& instruction,
                                     const PipeBuffers& buffers) {
   std::string problem;
+  if (checks_unwritten_) fill_unwritten(instruction, buffers);
   capture(
       [&] {
         const int32_t answer = actions.carry_out(instruction, buffers);
@@ -245,6 +247,7 @@ std::string PipeRunner::call_action(PipeActions& actions, const Instruction& ins
         problem = "returned " + std::to_string(answer) + (words.empty() ? "" : ": " + words);
       },
       [&](dsc_result_t, const char* words) { problem = std::string("threw: ") + words; });
+  if (checks_unwritten_ && problem.empty()) problem = find_unwritten(instruction, buffers);
   if (problem.empty() && buffers.output_shapes)
     capture([&] { layout_.take_output_shapes(instruction); },
             [&](dsc_result_t, const char* words) { problem = std::string("went wrong: ") + words; });
@@ -329,6 +332,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     layout.place(shapes.memory ? layout.fit_into(shapes.memory, shapes.memory_bytes) : memory_);
     layout_ = std::move(layout);
     is_variable_ = shapes.are_variable;
+    checks_unwritten_ = checks_unwritten();
     shapes_sent_.assign(static_cast<size_t>(comm.size()), 0);
     shapes_received_ = shapes_sent_;
     mean = carry_out(comm, *request.actions);

@@ -71,7 +71,8 @@ class PipeRunner {
   bool memory_is_given_ = false;         // to each run, by the caller
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  bool is_variable_ = false;           // shapes, in this run
+  bool is_variable_ = false;  // shapes, in this run
+  bool checks_unwritten_ = false;
   std::vector<uint64_t> shapes_sent_;  // in this run, by stage
   std::vector<uint64_t> shapes_received_;
   std::vector<PipeArea> areas_;

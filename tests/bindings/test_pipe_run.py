@@ -69,6 +69,41 @@ def test_losses_and_gradients(n, schedule):
     assert ranks(n, trains_twice, schedule) == [([mean, mean], 2 * mean / 2, True)] * n
 
 
+def forgets(world, debug, which):
+    """Stage 0 writes no output for micro-batch 2, or stage 1 no gradient of its input."""
+    if debug:
+        os.environ["DSC_PIPE_DEBUG"] = "1"
+    stage = Stage(world)
+
+    def forward(instruction, inputs, outputs):
+        if which == "output" and outputs and instruction.micro_batch == 2:
+            return None
+        return Stage.forward(stage, instruction, inputs, outputs)
+
+    def backward(instruction, inputs, outputs, output_grads, input_grads):
+        forgotten = which == "gradient" and instruction.micro_batch == 2
+        Stage.backward(stage, instruction, inputs, outputs, output_grads, [] if forgotten else input_grads)
+
+    try:
+        stage.run(forward=forward, backward=backward)
+    except dsc.CallbackError as error:
+        return str(error)
+    return "nothing was said"
+
+
+@pytest.mark.parametrize(
+    "which, said",
+    [
+        ("output", "rank 0: the callback for forward of micro-batch 2 in buffer 2 did not write output 0"),
+        ("gradient", "rank 1: the callback for backward of micro-batch 2 in buffer 2 did not write gradient of input 0"),
+    ],
+)
+def test_a_callback_that_writes_nothing_is_found_by_a_switch(which, said):
+    assert ranks(2, forgets, False, which) == ["nothing was said"] * 2
+    for text in ranks(2, forgets, True, which):
+        assert said.partition(" in buffer")[0] in text and said.rpartition("did not")[2] in text, text
+
+
 def reuses_arrays(world):
     stage, arrays = Stage(world), []
 
