@@ -343,7 +343,7 @@ try:
     if r == n - 1: group.all_reduce(x)
     dsc.finalize()
 except dsc.PeerError as error:
-    print([type(error).__name__, time.monotonic() - start, str(error)])
+    print([type(error).__name__, time.monotonic() - start, str(error)], flush=True)
     if r == n - 1: os._exit(1)
 """
 )
