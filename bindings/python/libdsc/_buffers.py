@@ -348,4 +348,9 @@ def _capsule(x: Any, argument: str) -> Any:
             return _ask(x)
         return _ask(x, stream=DLPACK_NO_STREAM if _is_of(x, "torch", "cupy") else DLPACK_DEFAULT_STREAM)
     except Exception as error:
-        raise ValueError(f"{argument} does not export its memory: {error}") from error
+        raise _no_export(x, argument, error) from error
+
+
+def _no_export(x: Any, argument: str, error: Exception) -> ValueError:
+    hint = f"; pass {argument}.detach(), which shares its memory" if getattr(x, "requires_grad", False) is True else ""
+    return ValueError(f"{argument} does not export its memory: {error}{hint}")

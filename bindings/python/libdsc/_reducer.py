@@ -7,7 +7,7 @@ import operator
 from ctypes import byref, c_int64, c_size_t, c_void_p
 from typing import Any, Mapping, NoReturn, Optional, Sequence
 
-from libdsc import _buffers, _dtypes, _interrupt, _raw
+from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, SIZE, Seconds, integer, integers, member, milliseconds, optional_string
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
@@ -98,6 +98,46 @@ def broadcast_coalesced(
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
 
 
+_MARKED = 4  # elements at the head of a gradient view that tell whether it was written
+_STALE = {  # NaNs that no computation yields, except from one of them; by type
+    _raw.Dtype.F32: b"\xa5\xa5\xc5\x7f",
+    _raw.Dtype.F64: b"\xa5\xa5\xa5\xa5\xa5\xa5\xfd\x7f",
+    _raw.Dtype.F16: b"\xa5\x7e",
+    _raw.Dtype.BF16: b"\xe5\x7f",
+    _raw.Dtype.F8E4M3: b"\xff",
+    _raw.Dtype.F8E5M2: b"\xfd",
+}
+
+
+class _WriteMark:
+    """Tells whether a gradient view was written since begin(), by marks in its first elements.
+
+    Zeros may have been put there for a framework that adds its gradients, so they are marked by the signs of zeros,
+    which no sum notices. Whatever else is there is of an earlier iteration, and becomes a NaN with a number.
+    """
+
+    __slots__ = ("_head", "_stale", "_zeros", "_mark")
+
+    def __init__(self, view: Any, dtype: int) -> None:
+        bits = view.reshape(-1)[:_MARKED].view("u1")
+        self._head = memoryview(bits)
+        self._stale = _STALE[_raw.Dtype(dtype)] * (len(bits) // _dtypes.BYTES[dtype])
+        size = _dtypes.BYTES[dtype]
+        negative, positive = bytes(size - 1) + b"\x80", bytes(size)
+        self._zeros = ((negative + positive) * _MARKED)[: len(bits)]
+        self._mark = b""
+
+    def put(self) -> None:
+        """Marks the view as not written."""
+        zero = not self._head.tobytes().strip(b"\0\x80")
+        self._mark = self._zeros if zero else self._stale
+        self._head[:] = self._mark
+
+    def is_there(self) -> bool:
+        """Whether the marks are as they were put."""
+        return self._head.tobytes() == self._mark
+
+
 class _Handle:
     """Owns the library's reducer; the views hold it too, so their memory outlives close()."""
 
@@ -150,6 +190,9 @@ class BucketReducer:
         "_elements",
         "_views",
         "_grads",
+        "_marks",
+        "_pending",
+        "_names",
         "_memory",
         "_device",
         "__weakref__",
@@ -201,6 +244,9 @@ class BucketReducer:
         self._device = world._device
         self._views: dict[int, Any] = {}
         self._grads: list[Any] = []
+        self._marks: dict[int, _WriteMark] = {}  # of the views that were handed out
+        self._pending: set[int] = set()  # parameters of this iteration that no call has spoken of
+        self._names = None if names is None else list(names)
 
     def __repr__(self) -> str:
         place = f"{len(self._expected)} parameters on {self._world.name!r}"
@@ -240,9 +286,15 @@ class BucketReducer:
             raise ValueError(f"params{path} is missing, and grads has it; expected the structure of params")
 
     def begin(self, *, stream: Any = None) -> None:
-        """Starts an iteration; StateError names the parameters that the one before still misses."""
+        """Starts an iteration; StateError names the parameters that the one before still misses.
+
+        What gradient views hold is void from here on, except zeros, to which a framework may add.
+        """
         self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
         self._grads.clear()
+        self._pending = set(range(len(self._expected)))
+        for mark in self._marks.values():
+            mark.put()
 
     def accumulate(self, i: int, g: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
@@ -250,6 +302,7 @@ class BucketReducer:
         address, owner = self._gradient(i, g, "g", False)
         place = self._stream(owner, stream)
         self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
+        self._pending.discard(i)
 
     def mark_ready(self, i: int, grad: Any = None, *, stream: Any = None) -> None:
         """Marks the gradient of parameter i as ready; the last one of a bucket starts its reduction.
@@ -257,14 +310,18 @@ class BucketReducer:
         Args:
             i: index of the parameter.
             grad: an array like the parameter; finish() writes the average into it. None, or the parameter's
-                grad_view(): the gradient is there already and nothing is copied.
+                grad_view(): the gradient is there already and nothing is copied. With None, StateError says that
+                nothing was written into the view since begin() (not on a GPU, where that is not known).
             stream: on which the gradient will be there.
         """
         i = self._index(i)
+        if grad is None:
+            self._require_written(i)
         address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
         code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
         if code < 0:
             self._fail(code, last_message(), "mark_ready")
+        self._pending.discard(i)
         self._grads.append(owner)
 
     def mark_unused(self, i: int) -> None:
@@ -293,11 +350,12 @@ class BucketReducer:
             self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
             element = _dtypes.view_type(self._expected[i][1], self._elements[i])
             place = (address.value or 0, self._shapes[i], element)
-            if self._memory is None:
-                view = array_over(*place, self._owner)
-            else:
-                view = DeviceArray(*place, self._device, self._owner)
-            self._views[i] = view
+            on_host = self._memory is None
+            view = array_over(*place, self._owner) if on_host else DeviceArray(*place, self._device, self._owner)
+            if not copy:  # who has a copy does not write into the bucket
+                self._views[i] = view
+                if on_host:
+                    self._mark_view(i, view)
         return numpy_module().array(view) if copy else view
 
     def finish(self, *, stream: Any = None) -> None:
@@ -308,6 +366,7 @@ class BucketReducer:
         place = self._stream(None, stream)
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         self._grads.clear()
+        self._pending.clear()
         if code < 0:
             self._fail(code, last_message(), "finish")
 
@@ -337,6 +396,8 @@ class BucketReducer:
     def close(self) -> None:
         """Releases the reducer; a reduction that runs is revoked on all ranks. Closing twice is fine."""
         self._views.clear()
+        self._marks.clear()
+        self._pending.clear()
         self._grads.clear()
         self._handle, self._owner = 0, None
 
@@ -345,6 +406,32 @@ class BucketReducer:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
+
+    def _mark_view(self, i: int, view: Any) -> None:
+        """Follows whether a view is written, in this iteration already if nothing is there yet."""
+        dtype = self._expected[i][1]
+        if view.size == 0 or dtype not in _STALE:
+            return
+        mark = self._marks[i] = _WriteMark(view, dtype)
+        if i in self._pending:
+            mark.put()
+
+    def _require_written(self, i: int) -> None:
+        """Raises where mark_ready(i) would reduce what nobody has written."""
+        if i not in self._pending or self._expected[i][0] == 0:
+            return
+        name = f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
+        if i not in self._views:
+            raise errors.StateError(
+                f"mark_ready: {name} has no gradient; expected mark_ready({i}, grad), or a gradient in grad_view({i})"
+            )
+        mark = self._marks.get(i)
+        if mark is not None and mark.is_there():
+            raise errors.StateError(
+                f"mark_ready: nothing was written into the gradient view of {name} since begin(). In PyTorch, "
+                "zero_grad(set_to_none=True), the default, takes p.grad out of the view: call "
+                f"mark_ready({i}, p.grad). mark_unused({i}) says that there is no gradient"
+            )
 
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
         """Locates a gradient, which must have the count and type of its parameter."""
