@@ -342,3 +342,29 @@ def _one_is_missing(rank):
 def test_monitored_barrier_names_the_missing():
     found = dsc.spawn(_one_is_missing, 2, timeout=60)
     assert found[0] == ("TimeoutError", (1,))
+
+
+def keeps_arrays(world):
+    kept = []
+
+    def largest(earlier, later):
+        kept.extend([(earlier, earlier.copy()), (later, later.copy())])
+        return np.maximum(earlier, later)
+
+    op = dsc.user_op(largest, 5)
+    x = np.full(30000, world.rank, np.int32)
+    world.all_reduce(x, op)
+    as_seen = all((array == seen).all() for array, seen in kept)
+    world.barrier()  # before anybody writes
+    for array, _ in kept:
+        array[...] = -5
+    world.barrier()
+    untouched = bool((x == world.size - 1).all())
+    y = np.full(30000, world.rank, np.int32)
+    world.all_reduce(y, op)
+    return as_seen, untouched, bool((y == world.size - 1).all()), len(kept) > 0
+
+
+def test_arrays_that_a_user_op_keeps_are_its_own():
+    found = ranks(3, keeps_arrays)
+    assert all(entry[:3] == (True, True, True) for entry in found) and any(entry[3] for entry in found)

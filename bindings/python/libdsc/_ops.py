@@ -95,7 +95,7 @@ def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
     function(earlier, later) gets two numpy arrays of one dimension: what the ranks before have come to, and the
     elements of the next rank. It returns the combination of both, or writes it into earlier and returns None. It is
     called for pieces of the arrays, on any rank and on any thread, and must give the same bits for the same inputs
-    everywhere. The arrays are valid during the call only; bfloat16 comes as uint16, 8-bit floats as uint8. It may
+    everywhere. The arrays are copies, which it may keep; bfloat16 comes as uint16, 8-bit floats as uint8. It may
     not call libdsc. When it raises, or returns another shape or a type that numpy does not cast as
     "same_kind", the operation fails with CallbackError on all ranks; on the rank where it happened, the exception is
     that error's cause.
@@ -123,10 +123,10 @@ def _entry(function: Combine, failure: _Failure) -> Any:
     def called(later: int, earlier: int, count: int, dtype: int, _context: Any) -> int:
         try:
             kind = _dtypes.NUMPY[_raw.Dtype(dtype)]
-            result_array = array_over(earlier, (count,), kind, None)
-            result = function(result_array, array_over(later, (count,), kind, None))
-            if result is not None and result is not result_array:
-                _store(result, result_array)
+            target = array_over(earlier, (count,), kind, None)
+            own = target.copy()  # what a function keeps stays valid, and belongs to no other rank
+            result = function(own, array_over(later, (count,), kind, None).copy())
+            _store(own if result is None else result, target)
             return 0
         except BaseException as error:  # nothing may leave through C
             failure.raised = failure.raised or error
