@@ -121,8 +121,8 @@ class _WriteMark:
     def __init__(self, view: Any, dtype: int) -> None:
         bits = view.reshape(-1)[:_MARKED].view("u1")
         self._head = memoryview(bits)
-        self._stale = _STALE[_raw.Dtype(dtype)] * (len(bits) // _dtypes.BYTES[dtype])
-        size = _dtypes.BYTES[dtype]
+        size = _dtypes.BYTES[_raw.Dtype(dtype)]
+        self._stale = _STALE[_raw.Dtype(dtype)] * (len(bits) // size)
         negative, positive = bytes(size - 1) + b"\x80", bytes(size)
         self._zeros = ((negative + positive) * _MARKED)[: len(bits)]
         self._mark = b""
