@@ -22,7 +22,7 @@ done
 
 
 # Launchers of others, which their users have. Open MPI refuses root and more ranks than cores unless it is told.
-LAUNCHERS = {"mpirun": "openmpi-bin", "torchrun": "python3-torch"}
+LAUNCHERS = {"mpirun": "openmpi-bin"}
 INSTALL = "apt-get install -y -qq --no-install-recommends {package} >/dev/null\n"
 VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 

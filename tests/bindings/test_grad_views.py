@@ -240,3 +240,67 @@ def test_torch(world):
             iteration(optimizer.zero_grad, lambda i, p: reducer.mark_ready(i, p.grad))
         with pytest.raises(dsc.StateError, match=r"view of weight \(index 0\).*zero_grad\(set_to_none=True\)"):
             iteration(optimizer.zero_grad, lambda i, p: reducer.mark_ready(i))
+
+
+def test_a_copy_of_an_average_stays_as_it_is(world):
+    with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
+        copies = []
+        for value in (1, 2):
+            reducer.begin()
+            reducer.accumulate(0, np.full(3, float(value)))
+            reducer.mark_ready(0)
+            reducer.finish()
+            copies.append(reducer.grad_view(0, copy=True))
+        assert copies[0].tolist() == [1, 1, 1] and copies[1].tolist() == [2, 2, 2]
+        assert not any(np.shares_memory(array, reducer.grad_view(0)) for array in copies)
+
+
+def test_accumulated_and_not_marked_is_said(world):
+    with dsc.BucketReducer(world, [np.zeros(3), np.zeros(2)], names=["weight", "bias"]) as reducer:
+        reducer.begin()
+        reducer.accumulate(0, np.ones(3))
+        with pytest.raises(dsc.StateError, match=r"accumulated, but not marked ready: weight \(index 0\); call mark_ready"):
+            reducer.finish()
+        reducer.begin()
+        with pytest.raises(dsc.StateError) as caught:
+            reducer.finish()
+        assert "accumulated" not in str(caught.value)
+
+
+def after_the_end(rank, closed):
+    world = dsc.init_distributed()
+    reducer, gradient, said = dsc.BucketReducer(world, [np.ones(3)]), np.ones(3), []
+    view = reducer.grad_view(0)
+    reducer.begin()
+    if closed:
+        reducer.close()
+    dsc.finalize()
+    calls = [
+        reducer.begin,
+        lambda: reducer.accumulate(0, gradient),
+        lambda: reducer.mark_ready(0, gradient),
+        lambda: reducer.mark_ready(0),
+        lambda: reducer.mark_unused(0),
+        lambda: reducer.grad_view(0),
+        lambda: reducer.grad_view(0, copy=True),
+        reducer.finish,
+    ]
+    for call in calls:
+        try:
+            said.append(call() and None)
+        except dsc.DscError as error:
+            said.append(type(error))
+    view[:] = 3  # would end the process if it were freed
+    reducer.close()
+    del reducer, calls, call
+    return said, view.tolist()
+
+
+@pytest.mark.parametrize("closed, error", [(False, dsc.StateError), (True, dsc.BadHandleError)])
+def test_after_the_end_calls_are_errors_and_views_are_memory(closed, error):
+    assert dsc.spawn(after_the_end, 2, (closed,), timeout=60) == [([error] * 8, [3, 3, 3])] * 2
+
+
+def test_a_rank_beyond_a_world_of_one(world):
+    with pytest.raises(dsc.InvalidArgError, match="root is 99, expected 0, the only one"):
+        world.broadcast(np.ones(1), root=99)

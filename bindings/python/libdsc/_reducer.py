@@ -192,6 +192,7 @@ class BucketReducer:
         "_grads",
         "_marks",
         "_pending",
+        "_collected",
         "_names",
         "_memory",
         "_device",
@@ -246,6 +247,7 @@ class BucketReducer:
         self._grads: list[Any] = []
         self._marks: dict[int, _WriteMark] = {}  # of the views that were handed out
         self._pending: set[int] = set()  # parameters of this iteration that no call has spoken of
+        self._collected: set[int] = set()  # those that have been accumulated and not been marked
         self._names = None if names is None else list(names)
 
     def __repr__(self) -> str:
@@ -290,8 +292,10 @@ class BucketReducer:
 
         What gradient views hold is void from here on, except zeros, to which a framework may add.
         """
+        self._require_world("begin")
         self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
         self._grads.clear()
+        self._collected.clear()
         self._pending = set(range(len(self._expected)))
         for mark in self._marks.values():
             mark.put()
@@ -299,10 +303,12 @@ class BucketReducer:
     def accumulate(self, i: int, g: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
         i = self._index(i)
+        self._require_world("accumulate")
         address, owner = self._gradient(i, g, "g", False)
         place = self._stream(owner, stream)
         self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
         self._pending.discard(i)
+        self._collected.add(i)
 
     def mark_ready(self, i: int, grad: Any = None, *, stream: Any = None) -> None:
         """Marks the gradient of parameter i as ready; the last one of a bucket starts its reduction.
@@ -315,6 +321,7 @@ class BucketReducer:
             stream: on which the gradient will be there.
         """
         i = self._index(i)
+        self._require_world("mark_ready")
         if grad is None:
             self._require_written(i)
         address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
@@ -322,11 +329,15 @@ class BucketReducer:
         if code < 0:
             self._fail(code, last_message(), "mark_ready")
         self._pending.discard(i)
+        self._collected.discard(i)
         self._grads.append(owner)
 
     def mark_unused(self, i: int) -> None:
         """Says that this rank has no gradient for parameter i; it contributes zeros."""
-        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, self._index(i)), "mark_unused")
+        i = self._index(i)
+        self._require_world("mark_unused")
+        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
+        self._collected.discard(i)
 
     def grad_view(self, i: int, *, copy: bool = False) -> Any:
         """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
@@ -342,6 +353,7 @@ class BucketReducer:
         begin(); between mark_ready() and finish() it must not be touched.
         """
         i = self._index(i)
+        self._require_world("grad_view")
         if copy and self._memory is not None:
             raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
         view = self._views.get(i)
@@ -363,12 +375,13 @@ class BucketReducer:
 
         StateError names the parameters that were not marked. Ctrl-C aborts the world and closes the reducer.
         """
+        self._require_world("finish")
         place = self._stream(None, stream)
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         self._grads.clear()
         self._pending.clear()
         if code < 0:
-            self._fail(code, last_message(), "finish")
+            self._fail(code, last_message() + self._collected_only(code), "finish")
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
@@ -407,6 +420,21 @@ class BucketReducer:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
 
+    def _require_world(self, op: str) -> None:
+        """Raises after the end of the world, whose finalize() has ended the reducer's group."""
+        if self._world._is_world and not self._world._handle and self._handle:
+            raise errors.StateError(f"{op}: the world was finalized, and this reducer with it", op=f"bucket_reducer_{op}")
+
+    def _collected_only(self, code: int) -> str:
+        """What finish() adds where gradients were accumulated, but never marked."""
+        if code != _raw.Result.ERR_STATE or not self._collected:
+            return ""
+        names = ", ".join(map(self._name, sorted(self._collected)))
+        return f"\n  accumulated, but not marked ready: {names}; call mark_ready() after the last accumulate()"
+
+    def _name(self, i: int) -> str:
+        return f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
+
     def _mark_view(self, i: int, view: Any) -> None:
         """Follows whether a view is written, in this iteration already if nothing is there yet."""
         dtype = self._expected[i][1]
@@ -420,7 +448,7 @@ class BucketReducer:
         """Raises where mark_ready(i) would reduce what nobody has written."""
         if i not in self._pending or self._expected[i][0] == 0:
             return
-        name = f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
+        name = self._name(i)
         if i not in self._views:
             raise errors.StateError(
                 f"mark_ready: {name} has no gradient; expected mark_ready({i}, grad), or a gradient in grad_view({i})"

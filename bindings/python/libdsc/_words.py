@@ -24,6 +24,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
     (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
     (re.compile(r"\bNULL\b"), "None"),
+    (re.compile(r"\bexpected 0 to 0\b"), "expected 0, the only one"),
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(nccl\) with a device"), "auto or nccl with a device"),
 ]
