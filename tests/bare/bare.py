@@ -40,11 +40,15 @@ def say(text: str) -> None:
 
 
 def run_readme(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
-    try:
-        for name in DOCUMENTS:
+    problems = []
+    for name in DOCUMENTS:
+        try:
             session.run(root, name, (PROJECT / name).read_text(), bare_root.SOURCE, LIMIT_S, log, say)
-    finally:
-        keep_test_log(root, results)
+        except session.Failed as failed:
+            problems.append(str(failed))
+    keep_test_log(root, results)
+    if problems:
+        raise session.Failed("\n".join(problems))
 
 
 def run_user(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
