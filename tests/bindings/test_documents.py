@@ -55,3 +55,39 @@ def test_a_signal_asks_a_rank_that_hangs_for_its_trace(tmp_path, monkeypatch):
     monkeypatch.setenv("DSC_TRACE_DIR", str(tmp_path))
     assert ranks(2, hangs, str(tmp_path))[1]
     assert '"reason":"request"' in (tmp_path / "dsc_trace_rank_0.json").read_text().replace(" ", "")
+
+
+def trains_by_the_document(world):
+    """Seven samples on two or three ranks, by the loop of buckets.md; then rank 0 does an iteration too few."""
+    (loop,) = (block for block in python_in("buckets.md") if "def epoch" in block)
+    (whole,) = (block for block in python_in("buckets.md") if "dsc.finalize()" in block)
+    averages, uneven = [], []
+
+    def gradient(samples):
+        averages.append(np.full(2, float(samples.sum())))
+        return averages[-1]
+
+    def train(world, reducer):
+        namespace["epoch"](world, reducer, np.arange(7.0), 1, 3)
+        try:
+            for _ in range(2 if world.rank else 1):
+                reducer.begin()
+                reducer.mark_ready(0, np.ones(2))
+                reducer.finish()
+        except dsc.PeerLeftError as error:
+            uneven.append(error.rank)
+
+    namespace = {"dsc": dsc, "np": np, "gradient": gradient, "train": train, "world": world, "params": [np.zeros(2)]}
+    exec(loop, namespace)
+    exec(whole.replace("dsc.finalize()", ""), namespace)  # which the test does itself
+    return len(averages), sum(float(average[0]) for average in averages), uneven
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_uneven_data(n):
+    found = ranks(n, trains_by_the_document)
+    per_rank = 7 // n
+    assert [entry[0] for entry in found] == [per_rank] * n
+    assert len({entry[1] for entry in found}) == 1
+    left = [entry[2] for entry in found]
+    assert left[0] == [] and all(len(ranks_left) == 1 and ranks_left[0] in range(n) for ranks_left in left[1:])

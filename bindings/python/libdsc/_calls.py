@@ -135,6 +135,9 @@ class Calls:
             if info.code < 0:
                 known = error_of(info, self)
                 details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
+            elif last_info().code == code:  # the group is another one than this, such as a reducer's of the same ranks
+                known = error_of(last_info(), self)
+                details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
         if code == Result.ERR_NONFINITE:  # which ends no communicator, so that this call alone knows
             known = error_of(last_info(), self)
             details |= {name: getattr(known, name) for name in ("rank", "ranks", "sequence", "index")}
