@@ -131,4 +131,5 @@ def main() -> int:
     return 0 if all(good) else 1
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
