@@ -242,6 +242,20 @@ def test_torch(world):
             iteration(optimizer.zero_grad, lambda i, p: reducer.mark_ready(i))
 
 
+def test_a_gradient_that_was_computed_before_begin_is_not_reduced(world):
+    """begin() has voided it; the view itself says so as well as None does."""
+    with dsc.BucketReducer(world, [np.zeros(6)]) as reducer:
+        view = reducer.grad_view(0)
+        view[:] = 3
+        reducer.begin()
+        with pytest.raises(dsc.StateError, match="computed after begin"):
+            reducer.mark_ready(0, view)
+        view[:] = 3
+        reducer.mark_ready(0, view)
+        reducer.finish()
+        assert view.tolist() == [3] * 6
+
+
 def test_a_copy_of_an_average_stays_as_it_is(world):
     with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
         copies = []

@@ -116,9 +116,10 @@ class _WriteMark:
     which no sum notices. Whatever else is there is of an earlier iteration, and becomes a NaN with a number.
     """
 
-    __slots__ = ("_head", "_stale", "_zeros", "_mark")
+    __slots__ = ("address", "_head", "_stale", "_zeros", "_mark")
 
-    def __init__(self, view: Any, dtype: int) -> None:
+    def __init__(self, view: Any, dtype: int, address: int) -> None:
+        self.address = address
         bits = view.reshape(-1)[:_MARKED].view("u1")
         self._head = memoryview(bits)
         size = _dtypes.BYTES[_raw.Dtype(dtype)]
@@ -136,6 +137,10 @@ class _WriteMark:
     def is_there(self) -> bool:
         """Whether the marks are as they were put."""
         return self._head.tobytes() == self._mark
+
+    def voids(self) -> bool:
+        """Whether the view holds the NaNs of begin(), which a sum must never take for a gradient."""
+        return self._mark == self._stale and self.is_there()
 
 
 class _Handle:
@@ -325,6 +330,12 @@ class BucketReducer:
         if grad is None:
             self._require_written(i)
         address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
+        mark = self._marks.get(i)
+        if mark is not None and mark.address == address and mark.voids():
+            raise errors.StateError(
+                f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
+                "expected the gradient to be computed after begin()"
+            )
         code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
         if code < 0:
             self._fail(code, last_message(), "mark_ready")
@@ -367,7 +378,7 @@ class BucketReducer:
             if not copy:  # who has a copy does not write into the bucket
                 self._views[i] = view
                 if on_host:
-                    self._mark_view(i, view)
+                    self._mark_view(i, view, place[0])
         return numpy_module().array(view) if copy else view
 
     def finish(self, *, stream: Any = None) -> None:
@@ -435,12 +446,12 @@ class BucketReducer:
     def _name(self, i: int) -> str:
         return f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
 
-    def _mark_view(self, i: int, view: Any) -> None:
+    def _mark_view(self, i: int, view: Any, address: int) -> None:
         """Follows whether a view is written, in this iteration already if nothing is there yet."""
         dtype = self._expected[i][1]
         if view.size == 0 or dtype not in _STALE:
             return
-        mark = self._marks[i] = _WriteMark(view, dtype)
+        mark = self._marks[i] = _WriteMark(view, dtype, address)
         if i in self._pending:
             mark.put()
 
