@@ -74,8 +74,8 @@ def trains_by_the_document(world):
                 reducer.begin()
                 reducer.mark_ready(0, np.ones(2))
                 reducer.finish()
-        except dsc.PeerLeftError as error:
-            uneven.append(error.rank)
+        except (dsc.PeerLeftError, dsc.RevokedError) as error:  # the latter where begin() comes after close()
+            uneven.append("has left the group" in str(error) and (type(error) is dsc.RevokedError or error.rank in range(3)))
 
     namespace = {"dsc": dsc, "np": np, "gradient": gradient, "train": train, "world": world, "params": [np.zeros(2)]}
     exec(loop, namespace)
@@ -90,4 +90,4 @@ def test_uneven_data(n):
     assert [entry[0] for entry in found] == [per_rank] * n
     assert len({entry[1] for entry in found}) == 1
     left = [entry[2] for entry in found]
-    assert left[0] == [] and all(len(ranks_left) == 1 and ranks_left[0] in range(n) for ranks_left in left[1:])
+    assert left[0] == [] and left[1:] == [[True]] * (n - 1)
