@@ -153,7 +153,7 @@ def traced(world):
     entries = [entry for entry in world.trace()["entries"] if entry["profiling_name"] == "dsc:all_reduce"]
     assert [entry["device"] for entry in entries] == [True, True, False]
     assert {entry["process_group"][1] for entry in entries[:2]} == {"world (devices)"}
-    assert [row.count for row in world.log_summary(file=io.StringIO()).rows if row.operation == "all_reduce"] == [1]
+    assert [row.count for row in world.summary().rows if row.operation == "all_reduce"] == [1]
     return [(entry["state"], entry["result"]) for entry in entries]
 
 

@@ -157,8 +157,19 @@ class Communicator(Objects):
         """Returns the running totals per operation and size class."""
         return read_stats(lib.dsc_comm_stats, self._handle)
 
-    def log_summary(self, show_straggler: bool = False, file: Optional[TextIO] = None) -> _summary.Summary:
-        """Prints, on rank 0, and returns, on all ranks, how many operations of which size took how long.
+    def log_summary(self, show_straggler: bool = False, file: Optional[TextIO] = None) -> None:
+        """Prints summary() on rank 0.
+
+        Args:
+            show_straggler: as of summary(). Collective then.
+            file: where rank 0 prints; standard output by default.
+        """
+        summary = self.summary(show_straggler)
+        if self._rank == 0:
+            print(summary, file=file)
+
+    def summary(self, show_straggler: bool = False) -> _summary.Summary:
+        """Returns how many operations of which size took how long.
 
         Counts the completed operations that the flight recorder holds, of all groups of this communicator's world
         that are open: the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A closed group has no
@@ -170,15 +181,11 @@ class Communicator(Objects):
         Args:
             show_straggler: True adds what this rank waited in each operation beyond the rank of this communicator
                 that took least. Collective then.
-            file: where rank 0 prints; standard output by default.
 
         Returns:
             A table as text, with its rows in ``.rows``.
         """
-        summary = _summary.log_summary(self, show_straggler)
-        if self._rank == 0:
-            print(summary, file=file)
-        return summary
+        return _summary.summary_of(self, show_straggler)
 
     # ---- flight recorder -----------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ EXCHANGING = {"all_to_all", "all_to_all_v", "all_to_all_single"}
 REDUCING = {"all_reduce", "all_reduce_coalesced", "inference_all_reduce"}
 HEAD = ("operation", "size", "group", "ranks", "count", "total ms", "avg ms", "algbw Gbit/s", "busbw Gbit/s")
 STRAGGLER_HEAD = ("straggler ms", "straggler avg ms")
+STARTING_UP = {"bind_device", "ready"}  # of the library itself, in every world
 UNITS = "1 KB is 1,024 B; averages leave out a tenth at each end"
 
 
@@ -175,6 +176,8 @@ def completed_operations(trace: dict[str, Any]) -> list[Record]:
             continue
         name, ranks, number = groups[entry["pg_id"]]
         operation = entry["profiling_name"].removeprefix("dsc:")
+        if operation in STARTING_UP:
+            continue
         sequence = None if entry["is_p2p"] else entry["collective_seq_id"]
         size = len(json.loads(ranks))
         records.append(Record(operation, _part_bytes(entry, operation), name, size, number, sequence, end - begin))
@@ -226,7 +229,7 @@ def summarize(records: list[Record], least: Optional[dict[tuple[int, int], int]]
     return tuple(_row(by_kind[kind], least) for kind in sorted(by_kind))
 
 
-def log_summary(comm: Communicator, show_straggler: bool) -> Summary:
+def summary_of(comm: Communicator, show_straggler: bool) -> Summary:
     records = completed_operations(read_trace(comm))
     least = least_latencies(comm, records) if show_straggler else None
     return Summary(comm.rank, comm.size, summarize(records, least))
