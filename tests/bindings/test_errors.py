@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import libdsc as dsc
@@ -108,3 +109,13 @@ def test_another_library_is_refused():
     environment = os.environ | {"DSC_LIBRARY": "libm.so.6"}
     done = subprocess.run([sys.executable, "-c", "import libdsc"], env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "undefined symbol: dsc_" in done.stderr
+
+
+def test_messages_say_the_names_of_python(world):
+    x = np.zeros(10)
+    for call, said in (
+        (lambda: world.all_reduce(x[:5], out=x[1:6]), "^all_reduce: x and out overlap; expected separate buffers, or in place: out is x$"),
+        (lambda: world.all_gather(x[:5], x[1:6]), "or x as this rank's own part of out$"),
+    ):
+        with pytest.raises(dsc.Error, match=said):
+            call()

@@ -7,7 +7,7 @@ from typing import Any
 
 from libdsc._raw import Backend, Result
 
-_CHECKED = (Result.ERR_INVALID_ARG, Result.ERR_UNSUPPORTED, Result.ERR_CONFIG)  # others may quote a program's own text
+_CHECKED = (Result.ERR_INVALID_ARG, Result.ERR_STATE, Result.ERR_UNSUPPORTED, Result.ERR_CONFIG)  # others may quote a program's own text
 
 
 _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
@@ -24,6 +24,11 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
     (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
     (re.compile(r"\bNULL\b"), "None"),
+    (re.compile(r"^dsc_(?=\w+: )|\bdsc_(?=\w+\(\))"), ""),
+    (re.compile(r"(?<=with another )(\w+)_ms\b"), r"\1"),
+    (re.compile(r"\bsend and recv overlap\b"), "x and out overlap"),
+    (re.compile(r"\b(send == recv|recv == send)$"), "out is x"),
+    (re.compile(r"\bin place: send == recv \+ rank x count$"), "x as this rank's own part of out"),
     (re.compile(r"\bexpected 0 to 0\b"), "expected 0, the only one"),
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(nccl\) with a device"), "auto or nccl with a device"),
