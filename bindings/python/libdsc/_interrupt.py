@@ -14,6 +14,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import os
+import select
 import signal
 import threading
 import time
@@ -24,15 +25,14 @@ from libdsc._library import last_message
 SLICE_MS = 100
 AFTER_ABORT_S = 5.0
 AFTER_PEERS_ABORT_S = 0.1
-SETTLE_S = 1.0
 
-_SETTLE = 0  # in the pipe, and the number of no signal
+NUMBERS = 64  # of signals that are read at once
 
 _stop: Optional[Callable[[], None]] = None  # ends the call that the main thread is in
 _interrupts = 0  # during that call
 _previous = -1  # the descriptor that somebody else, such as asyncio, wants the numbers on
-_write_end = -1  # of the pipe; -1: not made yet
-_settled = threading.Event()
+_read_end, _write_end = -1, -1  # of the pipe; -1: not made yet
+_reading = threading.Lock()  # held from taking numbers out of the pipe until what they ask for is done
 _unsettled = False  # the call before was left by an exception, and the reader may not have seen yet why
 _main_thread = threading.main_thread().ident
 
@@ -57,7 +57,9 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
         if _unsettled:
             settle()
         _unsettled = True
-        _previous, _interrupts = signal.set_wakeup_fd(_write_end), 0
+        previous, _interrupts = signal.set_wakeup_fd(_write_end), 0
+        if previous != _write_end:  # a Ctrl-C between these lines leaves it set
+            _previous = previous
     _stop = stop
     try:
         result = function(*arguments)
@@ -79,39 +81,48 @@ def call(stop: Callable[[], None], function: Any, *arguments: Any) -> int:
 
 
 def settle() -> None:
-    """Lets the reader see what came during a call that raised, so that it does not end the next call too."""
-    if on_main_thread() and _write_end >= 0:
-        _settled.clear()
-        os.write(_write_end, bytes([_SETTLE]))
-        _settled.wait(SETTLE_S)
+    """Takes out what came during a call that raised, so that it does not end the next call too.
+
+    The reader may have taken it already: then it has also done what was asked for, since it holds the lock meanwhile.
+    """
+    if on_main_thread() and _read_end >= 0:
+        with _reading:
+            _take_numbers()
 
 
 def _start() -> None:
     """Makes the pipe and its reader, in every process that needs them."""
-    global _write_end
-    read_end, write_end = os.pipe()
-    os.set_blocking(write_end, False)
+    global _read_end, _write_end
+    _read_end, write_end = os.pipe()
+    for end in (_read_end, write_end):
+        os.set_blocking(end, False)
     # Thread.start() returns when the thread runs: one that only starts while the interpreter ends may crash it.
-    threading.Thread(target=_watch, args=(read_end,), name="libdsc-interrupt", daemon=True).start()
+    threading.Thread(target=_watch, args=(_read_end,), name="libdsc-interrupt", daemon=True).start()
     _write_end = write_end
 
 
 def _watch(read_end: int) -> None:
+    poll = select.poll()
+    poll.register(read_end, select.POLLIN)
     while True:
-        numbers = os.read(read_end, 64)
-        if _previous >= 0:
-            _forward(numbers.replace(bytes([_SETTLE]), b""), _previous)
-        if signal.SIGINT in numbers:
-            _interrupt()
-        if _SETTLE in numbers:
-            _settled.set()
+        poll.poll()
+        with _reading:
+            if signal.SIGINT in _take_numbers():
+                _interrupt()
 
 
-def _forward(numbers: bytes, descriptor: int) -> None:
+def _take_numbers() -> bytes:
+    """Empties the pipe, and passes on what somebody else wants to know."""
     try:
-        os.write(descriptor, numbers)
-    except OSError:  # full or closed, which is its owner's business
-        pass
+        numbers = os.read(_read_end, NUMBERS)
+    except BlockingIOError:  # settle() was faster
+        return b""
+    if _previous >= 0:
+        try:
+            os.write(_previous, numbers)
+        except OSError:  # full or closed, which is its owner's business
+            pass
+    return numbers
 
 
 def _interrupt() -> None:
@@ -130,8 +141,9 @@ def let_own_signal_come() -> None:
 
 def _forget() -> None:
     """A child made by fork() has the parent's pipe and not its thread."""
-    global _write_end, _stop, _main_thread
-    _write_end, _stop, _main_thread = -1, None, _thread.get_ident()
+    global _read_end, _write_end, _reading, _stop, _main_thread
+    _read_end, _write_end, _stop, _main_thread = -1, -1, None, _thread.get_ident()
+    _reading = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget)
