@@ -21,7 +21,7 @@
 #include "base/error.hpp"
 #include "device/device.hpp"
 #include "device/loader.hpp"
-#include "nccl/nccl_library.hpp"
+#include "engine_nccl/nccl_library.hpp"
 
 namespace {
 

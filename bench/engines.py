@@ -75,7 +75,7 @@ ENGINES = {
         Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
         Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
         Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev", places=ANYWHERE),
-        Engine("wire", "bench_wire", packages="libgloo-dev", places=ANYWHERE),
+        Engine("wire", "bench_transport", packages="libgloo-dev", places=ANYWHERE),
         Engine("torch", "libbench_loop.so", "torch", WITHOUT_REDUCE_SCATTER, "python3-torch"),
     )
 }

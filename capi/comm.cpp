@@ -113,7 +113,7 @@ dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t*
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(group_rank, "group_rank");
-    dsc::check_rank("global_rank", global_rank, pinned->world_info().local_size);
+    dsc::check_rank("global_rank", global_rank, pinned->world_info().world_size);
     *group_rank = pinned->group_rank(global_rank);
   });
 }

@@ -3,9 +3,9 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
-#include "comm/start_up.hpp"
-#include "comm/worlds.hpp"
 #include "dsc/version.h"
+#include "session/start_up.hpp"
+#include "session/worlds.hpp"
 #include "store_handle.hpp"
 
 namespace {

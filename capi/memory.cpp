@@ -1,3 +1,4 @@
+#include "comm/memory.hpp"
 #include "dsc/memory.h"
 
 #include "base/guard.hpp"

@@ -121,8 +121,8 @@ std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* giv
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
   const auto options =
       dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
-  if (options.reserved != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  if (options.keep_replaced != 0 && options.keep_replaced != 1)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->keep_replaced is %d, expected 0 or 1", options.keep_replaced);
   if (options.variable_shapes != 0 && options.variable_shapes != 1)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->variable_shapes is %d, expected 0 or 1",
               options.variable_shapes);
@@ -133,6 +133,7 @@ dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
           .outputs = dsc::read_tensors(options.outputs, options.n_outputs, "options->outputs"),
           .stream = options.stream,
           .are_variable = options.variable_shapes == 1,
+          .keeps_replaced = options.keep_replaced == 1,
           .memory = options.memory,
           .memory_bytes = options.memory_bytes};
 }

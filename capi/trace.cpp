@@ -6,7 +6,7 @@
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
-#include "control/trace_desk.hpp"
+#include "control/trace_writer.hpp"
 
 namespace {
 
@@ -37,5 +37,5 @@ dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_
 
 // Nothing here may fail with a text: keeping one is not async-signal-safe.
 dsc_result_t dsc_trace_dump_request(void) {
-  return dsc::guard_pure(__func__, [] { return dsc::TraceDesk::request(); });
+  return dsc::guard_pure(__func__, [] { return dsc::TraceWriter::request(); });
 }

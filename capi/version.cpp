@@ -12,8 +12,8 @@
 #include "checks.hpp"
 #include "device/cuda_library.hpp"
 #include "device/kernels.hpp"
-#include "nccl/nccl_library.hpp"
-#include "wire/library.hpp"
+#include "engine_nccl/nccl_library.hpp"
+#include "transport/library.hpp"
 
 namespace {
 
@@ -70,7 +70,7 @@ void look_for_pmix(Engine& engine) {
 }
 
 void look_for_gloo(Engine& engine) {
-  const dsc::WireLibrary library = dsc::load_wire(dsc::process_environment());
+  const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());
   engine.path = library.path;
   engine.version = library.table->library;
 }

@@ -5,6 +5,7 @@
 #include "comm/work.hpp"
 #include "comm_call.hpp"
 #include "error_info.hpp"
+#include "session/worlds.hpp"
 
 namespace {
 

@@ -47,13 +47,6 @@ static int32_t backward(void* context, const dsc_pipe_call_t* call) {
   return 0;
 }
 
-/* No weight is shared, there is no other replica, and the weight stays. */
-static int32_t nothing(void* context, const dsc_pipe_call_t* call) {
-  (void)context;
-  (void)call;
-  return 0;
-}
-
 /* Prints a line per step, such as "step 1: send_activation 0 to 1, load_micro_batch 1, forward 1". */
 static void print_instructions(dsc_pipe_schedule_t* schedule) {
   dsc_pipe_instruction_t instruction = {.struct_size = sizeof instruction};
@@ -97,14 +90,12 @@ int main(void) {
   if (rank == 0) print_instructions(schedule);
 
   stage_t stage = {.weight = 2.0};
+  /* The rest is NULL: no weight is shared, there is no other replica, and the weight stays. */
   const dsc_pipe_callbacks_t callbacks = {.struct_size = sizeof callbacks,
                                           .context = &stage,
                                           .load_micro_batch = load,
                                           .forward = forward,
-                                          .backward = backward,
-                                          .reduce_tied_grads = nothing,
-                                          .reduce_grads = nothing,
-                                          .optimizer_step = nothing};
+                                          .backward = backward};
   const int64_t shape[] = {1}; /* what travels between two stages */
   const dsc_tensor_t number = {.struct_size = sizeof number,
                                .count = 1,

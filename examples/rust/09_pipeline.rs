@@ -65,11 +65,6 @@ impl Stage {
         }
         Ok(())
     }
-
-    /// No weight is shared, there is no other replica, and the weight stays.
-    fn nothing(&mut self, _: &mut PipeCall) -> PipeResult {
-        Ok(())
-    }
 }
 
 /// Prints a line per step, such as "step 1: send_activation 0 to 1, load_micro_batch 1, forward 1".
@@ -123,10 +118,7 @@ fn main() -> dsc::Result<()> {
     let callbacks = PipeCallbacks::new()
         .on(PipeOp::LoadMicroBatch, Stage::load)
         .on(PipeOp::Forward, Stage::forward)
-        .on(PipeOp::Backward, Stage::backward)
-        .on(PipeOp::ReduceTiedGrads, Stage::nothing)
-        .on(PipeOp::ReduceGrads, Stage::nothing)
-        .on(PipeOp::OptimizerStep, Stage::nothing);
+        .on(PipeOp::Backward, Stage::backward);
     let mean_loss = world.pipe_run(&mut schedule, &mut stage, &callbacks, &shapes(&world))?;
     assert_eq!(mean_loss, f64::from(1 << world.size()) * 2.5); // x is 1, 2, 3, 4
     assert_eq!(stage.weight_grad, mean_loss / 2.0);

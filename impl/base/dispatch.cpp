@@ -7,6 +7,7 @@
 
 #include "base/guard.hpp"
 #include "base/mutex.hpp"
+#include "base/per_process.hpp"
 #include "base/thread.hpp"
 
 namespace dsc {
@@ -52,21 +53,12 @@ class Dispatcher {
   bool started_ DSC_GUARDED_BY(mutex_) = false;
 };
 
-std::atomic<Dispatcher*> known{nullptr};
-
-// Never destroyed: the thread lives as long as the process.
-Dispatcher& dispatcher() {
-  static Dispatcher* const instance = new Dispatcher;
-  known.store(instance);
-  return *instance;
-}
-
 }  // namespace
 
-void start_dispatch(Duty duty, void (*run)()) { dispatcher().start(duty, run); }
+void start_dispatch(Duty duty, void (*run)()) { PerProcess<Dispatcher>::get().start(duty, run); }
 
 void dispatch(Duty duty) noexcept {
-  if (Dispatcher* const instance = known.load()) instance->call(duty);
+  if (Dispatcher* const instance = PerProcess<Dispatcher>::find()) instance->call(duty);
 }
 
 }  // namespace dsc

@@ -45,8 +45,9 @@ class Error : public std::exception {
 
 // A failure that befalls all ranks of a group; of others the ranks that did not meet it themselves hear
 // REVOKED.
-constexpr bool strikes_all(dsc_result_t code) noexcept {
-  return code == DSC_ERR_TIMEOUT || (code <= DSC_ERR_PEER_DEAD && code >= DSC_ERR_MISMATCH);
+constexpr bool is_group_fatal(dsc_result_t code) noexcept {
+  return code == DSC_ERR_TIMEOUT || code == DSC_ERR_CALLBACK ||
+         (code <= DSC_ERR_PEER_DEAD && code >= DSC_ERR_MISMATCH);
 }
 
 // "DSC_ERR_TIMEOUT"

@@ -11,6 +11,8 @@
 #include <new>
 #include <system_error>
 
+#include "base/utf8.hpp"
+
 namespace dsc {
 namespace {
 
@@ -98,6 +100,7 @@ dsc_result_t check_entry(const char* function) noexcept {
 dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
                         const ErrorPlace& place) noexcept {
   std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, text);
+  make_utf8(kept.message);  // it may quote what the caller gave
   kept.text_at = std::strlen(function) + 2;
   kept.code = code;
   kept.place = place;

@@ -17,6 +17,7 @@
 #include "base/log_listeners.hpp"
 #include "base/log_rank.hpp"
 #include "base/mutex.hpp"
+#include "base/per_process.hpp"
 #include "base/process_guard.hpp"
 
 namespace dsc {
@@ -24,25 +25,22 @@ namespace {
 
 constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
+constexpr auto kNoProgress =
+    std::chrono::seconds(5);  // then a listener is replaced before it has got its records
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
 std::atomic<int32_t> process_rank{-1};
 thread_local int32_t thread_rank = -1;
 
-struct Record {
-  int32_t level = DSC_LOG_OFF;
-  std::string text;
-  int32_t rank = -1;
-  timespec time{};  // CLOCK_REALTIME
-};
+using Record = LogRecord;
 
 Record record_of(int32_t level, std::string text) {
-  Record record{level, std::move(text), log_rank(), {}};
-  ::clock_gettime(CLOCK_REALTIME, &record.time);
-  return record;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec};
 }
 
-// As error texts of start-up name this host: DSC_HOST_ID, or its name.
+// Returns this host's name as error texts of start-up give it: DSC_HOST_ID, or what the system calls it.
 std::string host_name() {
   char name[256] = {};
   const char* const given = std::getenv("DSC_HOST_ID");
@@ -51,12 +49,13 @@ std::string host_name() {
 }
 
 // Coordinated universal time, so that lines of several hosts can be sorted.
-std::string time_text(const timespec& time) {
+std::string time_text(int64_t time_ns) {
+  const std::time_t seconds = time_ns / 1'000'000'000;
   tm parts{};
   char day[32], text[48];
-  if (::gmtime_r(&time.tv_sec, &parts) == nullptr) return "?";
+  if (::gmtime_r(&seconds, &parts) == nullptr) return "?";
   std::strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text, sizeof text, "%s.%03ldZ", day, time.tv_nsec / 1'000'000);
+  std::snprintf(text, sizeof text, "%s.%03dZ", day, static_cast<int>(time_ns / 1'000'000 % 1000));
   return text;
 }
 
@@ -75,10 +74,14 @@ class RecordQueue {
     }
     records_.push_back(std::move(record));
   }
+  // How many records ever entered the queue.
+  uint64_t pushed() const { return popped_ + records_.size(); }
+  uint64_t popped() const { return popped_; }
   bool empty() const { return records_.empty(); }
   Record pop() {
     Record record = std::move(records_.front());
     records_.pop_front();
+    ++popped_;
     return record;
   }
   void clear() { records_.clear(); }
@@ -86,6 +89,7 @@ class RecordQueue {
  private:
   std::deque<Record> records_;
   size_t dropped_ = 0;
+  uint64_t popped_ = 0;
 };
 
 int32_t level_from_environment() {
@@ -104,19 +108,17 @@ class LogHub {
     Record record = record_of(level, text);
     MutexLock lock(mutex_);
     if (level <= poll_level_) polled_.push(record);
-    if (level > std::max(stderr_level_, callback_ ? callback_level_ : DSC_LOG_OFF)) return;
+    if (level > std::max(stderr_level_, listener_level())) return;
     delivered_.push(std::move(record));
     if (!thread_started_) start_dispatch(Duty::kLog, deliver_all);
     thread_started_ = true;
     dispatch(Duty::kLog);
   }
 
-  void set_callback(dsc_log_callback callback, void* ctx, int32_t level) {
+  void set_listener(const LogListener& listener) {
     MutexLock lock(mutex_);
-    while (delivering_ && !in_callback()) changed_.wait(mutex_);
-    callback_ = callback;
-    ctx_ = ctx;
-    callback_level_ = level;
+    if (!in_callback()) hand_over();
+    listener_ = listener;
     update_level();
   }
 
@@ -139,8 +141,23 @@ class LogHub {
   }
 
  private:
+  // Returns when the listener has got what was made before, or nothing is delivered any more; never during a
+  // call.
+  void hand_over() DSC_REQUIRES(mutex_) {
+    const uint64_t made_before = delivered_.pushed();
+    while (listener_.call && delivered_.popped() < made_before) {
+      const auto end = std::chrono::steady_clock::now() + kNoProgress;  // every delivery wakes this thread
+      if (changed_.wait_until(mutex_, end) == std::cv_status::timeout && !delivering_) break;
+    }
+    while (delivering_) changed_.wait(mutex_);
+  }
+
   void update_level() DSC_REQUIRES(mutex_) {
-    level_ = std::max({stderr_level_, callback_ ? callback_level_ : DSC_LOG_OFF, poll_level_});
+    level_ = std::max({stderr_level_, listener_level(), poll_level_});
+  }
+
+  int32_t listener_level() const DSC_REQUIRES(mutex_) {
+    return listener_.call ? listener_.level : DSC_LOG_OFF;
   }
 
   // The duty of the dispatch thread.
@@ -154,12 +171,10 @@ class LogHub {
       return false;
     }
     const Record record = delivered_.pop();
-    const dsc_log_callback callback = record.level <= callback_level_ ? callback_ : nullptr;
-    void* const ctx = ctx_;
-    const bool to_stderr = record.level <= stderr_level_;
+    const LogListener listener = record.level <= listener_level() ? listener_ : LogListener{};
     delivering_ = true;
     mutex_.unlock();
-    deliver(record, callback, ctx, to_stderr);
+    deliver(record, listener);
     mutex_.lock();
     delivering_ = false;
     changed_.notify_all();
@@ -169,15 +184,15 @@ class LogHub {
 
   void print(const Record& record) const {
     const std::string rank = record.rank < 0 ? "" : " rank " + std::to_string(record.rank);
-    std::fprintf(stderr, "%s libdsc[%s:%d%s] %s: %s\n", time_text(record.time).c_str(), host_.c_str(),
+    std::fprintf(stderr, "%s libdsc[%s:%d%s] %s: %s\n", time_text(record.time_ns).c_str(), host_.c_str(),
                  getpid(), rank.c_str(), kLevelNames[record.level], record.text.c_str());
   }
 
-  void deliver(const Record& record, dsc_log_callback callback, void* ctx, bool to_stderr) const {
-    if (to_stderr) print(record);
-    if (!callback) return;
+  void deliver(const Record& record, const LogListener& listener) const {
+    if (record.level <= stderr_level_ && !listener.replaces_stderr) print(record);
+    if (!listener.call) return;
     CallbackScope scope;
-    call_out([&] { callback(ctx, record.level, record.text.c_str()); });
+    call_out([&] { listener.call(listener, record); });
   }
 
   Mutex mutex_;
@@ -186,20 +201,14 @@ class LogHub {
   RecordQueue polled_ DSC_GUARDED_BY(mutex_);
   const std::string host_ = host_name();
   const int32_t stderr_level_ = level_from_environment();
-  dsc_log_callback callback_ DSC_GUARDED_BY(mutex_) = nullptr;
-  void* ctx_ DSC_GUARDED_BY(mutex_) = nullptr;
-  int32_t callback_level_ DSC_GUARDED_BY(mutex_) = DSC_LOG_OFF;
+  LogListener listener_ DSC_GUARDED_BY(mutex_);
   int32_t poll_level_ DSC_GUARDED_BY(mutex_) = DSC_LOG_OFF;
   bool delivering_ DSC_GUARDED_BY(mutex_) = false;
   bool thread_started_ DSC_GUARDED_BY(mutex_) = false;
   std::atomic<int32_t> level_{level_from_environment()};
 };
 
-// Never destroyed: threads may log until the process is gone.
-LogHub& hub() {
-  static LogHub* const instance = new LogHub;
-  return *instance;
-}
+LogHub& hub() { return PerProcess<LogHub>::get(); }
 
 void LogHub::deliver_all() {
   while (hub().deliver_next()) {
@@ -242,9 +251,7 @@ int32_t log_rank() noexcept {
   return thread_rank >= 0 ? thread_rank : process_rank.load(std::memory_order_relaxed);
 }
 
-void set_log_callback(dsc_log_callback callback, void* ctx, int32_t level) {
-  hub().set_callback(callback, ctx, level);
-}
+void set_log_listener(const LogListener& listener) { hub().set_listener(listener); }
 
 bool read_log(int32_t level, std::string& text, int32_t& record_level) {
   Record record;

@@ -6,10 +6,25 @@
 
 namespace dsc {
 
-using dsc_log_callback = void (*)(void* ctx, int32_t level, const char* message);
+struct LogRecord {
+  int32_t level = 0;
+  std::string text;
+  int32_t rank = -1;
+  int64_t time_ns = 0;  // CLOCK_REALTIME
+};
 
-// Returns only when no call of the callback that it replaces is running, except from inside that callback.
-void set_log_callback(dsc_log_callback callback, void* ctx, int32_t level);
+// A function of the program's that receives records.
+struct LogListener {
+  void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;  // nullptr: nobody listens
+  void (*function)() = nullptr;  // of the type that `call` knows
+  void* ctx = nullptr;
+  int32_t level = 0;             // the least urgent that it receives
+  bool replaces_stderr = false;  // what it receives is not written to the standard error stream
+};
+
+// Returns when the listener that it replaces has got the records that were made before, or none was delivered
+// for 5 s; and only when no call of it is running, except from inside that call.
+void set_log_listener(const LogListener& listener);
 
 // Takes the oldest record; `level` sets what is recorded from now on.
 bool read_log(int32_t level, std::string& text, int32_t& record_level);

@@ -122,8 +122,10 @@ std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hos
     return Problem{DSC_ERR_CONFIG, "settings differ: " + differing_settings(claims)};
   text = differing(claims, [](const Claim& claim) { return claim.host; });
   if (!text.empty() && hosts == Hosts::kOne)
-    return Problem{DSC_ERR_CONFIG, "the ranks meet as those of one host, but the hosts are: " + text +
-                                       "; with LOCAL_WORLD_SIZE set they meet through TCP"};
+    return Problem{
+        DSC_ERR_CONFIG,
+        "the ranks meet as those of one host, but the hosts are: " + text +
+            "; where LOCAL_WORLD_SIZE and LOCAL_RANK count each host's own, they meet through TCP"};
   return std::nullopt;
 }
 

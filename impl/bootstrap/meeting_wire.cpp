@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/fixed_text.hpp"
+
 namespace dsc {
 namespace {
 
@@ -12,11 +14,6 @@ void put_text(char (&field)[N], const std::string& text) {
   const size_t bytes = std::min(text.size(), N - 1);
   std::memcpy(field, text.data(), bytes);
   std::memset(field + bytes, 0, N - bytes);
-}
-
-template <size_t N>
-std::string get_text(const char (&field)[N]) {
-  return std::string(field, ::strnlen(field, N));
 }
 
 template <class T>
@@ -44,7 +41,7 @@ Verdict problem(dsc_result_t code, std::string text) {
 Member decode_member(const char* data) {
   MemberWire wire;
   std::memcpy(&wire, data, sizeof wire);
-  return {wire.rank, wire.local_rank, wire.pid, get_text(wire.host), get_text(wire.endpoint), ""};
+  return {wire.rank, wire.local_rank, wire.pid, bounded_text(wire.host), bounded_text(wire.endpoint), ""};
 }
 
 }  // namespace
@@ -87,10 +84,10 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   hello.remaining_ms = std::max<int64_t>(wire.remaining_ms, 0);
   hello.claim.local_rank = wire.local_rank;
   hello.claim.config_hash = wire.config_hash;
-  hello.claim.host = get_text(wire.host);
-  hello.claim.endpoint = get_text(wire.endpoint);
-  hello.claim.config = get_text(wire.config);
-  hello.claim.place = get_text(wire.place);
+  hello.claim.host = bounded_text(wire.host);
+  hello.claim.endpoint = bounded_text(wire.endpoint);
+  hello.claim.config = bounded_text(wire.config);
+  hello.claim.place = bounded_text(wire.place);
   return hello;
 }
 
@@ -138,7 +135,7 @@ Verdict decode_verdict(const void* data, size_t bytes) {
                                          ")");
   Verdict verdict;
   verdict.code = wire.code;
-  verdict.text = get_text(wire.text);
+  verdict.text = bounded_text(wire.text);
   verdict.host_pid = wire.host_pid;
   if (verdict.code != DSC_OK) return verdict;  // readable in every version
   if (wire.wire_version != kMeetingVersion)

@@ -303,8 +303,8 @@ std::string JobStore::own_address(Deadline deadline) const {
   return address;
 }
 
-void JobStore::begin_closing() noexcept {
-  if (is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });
+void JobStore::begin_closing(bool failed) noexcept {
+  if (failed || is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });
 }
 
 void JobStore::drop_wills() noexcept {

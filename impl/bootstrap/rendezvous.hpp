@@ -37,8 +37,9 @@ class JobStore {
   std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
-  // Whoever comes to the port from now on is asked to come again.
-  void begin_closing() noexcept;
+  // Whoever comes to the port from now on is asked to come again. Only rank 0, which serves the store, needs
+  // to say so, but of a world that failed each rank: it may be the first to come again.
+  void begin_closing(bool failed) noexcept;
   // All have met for the end: whose connection ends from now on is nobody's news.
   void drop_wills() noexcept;
 

@@ -6,6 +6,11 @@
 
 namespace dsc {
 
+const WorldInfo& Comm::world_info() const noexcept {
+  static const WorldInfo unknown;
+  return unknown;
+}
+
 void Comm::run_group(const std::vector<Call>& calls) { run_all(*this, calls); }
 
 std::shared_ptr<Work> Comm::start_group(const std::vector<Call>& calls) { return start_all(*this, calls); }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@
 namespace dsc {
 
 class Group;
-struct DeviceWorld;
+struct DeviceContext;
 
 struct GroupOptions {
   std::string name;        // empty: made from the parent's
@@ -42,6 +43,7 @@ struct Answer {
 
 // What start-up found out, for questions that come later.
 struct WorldInfo {
+  int world_size = 1;
   int local_rank = 0;
   int local_size = 1;
   std::string master_addr;
@@ -74,11 +76,14 @@ class Comm {
   virtual uint64_t id() const noexcept = 0;
   virtual int32_t backend() const noexcept { return DSC_BACKEND_HOST; }
   virtual int32_t device() const noexcept { return -1; }  // that it is bound to; -1: none
-  virtual const DeviceWorld* device_world() const noexcept { return nullptr; }
+  virtual const DeviceContext* device_context() const noexcept { return nullptr; }  // of that device
   virtual LocalMembers local_members() const { return {}; }
   virtual const std::string& name() const noexcept = 0;
   virtual int global_rank(int group_rank) const = 0;
   virtual int group_rank(int global_rank) const noexcept = 0;
+
+  // Why this communicator cannot run an operation, in words that fit after its name; nothing if it can.
+  virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
 
   // Runs an operation to its end; throws its failure. The arguments were checked before.
   virtual void run(const Call& call) = 0;
@@ -113,15 +118,16 @@ class Comm {
 
   // How this rank answers what ranks of other hosts ask, in at most 512 bytes. Called on a thread that must
   // not wait.
-  using Answering = std::function<std::string(const std::string& question)>;
-  virtual void answer_with(const Answering&) {}
+  using QueryHandler = std::function<std::string(const std::string& question)>;
+  virtual void on_status_query(const QueryHandler&) {}
   // The first rank of each other host, of at most 64, or one rank. The question has at most 64 bytes, and is
   // about an operation of that number: one rank asks for all of the group that want to know, which hear
   // nothing but its failure. Any thread; takes at most about three seconds.
-  virtual std::vector<Answer> ask_hosts(uint64_t, const std::string&) { return {}; }
-  virtual std::vector<Answer> ask_rank(int32_t, const std::string&) { return {}; }
+  virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }
+  virtual std::vector<Answer> query_rank(int32_t, const std::string&) { return {}; }
 
-  // Collective: zeroed memory that all ranks reach. Freed by release_memory(), from any thread.
+  // Collective: zeroed memory that all ranks reach. Freed by release_memory() of comm/memory.hpp, from any
+  // thread.
   virtual void* allocate_memory(size_t bytes) = 0;
   // Collective: the same of the device that it is bound to.
   virtual void* allocate_on_device(size_t bytes);
@@ -135,6 +141,9 @@ class Comm {
   virtual void revoke(const Failure& cause) noexcept = 0;  // any thread: ends it on all ranks
   virtual void abort() noexcept = 0;                       // any thread: revokes it, with this rank as cause
   virtual void leave() noexcept = 0;                       // any thread: this rank takes no further part
+  // This rank finalizes the world: members that wait for it hear so. Operations of this rank that run go on,
+  // and then so does the group. Any thread.
+  virtual void leave_if_idle() noexcept = 0;
   virtual bool finalized() const noexcept { return false; }  // any thread
   virtual void finalize() = 0;                               // collective
   virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world
@@ -163,11 +172,5 @@ class Comm {
     return latest.fetch_add(1) + 1;
   }
 };
-
-// As Comm::progress(), for all worlds of this process.
-bool progress_all(Deadline deadline);
-
-// Frees memory of Comm::allocate_memory(); throws INVALID_ARG when memory is not the start of such memory.
-void release_memory(void* memory);
 
 }  // namespace dsc

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/comm.hpp"
-#include "comm/device_world.hpp"
+#include "device/context.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -96,8 +96,8 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
     }
     if (!needs_data || tensor.count == 0) continue;
     if (!tensor.data) return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
-    if (!comm.device_world()) continue;
-    if (auto problem = memory_problem(*comm.device_world()->nccl.device, tensor)) {
+    if (!comm.device_context()) continue;
+    if (auto problem = memory_problem(*comm.device_context()->device, tensor)) {
       problem->text = name + ": " + problem->text;
       return problem;
     }

@@ -1,6 +1,7 @@
 // An operation that was started and not waited for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/clock.hpp"
@@ -24,6 +25,9 @@ class Work {
 
   // Makes a stream of the device wait for it; of work on host memory, the host waits.
   virtual bool wait_on(void*, Deadline deadline) { return wait(deadline); }
+
+  // Of the operation, equal on all ranks of its communicator; 0 if nothing was sent for it.
+  virtual uint64_t number() const noexcept { return 0; }
 
   // How it ended; code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
   virtual Failure failure() const = 0;

@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/fixed_text.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr uint64_t kProposerBits = 16;
+constexpr int64_t kFailureKnownNs = kNsPerSecond;  // to all members, from when one of them knows it
 constexpr int kReads = 1000;  // of a decision that changes again and again: a rank gone mad
 
 struct Proposal {
@@ -25,11 +27,6 @@ static_assert(sizeof(Ballot) == kBallotBytes && sizeof(Proposal) == kProposalByt
 uint64_t number_of(uint64_t decision) noexcept { return decision >> kProposerBits; }
 int proposer_of(uint64_t decision) noexcept {
   return static_cast<int>(decision & ((uint64_t{1} << kProposerBits) - 1));
-}
-
-template <size_t N>
-std::string bounded_text(const char (&source)[N]) {
-  return std::string(source, strnlen(source, N));
 }
 
 const char* question_name(Question question) noexcept {
@@ -133,6 +130,33 @@ Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
   return decision;
 }
 
+// Members that began a collective operation which this rank has not called do not come before it does. After
+// a failure they are freed, and then it must have had the time to be known.
+std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot& mine,
+                                                  const Asked& asked) const {
+  if (group_.revoked() || now_ns() - asked.start_ns < kFailureKnownNs) return std::nullopt;
+  Decision decision(group_.size());
+  decision.number = number;
+  decision.outcome = DSC_ERR_MISMATCH;
+  decision.lost = lost_;
+  int first = kNoRank;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (lost_.contains(member)) continue;
+    if (group_.loss_of(member) != DSC_OK) return std::nullopt;
+    if (group_.latest_collective(member) > asked.latest_collective) {
+      decision.named.insert(member);
+      if (first == kNoRank) first = member;
+    } else if (!group_.ballot(member, number).shows(number)) {
+      return std::nullopt;
+    }
+  }
+  if (first == kNoRank) return std::nullopt;
+  decision.text = "ranks called different operations: rank " + std::to_string(group_.rank()) + ": " +
+                  question_name(mine.question) + "; rank " + std::to_string(first) + ": " +
+                  group_.describe_latest(first);
+  return decision;
+}
+
 void Consensus::propose(const Decision& decision) {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   Proposal head{};
@@ -203,15 +227,15 @@ void Consensus::catch_up() {
   check_membership();
 }
 
-Decision Consensus::reach(const Ballot& mine, int64_t start_ns, Deadline deadline,
+Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                           const std::function<bool()>& interrupted, const Besides& besides) {
   const uint64_t number = number_ + 1;
   const auto propose_timed = [&](Decision decision) {
-    decision.elapsed_ns = now_ns() - start_ns;
+    decision.elapsed_ns = now_ns() - asked.start_ns;
     propose(decision);
   };
   cast(mine, number);
-  Backoff backoff(group_.world().process().bell(), group_.world().spins());
+  Backoff backoff(group_.world().process().notifier(), group_.world().spins());
   const auto moved = [&] { return decided(number) || complete(number) || interrupted() || besides.drive(); };
   while (!decided(number)) {
     if (complete(number)) {
@@ -225,6 +249,7 @@ Decision Consensus::reach(const Ballot& mine, int64_t start_ns, Deadline deadlin
       backoff.reset();
     } else if (backoff.pause(moved, deadline.remaining_ns())) {
       besides.look_at_clock();
+      if (auto decision = find_elsewhere(number, mine, asked)) propose_timed(std::move(*decision));
     }
   }
   return settle(read_decision(), number);

@@ -47,6 +47,12 @@ struct Besides {
   std::function<void()> look_at_clock;
 };
 
+// When a call began that asks the others, and the last collective operation that this rank called before.
+struct Asked {
+  int64_t start_ns;
+  uint64_t latest_collective;
+};
+
 // Only the thread that is in a call of the communicator uses it.
 class Consensus {
  public:
@@ -57,9 +63,9 @@ class Consensus {
   void catch_up();
 
   // Blocks until there is a decision: at the deadline that is TIMEOUT, once `interrupted` is true REVOKED.
+  // When all that are missing wait for this rank in another operation it is MISMATCH.
   // Throws as catch_up(), and PROTOCOL.
-  // `start_ns`: when the call began that this question belongs to.
-  Decision reach(const Ballot& mine, int64_t start_ns, Deadline deadline,
+  Decision reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                  const std::function<bool()>& interrupted, const Besides& besides);
 
   // Whether working towards the next question is in vain: a member is lost, has brought a failure, or the
@@ -73,6 +79,7 @@ class Consensus {
   std::optional<Decision> count(uint64_t number) const;
   void compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const;
   Decision give_up(uint64_t number, dsc_result_t outcome) const;
+  std::optional<Decision> find_elsewhere(uint64_t number, const Ballot& mine, const Asked& asked) const;
   void propose(const Decision& decision);
   Decision read_decision() const;
   void check_membership() const;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.hpp"
+#include "base/fixed_text.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
 
@@ -33,26 +34,21 @@ void copy_text(char (&target)[N], const std::string& text) noexcept {
   std::snprintf(target, N, "%s", text.c_str());
 }
 
-template <size_t N>
-std::string bounded_text(const char (&source)[N]) {
-  return std::string(source, strnlen(source, N));
-}
-
 }  // namespace
 
 std::shared_ptr<Group> Group::create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
-                                     std::vector<int32_t> world_ranks) {
-  std::shared_ptr<Group> group(new Group(world, id, std::move(name), std::move(world_ranks)));
+                                     std::vector<int32_t> local_ranks) {
+  std::shared_ptr<Group> group(new Group(world, id, std::move(name), std::move(local_ranks)));
   group->make_segment();
   return group;
 }
 
 Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
-             std::vector<int32_t> world_ranks)
+             std::vector<int32_t> local_ranks)
     : world_(world),
       id_(id),
       name_(std::move(name)),
-      world_ranks_(std::move(world_ranks)),
+      world_ranks_(std::move(local_ranks)),
       size_(static_cast<int>(world_ranks_.size())),
       tuning_(world->tuning_of(size_)),
       geometry_(size_, tuning_),
@@ -121,8 +117,9 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
       fail(DSC_ERR_PROTOCOL, "%s shares a segment of another layout or group",
            describe_member(member).c_str());
     bases_[static_cast<size_t>(member)] = mapping->data();
-    Bell* bell = &process_of(member).page->bell;
-    if (std::find(bells_.begin(), bells_.end(), bell) == bells_.end()) bells_.push_back(bell);
+    Notifier* notifier = &process_of(member).page->notifier;
+    if (std::find(notifiers_.begin(), notifiers_.end(), notifier) == notifiers_.end())
+      notifiers_.push_back(notifier);
   }
   world_->enroll(shared_from_this());
 }
@@ -142,8 +139,8 @@ void Group::show_latest(const Call& call, uint64_t sequence) noexcept {
 
 std::string Group::describe_latest(int member) const {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
-  if (latest == 0) return "nothing";
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
+  if (latest == 0 || comes_before_numbers(kind)) return {};
   const std::string root = std::to_string((latest >> kLatestRootShift & kLatestRootMask) - 1);
   return std::string(op_kind_name(kind)) + " number " + std::to_string(latest & kLatestNumberMask) +
          (kind == OpKind::kSend   ? " to rank " + root
@@ -151,19 +148,48 @@ std::string Group::describe_latest(int member) const {
                                   : "");
 }
 
+std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept {
+  const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
+  const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
+  const int peer = static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1;
+  const bool sends = kind == OpKind::kSend;
+  if ((!sends && kind != OpKind::kRecv) || peer < 0 || peer >= size_) return std::nullopt;
+  const RecvChannel& end = sends ? recv_channel(member, peer) : recv_channel(peer, member);
+  if (end.finished.load(std::memory_order_acquire) >= (latest & kLatestNumberMask)) return std::nullopt;
+  return OpenMessage{sends, peer};
+}
+
+uint64_t Group::latest_collective(int member) const noexcept {
+  const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
+  const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
+  const bool is_other = kind == OpKind::kSend || kind == OpKind::kRecv || comes_before_numbers(kind);
+  return is_other ? 0 : latest & kLatestNumberMask;
+}
+
 void Group::tell_failure() noexcept {
   failure_told_.store(true);
   world_->on_failure(*this);
 }
 
-void Group::bind_to_devices(DeviceMembers members) {
-  const MutexLock lock(devices_mutex_);
-  on_devices_ = std::move(members);
+void Group::bind_to_devices(WholeGroup whole) {
+  const MutexLock lock(whole_mutex_);
+  on_devices_ = std::move(whole);
 }
 
-DeviceMembers Group::on_devices() const {
-  const MutexLock lock(devices_mutex_);
+WholeGroup Group::on_devices() const {
+  const MutexLock lock(whole_mutex_);
   return on_devices_;
+}
+
+void Group::become_part_of(WholeGroup whole) {
+  const MutexLock lock(whole_mutex_);
+  between_hosts_ = std::move(whole);
+  is_part_.store(true);
+}
+
+WholeGroup Group::between_hosts() const {
+  const MutexLock lock(whole_mutex_);
+  return between_hosts_;
 }
 
 void Group::look_at_failure() noexcept {
@@ -244,7 +270,7 @@ void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const c
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
-  world_->process().bell().ring();  // revoking wakes nobody a second time
+  world_->process().notifier().notify();  // revoking wakes nobody a second time
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.rank = cause.ranks.front();
@@ -275,21 +301,23 @@ dsc_result_t Group::loss_of(int member) const noexcept {
   return world_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
 }
 
-void Group::leave() noexcept {
-  state(rank_).left.store(kLeft, std::memory_order_seq_cst);
+void Group::leave_because(uint32_t reason) noexcept {
+  uint32_t none = 0;  // the first reason counts
+  state(rank_).left.compare_exchange_strong(none, reason, std::memory_order_seq_cst);
   ring_all();
 }
 
-void Group::set_idle_check(std::function<bool()> is_idle) {
-  const MutexLock lock(idle_mutex_);
-  is_idle_ = std::move(is_idle);
+void Group::leave() noexcept { leave_because(kLeft); }
+void Group::leave_to_finalize() noexcept { leave_because(kLeftToFinalize); }
+
+void Group::on_finalize(std::function<void()> handler) {
+  const MutexLock lock(finalize_mutex_);
+  finalize_handler_ = std::move(handler);
 }
 
-void Group::leave_if_idle() noexcept {
-  const MutexLock lock(idle_mutex_);
-  if (has_left(rank_) || !is_idle_ || !is_idle_()) return;
-  state(rank_).left.store(kLeftToFinalize, std::memory_order_seq_cst);
-  ring_all();
+void Group::tell_of_finalize() noexcept {
+  const MutexLock lock(finalize_mutex_);
+  if (finalize_handler_ && !has_left(rank_)) call_out(finalize_handler_);
 }
 
 std::string Group::describe_departure(int member) const {

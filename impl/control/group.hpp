@@ -19,17 +19,19 @@ namespace dsc {
 
 inline constexpr uint64_t kWorldId = 0;
 
-// Of a group and perhaps of its parts on other hosts. No ranks: it has no operations on devices.
-struct DeviceMembers {
+// A communicator that this host's group is a part of: one over several hosts, or that of the operations on
+// devices.
+struct WholeGroup {
   uint64_t id = 0;
-  std::vector<int32_t> job_ranks;
+  std::string name;
+  std::vector<int32_t> global_ranks;  // none: there is no such communicator
 };
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // Makes and publishes this rank's segment. The members stand in the order of `world_ranks`.
+  // Makes and publishes this rank's segment. The members stand in the order of `local_ranks`.
   static std::shared_ptr<Group> create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
-                                       std::vector<int32_t> world_ranks);
+                                       std::vector<int32_t> local_ranks);
   ~Group();
 
   // Maps the segments of all members; each must have called create(). `check` runs while waiting and may
@@ -39,7 +41,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // What a member has published; errors name it by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
-    return world_->fetch(world_rank(member), describe_member(member), kind, id, deadline, check);
+    return world_->fetch(local_rank(member), describe_member(member), kind, id, deadline, check);
   }
 
   // All members have mapped this rank's segment: nobody will ask for it again.
@@ -51,21 +53,21 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::string& name() const noexcept { return name_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  int world_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
-  const std::vector<int32_t>& world_ranks() const noexcept { return world_ranks_; }
+  int local_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
+  const std::vector<int32_t>& local_ranks() const noexcept { return world_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
 
   // --- Arrival. A tick is one meeting of all members; every collective takes one or more. A rank that has
   // seen all others at tick t may overwrite what it showed at t - 1. Only the thread that drives the group's
   // collectives calls these.
-  uint64_t tick() const noexcept { return tick_; }
-  Slot& next_slot() noexcept { return slot(rank_, tick_ + 1); }
-  std::byte* next_stage() noexcept { return stage(rank_, tick_ + 1); }
+  uint64_t epoch() const noexcept { return epoch_; }
+  Slot& next_slot() noexcept { return slot(rank_, epoch_ + 1); }
+  std::byte* next_stage() noexcept { return stage(rank_, epoch_ + 1); }
   void arrive() noexcept {  // at the next tick
-    ++tick_;
+    ++epoch_;
     arrived_upto_ = 0;
-    slot(rank_, tick_).tick.store(tick_, std::memory_order_seq_cst);
+    slot(rank_, epoch_).tick.store(epoch_, std::memory_order_seq_cst);
     ring_all();
   }
   bool all_arrived() noexcept {  // at the current tick
@@ -75,11 +77,11 @@ class Group : public std::enable_shared_from_this<Group> {
   // Whether a member still misses the current tick, in the order of all that is sequentially consistent.
   bool misses_somebody() const noexcept {
     for (int member = 0; member < size_; ++member)
-      if (slot(member, tick_).tick.load(std::memory_order_seq_cst) < tick_) return true;
+      if (slot(member, epoch_).tick.load(std::memory_order_seq_cst) < epoch_) return true;
     return false;
   }
   bool member_arrived(int member) const noexcept {
-    return slot(member, tick_).tick.load(std::memory_order_acquire) >= tick_;
+    return slot(member, epoch_).tick.load(std::memory_order_acquire) >= epoch_;
   }
 
   Slot& slot(int member, uint64_t tick) const noexcept {
@@ -125,10 +127,10 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Wakes whoever may wait for what this rank has just stored.
   void ring_all() noexcept {
-    for (Bell* bell : bells_) bell->ring();
+    for (Notifier* notifier : notifiers_) notifier->notify();
   }
-  void ring(int member) noexcept { process_of(member).page->bell.ring(); }
-  PeerProcess& process_of(int member) const noexcept { return world_->process_of(world_rank(member)); }
+  void ring(int member) noexcept { process_of(member).page->notifier.notify(); }
+  PeerProcess& process_of(int member) const noexcept { return world_->process_of(local_rank(member)); }
 
   // --- Failure. Any thread.
   bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
@@ -147,19 +149,26 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // This rank takes no further part.
   void leave() noexcept;
-  // Says whether operations of this rank run here; empty: nobody knows any more.
-  void set_idle_check(std::function<bool()> is_idle);
-  // This rank finalizes the world, so that nothing more comes from it: members that wait for it are told now.
-  void leave_if_idle() noexcept;
+  // The same, and members that wait for this rank hear that it finalizes the world.
+  void leave_to_finalize() noexcept;
+  // What the communicator of this group does when this rank finalizes the world; empty: nothing.
+  void on_finalize(std::function<void()> handler);
+  void tell_of_finalize() noexcept;
   // "rank 3 (pid 4711) has left the group"
   std::string describe_departure(int member) const;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
   Recorder& recorder() noexcept { return recorder_; }
 
-  // Who shares its operations on devices, for the trace. Any thread.
-  void bind_to_devices(DeviceMembers members);
-  DeviceMembers on_devices() const;
+  // The communicator that shares its operations on devices, for the trace. Any thread.
+  void bind_to_devices(WholeGroup whole);
+  WholeGroup on_devices() const;
+
+  // From now on the operations of this group are steps of those of `whole`, which records its own here. Any
+  // thread.
+  void become_part_of(WholeGroup whole);
+  bool is_part() const noexcept { return is_part_.load(std::memory_order_relaxed); }
+  WholeGroup between_hosts() const;
 
   // Why nothing more is to be expected of a member, as far as this rank can see: PEER_DEAD, PEER_LEFT or
   // PEER_STALLED; DSC_OK while it may answer.
@@ -177,12 +186,21 @@ class Group : public std::enable_shared_from_this<Group> {
   void show_latest(const Call& call, uint64_t sequence) noexcept;
   // "all_reduce number 811", "send number 3 to rank 2": what a member began last, or "nothing".
   std::string describe_latest(int member) const;
+  // The message that a member began last, unless it is complete.
+  struct OpenMessage {
+    bool sends = false;
+    int peer = 0;
+  };
+  std::optional<OpenMessage> open_message(int member) const noexcept;
+  // The number of the collective operation that a member began last; 0 if it began a message, or nothing.
+  uint64_t latest_collective(int member) const noexcept;
 
   // "rank 3 (pid 4711)"
   std::string describe_member(int member) const;
 
  private:
-  Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> world_ranks);
+  void leave_because(uint32_t reason) noexcept;
+  Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> local_ranks);
   void make_segment();
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
@@ -203,18 +221,20 @@ class Group : public std::enable_shared_from_this<Group> {
   const Geometry geometry_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::byte*> bases_;
-  std::vector<Bell*> bells_;  // of each process once
+  std::vector<Notifier*> notifiers_;  // of each process once
   std::atomic<bool> published_{false};
 
-  uint64_t tick_ = 0;
-  int arrived_upto_ = 0;  // members below have arrived at tick_
+  uint64_t epoch_ = 0;
+  int arrived_upto_ = 0;  // members below have arrived at epoch_
 
   Recorder recorder_;
-  Mutex idle_mutex_;
-  std::function<bool()> is_idle_ DSC_GUARDED_BY(idle_mutex_);
+  Mutex finalize_mutex_;
+  std::function<void()> finalize_handler_ DSC_GUARDED_BY(finalize_mutex_);
 
-  mutable Mutex devices_mutex_;
-  DeviceMembers on_devices_ DSC_GUARDED_BY(devices_mutex_);
+  std::atomic<bool> is_part_{false};
+  mutable Mutex whole_mutex_;
+  WholeGroup on_devices_ DSC_GUARDED_BY(whole_mutex_);
+  WholeGroup between_hosts_ DSC_GUARDED_BY(whole_mutex_);
   std::atomic<bool> failure_told_{false};
   Mutex failure_mutex_;
   bool wrote_failure_ DSC_GUARDED_BY(failure_mutex_) = false;

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "control/bell.hpp"
+#include "control/notifier.hpp"
 #include "control/processors.hpp"
 #include "control/tuning.hpp"
 
@@ -29,7 +29,7 @@ struct alignas(kLine) ProcessPage {
   ProcessorSet processors;
   std::atomic<ProcessState> state;
   alignas(kLine) std::atomic<uint64_t> heartbeat;
-  alignas(kLine) Bell bell;
+  alignas(kLine) Notifier notifier;
 };
 
 // Arguments of an operation as all ranks see them.

@@ -20,8 +20,8 @@ Owners& owners() {
 
 }  // namespace
 
-bool Allocation::holds(int world_rank, uint64_t offset, size_t length) const noexcept {
-  const auto index = static_cast<size_t>(world_rank);
+bool Allocation::holds(int local_rank, uint64_t offset, size_t length) const noexcept {
+  const auto index = static_cast<size_t>(local_rank);
   return index < mappings.size() && mappings[index] && offset <= bytes && length <= bytes - offset;
 }
 

@@ -20,13 +20,13 @@ struct Allocation {
   std::atomic<bool> detached{false};  // part of this rank's memory is no longer reached by others
   Mutex detaching;
 
-  std::byte* base(int world_rank) const noexcept { return mappings[static_cast<size_t>(world_rank)]->data(); }
+  std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
   std::byte* own_base() const noexcept { return base(own_rank); }
   // Makes a range of this rank's memory private; nobody else's view of it counts any more. Returns when it is
   // done, also when another thread is at it. Throws NOMEM.
   void detach(const void* start, size_t length);
   // Whether the segment of that rank is here and holds [offset, offset + length).
-  bool holds(int world_rank, uint64_t offset, size_t length) const noexcept;
+  bool holds(int local_rank, uint64_t offset, size_t length) const noexcept;
 };
 
 // A buffer in shared memory, and what keeps it mapped.

@@ -17,7 +17,7 @@ namespace dsc {
 namespace {
 
 constexpr int kGapPeriods = 4;
-constexpr int kPauseMs = 5;
+constexpr int kCheckPeriodMs = 5;
 thread_local bool on_monitor_thread = false;
 
 // Locks unless the caller is the monitor, which holds the lock while it calls its clients.
@@ -95,7 +95,7 @@ void Monitor::run() noexcept {
       if (now - last_beat_ns_ >= kHeartbeatMs * kNsPerMs) beat(now);
     }
     // What found no memory is readable still: the others get the lock meanwhile, and the processor.
-    if (!done) poll(nullptr, 0, kPauseMs);
+    if (!done) poll(nullptr, 0, kCheckPeriodMs);
   }
 }
 

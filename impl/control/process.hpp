@@ -19,7 +19,7 @@ class Process {
   static Process& get();
 
   ProcessPage& page() noexcept { return *page_; }
-  Bell& bell() noexcept { return page_->bell; }
+  Notifier& notifier() noexcept { return page_->notifier; }
   int page_fd() const noexcept { return page_fd_.get(); }
   int pidfd() const noexcept { return pidfd_.get(); }
   Endpoint& endpoint() noexcept { return endpoint_; }

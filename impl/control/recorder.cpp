@@ -81,7 +81,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
     RecordEntry& entry = entries_[position % capacity_];
     uint64_t held = entry.id.load(kRead);
     const bool vacant = held <= position && (held == kUnused || entry.ended.load(kRead) != 0 ||
-                                             entry.let_go.load(kRead) != LetGo::kNo);
+                                             entry.detach.load(kRead) != Detached::kNo);
     if (!vacant || !entry.id.compare_exchange_strong(held, kChanging, std::memory_order_acq_rel)) continue;
     id = position + 1;
     next_.store(id, kRelaxed);
@@ -115,7 +115,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   entry->started.store(0, kWrite);
   entry->met.store(0, kWrite);
   entry->algorithm.store(Algorithm::kNone, kWrite);
-  entry->let_go.store(LetGo::kNo, kWrite);
+  entry->detach.store(Detached::kNo, kWrite);
   entry->result.store(DSC_OK, kWrite);
   entry->ended.store(0, kWrite);
   entry->id.store(id, kWrite);
@@ -123,10 +123,10 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
 }
 
 // Whoever holds the entry's id may write it: a new operation may want its place at this moment.
-uint64_t Recorder::fail_let_go(uint64_t from, uint64_t struck_below, int64_t ticks,
-                               dsc_result_t result) noexcept {
+uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks,
+                                 dsc_result_t result) noexcept {
   const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {
-    return id != kUnused && id != kChanging && entry.let_go.load(kRead) == LetGo::kLaunched &&
+    return id != kUnused && id != kChanging && entry.detach.load(kRead) == Detached::kLaunched &&
            entry.ended.load(kRead) == 0 && entry.sequence.load(kRead) >= from &&
            !is_message(entry.kind.load(kRead));
   };
@@ -154,7 +154,7 @@ bool Recorder::read_entry(const RecordEntry& entry, RecordedOperation& operation
   if (operation.id == kUnused || operation.id == kChanging) return false;
   operation.ended = entry.ended.load(kRead);
   operation.result = entry.result.load(kRead);
-  operation.let_go = entry.let_go.load(kRead);
+  operation.detach = entry.detach.load(kRead);
   operation.algorithm = entry.algorithm.load(kRead);
   operation.met = entry.met.load(kRead);
   operation.started = entry.started.load(kRead);

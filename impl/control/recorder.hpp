@@ -1,5 +1,5 @@
 // The flight recorder of one group on one rank: its last operations, recorded always. Operations of several
-// lanes write at once, each its own entry, while any thread reads: without locks, and without allocating.
+// queues write at once, each its own entry, while any thread reads: without locks, and without allocating.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ const char* algorithm_rule(Algorithm algorithm) noexcept;
 
 // How long an operation on a device was followed, when that was not to its end. One on a stream of the
 // program's leaves nothing to ask for its end; one that was captured runs whenever its graph does.
-enum class LetGo : uint8_t { kNo, kLaunched, kCaptured };
+enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
 // What is known of an operation when it is called.
 struct RecordedCall {
@@ -53,7 +53,7 @@ struct RecordedOperation {
   int64_t ended = 0;
   Algorithm algorithm = Algorithm::kNone;
   dsc_result_t result = DSC_OK;  // once it has ended
-  LetGo let_go = LetGo::kNo;
+  Detached detach = Detached::kNo;
 };
 
 // Number of the last collective that came so far; 0: none.
@@ -83,7 +83,7 @@ struct alignas(128) RecordEntry {
   std::atomic<int64_t> started{0};
   std::atomic<int64_t> met{0};
   std::atomic<Algorithm> algorithm{Algorithm::kNone};
-  std::atomic<LetGo> let_go{LetGo::kNo};
+  std::atomic<Detached> detach{Detached::kNo};
   std::atomic<dsc_result_t> result{DSC_OK};
   std::atomic<int64_t> ended{0};
 };
@@ -98,7 +98,7 @@ struct LatestNumbers {
   bool in_order = true;  // they complete one after another
 };
 
-// An operation that runs, written by its lane alone. Without an entry only its number counts. Its times are
+// An operation that runs, written by its queue alone. Without an entry only its number counts. Its times are
 // taken by different threads, and a processor may read its counter ahead of the instructions before it, by
 // about as long as it waits for what another one wrote: so none is recorded as earlier than the one before.
 class Record {
@@ -117,8 +117,8 @@ class Record {
   }
   inline void end(int64_t ticks, dsc_result_t result) noexcept;
   // Nobody will see its end: it gives up its place like one that has ended.
-  void let_go(LetGo how) noexcept {
-    if (entry_) entry_->let_go.store(how, kWrite);
+  void detach(Detached how) noexcept {
+    if (entry_) entry_->detach.store(how, kWrite);
     entry_ = nullptr;
     collective_ = 0;
   }
@@ -151,7 +151,7 @@ class Recorder {
   // Collectives on devices that were let go of, from that number on, are known to have failed after all: the
   // first of them with that result if its number is below `struck_below`, all others as REVOKED. The number
   // of the first, or 0. Any thread.
-  uint64_t fail_let_go(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
+  uint64_t fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
   // The operations in the order of their ids. One that is being replaced at this moment is left out.
   std::vector<RecordedOperation> read() const;

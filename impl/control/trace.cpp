@@ -56,22 +56,27 @@ struct GroupNames {
   std::string key, text;
 };
 
-// A group is another one for its operations on devices, which have numbers of their own, and may have ranks
-// on other hosts.
+// What the operations on host memory are operations of: the group, or one over several hosts.
+WholeGroup host_group_of(const Group& group) {
+  if (group.is_part()) return group.between_hosts();
+  WholeGroup own{group.id(), group.name(), {}};
+  for (const int32_t rank : group.local_ranks()) own.global_ranks.push_back(group.world().global_rank(rank));
+  return own;
+}
+
+// A group is another one for its operations on devices, which have numbers of their own.
 struct ShownGroup {
   explicit ShownGroup(Group& group)
       : group(&group),
+        host(host_group_of(group)),
         devices(group.on_devices()),
-        on_host{std::to_string(group.id()), group.name()},
-        on_devices{std::to_string(devices.id) + ":devices", group.name() + " (devices)"} {
-    for (const int32_t rank : group.world_ranks()) job_ranks.push_back(group.world().job_rank(rank));
-  }
-  bool has_devices() const noexcept { return !devices.job_ranks.empty(); }
+        on_host{std::to_string(host.id), host.name},
+        on_devices{std::to_string(devices.id) + ":devices", devices.name + " (devices)"} {}
+  bool has_devices() const noexcept { return !devices.global_ranks.empty(); }
 
   Group* group;
-  DeviceMembers devices;
+  WholeGroup host, devices;
   GroupNames on_host, on_devices;
-  std::vector<int32_t> job_ranks;
 };
 using Groups = std::vector<ShownGroup>;
 
@@ -96,9 +101,9 @@ bool is_message(const RecordedCall& call) noexcept {
 }
 
 // c10d writes the ranks as text.
-std::string rank_list_text(const std::vector<int32_t>& job_ranks) {
+std::string rank_list_text(const std::vector<int32_t>& global_ranks) {
   std::string text = "[";
-  for (const int32_t rank : job_ranks) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
+  for (const int32_t rank : global_ranks) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
   return text + "]";
 }
 
@@ -122,12 +127,12 @@ void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value
   known ? json.integer(value) : json.null();
 }
 
-void write_config(JsonWriter& json, const GroupNames& names, const std::vector<int32_t>& job_ranks) {
+void write_config(JsonWriter& json, const GroupNames& names, const std::vector<int32_t>& global_ranks) {
   json.key(names.key);
   json.begin_object();
   field(json, "name", names.key);
   field(json, "desc", names.text);
-  field(json, "ranks", rank_list_text(job_ranks));
+  field(json, "ranks", rank_list_text(global_ranks));
   json.end_object();
 }
 
@@ -146,8 +151,8 @@ void write_groups(JsonWriter& json, const Groups& groups) {
   json.key("pg_config");
   json.begin_object();
   for (const ShownGroup& group : groups) {
-    write_config(json, group.on_host, group.job_ranks);
-    if (group.has_devices()) write_config(json, group.on_devices, group.devices.job_ranks);
+    write_config(json, group.on_host, group.host.global_ranks);
+    if (group.has_devices()) write_config(json, group.on_devices, group.devices.global_ranks);
   }
   json.end_object();
   json.key("pg_status");
@@ -192,8 +197,8 @@ void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, 
 // c10d has the first three: what is started there and never completed hangs.
 const char* state_of(const RecordedOperation& operation) noexcept {
   if (operation.ended != 0 && operation.result == DSC_OK) return "completed";
-  if (operation.ended == 0 && operation.let_go != LetGo::kNo)
-    return operation.let_go == LetGo::kCaptured ? "captured" : "launched";
+  if (operation.ended == 0 && operation.detach != Detached::kNo)
+    return operation.detach == Detached::kCaptured ? "captured" : "launched";
   return operation.started != 0 ? "started" : "scheduled";
 }
 
@@ -216,7 +221,7 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
   field(json, "timeout_ms", operation.call.timeout_ms);
   field(json, "state", state_of(operation));
   json.key("retired");
-  json.boolean(operation.ended != 0 || operation.let_go != LetGo::kNo);
+  json.boolean(operation.ended != 0 || operation.detach != Detached::kNo);
 }
 
 void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const Clock& clock) {

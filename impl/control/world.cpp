@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "control/group.hpp"
-#include "control/trace_desk.hpp"
+#include "control/trace_writer.hpp"
 
 namespace dsc {
 namespace {
@@ -65,7 +65,7 @@ std::shared_ptr<World> World::join(const WorldSettings& settings, const Meet& me
   world->fetch_pages(settings.meeting.deadline);
   world->count_all_processors();
   world->watch();
-  if (!world->trace_.folder.empty()) TraceDesk::get().enroll(world);
+  if (!world->trace_.folder.empty()) TraceWriter::get().enroll(world);
   world->enrolled_.store(!world->trace_.folder.empty());
   return world;
 }
@@ -82,12 +82,12 @@ World::World(const WorldSettings& settings, MeetingResult met)
       listener_(std::move(met.listener)),
       held_(met.held) {
   for (int rank = 0; rank < size(); ++rank)
-    if (job_rank(rank) == settings.meeting.rank) rank_ = rank;
+    if (global_rank(rank) == settings.meeting.rank) rank_ = rank;
   find_processes();
 }
 
 World::~World() {
-  if (enrolled_) TraceDesk::withdraw();
+  if (enrolled_) TraceWriter::withdraw();
   close_name();
   process_.monitor().remove(*this, watched_fds_);
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
@@ -116,7 +116,7 @@ void World::probe_processes() const {
     if (peer->gone.load() != DSC_OK) continue;  // its groups know
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
-      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", job_rank(peer->ranks.front()), peer->pid);
+      fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", global_rank(peer->ranks.front()), peer->pid);
   }
 }
 
@@ -142,12 +142,12 @@ void World::fetch_pages(Deadline deadline) {
     }
     const int first_rank = peer->ranks.front();
     const std::string owner =
-        "rank " + std::to_string(job_rank(first_rank)) + " (pid " + std::to_string(peer->pid) + ")";
+        "rank " + std::to_string(global_rank(first_rank)) + " (pid " + std::to_string(peer->pid) + ")";
     const UniqueFd page = fetch(first_rank, owner, ItemKind::kProcessPage, 0, deadline, check);
     peer->mapping = map_segment(page.get(), sizeof(ProcessPage), OnFork::kGone);
     peer->page = reinterpret_cast<ProcessPage*>(peer->mapping->data());
     if (peer->page->magic != kPageMagic || peer->page->version != kLayoutVersion)
-      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", job_rank(first_rank),
+      fail(DSC_ERR_VERSION, "rank %d shares pages of layout %u, expected %u", global_rank(first_rank),
            peer->page->version, kLayoutVersion);
     peer->pidfd = fetch(first_rank, owner, ItemKind::kPidfd, 0, deadline, check);
   }
@@ -177,8 +177,8 @@ void World::watch() {
   process_.monitor().add(*this, watched_fds_);
 }
 
-ItemKey World::key(int world_rank, ItemKind kind, uint64_t id) const {
-  return {nonce_, static_cast<uint32_t>(world_rank), static_cast<uint32_t>(kind), id};
+ItemKey World::key(int local_rank, ItemKind kind, uint64_t id) const {
+  return {nonce_, static_cast<uint32_t>(local_rank), static_cast<uint32_t>(kind), id};
 }
 
 void World::publish(ItemKind kind, uint64_t id, int fd) {
@@ -189,17 +189,17 @@ void World::withdraw(ItemKind kind, uint64_t id) noexcept {
   process_.endpoint().withdraw(key(rank_, kind, id));
 }
 
-UniqueFd World::fetch(int world_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
+UniqueFd World::fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
                       const std::function<void()>& check) const {
   UniqueFd item;
   capture(
       [&] {
-        item = dsc::fetch(members_[static_cast<size_t>(world_rank)].endpoint, owner,
-                          key(world_rank, kind, id), deadline, check);
+        item = dsc::fetch(members_[static_cast<size_t>(local_rank)].endpoint, owner,
+                          key(local_rank, kind, id), deadline, check);
       },
       [&](dsc_result_t code, const char* text) {
         if (code == DSC_ERR_PEER_LEFT) probe_processes();  // it may have left because of one that died
-        if (code == DSC_ERR_PEER_DEAD) await_end(process_of(world_rank));
+        if (code == DSC_ERR_PEER_DEAD) await_end(process_of(local_rank));
         throw Error(code, text);
       });
   return item;
@@ -223,10 +223,10 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
-void World::leave_idle_groups(uint64_t except) noexcept {
+void World::tell_of_finalize(uint64_t except) noexcept {
   call_out([&] {
     for (const auto& group : groups())
-      if (group->id() != except) group->leave_if_idle();
+      if (group->id() != except) group->tell_of_finalize();
   });
 }
 
@@ -242,8 +242,21 @@ void World::on_failure(const Group& group) noexcept {
       if (first_failure_.empty()) first_failure_ = std::move(reason);
       reason = first_failure_;
     }
-    TraceDesk::get().post(self, std::move(reason));
+    TraceWriter::get().post(self, std::move(reason));
   });
+}
+
+// A rank that has ended a world which failed may be the first to come for the next one.
+bool World::has_failed() noexcept {
+  for (size_t i = 0;; ++i) {  // one by one, since a list would need memory
+    std::shared_ptr<Group> group;
+    {
+      MutexLock lock(groups_mutex_);
+      if (i >= groups_.size()) return false;
+      group = groups_[i].lock();
+    }
+    if (group && group->id() == kWorldId && group->revoked()) return true;
+  }
 }
 
 void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
@@ -251,13 +264,13 @@ void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
   job_ = std::move(job);
 }
 
-void World::begin_closing() noexcept {
+void World::begin_closing(bool failed) noexcept {
   std::shared_ptr<JobStore> job;
   {
     MutexLock lock(name_mutex_);
     job = job_;
   }
-  if (!held_closing_.exchange(true) && job) job->begin_closing();
+  if (!held_closing_.exchange(true) && job) job->begin_closing(failed);
 }
 
 void World::close_name() noexcept {
@@ -290,11 +303,12 @@ void World::end() noexcept {
 bool World::on_readable(int fd) noexcept {
   const auto self = weak_from_this().lock();  // the last of groups() may be all that keeps this world
   if (!self) return true;                     // another thread is about to end it
+  const bool closing = held_closing_.load() || has_failed();
   {
     MutexLock lock(name_mutex_);
     if (listener_ && fd == listener_.get()) {
       HeldName* const held = &held_;
-      held->closing = held_closing_.load();
+      held->closing = closing;
       return call_out([&] { answer_late_comer(fd, *held); });
     }
   }
@@ -311,9 +325,10 @@ void World::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  process_.bell()
-      .ring();      // a rank that leaves an operation may wait for this one to be gone, not for the cause
-  begin_closing();  // what is left of this world will not live long; its name must not block the next one
+  process_.notifier()
+      .notify();  // a rank that leaves an operation may wait for this one to be gone, not for the cause
+  begin_closing(
+      false);  // what is left of this world will not live long; its name must not block the next one
 }
 
 void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
@@ -334,7 +349,7 @@ void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
     if (peer.silent_ns.exchange(0) != 0)
-      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", job_rank(peer.ranks.front()), peer.pid);
+      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", global_rank(peer.ranks.front()), peer.pid);
     peer.last_beat = beat;
     peer.last_change_ns = now;
     return;
@@ -343,7 +358,7 @@ void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   if (silence < kReportSilenceNs) return;
   if (peer.silent_ns.exchange(silence) == 0)
     log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
-        job_rank(peer.ranks.front()), peer.pid, static_cast<double>(silence) / kNsPerSecond,
+        global_rank(peer.ranks.front()), peer.pid, static_cast<double>(silence) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
   if (is_stalled(peer))
     for (const auto& group : groups())

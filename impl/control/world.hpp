@@ -59,11 +59,11 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   int size() const noexcept { return static_cast<int>(members_.size()); }
   const std::vector<Member>& members() const noexcept { return members_; }
   const JobLayout& layout() const noexcept { return layout_; }
-  int32_t job_rank(int rank) const noexcept { return members_[static_cast<size_t>(rank)].rank; }
+  int32_t global_rank(int rank) const noexcept { return members_[static_cast<size_t>(rank)].rank; }
   const Nonce& nonce() const noexcept { return nonce_; }
   Process& process() const noexcept { return process_; }
-  PeerProcess& process_of(int world_rank) const noexcept {
-    return *peers_[peer_of_rank_[static_cast<size_t>(world_rank)]];
+  PeerProcess& process_of(int local_rank) const noexcept {
+    return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
   int process_count() const noexcept { return static_cast<int>(peers_.size()); }
   // More ranks than processors that they may run on. Equal on all ranks.
@@ -78,7 +78,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Descriptors of the ranks of this world.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
-  UniqueFd fetch(int world_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
+  UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const;
 
   // Whether a process has not run for so long that it counts as failed.
@@ -90,13 +90,13 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
   // This rank finalizes the world: the members of its other groups must not wait for it.
-  void leave_idle_groups(uint64_t except) noexcept;
+  void tell_of_finalize(uint64_t except) noexcept;
 
   // A group has failed: with a folder for traces, this rank's is written soon. Any thread.
   void on_failure(const Group& group) noexcept;
 
   // The world is about to end: who comes to its name is asked to wait instead of being sent away.
-  void begin_closing() noexcept;
+  void begin_closing(bool failed) noexcept;
   // The world may fail before it is anybody's: who comes to its name meanwhile is asked to wait, too.
   void set_tentative(bool tentative) noexcept { held_closing_.store(tentative); }
   void close_name() noexcept;
@@ -113,12 +113,13 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
  private:
   World(const WorldSettings& settings, MeetingResult met);
   void find_processes();
+  bool has_failed() noexcept;
   void fetch_pages(Deadline deadline);
   void probe_processes() const;
   static void await_end(const PeerProcess& peer);
   void count_all_processors();
   void watch();
-  ItemKey key(int world_rank, ItemKind kind, uint64_t id) const;
+  ItemKey key(int local_rank, ItemKind kind, uint64_t id) const;
   void on_end(PeerProcess& peer);
   void look_at(PeerProcess& peer, int64_t now, bool after_gap);
 

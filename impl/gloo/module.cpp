@@ -24,7 +24,7 @@ using dsc::gloo_module::Region;
 using dsc::gloo_module::WatchedPair;
 namespace tcp = gloo::transport::tcp;
 
-struct dsc_wire_device {
+struct dsc_transport_device {
   std::shared_ptr<tcp::Device> device;
   std::shared_ptr<tcp::Context> context;
 };
@@ -36,8 +36,8 @@ namespace {
 constexpr const char* kLibrary = "Gloo " DSC_TEXT_OF(GLOO_VERSION_MAJOR) "." DSC_TEXT_OF(
     GLOO_VERSION_MINOR) "." DSC_TEXT_OF(GLOO_VERSION_PATCH);
 
-WatchedPair* pair_of(dsc_wire_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
-Region* region_of(dsc_wire_region* region) { return reinterpret_cast<Region*>(region); }
+WatchedPair* pair_of(dsc_transport_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
+Region* region_of(dsc_transport_region* region) { return reinterpret_cast<Region*>(region); }
 
 // Asks nobody: Gloo would take a name to the resolver, and not look at what it says.
 tcp::attr numeric_address(const char* text) {
@@ -67,7 +67,7 @@ void check_is_ours(const tcp::attr& attr) {
 }
 
 // Gloo's thread inherits name and signal mask of the one that makes it.
-void make_device(const char* address, dsc_wire_device& made) {
+void make_device(const char* address, dsc_transport_device& made) {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -78,9 +78,9 @@ void make_device(const char* address, dsc_wire_device& made) {
   made.context = std::dynamic_pointer_cast<tcp::Context>(made.device->createContext(0, 1));
 }
 
-int open_device(const char* address, dsc_wire_device** device, char* error, size_t error_bytes) {
+int open_device(const char* address, dsc_transport_device** device, char* error, size_t error_bytes) {
   return guard(error, error_bytes, [&] {
-    auto made = std::make_unique<dsc_wire_device>();
+    auto made = std::make_unique<dsc_transport_device>();
     std::string failure;
     std::thread maker([&] {
       char why[256];
@@ -92,64 +92,66 @@ int open_device(const char* address, dsc_wire_device** device, char* error, size
   });
 }
 
-void close_device(dsc_wire_device* device) { delete device; }
+void close_device(dsc_transport_device* device) { delete device; }
 
-int open_pair(dsc_wire_device* device, const dsc_wire_listener* listener, dsc_wire_pair** pair,
-              char address[DSC_WIRE_ADDRESS_BYTES], size_t* address_bytes, char* error, size_t error_bytes) {
+int open_pair(dsc_transport_device* device, const dsc_transport_listener* listener, dsc_transport_pair** pair,
+              char address[DSC_TRANSPORT_ADDRESS_BYTES], size_t* address_bytes, char* error,
+              size_t error_bytes) {
   return guard(error, error_bytes, [&] {
     auto made = std::make_unique<WatchedPair>(device->context.get(), device->device.get(), *listener);
     const std::vector<char> bytes = made->address_bytes();
-    if (bytes.size() > DSC_WIRE_ADDRESS_BYTES) throw std::length_error("an address of Gloo's is too long");
+    if (bytes.size() > DSC_TRANSPORT_ADDRESS_BYTES)
+      throw std::length_error("an address of Gloo's is too long");
     std::memcpy(address, bytes.data(), bytes.size());
     *address_bytes = bytes.size();
-    *pair = reinterpret_cast<dsc_wire_pair*>(made.release());
+    *pair = reinterpret_cast<dsc_transport_pair*>(made.release());
   });
 }
 
-int connect_pair(dsc_wire_pair* pair, const char* address, size_t address_bytes, char* error,
+int connect_pair(dsc_transport_pair* pair, const char* address, size_t address_bytes, char* error,
                  size_t error_bytes) {
   return guard(error, error_bytes,
                [&] { pair_of(pair)->connect_to(std::vector<char>(address, address + address_bytes)); });
 }
 
-void close_pair(dsc_wire_pair* pair) { pair_of(pair)->end(); }
+void close_pair(dsc_transport_pair* pair) { pair_of(pair)->end(); }
 
-void free_pair(dsc_wire_pair* pair) { delete pair_of(pair); }
+void free_pair(dsc_transport_pair* pair) { delete pair_of(pair); }
 
-void pair_error(dsc_wire_pair* pair, char* error, size_t error_bytes) {
+void pair_error(dsc_transport_pair* pair, char* error, size_t error_bytes) {
   guard(error, error_bytes,
         [&] { std::snprintf(error, error_bytes, "%s", pair_of(pair)->reason().c_str()); });
 }
 
-int open_region(dsc_wire_pair* pair, int32_t slot, void* memory, size_t bytes, dsc_wire_region** region,
-                char* error, size_t error_bytes) {
+int open_region(dsc_transport_pair* pair, int32_t slot, void* memory, size_t bytes,
+                dsc_transport_region** region, char* error, size_t error_bytes) {
   return guard(error, error_bytes, [&] {
-    *region = reinterpret_cast<dsc_wire_region*>(pair_of(pair)->add_region(slot, memory, bytes));
+    *region = reinterpret_cast<dsc_transport_region*>(pair_of(pair)->add_region(slot, memory, bytes));
   });
 }
 
-uint32_t take_arrived(dsc_wire_region* region) { return region_of(region)->take_arrived(); }
+uint32_t take_arrived(dsc_transport_region* region) { return region_of(region)->take_arrived(); }
 
-void close_region(dsc_wire_region* region) {
+void close_region(dsc_transport_region* region) {
   char unsaid[256];  // the connection has ended then, which its listener hears
   guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
 }
 
-int send(dsc_wire_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
+int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
          size_t error_bytes) {
   return guard(error, error_bytes, [&] { pair_of(pair)->post(slot, memory, bytes, offset); });
 }
 
-void attend_pair(dsc_wire_pair* pair, int32_t by_device) {
+void poll_pair(dsc_transport_pair* pair, int32_t by_device) {
   char unsaid[256];  // as in close_region
-  guard(unsaid, sizeof unsaid, [&] { pair_of(pair)->attend(by_device != 0); });
+  guard(unsaid, sizeof unsaid, [&] { pair_of(pair)->poll(by_device != 0); });
 }
 
-int32_t move_pair(dsc_wire_pair* pair) { return pair_of(pair)->move() ? 1 : 0; }
+int32_t move_pair(dsc_transport_pair* pair) { return pair_of(pair)->move() ? 1 : 0; }
 
-constexpr dsc_wire_table kTable = {
-    .struct_size = sizeof(dsc_wire_table),
-    .version = DSC_WIRE_TABLE_VERSION,
+constexpr dsc_transport_table kTable = {
+    .struct_size = sizeof(dsc_transport_table),
+    .version = DSC_TRANSPORT_TABLE_VERSION,
     .reserved = 0,
     .library = kLibrary,
     .open_device = open_device,
@@ -163,11 +165,11 @@ constexpr dsc_wire_table kTable = {
     .take_arrived = take_arrived,
     .close_region = close_region,
     .send = send,
-    .attend_pair = attend_pair,
+    .poll_pair = poll_pair,
     .move_pair = move_pair,
 };
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const dsc_wire_table* dsc_gloo_table(void);
-const dsc_wire_table* dsc_gloo_table(void) { return &kTable; }
+extern "C" __attribute__((visibility("default"))) const dsc_transport_table* dsc_gloo_table(void);
+const dsc_transport_table* dsc_gloo_table(void) { return &kTable; }

@@ -31,7 +31,7 @@ uint32_t Region::take_arrived() {
   return static_cast<uint32_t>(std::exchange(recvCompletions_, 0));
 }
 
-WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_wire_listener& listener)
+WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_transport_listener& listener)
     : Pair(context, device, 0, std::chrono::milliseconds(0)), listener_(listener) {
   const std::lock_guard<std::mutex> lock(m_);
   if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
@@ -172,7 +172,7 @@ void WatchedPair::watch() {
   watched_ = wanted;
 }
 
-void WatchedPair::attend(bool by_device) {
+void WatchedPair::poll(bool by_device) {
   {
     const std::lock_guard<std::mutex> lock(m_);
     by_device_ = by_device;
@@ -276,7 +276,7 @@ bool WatchedPair::read() {
   if (!read_preamble()) return false;
   const auto slot = static_cast<int32_t>(rx_.preamble.slot);
   const bool whole = Pair::read();
-  if (whole) tell(DSC_WIRE_ARRIVED, slot);
+  if (whole) tell(DSC_TRANSPORT_ARRIVED, slot);
   return whole;
 }
 
@@ -284,15 +284,15 @@ bool WatchedPair::write(tcp::Op& op) {
   if (!Pair::write(op)) return false;
   idle_.push_back(std::move(busy_.front()));
   busy_.pop_front();
-  tell(DSC_WIRE_SENT);
+  tell(DSC_TRANSPORT_SENT);
   return true;
 }
 
 void WatchedPair::changeState(state next) noexcept {
   if (next == CONNECTED) watched_ = EPOLLIN;
-  if (next == CONNECTED) tell(DSC_WIRE_OPENED, fd_);
+  if (next == CONNECTED) tell(DSC_TRANSPORT_OPENED, fd_);
   if (next == CLOSED) ended_ = true;
-  if (next == CLOSED) tell(DSC_WIRE_CLOSING, state_ == CONNECTED ? fd_ : -1);
+  if (next == CLOSED) tell(DSC_TRANSPORT_CLOSING, state_ == CONNECTED ? fd_ : -1);
   Pair::changeState(next);
 }
 

@@ -20,7 +20,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
 
-#include "wire/table.h"
+#include "transport/table.h"
 
 namespace dsc::gloo_module {
 
@@ -53,7 +53,7 @@ class Source final : public tcp::Buffer {
 
 class WatchedPair final : public tcp::Pair {
  public:
-  WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_wire_listener& listener);
+  WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_transport_listener& listener);
   ~WatchedPair() override;
 
   // For the peer.
@@ -68,7 +68,7 @@ class WatchedPair final : public tcp::Pair {
   void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
 
   // By Gloo's thread, or by who calls move().
-  void attend(bool by_device);
+  void poll(bool by_device);
   // True when it should be called again at once.
   bool move();
 
@@ -90,7 +90,7 @@ class WatchedPair final : public tcp::Pair {
     size_t offset;
   };
 
-  void tell(dsc_wire_event event, int32_t detail = -1) const noexcept {
+  void tell(dsc_transport_event event, int32_t detail = -1) const noexcept {
     listener_.event(listener_.context, event, detail);
   }
   void give_up(const char* why);
@@ -105,7 +105,7 @@ class WatchedPair final : public tcp::Pair {
   void send_waiting();
   void watch();
 
-  const dsc_wire_listener listener_;
+  const dsc_transport_listener listener_;
   std::atomic<bool> ended_{false};
   std::atomic<bool> handling_{false};
   std::mutex outbox_mutex_;

@@ -73,7 +73,7 @@ std::string summary_of(const PipelineReport& report) {
   char idle[32];
   std::snprintf(idle, sizeof idle, "%.1f %%", all > 0 ? 100 * (1 - busy / all) : 0.0);
   return "makespan " + number_text(report.makespan) + ", idle " + idle +
-         ", idle between a stage's first and last operation at most " + number_text(own_window) +
+         ", bubble inside a stage's busy window at most " + number_text(own_window) +
          ", activations held at most " + std::to_string(peak);
 }
 

@@ -9,6 +9,9 @@ namespace {
 
 constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBottom = 58;
 constexpr double kLetter = 6.2;  // width of one at the size of the labels
+constexpr double kFont = 11, kSmallestFont = 5.5;
+constexpr double kNarrowest = 600,
+                 kWidest = 1600;  // of the time axis: a page's width, or labels shrink beyond reading
 
 const char* color_of(const Compute& op) {
   const bool odd = op.chunk % 2 == 1;
@@ -66,6 +69,19 @@ std::string words(double x, double y, const char* anchor, const std::string& tex
          "</text>\n";
 }
 
+// Upright where it fits; else turned by a quarter and smaller; else nothing, as the title of the box has it
+// all.
+std::string label_in_box(const std::string& label, double x, double y, double width, double height) {
+  const auto letters = static_cast<double>(label.size());
+  const std::string middle = "<text text-anchor='middle' pointer-events='none' ";
+  if (width > kLetter * letters + 2)
+    return middle + "x='" + fixed(x) + "' y='" + fixed(y + 3.6) + "'>" + label + "</text>";
+  const double font = std::min({kFont, 0.95 * width, height / letters * kFont / kLetter});
+  if (font < kSmallestFont) return "";
+  return middle + "font-size='" + fixed(font) + "' transform='translate(" + fixed(x + 0.35 * font) + "," +
+         fixed(y) + ") rotate(-90)'>" + label + "</text>";
+}
+
 // The lower of two that run at once takes the lower half.
 std::string box(const PipelinePlan& plan, const PipelineSpan& span, double scale, double y, int half) {
   const double x = kLeft + span.start * scale;
@@ -79,9 +95,7 @@ std::string box(const PipelinePlan& plan, const PipelineSpan& span, double scale
          std::to_string(span.op.micro_batch) + ", chunk " + std::to_string(span.op.chunk) + ", stage " +
          std::to_string(span.stage) + "\n" + number_text(span.start) + " to " + number_text(span.end) +
          "</title></rect>";
-  if (width > kLetter * static_cast<double>(label.size()) + 2)
-    out += "<text x='" + fixed(x + width / 2) + "' y='" + fixed(top + height / 2 + 3.6) +
-           "' text-anchor='middle' pointer-events='none'>" + label + "</text>";
+  out += label_in_box(label, x + width / 2, top + height / 2, width, height);
   return out + "</g>\n";
 }
 
@@ -102,7 +116,7 @@ std::string row(const PipelinePlan& plan, const PipelineReport& report, size_t s
   return out + words(kLeft + report.makespan * scale + 8, y + 15, "start", side);
 }
 
-// So wide that labels of the shortest operations fit, within reason.
+// So wide that labels of the shortest operations fit upright, if a page has room for that.
 double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
   double shortest = report.makespan;
   for (const auto& spans : report.timeline)
@@ -111,7 +125,8 @@ double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
   if (report.makespan <= 0) return 1;
   const auto letters = static_cast<double>(
       label_of(plan, {PipeOp::kForward, plan.spec.chunks - 1, plan.spec.micro_batches - 1}).size());
-  return std::clamp(report.makespan / shortest * (letters * kLetter + 4), 600.0, 12000.0) / report.makespan;
+  return std::clamp(report.makespan / shortest * (letters * kLetter + 4), kNarrowest, kWidest) /
+         report.makespan;
 }
 
 // What the picture has, in the order of the legend.
@@ -168,9 +183,9 @@ std::string draw_svg(const PipelinePlan& plan, const PipelineReport& report) {
   const double scale = pixels_per_time(plan, report);
   const double width = kLeft + report.makespan * scale + kRight;
   const double height = kTop + kRow * static_cast<double>(report.stages.size()) + kBottom;
-  std::string out = "<svg xmlns='http://www.w3.org/2000/svg' width='" + fixed(width) + "' height='" +
-                    fixed(height) + "' viewBox='0 0 " + fixed(width) + " " + fixed(height) +
-                    "' font-family='sans-serif' font-size='11'>\n";
+  std::string out = "<svg xmlns='http://www.w3.org/2000/svg' width='100%' viewBox='0 0 " + fixed(width) +
+                    " " + fixed(height) + "' style='max-width:" + fixed(width) +
+                    "px' font-family='sans-serif' font-size='" + fixed(kFont) + "'>\n";
   out += rect(0, 0, width, height, "#ffffff") + "/>\n";
   out += "<g font-size='14' font-weight='bold'>" + words(kLeft, 18, "start", title_of(plan)) + "</g>\n";
   out += words(kLeft, 35, "start", summary_of(report));

@@ -8,8 +8,8 @@
 
 namespace dsc {
 
-void DeviceOrder::check(const DeviceWorld& world, void* stream) {
-  const Device& device = *world.nccl.device;
+void DeviceOrder::check(const DeviceContext& context, void* stream) {
+  const Device& device = *context.device;
   const DeviceScope scope(device);
   if (is_capturing(device, static_cast<CudaStream*>(stream)))
     fail(DSC_ERR_UNSUPPORTED,
@@ -21,7 +21,7 @@ void DeviceOrder::begin(void* stream, int32_t buffers) {
   sending_.clear();
   sending_.resize(static_cast<size_t>(buffers));
   if (!ended_.get()) return;
-  const Device& device = *world_.nccl.device;
+  const Device& device = *context_.device;
   const DeviceScope scope(device);
   device.check(device.cuda().stream_wait_event(stream_, ended_.get(), 0), "cuStreamWaitEvent");
 }
@@ -49,9 +49,9 @@ void DeviceOrder::end() {
 }
 
 void DeviceOrder::mark_end() {
-  const Device& device = *world_.nccl.device;
+  const Device& device = *context_.device;
   const DeviceScope scope(device);
-  PooledEvent event = world_.events->take();
+  PooledEvent event = context_.events->take();
   device.check(device.cuda().event_record(event.get(), stream_), "cuEventRecord");
   ended_ = std::move(event);
 }
@@ -65,8 +65,8 @@ bool DeviceOrder::settle(Deadline deadline) noexcept {
   for (const auto& works : sending_)
     for (const auto& work : works) settled = dsc::settle(*work, deadline) && settled;
   if (ended_.get())
-    settled = call_out([&] { settled = wait_for(*world_.nccl.device, ended_.get(), deadline) && settled; }) &&
-              settled;
+    settled =
+        call_out([&] { settled = wait_for(*context_.device, ended_.get(), deadline) && settled; }) && settled;
   return settled;
 }
 

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "comm/comm.hpp"
-#include "comm/device_world.hpp"
+#include "device/context.hpp"
 
 namespace dsc {
 
 class DeviceOrder {
  public:
-  explicit DeviceOrder(const DeviceWorld& world) : world_(world) {}
+  explicit DeviceOrder(const DeviceContext& context) : context_(context) {}
 
   // Throws UNSUPPORTED while the stream is captured: ranks meet on the host in each run.
-  static void check(const DeviceWorld& world, void* stream);
+  static void check(const DeviceContext& context, void* stream);
 
   // What comes on the stream now is behind all earlier runs.
   void begin(void* stream, int32_t buffers);
@@ -35,7 +35,7 @@ class DeviceOrder {
  private:
   void mark_end();
 
-  const DeviceWorld world_;
+  const DeviceContext context_;
   CudaStream* stream_ = nullptr;
   std::vector<std::vector<std::shared_ptr<Work>>> sending_;  // by buffer
   PooledEvent ended_;                                        // of the latest run

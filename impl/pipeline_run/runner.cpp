@@ -5,16 +5,15 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "comm/memory.hpp"
 #include "pipeline_run/shape_header.hpp"
 #include "pipeline_run/unwritten.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr PipeOp kAllOps[] = {
-    PipeOp::kLoadMicroBatch, PipeOp::kForward,         PipeOp::kBackward,    PipeOp::kBackwardInput,
-    PipeOp::kBackwardWeight, PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep,
-};
+constexpr PipeOp kPasses[] = {PipeOp::kForward, PipeOp::kBackward, PipeOp::kBackwardInput,
+                              PipeOp::kBackwardWeight};
 
 // Two that are described alike are the same.
 std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fingerprint) {
@@ -49,8 +48,9 @@ void check_stage(const ScheduleSpec& spec, const Comm& comm) {
          spec.stage, spec.stages, comm.rank(), comm.size());
 }
 
+// Without the others there is nothing to do at their place in the schedule.
 void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
-  for (const PipeOp op : kAllOps)
+  for (const PipeOp op : kPasses)
     if (needs.has(op) && !actions.has(op))
       fail(DSC_ERR_INVALID_ARG, "there is no callback for %s, which the schedule has as %s", pipe_op_name(op),
            describe(*needs.first(op)).c_str());
@@ -100,9 +100,22 @@ double mean_of_all(Comm& comm, double sum, double count) {
   return all[1] == 0 ? 0 : all[0] / all[1];
 }
 
+void free_memory(std::byte* memory) noexcept {
+  if (memory) capture([&] { release_memory(memory); }, [](dsc_result_t, const char*) {});
+}
+
 }  // namespace
 
-PipeRunner::~PipeRunner() { release(); }
+PipeRunner::~PipeRunner() {
+  release();
+  for (std::byte* memory : replaced_) free_memory(memory);
+}
+
+void PipeRunner::keep_memory() {
+  if (!memory_) return;
+  replaced_.push_back(memory_);
+  memory_ = nullptr;
+}
 
 void PipeRunner::release() noexcept {
   if (device_ && !device_->settle(Deadline::after_ms(activations_->timeout_ms()))) {
@@ -113,8 +126,7 @@ void PipeRunner::release() noexcept {
   device_.reset();
   activations_.reset();
   gradients_.reset();
-  if (memory_) capture([&] { release_memory(memory_); }, [](dsc_result_t, const char*) {});
-  memory_ = nullptr;
+  free_memory(std::exchange(memory_, nullptr));
   memory_bytes_ = 0;
   comm_serial_ = 0;
 }
@@ -135,7 +147,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   check_actions(needs(), *request.actions);
   const PipeShapes& shapes = request.shapes;
   StageLayout layout(&comm, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
-  if (shapes.on_device() && comm.device_world()) DeviceOrder::check(*comm.device_world(), shapes.stream);
+  if (shapes.on_device() && comm.device_context()) DeviceOrder::check(*comm.device_context(), shapes.stream);
   if (shapes.memory) {
     check_memory(comm, shapes);
     layout.fit_into(shapes.memory, shapes.memory_bytes);
@@ -173,6 +185,7 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
 
 // All ranks make channels and memory anew as soon as one of them has to.
 void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
+  if (shapes.keeps_replaced) keep_memory();
   release();
   activations_ = comm.make_channel("activations of " + comm.name());
   gradients_ = comm.make_channel("gradients of " + comm.name());
@@ -180,7 +193,7 @@ void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (bytes > 0 && !memory_is_given_)
     memory_ = static_cast<std::byte*>(shapes.on_device() ? comm.allocate_on_device(bytes)
                                                          : comm.allocate_memory(bytes));
-  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(*comm.device_world());
+  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(*comm.device_context());
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
 }
@@ -301,7 +314,7 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
   while (schedule_.next(instruction)) {
     if (is_message(instruction.op))
       exchange(instruction);
-    else if (instruction.op != PipeOp::kOverlap)  // its two passes follow
+    else if (actions.has(instruction.op))  // not an overlap, whose two passes follow
       call_back(comm, actions, instruction, losses);
   }
   if (!device_) return mean_of_all(comm, losses.sum, losses.count);

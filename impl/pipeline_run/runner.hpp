@@ -10,10 +10,10 @@
 
 #include "comm/comm.hpp"
 #include "pipeline/plan.hpp"
-#include "pipeline_run/accord.hpp"
 #include "pipeline_run/actions.hpp"
 #include "pipeline_run/device_order.hpp"
 #include "pipeline_run/needs.hpp"
+#include "pipeline_run/plan_handshake.hpp"
 #include "pipeline_run/stage_layout.hpp"
 
 namespace dsc {
@@ -58,6 +58,7 @@ class PipeRunner {
   void expect_alive() const;
   void end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept;
   void release() noexcept;
+  void keep_memory();
 
   Schedule& schedule_;
   const PipelinePlan& plan_;
@@ -71,7 +72,8 @@ class PipeRunner {
   bool memory_is_given_ = false;         // to each run, by the caller
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  bool is_variable_ = false;  // shapes, in this run
+  std::vector<std::byte*> replaced_;  // by later memory, and kept for the caller
+  bool is_variable_ = false;          // shapes, in this run
   bool checks_unwritten_ = false;
   std::vector<uint64_t> shapes_sent_;  // in this run, by stage
   std::vector<uint64_t> shapes_received_;

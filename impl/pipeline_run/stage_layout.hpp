@@ -20,6 +20,7 @@ struct PipeShapes {
   std::vector<Tensor> outputs;  // what it gives to the next one
   void* stream = nullptr;       // of the device that they are on, null for its default one
   bool are_variable = false;    // then these are the largest
+  bool keeps_replaced = false;  // memory of earlier runs that this one replaces
   void* memory = nullptr;       // the caller's, for all of them; null: the library's
   size_t memory_bytes = 0;
 

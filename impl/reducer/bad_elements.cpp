@@ -24,8 +24,8 @@ struct BadElements::Found {
   uint64_t number;  // of its operation
 };
 
-BadElements::BadElements(const DeviceWorld& world, Comm& group, size_t buckets)
-    : world_(world), group_(group), buckets_(buckets) {}
+BadElements::BadElements(const DeviceContext& context, Comm& group, size_t buckets)
+    : context_(context), group_(group), buckets_(buckets) {}
 
 BadElements::~BadElements() {
   if (norms_ == 0) return;
@@ -55,7 +55,7 @@ CudaAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
 
 void BadElements::wait_for_stream(CudaStream* stream) const {
   const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
-  while (!wait_for(device(), *world_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
+  while (!wait_for(device(), *context_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
     if (const Failure failure = group_.failure(); failure.revoked) fail_with(failure);
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "the gradients of rank %d were not there after %d ms", group_.rank(),
@@ -76,16 +76,16 @@ std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
   std::vector<uint64_t> results(2 * buckets_);
   const CudaAddress at = norms_ + buckets_ * Kernels::norm_bytes();
   const DeviceScope scope(device());
-  world_.kernels->get().copy_strided({.from = norms_,
-                                      .to = at,
-                                      .parts = 1,
-                                      .rows = buckets_,
-                                      .row_bytes = Kernels::kNormResultBytes,
-                                      .from_part = 0,
-                                      .from_row = Kernels::norm_bytes(),
-                                      .to_part = 0,
-                                      .to_row = Kernels::kNormResultBytes},
-                                     stream);
+  context_.kernels->get().copy_strided({.from = norms_,
+                                        .to = at,
+                                        .parts = 1,
+                                        .rows = buckets_,
+                                        .row_bytes = Kernels::kNormResultBytes,
+                                        .from_part = 0,
+                                        .from_row = Kernels::norm_bytes(),
+                                        .to_part = 0,
+                                        .to_row = Kernels::kNormResultBytes},
+                                       stream);
   read(results.data(), at, results.size() * sizeof(uint64_t), stream);
   std::vector<uint64_t> counts;
   for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);

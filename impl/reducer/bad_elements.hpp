@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "comm/device_world.hpp"
+#include "device/context.hpp"
 #include "reducer/place.hpp"
 
 namespace dsc {
@@ -28,7 +28,7 @@ class BadElements {
   // On the stream that find() was given, it may be read.
   using InputOf = std::function<Input(size_t bucket)>;
 
-  BadElements(const DeviceWorld& world, Comm& group, size_t buckets);
+  BadElements(const DeviceContext& context, Comm& group, size_t buckets);
   ~BadElements();
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
@@ -50,13 +50,13 @@ class BadElements {
 
  private:
   struct Found;
-  const Device& device() const noexcept { return *world_.nccl.device; }
+  const Device& device() const noexcept { return *context_.device; }
   void wait_for_stream(CudaStream* stream) const;
   void read(void* to, CudaAddress from, size_t bytes, CudaStream* stream) const;
   std::vector<uint64_t> counts(CudaStream* stream) const;
   size_t first_index(CudaStream* stream, const Input& input) const;
 
-  const DeviceWorld world_;
+  const DeviceContext context_;
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;

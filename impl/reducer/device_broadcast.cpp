@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/device_world.hpp"
+#include "device/context.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -38,23 +38,23 @@ class StreamMemory {
 class DeviceBroadcast {
  public:
   DeviceBroadcast(Comm& comm, std::span<const Tensor> tensors, int root)
-      : world_(*comm.device_world()),
+      : context_(*comm.device_context()),
         comm_(comm),
         tensors_(tensors),
         root_(root),
-        kernels_(world_.kernels->get()),
-        stream_(world_.nccl.device, 0) {
-    order(*world_.nccl.device, *world_.events, nullptr, stream_.get());
+        kernels_(context_.kernels->get()),
+        stream_(context_.device, 0) {
+    order(*context_.device, *context_.events, nullptr, stream_.get());
   }
 
   void run(std::span<const size_t> indices) {
-    const DeviceScope scope(*world_.nccl.device);
+    const DeviceScope scope(*context_.device);
     if (indices.size() == 1) {
       const Tensor& only = tensors_[indices[0]];
       return start(indices, only.data, only.count);
     }
     const size_t count = lay_out(indices);
-    const StreamMemory buffer(*world_.nccl.device, std::max<size_t>(count * element_bytes(indices), 1),
+    const StreamMemory buffer(*context_.device, std::max<size_t>(count * element_bytes(indices), 1),
                               stream_.get());
     const BucketCopy copy{.parts = parts_,
                           .tensor_dtype = tensors_[indices[0]].dtype,
@@ -76,7 +76,7 @@ class DeviceBroadcast {
                 if (!failed) failed.emplace(error);
               });
     const bool over =
-        wait_for(*world_.nccl.device, *world_.events, stream_.get(), Deadline::after_ms(comm_.timeout_ms()));
+        wait_for(*context_.device, *context_.events, stream_.get(), Deadline::after_ms(comm_.timeout_ms()));
     if (failed) throw Error(*failed);
     if (!over)
       fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", comm_.device(),
@@ -114,7 +114,7 @@ class DeviceBroadcast {
     works_.push_back(comm_.start(call));
   }
 
-  const DeviceWorld world_;
+  const DeviceContext context_;
   Comm& comm_;
   const std::span<const Tensor> tensors_;
   const int root_;

@@ -7,10 +7,10 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/device_work.hpp"
-#include "comm/device_world.hpp"
+#include "comm/memory.hpp"
+#include "device/context.hpp"
 #include "dtype/dtype.hpp"
-#include "nccl/operations.hpp"
+#include "engine_nccl/operations.hpp"
 #include "reducer/bad_elements.hpp"
 #include "reducer/place.hpp"
 
@@ -64,7 +64,7 @@ class DevicePlace final : public GradientPlace {
     void operator()(std::byte* memory) const { release_memory(memory); }
   };
 
-  const Device& device() const noexcept { return *world_.nccl.device; }
+  const Device& device() const noexcept { return *context_.device; }
   void wait(CudaStream* stream, const PooledEvent& event) const;
   void leave_latest(Bucket& bucket) DSC_REQUIRES(mutex_);
   void follow(Bucket& bucket, CudaStream* stream, bool writes) DSC_REQUIRES(mutex_);
@@ -77,7 +77,7 @@ class DevicePlace final : public GradientPlace {
     return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
   }
 
-  const DeviceWorld world_;
+  const DeviceContext context_;
   Comm& group_;
   const Kernels& kernels_;
   const bool divides_;  // as PyTorch: a copied gradient is multiplied by 1 / n, one in its view divided by n
@@ -91,14 +91,14 @@ class DevicePlace final : public GradientPlace {
 };
 
 DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
-    : world_(*group.device_world()),
+    : context_(*group.device_context()),
       group_(group),
-      kernels_(world_.kernels->get()),
+      kernels_(context_.kernels->get()),
       divides_(options.average == DSC_AVERAGE_PYTORCH),
-      stream_(world_.nccl.device, 0),
+      stream_(context_.device, 0),
       arena_(static_cast<std::byte*>(group.allocate_on_device(
           options.bytes + BucketLayout::kAlignment))),  // also for empty ones at the end
-      bad_elements_(world_, group, options.buckets.size()),
+      bad_elements_(context_, group, options.buckets.size()),
       buckets_(options.buckets.size()) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].begin = arena_.get() + options.buckets[b].offset;
@@ -123,8 +123,8 @@ void DevicePlace::begin(void* stream) {
   CudaStream* const own = stream_of(stream);
   const bool captured = is_capturing(device(), own);
   bad_elements_.expect(captured);
-  if (!captured) order(device(), *world_.events, stream_.get(), own);
-  begun_ = world_.events->take();
+  if (!captured) order(device(), *context_.events, stream_.get(), own);
+  begun_ = context_.events->take();
   device().check(device().cuda().event_record(begun_.get(), own), "cuEventRecord");
   wait(stream_.get(), begun_);
   bad_elements_.begin(stream_.get());
@@ -145,7 +145,7 @@ void DevicePlace::wait(CudaStream* stream, const PooledEvent& event) const {
 // Marks what the bucket has to wait for on its latest stream.
 void DevicePlace::leave_latest(Bucket& bucket) {
   if (!bucket.latest) return;
-  PooledEvent& event = bucket.before.emplace_back(world_.events->take());
+  PooledEvent& event = bucket.before.emplace_back(context_.events->take());
   device().check(device().cuda().event_record(event.get(), *bucket.latest), "cuEventRecord");
   bucket.latest.reset();
 }
@@ -296,7 +296,7 @@ std::optional<BadBucket> DevicePlace::find_nonfinite() {
     bucket.work->wait_on(stream_.get(), Deadline::never());
     BadElements::Input input;
     input.dtype = bucket.dtype;
-    if (const auto work = std::dynamic_pointer_cast<DeviceWork>(bucket.work)) input.number = work->number();
+    input.number = bucket.work->number();
     const MutexLock lock(mutex_);
     for (const auto& [slot, gradient, part] : bucket.taken)
       input.parts.push_back(
@@ -306,7 +306,7 @@ std::optional<BadBucket> DevicePlace::find_nonfinite() {
 }
 
 void DevicePlace::begin_delivery(void* stream) {
-  order(device(), *world_.events, stream_of(stream), stream_.get());
+  order(device(), *context_.events, stream_of(stream), stream_.get());
 }
 
 void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
@@ -320,11 +320,11 @@ void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
   kernels_.scatter(copy_of(bucket), stream_.get());
 }
 
-void DevicePlace::end(void* stream) { order(device(), *world_.events, stream_.get(), stream_of(stream)); }
+void DevicePlace::end(void* stream) { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
 
 bool DevicePlace::settle(Deadline deadline) noexcept {
   bool settled = false;
-  call_out([&] { settled = wait_for(device(), *world_.events, stream_.get(), deadline); });
+  call_out([&] { settled = wait_for(device(), *context_.events, stream_.get(), deadline); });
   return settled;
 }
 
@@ -336,7 +336,7 @@ std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions
   call.op = options.average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM;
   for (const auto& bucket : options.buckets) {
     call.dtype = bucket.dtype;
-    if (const auto reason = unsupported_reason(group.device_world()->nccl, call))
+    if (const auto reason = group.unsupported_reason(call))
       fail(DSC_ERR_UNSUPPORTED, "gradients of %s on a device: %s", dtype_name(bucket.dtype), reason->c_str());
   }
   return std::make_unique<DevicePlace>(group, options);

@@ -20,10 +20,10 @@ constexpr timespec kPollPeriod{0, 100'000};
 // Unless all went well nobody can tell what the buckets hold: no rank may go on with them.
 class AbortUnlessDone {
  public:
-  AbortUnlessDone(Comm& group, std::atomic<bool>& told) noexcept : group_(group), told_(told) {}
+  AbortUnlessDone(Comm& group, std::atomic<bool>& told) noexcept : group_(group), reported_(told) {}
   ~AbortUnlessDone() {
     if (done_) return;
-    told_.store(true);
+    reported_.store(true);
     group_.abort();
   }
   AbortUnlessDone(const AbortUnlessDone&) = delete;
@@ -33,7 +33,7 @@ class AbortUnlessDone {
 
  private:
   Comm& group_;
-  std::atomic<bool>& told_;
+  std::atomic<bool>& reported_;
   bool done_ = false;
 };
 
@@ -48,13 +48,13 @@ std::string reduced_text(size_t launched) {
 void Reducer::finish(void* stream) {
   place_->check(nullptr, stream, {});
   stop_marking();
-  AbortUnlessDone guard(*group_, told_);
+  AbortUnlessDone guard(*group_, reported_);
   const std::vector<size_t> absent = [&] {
     const MutexLock lock(mutex_);
     return missing();
   }();
   if (!absent.empty()) {
-    if (!group_->failure().revoked) launch_ready(false);
+    launch_unless_revoked();
     const size_t launched = this->launched();
     const Failure failure = end_incomplete(launched);
     if (failure.code == DSC_OK) {
@@ -164,6 +164,15 @@ void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
                    "; no gradient was written";
     return;
   }
+}
+
+// What became of a revoked group is told by end_incomplete(), beside the gradients that are missing.
+void Reducer::launch_unless_revoked() {
+  if (group_->failure().revoked) return;
+  capture([&] { launch_ready(false); },
+          [&](const Error& error) {
+            if (!group_->failure().revoked) throw Error(error);
+          });
 }
 
 // Tells the other ranks, in the order of the buckets, that this rank goes no further than `launched`. If they

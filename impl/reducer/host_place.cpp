@@ -3,8 +3,9 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "comm/device_world.hpp"
+#include "comm/memory.hpp"
 #include "comm/settle.hpp"
+#include "device/context.hpp"
 #include "dtype/reduce.hpp"
 #include "reducer/place.hpp"
 
@@ -24,8 +25,8 @@ class HostPlace final : public GradientPlace {
   void check(const void* gradient, const void* stream, const std::string& who) const override {
     if (stream)
       fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
-    if (!gradient || !group_.device_world()) return;
-    const int number = device_of_memory(*group_.device_world()->nccl.device, gradient);
+    if (!gradient || !group_.device_context()) return;
+    const int number = device_of_memory(*group_.device_context()->device, gradient);
     if (number != kHostMemory)
       fail(DSC_ERR_INVALID_ARG,
            "%s: gradient is memory of device %d, expected host memory as the parameters'", who.c_str(),

@@ -148,7 +148,9 @@ void Reducer::launch_ready(bool marking) {
     capture([&] { bucket.work = place_->start(number, bucket.call); },
             [&](const Error& error) {
               launching_.store(false);
-              if (group_->failure().revoked) told_.store(true);
+              // The group can fail between check_alive() and start(), which knows the cause only as words.
+              if (error.code() == DSC_ERR_REVOKED) check_alive();
+              if (group_->failure().revoked) reported_.store(true);
               throw Error(error);
             });
     launching_.store(false);

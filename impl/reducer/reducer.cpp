@@ -207,7 +207,7 @@ void Reducer::close() noexcept {
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
   if (const Failure failure = group_->failure();
-      failure.revoked && place_->goes_on_alone() && !told_.exchange(true))
+      failure.revoked && place_->goes_on_alone() && !reported_.exchange(true))
     call_out([&] {
       log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
           failure.text.c_str());
@@ -221,11 +221,12 @@ void Reducer::close() noexcept {
   }
 }
 
-// The cause itself is for finish() to report, unless it came later.
+// The first call that meets a failure which all ranks share reports it as it is.
 void Reducer::check_alive() const {
   const Failure failure = group_->failure();
   if (!failure.revoked) return;
-  if (place_->goes_on_alone() && !told_.exchange(true)) fail_with(failure);
+  const bool is_shared = place_->goes_on_alone() || is_group_fatal(failure.code);
+  if (is_shared && !reported_.exchange(true)) fail_with(failure);
   fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }
 

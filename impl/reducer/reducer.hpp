@@ -89,6 +89,7 @@ class Reducer {
   void take(Param& param, const Step& step);
   void become_ready(const Param& param);
   void launch_ready(bool marking);
+  void launch_unless_revoked();
 
   // finish.cpp
   void stop_marking();
@@ -113,9 +114,9 @@ class Reducer {
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
   MemoryClaims claims_ DSC_GUARDED_BY(mutex_);
-  std::vector<Param> params_;              // mark, accumulated and result: mutex_
-  std::atomic<int> marking_{0};            // calls between their check and their end
-  mutable std::atomic<bool> told_{false};  // some call has reported the group's failure
+  std::vector<Param> params_;                  // mark, accumulated and result: mutex_
+  std::atomic<int> marking_{0};                // calls between their check and their end
+  mutable std::atomic<bool> reported_{false};  // some call has reported the group's failure
 
   Mutex launch_mutex_;
   std::vector<Bucket> buckets_;       // work: launch_mutex_

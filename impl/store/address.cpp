@@ -22,6 +22,8 @@
 namespace dsc {
 namespace {
 
+constexpr int kOwnNameMs = 3000;  // for name servers, of which this host's own name needs none
+
 SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {
   SocketAddress result;
   std::memcpy(&result.storage, address, bytes);
@@ -102,11 +104,12 @@ bool is_loopback(const SocketAddress& address) noexcept {
 
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline) {
+  if (::strcasecmp(name.c_str(), own_host_name().c_str()) != 0)
+    return resolve_name(name, port, what, deadline);
   std::vector<SocketAddress> found;
-  capture([&] { found = resolve_name(name, port, what, deadline); },
-          [&](const Error& error) {
-            if (error.code() != DSC_ERR_CONFIG || ::strcasecmp(name.c_str(), own_host_name().c_str()) != 0)
-              throw error;
+  capture([&] { found = resolve_name(name, port, what, sooner(deadline, Deadline::after_ms(kOwnNameMs))); },
+          [](const Error& error) {
+            if (error.code() != DSC_ERR_CONFIG && error.code() != DSC_ERR_TIMEOUT) throw error;
           });
   if (!found.empty()) return found;
   for (const SocketAddress& address : interface_addresses("", port))

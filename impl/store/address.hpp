@@ -27,10 +27,10 @@ std::string host_and_port(const std::string& host, uint16_t port);
 bool is_loopback(const SocketAddress& address) noexcept;
 bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // and the same port
 
-// Of one interface; of all that are up if the name is empty.
+// The addresses of one interface, or of all that are up if the name is empty.
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
 
-// Neither of this host alone nor of one cable alone.
+// Says whether other hosts can use an address: it is neither of this host alone nor of one cable alone.
 bool reaches_further(const SocketAddress& address) noexcept;
 
 std::string own_host_name();

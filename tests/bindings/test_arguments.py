@@ -9,6 +9,44 @@ import pytest
 import libdsc as dsc
 from test_ranks import ranks
 
+
+def is_refused_alone(world, between):
+    """Rank 1 gives an array that is read-only, catches the error and goes on."""
+    x = np.zeros(3)
+    x.flags.writeable = world.rank == 0
+    if between:
+        for _ in range(2):  # refused on all ranks
+            with pytest.raises(ValueError):
+                world.all_reduce(x[::2])
+        world.barrier()
+        world.broadcast(np.zeros(world.rank + 1))
+        return None
+    try:
+        world.all_reduce(x)
+    except ValueError:
+        world.barrier()
+    return None
+
+
+def mismatch(world, between):
+    with pytest.raises(dsc.MismatchError) as caught:
+        is_refused_alone(world, between)
+    return str(caught.value)
+
+
+def in_group(world, between):
+    """A world that failed cannot be finalized with success."""
+    group = world.split(0)
+    return mismatch(group, between)
+
+
+def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
+    first, second = ranks(2, in_group, False)
+    assert "the call before was refused on this rank and told to no other: all_reduce raised ValueError: x is read-only" in second
+    assert "refused" not in first
+    assert not any("refused" in text for text in ranks(2, in_group, True))
+
+
 WRONG_TYPES = [
     (lambda w, x: w.broadcast(x, root=1.0), "root is 1.0; expected an integer"),
     (lambda w, x: w.reduce(x, root="0"), "root is '0'; expected an integer"),
@@ -28,6 +66,12 @@ WRONG_TYPES = [
     (lambda w, x: w.monitored_barrier("a"), "timeout is 'a'; expected a number"),
     (lambda w, x: w.progress("a"), "timeout is 'a'; expected a number"),
     (lambda w, x: w.env(3), "variable is 3; expected a string"),
+    (lambda w, x: dsc.BucketReducer([x], w), "world is a list; expected a Communicator"),
+    (lambda w, x: dsc.verify_params([x], w), "comm is a list; expected a Communicator"),
+    (lambda w, x: dsc.all_gather_object([None], 3), "comm is a list; expected a Communicator"),
+    (lambda w, x: dsc.average_gradients([x], w), "comm is a list; expected a Communicator"),
+    (lambda w, x: dsc.spawn(print, 2, args=3), r"args is 3; expected a tuple of further arguments, such as \(3,\)"),
+    (lambda w, x: dsc.PipeSchedule("1f1b", 2, 0), r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=M\)"),
     (lambda w, x: w.global_rank("0"), "group_rank is '0'; expected an integer"),
     (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
     (lambda w, x: w.empty(1.5), "shape is 1.5; expected an integer"),

@@ -318,3 +318,13 @@ def test_after_the_end_calls_are_errors_and_views_are_memory(closed, error):
 def test_a_rank_beyond_a_world_of_one(world):
     with pytest.raises(dsc.InvalidArgError, match="root is 99, expected 0, the only one"):
         world.broadcast(np.ones(1), root=99)
+
+
+def test_what_was_accumulated_and_marked_is_not_named_as_unmarked(world):
+    with dsc.BucketReducer(world, [np.zeros(3), np.zeros(3)], names=["marked", "missing"]) as reducer:
+        reducer.begin()
+        reducer.accumulate(0, np.ones(3))
+        reducer.mark_ready(0)
+        with pytest.raises(dsc.StateError, match="missing") as caught:
+            reducer.finish()
+        assert "accumulated" not in str(caught.value)

@@ -162,3 +162,14 @@ def test_jax(world):
         assert kept["w"].dtype == jnp.bfloat16 and kept["w"].tolist() == [1, 1, 1] and kept["b"].tolist() == [0, 0]
         updated = jax.tree.map(lambda p, g: p - 0.5 * g, params, first)
         assert updated["w"].tolist() == [0.5] * 3
+
+
+def test_a_copy_is_no_place_for_a_gradient(world):
+    with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
+        reducer.begin()
+        reducer.mark_ready(0, np.ones(3))
+        reducer.finish()
+        assert reducer.grad_view(0, copy=True).tolist() == [1, 1, 1]
+        reducer.begin()
+        with pytest.raises(dsc.StateError, match=r"parameter 0 has no gradient; expected mark_ready\(0, grad\), or a gradient in grad_view"):
+            reducer.mark_ready(0)

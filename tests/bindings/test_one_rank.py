@@ -43,6 +43,29 @@ def test_init_again(world):
         dsc.init_distributed(rank=0, world_size=1, job_id="another")
 
 
+WHILE_ANOTHER_THREAD_STARTS = """
+import socket, subprocess, sys, threading, libdsc as dsc
+with socket.socket() as place:
+    place.bind(("127.0.0.1", 0))
+    address = "tcp://127.0.0.1:%d" % place.getsockname()[1]
+START = f"import libdsc as dsc; dsc.init_distributed(init_method={address!r}, world_size=2, init_timeout=40, rank="
+dsc.read_log("debug")
+starting = threading.Thread(target=lambda: exec(START + "0)"))
+starting.start()
+while not (dsc.read_log("debug") or (0, ""))[1].startswith("start-up: "):
+    assert starting.is_alive()
+later = threading.Timer(0.3, lambda: subprocess.run([sys.executable, "-c", START + "1); dsc.finalize()"]))
+later.start()
+print(dsc.init_distributed(require_existing=True).size)
+dsc.finalize()
+"""
+
+
+def test_require_existing_waits_for_a_start_that_is_under_way():
+    said = subprocess.run([sys.executable, "-c", WHILE_ANOTHER_THREAD_STARTS], capture_output=True, text=True, timeout=60)
+    assert said.stdout == "2\n", said
+
+
 def test_require_existing_looks_at_nothing_else(world, monkeypatch):
     monkeypatch.setenv("RANK", "first")
     monkeypatch.setenv("DSC_TUNING", "nonsense")
@@ -73,6 +96,8 @@ def test_operations(world):
     "call, text",
     [
         (lambda w, x: w.all_reduce(x, out=np.empty(3)), "out has 3 elements; expected 4"),
+        (lambda w, x: w.all_reduce(x, out=np.empty((2, 2))), r"out has shape \(2, 2\); expected \(4,\) as x"),
+        (lambda w, x: w.reduce(x, out=np.empty((4, 1))), r"out has shape \(4, 1\); expected \(4,\) as x"),
         (lambda w, x: w.all_reduce(x, out=np.empty(4, "f4")), "out has element type f32; expected f64"),
         (lambda w, x: w.all_gather(np.empty(8), x), "out has 8 elements; expected 4"),
         (lambda w, x: w.all_gather([x, x], x), "out has 2 arrays; expected one per rank, 1"),
@@ -154,6 +179,25 @@ def test_groups(world):
     assert "closed" in repr(listed)
     listed.close()
     group.close()
+
+
+def test_closed_objects_say_so_in_words_of_python(world):
+    group = world.split(0)
+    group.close()
+    for call, name in (
+        (lambda: group.backend, "backend"), (group.stats, "stats"), (group.trace, "trace"), (lambda: group.set_timeout(3), "set_timeout")
+    ):
+        with pytest.raises(dsc.BadHandleError, match="the object was closed, or its world was finalized") as caught:
+            call()
+        assert "dsc_" not in str(caught.value) and "NULL" not in str(caught.value)
+    with pytest.raises(ValueError, match="^create_group: ranks has 2 entries, expected 1$"):
+        world.create_group([0, 1])
+    with pytest.raises(TypeError, match=r"use numpy.array\(\[x\]\)"):
+        world.all_reduce(3.0)
+    group = world.split(0)
+    group.abort()
+    with pytest.raises(dsc.RevokedError, match="^all_reduce: all_reduce number 1"):
+        group.all_reduce(np.zeros(3))
 
 
 def test_abort(world):
@@ -251,6 +295,20 @@ def test_reducer_refusals(world):
         dsc.BucketReducer(world, [np.zeros(3)], average="median")
     with pytest.raises(ValueError, match=r"params\[1\] is not contiguous"):
         dsc.BucketReducer(world, [np.zeros(3), np.zeros(6)[::2]])
+
+
+def test_gradients_have_the_shape_of_their_parameter_or_none(world):
+    with dsc.BucketReducer(world, [np.zeros((2, 8)), np.zeros(())], sync=False) as reducer:
+        reducer.begin()
+        for call in (reducer.mark_ready, reducer.accumulate):
+            with pytest.raises(ValueError, match=r"grad has shape \(8, 2\); parameter 0 has \(2, 8\)"):
+                call(0, np.zeros((8, 2)))
+        reducer.accumulate(0, np.ones(16))  # flat
+        reducer.accumulate(0, np.ones((2, 8)))
+        reducer.mark_ready(0)
+        reducer.mark_ready(1, np.ones(1))
+        reducer.finish()
+        assert (reducer.grad_view(0) == 2).all()
 
 
 def test_a_view_outlives_its_reducer(world):

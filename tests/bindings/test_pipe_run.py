@@ -55,6 +55,21 @@ class Stage:
         return self.comm.pipe_run(self.schedule, **(callbacks | self.ends | changed))
 
 
+def only_passes(world):
+    stage = Stage(world)
+    for micro_batch in range(MICRO_BATCHES):
+        stage.loaded[micro_batch] = np.full(3, micro_batch + 1.0)
+    nothing = dict.fromkeys(("load_micro_batch", "reduce_tied_grads", "reduce_grads", "optimizer_step"))
+    return stage.run(**nothing), stage.grads, {str(instruction.op) for instruction in stage.seen}
+
+
+def test_callbacks_with_nothing_to_do_may_be_missing():
+    first, second = ranks(2, only_passes)
+    assert first[0] == second[0] == 2 * 2 * np.mean([1, 2, 3, 4])
+    assert first[2] == second[2] and len(first[2]) == 1  # forward
+    assert len(first[1]) == len(second[1]) == MICRO_BATCHES
+
+
 def trains_twice(world, schedule):
     stage = Stage(world, schedule)
     losses = [stage.run(), stage.run()]
@@ -155,6 +170,36 @@ def keeps_arrays(world):
     return [a != b for a, b in zip(handles, handles[1:])], found
 
 
+def keeps_arrays_while_others_grow(world, variable):
+    """The memory is replaced on all ranks because the last two exchange more."""
+    stage, kept = Stage(world), []
+
+    def forward(instruction, inputs, outputs):
+        if len(kept) == 0 and outputs:
+            kept.append(outputs.resize(0, (3,)) if variable else outputs[0])
+        return None if outputs else 0.0
+
+    def run(width):
+        ends = {name: [((width,) if (name, world.rank) in (("outputs", 1), ("inputs", 2)) else (3,), "float64")] for name in stage.ends}
+        ends = {name: shapes if stage.ends[name] else [] for name, shapes in ends.items()}
+        stage.run(forward=forward, backward=lambda *_: None, variable_shapes=variable, **ends)
+
+    run(3)
+    if world.rank == 0:
+        kept[0][:] = 5
+    for width in (300_000, 600_000):
+        run(width)
+    if world.rank > 0:
+        return None
+    kept[0][0] += 1
+    return kept[0].tolist()
+
+
+@pytest.mark.parametrize("variable", [False, True])
+def test_arrays_that_are_kept_outlive_memory_that_other_ranks_replace(variable):
+    assert ranks(3, keeps_arrays_while_others_grow, variable)[0] == [6, 5, 5]
+
+
 def test_arrays_that_are_kept_keep_their_memory():
     assert ranks(2, keeps_arrays) == [([True, True, False, False], ([6, 5, 5], [5, 7]))] * 2
 
@@ -167,7 +212,7 @@ def sends_two_tensors(world):
         for array in outputs:
             array[...] = 7 + instruction.micro_batch
         found.extend((a.shape, a.dtype.name, float(a.min()), float(a.max())) for a in inputs)
-        return 0
+        return None if outputs else 0
 
     def backward(instruction, inputs, outputs, output_grads, input_grads):
         for array, grads in ((outputs, output_grads), (inputs, input_grads)):
@@ -241,7 +286,7 @@ def test_an_exception_ends_the_run_everywhere(name, failing):
 def misuses(world):
     stage, messages = Stage(world), []
     wrong_shape = {"outputs": [((4,), "float64")]} if world.rank == 0 else {}
-    for kind, changed in [(dsc.InvalidArgError, {"reduce_grads": None}), (dsc.MismatchError, wrong_shape)]:
+    for kind, changed in [(dsc.InvalidArgError, {"backward": None}), (dsc.MismatchError, wrong_shape)]:
         with pytest.raises(kind) as caught:
             stage.run(**changed)
         messages.append(str(caught.value))
@@ -263,7 +308,7 @@ def misuses(world):
 def test_misuse_is_explained_on_all_ranks_and_harmless():
     first, second = ranks(2, misuses)
     assert first == second
-    assert "no callback for reduce_grads" in first[0] and "[4]" in first[1] and "[3]" in first[1]
+    assert "no callback for backward" in first[0] and "[4]" in first[1] and "[3]" in first[1]
 
 
 def forgets_the_loss(rank):
@@ -278,8 +323,8 @@ def test_a_forgotten_loss():
     assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; on the last stage")
 
 
-def is_interrupted(rank, where):
-    """Rank 1 interrupts rank 0, which waits for gradients, or each rank itself in a callback."""
+def is_interrupted(rank, where, left):
+    """Rank 1 interrupts rank 0, which waits for gradients and leaves before any come, or rank 0 itself in a callback."""
     world = dsc.init_distributed(timeout=30)
     stage, pids = Stage(world), np.array([0])
     pids[0] = os.getpid()
@@ -289,7 +334,10 @@ def is_interrupted(rank, where):
         if where == "waiting" and rank == 1:
             time.sleep(0.3)
             os.kill(int(pids[0]), signal.SIGINT)
-            time.sleep(0.3)
+            end = time.monotonic() + SECONDS / 3
+            while not left.exists() and time.monotonic() < end:
+                time.sleep(0.01)
+            assert left.exists()
         if where == "callback" and rank == 0 and instruction.micro_batch == 1:
             os.kill(os.getpid(), signal.SIGINT)
         return stage.forward(instruction, inputs, outputs)
@@ -298,13 +346,15 @@ def is_interrupted(rank, where):
         stage.run(forward=forward)
     except BaseException as error:
         assert signal.set_wakeup_fd(-1) == -1
+        if rank == 0:
+            left.touch()
         return type(error).__name__
     return "nothing"
 
 
 @pytest.mark.parametrize("where", ["waiting", "callback"])
-def test_ctrl_c(where):
-    found = dsc.spawn(is_interrupted, 2, (where,), timeout=SECONDS)
+def test_ctrl_c(where, tmp_path):
+    found = dsc.spawn(is_interrupted, 2, (where, tmp_path / "left"), timeout=SECONDS)
     assert found[0] == "KeyboardInterrupt" and found[1] in ("CallbackError", "RevokedError")
 
 
@@ -367,17 +417,56 @@ def test_ranks_as_threads_of_one_process():
     assert results == {0: 10.0, 1: 10.0}
 
 
-def returns_instead_of_writing(world):
-    stage = Stage(world)
+RETURNED = {"an array": np.ones(3), "a number": 1.0, "a list": [np.ones(3)], "a truth value": True}
+
+
+def returns_instead_of_writing(world, what, where):
+    """The stage writes as well, so that only what it returns is wrong."""
+    stage, started = Stage(world), []
 
     def forward(instruction, inputs, outputs):
-        return np.ones(3) if outputs else 1.0
+        returned = Stage.forward(stage, instruction, inputs, outputs)
+        return RETURNED[what] if outputs and where == "forward" else returned
 
-    with pytest.raises(TypeError if world.rank == 0 else dsc.CallbackError) as raised:
-        stage.run(forward=forward)
+    def backward(instruction, inputs, outputs, output_grads, input_grads):
+        started.append(instruction.op)
+        Stage.backward(stage, instruction, inputs, outputs, output_grads, input_grads)
+        return RETURNED[what] if input_grads and where == "backward" else None
+
+    at_fault = (where == "forward") == (world.rank == 0)
+    with pytest.raises(TypeError if at_fault else dsc.CallbackError) as raised:
+        stage.run(forward=forward, backward=backward)
+    return str(raised.value), len(stage.seen), len(started)
+
+
+@pytest.mark.parametrize("what", RETURNED)
+def test_a_result_that_is_returned_instead_of_written(what):
+    kind = type(RETURNED[what]).__name__
+    (text, calls, _), (other, received, _) = ranks(2, returns_instead_of_writing, what, "forward")
+    said = f"forward returned a {kind}; on this stage it writes: outputs[0][...] = y, and returns None"
+    assert text == said and said in other
+    assert calls == 1 and received == 0  # nothing was sent
+
+
+def test_gradients_that_are_returned_instead_of_written():
+    (_, _, received), (text, _, _) = ranks(2, returns_instead_of_writing, "an array", "backward")
+    assert text == "backward returned a ndarray; on this stage it writes: input_grads[0][...] = g, and returns None"
+    assert received == 0
+
+
+LOSSES = {"text": "1.0", "array": np.ones(3), "tuple": (1.0, 2.0)}
+
+
+def returns_no_loss(rank, what):
+    stage = Stage(dsc.init_distributed(timeout=30))
+    with pytest.raises(TypeError if rank == 1 else dsc.CallbackError) as raised:
+        stage.run(forward=lambda *call: Stage.forward(stage, *call) if rank == 0 else LOSSES[what])
     return str(raised.value)
 
 
-def test_a_result_that_is_returned_instead_of_written():
-    text = ranks(2, returns_instead_of_writing)[0]
-    assert text == "forward returned a ndarray; on this stage it writes: outputs[0][...] = y"
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_loss_is_a_number(what):
+    kind = type(LOSSES[what]).__name__
+    said = f"forward returned a {kind}; on the last stage it returns the micro-batch's loss, a number"
+    first, last = dsc.spawn(returns_no_loss, 2, (what,), timeout=SECONDS)
+    assert last == said and said in first

@@ -1,6 +1,7 @@
 """Several ranks, each a process made by spawn()."""
 
 import gc
+import io
 import json
 import os
 import subprocess
@@ -306,6 +307,37 @@ def test_time_out_names_the_missing_rank(tmp_path):
     assert dsc.spawn(_times_out, 2, (tmp_path / "told",), timeout=SECONDS)[0] == ("TimeoutError", 1, (1,))
 
 
+def waits_in_a_circle(world, call):
+    x, n = np.zeros(200_000), world.size
+    world.set_timeout(0.5)
+    with pytest.raises(dsc.TimeoutError) as caught:
+        world.recv(x, (world.rank + 1) % n) if call == "recv" else world.send(x, (world.rank + 1) % n)
+    return caught.value.message.partition("s: ")[2], caught.value.ranks
+
+
+@pytest.mark.parametrize("n, call, verb", [(2, "recv", "receives from"), (2, "send", "sends to"), (3, "recv", "receives from")])
+def test_ranks_that_wait_for_each_other_are_all_named(n, call, verb):
+    for text, blamed in ranks(n, waits_in_a_circle, call):
+        assert blamed == tuple(range(n)), (text, blamed)
+        assert all(f"rank {r} {verb} rank {(r + 1) % n}" in text for r in range(n)), text
+
+
+def comes_too_late(world):
+    world.set_timeout(0.5)
+    if world.rank == 1:
+        while world.error() is None:
+            time.sleep(0.01)
+    with pytest.raises(dsc.TimeoutError) as caught:
+        world.barrier()
+    return caught.value.message
+
+
+def test_a_rank_that_comes_too_late_is_told_so():
+    first, late = ranks(2, comes_too_late)
+    assert "rank 1 (pid " in first and "too late" not in first
+    assert late.endswith("this is rank 1, which came too late")
+
+
 def forks(world):
     child = os.fork()
     if child == 0:
@@ -341,3 +373,34 @@ def test_ranks_as_threads_of_one_process():
     for thread in threads:
         thread.join(SECONDS)
     assert results == {rank: (rank, 6) for rank in range(3)}
+
+
+def finalizes_alone(rank, done):
+    """Rank 1 runs, and does not come."""
+    world = dsc.init_distributed(timeout=30)
+    world.barrier()
+    if rank == 1:
+        while not done.exists():
+            time.sleep(0.01)
+        return None
+    world.set_timeout(0.2)
+    with pytest.raises(dsc.TimeoutError) as caught:
+        dsc.finalize()
+    done.touch()
+    return caught.value.rank, caught.value.ranks, str(caught.value).startswith("finalize: finalize number ")
+
+
+def test_an_error_of_finalize_has_the_ranks_at_fault(tmp_path):
+    assert dsc.spawn(finalizes_alone, 2, (tmp_path / "done",), timeout=SECONDS)[0] == (1, (1,), True)
+
+
+def prints_summary(world):
+    text = io.StringIO()
+    world.barrier()
+    world.log_summary(file=text)
+    return text.getvalue()
+
+
+def test_the_summary_is_printed_once():
+    first, second = ranks(2, prints_summary)
+    assert "barrier" in first and first.count("rank 0 of 2") == 1 and second == ""

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -74,12 +75,11 @@ def test_shrink():
 
 
 def is_late(world):
+    world.barrier()
     if world.rank == 2:
-        with pytest.raises((dsc.TimeoutError, dsc.RevokedError)):
-            while True:
-                world.barrier()
+        while world.error() is None:  # until the others have given up
+            time.sleep(0.01)
     else:
-        world.barrier()
         world.set_timeout(4)  # time for the other one that does come
         with pytest.raises(dsc.TimeoutError, match="rank 2") as caught:
             world.agree(True)
@@ -108,3 +108,24 @@ def ends_together(world):
 def test_finalize_after_shrink():
     for _ in range(3):
         assert on_ranks(2, ends_together) == [2.0, 2.0]
+
+
+def begins_anew(rank, early):
+    world = dsc.init_distributed(timeout=SECONDS)
+    if rank == early:
+        world.barrier()  # the other one has started, too
+        world.abort()
+    else:
+        with pytest.raises(dsc.RevokedError):
+            while True:
+                world.barrier()
+        time.sleep(0.3)  # the old world is still there when the other one comes for the new one
+    dsc.finalize()
+    world = dsc.init_distributed(timeout=SECONDS, init_timeout=SECONDS)
+    world.barrier()
+    dsc.finalize()
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_new_world_after_a_failed_one(early):
+    dsc.spawn(begins_anew, 2, (early,), timeout=SECONDS)

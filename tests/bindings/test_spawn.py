@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -26,10 +28,14 @@ def test_results_and_environment():
     assert "RANK" not in os.environ
 
 
+def has_written(path):
+    return path.exists() and path.read_text() != ""
+
+
 def fails(rank, folder):
     (folder / str(rank)).write_text(str(os.getpid()))
     if rank == 1:
-        while not all((folder / str(r)).exists() for r in range(3)):
+        while not all(has_written(folder / str(r)) for r in range(3)):
             time.sleep(0.01)
         raise KeyError("lost")
     time.sleep(60)
@@ -62,6 +68,16 @@ def test_an_exception_that_cannot_travel_sends_its_text():
         dsc.spawn(raises_unpicklable, 1, timeout=SECONDS)
 
 
+def exits(rank, code):
+    sys.exit(code)
+
+
+@pytest.mark.parametrize("code", [0, 3, "no data"])
+def test_a_rank_that_exits_does_not_end_the_caller(code):
+    with pytest.raises(dsc.SpawnError, match=f"rank [01] raised(.|\n)*SystemExit: {code}"):
+        dsc.spawn(exits, 2, (code,), timeout=SECONDS)
+
+
 def kills_itself(rank):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -83,3 +99,81 @@ def test_time_out():
 def test_wrong_number():
     with pytest.raises(ValueError, match="n is the number of processes, 1 or more; got 0"):
         dsc.spawn(sleeps, 0)
+
+
+def run(*command, given=None):
+    """What a program without cloudpickle says on stderr, and its exit code."""
+    clean = {name: value for name, value in os.environ.items() if name not in NAMES}
+    done = subprocess.run([sys.executable, *command], input=given, env=clean, capture_output=True, text=True, timeout=SECONDS)
+    return done.stderr, done.returncode
+
+
+UNGUARDED = """
+import sys, libdsc as dsc
+print("script", flush=True)
+def main(rank):
+    pass
+dsc.spawn(main, 3)
+"""
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    """Each process would make processes in turn."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED)
+    said, code = run(str(script))
+    assert code == 1 and said.count("Traceback") == 1, said
+    assert "SpawnError: rank " in said and 'under `if __name__ == "__main__":`' in said
+    assert "bootstrapping" not in said
+
+
+def test_processes_of_multiprocessing_are_told_so_too(tmp_path):
+    script = tmp_path / "unguarded.py"
+    start = "import multiprocessing as m\nif __name__ == '__main__':\n    p = m.get_context('spawn').Process(target=print)\n"
+    script.write_text(start + "    p.start(); p.join(); sys.exit(p.exitcode)\n" + UNGUARDED)
+    script.write_text("import sys\n" + script.read_text())
+    said, code = run(str(script))
+    assert code == 1 and "RuntimeError: spawn() is called while a process of multiprocessing imports the script" in said
+    script.write_text(script.read_text().replace("dsc.spawn(main, 3)", "dsc.init_distributed(rank=1, world_size=2, init_timeout=0.1)"))
+    said, code = run(str(script))
+    assert code == 1 and 'put what the script does under `if __name__ == "__main__":`' in said
+
+
+NOTEBOOK = """
+import sys
+sys.modules["cloudpickle"] = None  # not installed
+import libdsc as dsc
+def of_notebook(rank):
+    return rank
+class OfNotebook:
+    pass
+def local():
+    return lambda rank: rank
+"""
+
+
+@pytest.mark.parametrize("call", ["of_notebook, 2", "local(), 2", "print, 2, (OfNotebook(),)"])
+def test_cloudpickle_is_named_where_a_function_cannot_be_carried(call):
+    said, code = run("-c", f"{NOTEBOOK}dsc.spawn({call})\n")
+    assert code == 1 and "PicklingError: fn and args cannot be carried to other processes: " in said, said
+    assert "is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module" in said
+
+
+def test_a_program_from_standard_input_is_told_so():
+    said, code = run(given=f"{NOTEBOOK}dsc.spawn(print, 2)\n")
+    assert code == 1 and said.count("Traceback") == 1
+    assert "RuntimeError: spawn() is called in a program without a file (<stdin>), which other processes cannot run" in said
+
+
+def test_cloudpickle_is_not_named_where_it_is_installed(tmp_path):
+    """A stand-in that pickles as pickle does."""
+    (tmp_path / "cloudpickle.py").write_text("from pickle import dumps")
+    program = NOTEBOOK.replace("sys.modules", "{}").replace("import sys", f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    said, code = run("-c", f"{program}dsc.spawn(local(), 2)\n")
+    assert code == 1 and "PicklingError: fn and args cannot be carried" in said and "pip install" not in said
+
+
+def test_the_traceback_of_a_rank_begins_in_the_program():
+    with pytest.raises(dsc.SpawnError) as caught:
+        dsc.spawn(raises_unpicklable, 1, timeout=SECONDS)
+    assert "libdsc/_spawn.py" not in str(caught.value) and "in raises_unpicklable" in str(caught.value)

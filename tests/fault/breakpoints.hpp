@@ -15,8 +15,9 @@ struct Place {
   std::string name;  // "collective.cpp:57"
 };
 
-// Statements of the sources below these folders, such as "impl/host/", in the order of their addresses. Empty
-// without debug information or objdump, or where nothing is known of this machine's instructions.
+// Statements of the sources below these folders, such as "impl/engine_host/", in the order of their
+// addresses. Empty without debug information or objdump, or where nothing is known of this machine's
+// instructions.
 std::vector<Place> places_in(const std::vector<std::string>& folders);
 
 // From now on, this process is killed where it comes to the place.

@@ -379,7 +379,8 @@ void test_killed_at_every_instruction_of_a_barrier(void**) {
 }  // namespace
 
 int main() {
-  places = places_in({"impl/host/", "impl/comm/", "impl/control/", "impl/bootstrap/"});
+  places =
+      places_in({"impl/engine_host/", "impl/comm/", "impl/session/", "impl/control/", "impl/bootstrap/"});
   isolate();
   const CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_killed_at_every_statement, end_everything),

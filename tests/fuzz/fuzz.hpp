@@ -49,7 +49,7 @@ void require(bool holds, const char* what, const char* file, int line);
 
 void fuzz_address(Bytes input);
 void fuzz_hosts(Bytes input);
-void fuzz_introduction(Bytes input);
+void fuzz_hello(Bytes input);
 void fuzz_launch(Bytes input);
 void fuzz_mesh(Bytes input);
 void fuzz_schedule_table(Bytes input);
@@ -57,6 +57,6 @@ void fuzz_schedule_text(Bytes input);
 void fuzz_server(Bytes input);
 void fuzz_server_tcp(Bytes input);
 void fuzz_table(Bytes input);
-void fuzz_wire(Bytes input);
+void fuzz_transport(Bytes input);
 
 }  // namespace dsc::fuzz

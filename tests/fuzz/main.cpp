@@ -14,7 +14,7 @@ constexpr struct {
 } kTargets[] = {
     {"address", fuzz_address},
     {"hosts", fuzz_hosts},
-    {"introduction", fuzz_introduction},
+    {"hello", fuzz_hello},
     {"launch", fuzz_launch},
     {"mesh", fuzz_mesh},
     {"schedule_table", fuzz_schedule_table},
@@ -22,7 +22,7 @@ constexpr struct {
     {"server", fuzz_server},
     {"server_tcp", fuzz_server_tcp},
     {"table", fuzz_table},
-    {"wire", fuzz_wire},
+    {"transport", fuzz_transport},
 };
 
 void (*chosen)(Bytes) = nullptr;

@@ -270,7 +270,7 @@ static int late_group_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_error(self->world, &info));
   if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||
       strstr(info.text, "rank 1 has called 0 recvs from rank 0") == NULL)
-    FAIL(self, "%d, rank %d: %s", info.code, info.rank, info.text);
+    FAIL(self, "%s: %d, rank %d: %s", info.operation, info.code, info.rank, info.text);
   PASS_ON(check_free(self));
   return ranks_meet(self);
 }

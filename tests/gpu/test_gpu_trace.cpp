@@ -345,6 +345,10 @@ int done_before_body(rank_t* self) {
   CHECK_OK(self, sum(self->world, data, nullptr, &first));
   if (self->rank == 0) CHECK_OK(self, sum(self->world, data, nullptr, &second));
   if (self->rank == 1) CHECK_OK(self, dsc_work_synchronize(first, -1));
+  if (self->rank == 0) {  // the device waits, so that the library has not seen the end
+    CHECK_OK(self, dsc_work_wait(first, nullptr, -1));
+    CHECK(self, gpu_synchronize(nullptr));
+  }
   PASS_ON(ranks_meet(self));
   if (self->rank == 1) CHECK_OK(self, dsc_comm_abort(self->world));
   if (self->rank == 0) CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_synchronize(second, -1));

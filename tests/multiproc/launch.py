@@ -40,6 +40,20 @@ def children():
     return found
 
 
+def has_stopped(thread):
+    try:
+        return thread.joinpath("stat").read_text().rpartition(") ")[2][0] == "T"
+    except OSError:  # it has ended
+        return True
+
+
+def stop_process(pid):
+    """Returns once no thread of it runs: on a busy machine some run on for a while after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    while not all(has_stopped(thread) for thread in pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        time.sleep(0.001)
+
+
 def wait_until_nothing_is_left(limit_s=20.0):
     """Reaps orphans as they end; a process that still runs at the limit is killed and reported."""
     deadline = time.monotonic() + limit_s

@@ -1,8 +1,14 @@
 """dscctl schedule: prints, draws, converts and checks pipeline schedules."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
 import subprocess
+import termios
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -119,6 +125,29 @@ def test_a_picture_of_some_width(width):
     assert (cut[0], cut[-1]) == (whole[0], whole[-1])
 
 
+@pytest.mark.parametrize("terminal", ["dumb", "xterm"])
+def test_on_a_terminal_no_line_is_wider(terminal):
+    """16 stages and 64 micro-batches took lines of 965 letters."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    environment = {**own_environment(), "TERM": terminal}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen([launch.DSCCTL, "schedule", "-s", "16", "-m", "64"], stdout=theirs, stderr=subprocess.PIPE, env=environment)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert process.communicate(timeout=launch.LIMIT_S)[1] == b"" and process.returncode == 0
+    assert (b"\033[" in shown) == (terminal == "xterm")
+    lines = re.sub(r"\033\[[\d;]*m", "", shown.decode()).splitlines()
+    assert 85 <= max(len(line) for line in lines if "|" in line) <= 100  # the last piece has more behind it
+    whole = schedule("-s", "16", "-m", "64").stdout.splitlines()[1].split("|")[1]
+    shown = "".join(line.split("|")[1] for line in lines if line.startswith(" 0 |"))
+    assert shown == (whole if terminal == "dumb" else re.sub("[-.]", " ", whole))  # colours are the boxes
+
+
 def test_lists_of_costs():
     expected = schedule("--forward", "2,2,2,1").stdout
     assert schedule("--forward", "3x2,1").stdout == expected and "makespan" in expected
@@ -141,6 +170,35 @@ def test_files(tmp_path):
     assert any(it["ph"] == "X" for it in json.loads(trace.read_text())["traceEvents"])
     result = schedule("--svg", str(tmp_path / "none" / "s.svg"))
     assert result.returncode == 1 and "cannot be written" in result.stderr
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("args", [[], ["-s", "16", "-m", "64"], ["-s", "8", "-m", "32", "-k", "interleaved_1f1b", "-c", "4"]])
+def test_a_drawing_fits_its_page(tmp_path, args):
+    """As wide as the page, and no wider than what can be read there: it was 5,556 pixels wide."""
+    file = tmp_path / "s.svg"
+    assert schedule(*args, "--svg", str(file)).returncode == 0
+    root = ElementTree.parse(file).getroot()
+    *_, width, height = map(float, root.get("viewBox").split())
+    assert root.get("width") == "100%" and root.get("height") is None and 600 < width <= 1800
+    assert root.get("style") == f"max-width:{width:.2f}px"
+    right = [float(it.get("x")) + float(it.get("width")) for it in root.iter(f"{SVG}rect")]
+    assert max(right) <= width
+
+
+def test_labels_of_a_large_drawing_can_be_read(tmp_path):
+    """All 2,048 operations have theirs, turned where they are narrow, inside of their boxes."""
+    file = tmp_path / "s.svg"
+    schedule("-s", "16", "-m", "64", "--svg", str(file))
+    groups = [it for it in ElementTree.parse(file).iter(f"{SVG}g") if it.find(f"{SVG}rect") is not None]
+    assert len(groups) == 2 * 16 * 64
+    for group in groups:
+        box, label = group.find(f"{SVG}rect"), group.find(f"{SVG}text")
+        font = float(label.get("font-size"))
+        assert 5.5 <= font <= float(box.get("width")) and "rotate(-90)" in label.get("transform")
+        assert 0.55 * font * len(label.text) <= float(box.get("height"))
 
 
 @pytest.mark.parametrize("format", ["pytorch", "pytorch_comms", "json"])

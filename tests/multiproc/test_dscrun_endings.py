@@ -84,7 +84,7 @@ def test_first_is_the_first_even_when_dscrun_looks_late():
     job = Started("-n", "3", "--", *sh("echo $$; exec sleep 30"))
     pids = {int(line[1]): int(line[4:]) for line in job.read_lines(3)}
     keeper = job.keeper()
-    os.kill(keeper, signal.SIGSTOP)
+    launch.stop_process(keeper)
     for rank in (2, 0, 1):
         os.kill(pids[rank], signal.SIGKILL)
         wait_until_ended(pids[rank])
@@ -231,7 +231,7 @@ def test_killed_dscrun_takes_everything_along(victim):
 def test_ranks_end_even_when_nobody_is_there_to_end_them():
     job = Started("-n", "2", "--", *sh("echo ready; exec sleep 30"))
     job.read_lines(2)
-    os.kill(job.pid, signal.SIGSTOP)
+    launch.stop_process(job.pid)
     os.kill(job.keeper(), signal.SIGKILL)
     os.kill(job.pid, signal.SIGKILL)
     start = time.monotonic()

@@ -285,7 +285,7 @@ def test_a_silent_dscrun_is_lost(job):
     time.sleep(5)  # beats keep the other hosts waiting
     connections = find_children(running.keeper())
     assert len(connections) == 2
-    os.kill(running.keeper(), signal.SIGSTOP)
+    launch.stop_process(running.keeper())
     deadline = time.monotonic() + 4 + AT_ONCE_S  # nobody closes the connections, but their other ends do after 4 s
     while any(pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z" for pid in connections):
         assert time.monotonic() < deadline

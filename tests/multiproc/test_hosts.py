@@ -25,8 +25,7 @@ world = dsc.init_distributed(init_timeout=40, timeout=float(os.environ.get("TIME
 n, r = world.size, world.rank
 def equal(got, expected, *what):
     if not np.array_equal(got, expected):
-        print(r, "wrong:", *what, got, expected)
-        sys.exit(1)
+        sys.exit(f"{r} wrong: {what} {got} {expected}")
 """
 
 # Every operation against what it must give; sums are of small whole numbers, which every type holds.
@@ -59,6 +58,11 @@ for dtype in (np.float32, np.float64, np.int32, np.uint8, np.float16):
         equal(part, (mine * n).astype(dtype), "reduce_scatter in place", dtype, count)
         all_of = np.zeros(n * count, dtype); own = all_of[r * count : (r + 1) * count]; own[:] = mine
         world.all_gather(all_of, own); equal(all_of, np.concatenate(each), "all_gather in place", dtype, count)
+for unit in (1, 40, 3_000, 70_001):  # blocks of different lengths, also among the ranks of one host
+    counts = [unit * (i % 3 + 1) for i in range(n)]; each = [np.arange(c, dtype=np.float32) % 7 + i for i, c in enumerate(counts)]
+    all_of = np.zeros(sum(counts), np.float32); world.all_gather(all_of, each[r], counts=counts); equal(all_of, np.concatenate(each), unit)
+    part = np.zeros(counts[r], np.float32); world.reduce_scatter(part, np.concatenate(each) + r, counts=counts)
+    equal(part, each[r] * n + sum(range(n)), "reduce_scatter of lengths", unit)
 x = np.full(9, r + 1, np.float16); world.all_reduce(x, op="avg"); equal(x, np.full(9, (n + 1) / 2, np.float16), "avg")
 # Sums of 16-bit floats are rounded once, not once per host.
 x = np.full(3, 2048 if r == 0 else 1, np.float16); world.all_reduce(x)
@@ -332,6 +336,86 @@ def test_a_rank_that_leaves(victim):
         assert name == "PeerLeftError" and f"rank {victim}" in text and seconds < launch.AT_ONCE_S, (name, seconds, text)
 
 
+@pytest.mark.parametrize("placement", ["00", "01"])
+@pytest.mark.parametrize("call", ["reducer.begin()", "reducer.mark_ready(0, np.ones(4, np.float32))"])
+def test_the_first_report_of_a_reducer_is_the_death(placement, call):
+    code = BEGIN + f"""
+reducer = dsc.BucketReducer(world, [np.zeros(4, np.float32)])
+if "mark" in {call!r}: reducer.begin()
+meet("begun", n)
+if r == 1: os.kill(os.getpid(), {int(signal.SIGKILL)})
+while world.error() is None: time.sleep(0.01)  # found without a call; the reducer's group hears next
+told = 0
+while told < 2:
+    try:
+        {call}
+    except dsc.StateError:
+        time.sleep(0.01)  # the call before went through
+    except dsc.DscError as error:
+        print([type(error).__name__, error.rank, str(error)], flush=True)
+        told += 1
+"""
+    first, second = map(ast.literal_eval, Job(code, [int(host) for host in placement]).finish()[0].splitlines())
+    assert first[:2] == ["PeerDeadError", 1] and second[:2] == ["RevokedError", 1], (first, second)
+
+
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_a_time_out_before_the_first_call_names_no_call(placement):
+    code = BEGIN + """
+if r == 0:
+    world.set_timeout(1)
+    try:
+        world.barrier()
+    except dsc.TimeoutError as error:
+        print(error)
+meet("told", n)
+"""
+    text = Job(code, [int(host) for host in placement]).finish()[0]
+    assert "rank 1" in text and ("nothing" in text or "no call before" in text) and "bind" not in text and "ready" not in text, text
+
+
+@pytest.mark.parametrize("placement", ["000", "001", "012"])
+def test_a_callback_that_raises_in_a_pipeline(placement):
+    code = BEGIN + """
+class Own(Exception): pass
+number, schedule = [((1,), "float64")], dsc.PipeSchedule("1f1b", stages=n, stage=r, micro_batches=4)
+def forward(instruction, inputs, outputs):
+    if r == 1 and instruction.micro_batch == 2: raise Own("broken")
+    if outputs: outputs[0][:] = 1
+    else: return 1.0
+def backward(instruction, inputs, outputs, output_grads, input_grads):
+    if input_grads: input_grads[0][:] = 1
+try:
+    world.pipe_run(schedule, forward=forward, backward=backward, inputs=number if r else [], outputs=number if r < n - 1 else [])
+except Own:
+    print("own")
+except dsc.CallbackError as error:
+    print(error.rank, "Own: broken" in str(error))
+"""
+    assert Job(code, [int(host) for host in placement]).finish() == ["1 True", "own", "1 True"]
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_a_new_world_after_a_failed_one(placement, early):
+    """One rank comes for it when the other has not ended the old one."""
+    code = BEGIN + f"""
+meet("begun", n)
+if r == {early}: world.abort()
+try:
+    world.barrier()
+except dsc.RevokedError:
+    meet("failed", n)
+if r != {early}: time.sleep(0.3)
+dsc.finalize()
+world = dsc.init_distributed(init_timeout=40)
+x = np.ones(4); world.all_reduce(x); equal(x, np.full(4, 2.0), "all_reduce")
+print("right")
+dsc.finalize()
+"""
+    assert Job(code, [int(host) for host in placement]).finish() == ["right"] * 2
+
+
 # The last rank has one batch more than the others, as with data that does not divide, and ends as a script with an uncaught exception.
 ONE_BATCH_MORE = (
     BEGIN
@@ -349,7 +433,7 @@ except dsc.PeerError as error:
 )
 
 
-@pytest.mark.parametrize("placement", ["00", "000", "0011"])
+@pytest.mark.parametrize("placement", ["00", "01", "000", "001", "011", "0011"])
 def test_finalize_while_another_waits_in_a_group(placement):
     *finalizing, waiting = map(ast.literal_eval, Job(ONE_BATCH_MORE, [int(host) for host in placement]).finish())
     assert waiting[0] == "PeerLeftError" and waiting[1] < launch.AT_ONCE_S and "finalizes the world" in waiting[2], waiting
@@ -357,18 +441,83 @@ def test_finalize_while_another_waits_in_a_group(placement):
         assert name in ("PeerLeftError", "PeerDeadError") and seconds < launch.AT_ONCE_S, (name, seconds, text)
 
 
+# Rank 0 has another thread, which goes on in the group when rank 1 has been told that rank 0 left it.
+FINALIZES_AND_GOES_ON = (
+    BEGIN
+    + """
+import threading
+group, x = world.split(0, r), np.ones(4, np.float32)
+finalizing = threading.Thread(target=dsc.finalize)
+if r == 0:
+    finalizing.start()
+    meet("told", n)
+try:
+    group.all_reduce(x)
+except dsc.DscError as error:
+    print([type(error).__name__, str(error)], flush=True)
+if r == 1:
+    meet("told", n)
+meet("refused", n)
+if r == 1:
+    finalizing.start()
+finalizing.join()
+"""
+)
+
+
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_a_rank_that_finalizes_is_refused_in_its_groups(placement):
+    mine, other = map(ast.literal_eval, Job(FINALIZES_AND_GOES_ON, [int(host) for host in placement]).finish())
+    assert mine[0] == "StateError" and "this rank finalizes the world" in mine[1], mine
+    assert other[0] == "PeerLeftError" and "rank 0" in other[1] and "finalizes the world" in other[1], other
+
+
+@pytest.mark.parametrize("placement", ["00", "01", "001", "0011"])
+def test_operations_that_run_outlast_the_call_of_finalize(placement):
+    code = BEGIN + """
+import threading
+group, x = world.split(0, r), np.full(300_000, r, np.float32)
+finalizing = threading.Thread(target=dsc.finalize)
+if r < n - 1:
+    work = group.all_reduce(x, async_op=True)
+    finalizing.start()
+else:
+    time.sleep(0.5)  # the others are in finalize
+    work = group.all_reduce(x, async_op=True)
+work.wait()
+equal(x, np.full(300_000, sum(range(n)), np.float32), "all_reduce")
+meet("summed", n)
+if r == n - 1:
+    finalizing.start()
+finalizing.join()
+print("right")
+"""
+    assert Job(code, [int(host) for host in placement]).finish() == ["right"] * len(placement)
+
+
+@pytest.mark.parametrize("placement", ["00", "01", "011", "0011"])
+def test_ranks_of_groups_and_of_the_world(placement):
+    code = BEGIN + """
+half = world.split(r % 2, -r)  # the order turned round
+members = [g for g in range(n) if g % 2 == r % 2][::-1]
+for group, globals in ((world, list(range(n))), (half, members)):
+    equal([group.global_rank(i) for i in range(group.size)], globals, "global_rank")
+    equal([group.group_rank(g) for g in range(n)], [globals.index(g) if g in globals else None for g in range(n)], "group_rank")
+print("right")
+dsc.finalize()
+"""
+    assert Job(code, [int(host) for host in placement]).finish() == ["right"] * len(placement)
+
+
 def test_messages_are_the_callers_alone():
     """A collective whose root does not lead its host passes data on without the caller's messages."""
     code = BEGIN + """
 x = np.arange(4, dtype=np.float32)
-if r == 0:
-    work = world.send(np.full(4, 7, np.float32), 1, async_op=True)
+if r == 0: work = world.send(np.full(4, 7, np.float32), 1, async_op=True)
 world.reduce(x, root=1)
-if r == 0:
-    work.wait()
+if r == 0: work.wait()
 if r == 1:
-    got = np.zeros(4, np.float32)
-    world.recv(got, 0)
+    world.recv(got := np.zeros(4, np.float32), 0)
     equal(got, np.full(4, 7, np.float32), "message")
     equal(x, np.arange(4) * n, "reduce")
 print("right")

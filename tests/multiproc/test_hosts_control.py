@@ -114,7 +114,7 @@ def run_with_stopped_ranks(cases, stopped_s, **variables):
     jobs = [(victim, Job(WORK, placement, **variables)) for victim, placement in cases]
     pids = [[int(rank.stdout.readline()) for rank in job.ranks][victim] for victim, job in jobs]
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        launch.stop_process(pid)
     try:
         time.sleep(stopped_s)
     finally:

@@ -67,24 +67,40 @@ def test_over_ipv6_and_a_name():
     assert_joined(Job(2, MASTER_ADDR="localhost").start_all().finish(), 2)
 
 
-# A container: no /etc/hosts, a name that nobody knows, and no name server.
+# A container: no /etc/hosts, a name that nobody knows, and no name server, or one that never answers.
 CONTAINER = """
-for file in hosts resolv.conf; do [ ! -e /etc/$file ] || mount --bind /dev/null /etc/$file; done
-[ ! -e /etc/nsswitch.conf ] || mount --bind "$NSSWITCH" /etc/nsswitch.conf
+ip link set lo up
+[ ! -e /etc/hosts ] || mount --bind /dev/null /etc/hosts
+for file in nsswitch.conf resolv.conf; do [ ! -e /etc/$file ] || mount --bind "$FILES/$file" /etc/$file; done
 hostname nobody-knows-this
-for rank in 0 1; do (said=$(RANK=$rank "$PYTHON" -c "$JOIN"); echo "$said") & done
-wait
+if [ -s /etc/resolv.conf ]; then
+  "$PYTHON" -c "$SILENT_SERVER" & server=$!
+  until [ -e "$FILES/listens" ]; do sleep 0.01; done
+fi
+for rank in 0 1; do (said=$(RANK=$rank "$PYTHON" -c "$JOIN"); echo "$said") & ranks="$ranks $!"; done
+wait $ranks
+[ -z "$server" ] || kill $server
+"""
+
+SILENT_SERVER = f"""
+import os, pathlib, socket, time
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+pathlib.Path(os.environ["FILES"], "listens").touch()
+time.sleep({LIMIT_S})
 """
 
 
+@pytest.mark.parametrize("name_server", ["", "nameserver 127.0.0.1\noptions timeout:30\n"], ids=["none", "silent"])
 @pytest.mark.parametrize("name", ["localhost", "LOCALHOST", "nobody-knows-this"])
-def test_own_names_need_no_resolver(name, tmp_path):
+def test_own_names_need_no_resolver(name, name_server, tmp_path):
     (tmp_path / "nsswitch.conf").write_text("hosts: files dns\n")
-    inside = ["unshare", "--mount", "--uts", *([] if os.getuid() == 0 else ["--map-root-user"])]
-    if subprocess.run([*inside, "mount", "--bind", "/dev/null", "/dev/null"], capture_output=True).returncode != 0:
-        pytest.skip("no namespaces of one's own: unshare fails")
+    (tmp_path / "resolv.conf").write_text(name_server)
+    inside = ["unshare", "--mount", "--uts", "--net", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*inside, "sh", "-c", "mount --bind /dev/null /dev/null && ip link set lo up"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces of one's own: unshare fails, or iproute2 is missing")
     job = Job(2, MASTER_ADDR=name)
-    variables = job.environment | {"JOIN": JOIN, "PYTHON": sys.executable, "NSSWITCH": str(tmp_path / "nsswitch.conf")}
+    variables = job.environment | {"JOIN": JOIN, "PYTHON": sys.executable, "FILES": str(tmp_path), "SILENT_SERVER": SILENT_SERVER}
     ranks = subprocess.run([*inside, "sh", "-c", CONTAINER], env=variables, capture_output=True, text=True, timeout=LIMIT_S)
     assert_joined(sorted(ranks.stdout.splitlines()), 2)
 

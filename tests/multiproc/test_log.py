@@ -107,6 +107,21 @@ def test_lines_say_when_and_where():
     assert {record["pid"] for record in first} == set(pid)
 
 
+AFTER_A_FAILURE = """
+import libdsc as dsc
+try:
+    dsc.init_distributed(init_method="tcp://127.0.0.1:9", rank=1, world_size=2, init_timeout=0.3)
+except dsc.DscError:
+    dsc.partition_layers([1, 1], 1)
+"""
+
+
+def test_a_start_that_failed_leaves_no_rank():
+    result = subprocess.run([sys.executable, "-c", AFTER_A_FAILURE], env=environment(), capture_output=True, text=True, timeout=60)
+    last = LINE.fullmatch(result.stderr.splitlines()[-1])
+    assert last["text"].startswith("partition") and last["rank"] is None, result.stderr
+
+
 def test_the_host_has_the_name_that_it_was_given():
     (first, second), _ = records_of(PROGRAM, "-n", "2", DSC_HOST_ID="box")
     assert {record["host"] for record in first + second} == {"box"}

@@ -139,7 +139,8 @@ def test_bash_completes_files_and_folders(tmp_path):
     (tmp_path / "a hosts file").touch()
     (tmp_path / "a folder").mkdir()
     assert complete("dscrun", "--hostfile", "a", folder=tmp_path) == {"a hosts file", "a folder"}
-    assert complete("dscctl", "trace", "merge", "a", folder=tmp_path) == {"a folder"}
+    assert complete("dscctl", "trace", "merge", "a", folder=tmp_path) == {"a hosts file", "a folder"}
+    assert complete("dscctl", "trace", "merge", ".", "--out", "a", folder=tmp_path) == {"a folder"}
     assert complete("dscctl", "schedule", "--svg", "=", "a h", folder=tmp_path) == {"a hosts file"}
 
 
@@ -172,7 +173,7 @@ def test_zsh_knows_every_option(program, path):
 def test_zsh_completes_arguments():
     text = ask("dscctl", "--help-as", "zsh")
     assert "    '::OP:(all_reduce broadcast " in text  # optional
-    assert "    '1:DIR:_files -/'" in text
+    assert "    '*:PATH:_files'" in text and ":DIR:_files -/'" in text
     assert "    '(-)1:command:_command_names -e'" in ask("dscrun", "--help-as", "zsh")
 
 

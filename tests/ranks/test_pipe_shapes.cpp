@@ -225,11 +225,11 @@ const Case kRefused[] = {
        if (rank == 1) stage.options.variable_shapes = 2;
      },
      DSC_ERR_INVALID_ARG, "rank 1: options->variable_shapes is 2, expected 0 or 1", nullptr},
-    {"a reserved field",
+    {"a wrong flag",
      [](Stage& stage, int rank) {
-       if (rank == 1) stage.options.reserved = 5;
+       if (rank == 1) stage.options.keep_replaced = 5;
      },
-     DSC_ERR_INVALID_ARG, "rank 1: options->reserved is 5, expected 0", nullptr},
+     DSC_ERR_INVALID_ARG, "rank 1: options->keep_replaced is 5, expected 0 or 1", nullptr},
     {"variable on one rank",
      [](Stage& stage, int rank) { stage.options.variable_shapes = rank == 2 ? 1 : 0; }, DSC_ERR_MISMATCH,
      "rank 2 runs 1f1b (stages 3, micro-batches 4, chunks 1) with variable shapes", nullptr},

@@ -1,5 +1,6 @@
 /* Agreeing after a failure, and going on with the ranks that are left. */
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -81,9 +82,11 @@ static void agree_is_the_and_of_all(void** state) {
 static int late_body(rank_t* self) {
   static const int32_t late[] = {1};
   int32_t agreed = 99;
+  dsc_error_info_t info = {.struct_size = sizeof info};
   if (self->rank == late[0]) {
-    while (barrier(self->world) == DSC_OK) {
-    } /* until the others have given up */
+    CHECK_OK(self, barrier(self->world));
+    for (; info.code == DSC_OK; sleep_ms(10)) /* until the others have given up */
+      CHECK_OK(self, dsc_comm_error(self->world, &info));
     PASS_ON(missing_are(self, self->world, NULL, 0));
   } else {
     CHECK_OK(self, barrier(self->world));
@@ -95,7 +98,6 @@ static int late_body(rank_t* self) {
     PASS_ON(missing_are(self, self->world, late, 1));
     CHECK_OK(self, dsc_comm_set_timeout(self->world, RANKS_TIMEOUT_MS));
   }
-  dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error(self->world, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT && info.rank == late[0] && strcmp(info.operation, "agree") == 0);
   CHECK_OK(self, dsc_comm_agree(self->world, self->rank == 0 ? 6 : 3, &agreed));
@@ -125,6 +127,65 @@ static int mixed_body(rank_t* self) {
 static void agree_and_shrink_do_not_match(void** state) {
   (void)state;
   assert_int_equal(run_ranks(4, mixed_body, NULL), 0);
+}
+
+/* One rank is in another operation, and would be waited for until the time-out. */
+static int elsewhere_body(rank_t* self) {
+  /* With a device a split, or a finalize, waits for NCCL's communicator besides, which takes until the
+   * time-out. */
+  const int calls = getenv("DSC_TEST_DEVICE") ? 2 : 4;
+  for (int call = 0; call < calls; ++call) {
+    dsc_comm_t *group = NULL, *part = NULL;
+    dsc_result_t result;
+    int32_t agreed = 0;
+    float x = 1;
+    CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+    CHECK_OK(self, barrier(group));
+    const int64_t start = now_ms();
+    if (self->rank != 1)
+      result = call % 2 ? dsc_comm_shrink(group, NULL, &part) : dsc_comm_agree(group, 1, &agreed);
+    else if (call < 2)
+      result = dsc_all_reduce(group, &x, &x, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL);
+    else
+      result = call == 2 ? dsc_comm_split(group, 0, 0, NULL, &part) : dsc_comm_finalize(group);
+    CHECK(self, now_ms() - start < PATIENCE_MS);
+    CHECK_RESULT(self, DSC_ERR_MISMATCH, result);
+    CHECK(self, strstr(dsc_last_error_message(), call % 2 ? ": shrink; rank 1: " : ": agree; rank 1: "));
+    CHECK(self, strstr(dsc_last_error_message(), call < 2    ? "all_reduce number 2"
+                                                 : call == 2 ? "split number 2"
+                                                             : "finalize number 2"));
+    CHECK_OK(self, dsc_comm_agree(group, 1, &agreed)); /* all are here now */
+    CHECK_OK(self, dsc_comm_destroy(group));
+  }
+  return 0;
+}
+
+static void a_rank_in_another_operation_is_a_mismatch(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, elsewhere_body, NULL), 0);
+}
+
+/* A rank that comes late from an operation that all have called is waited for. */
+static int queued_body(rank_t* self) {
+  enum { COUNT = 1 << 20 };
+  static float x[4][COUNT]; /* ranks are processes, or each has its own time in it */
+  dsc_work_t* works[3];
+  int32_t agreed = 0;
+  for (int i = 0; i < 3; ++i)
+    CHECK_OK(self, dsc_all_reduce(self->world, x[self->rank], x[self->rank], COUNT, DSC_DTYPE_F32, DSC_OP_SUM,
+                                  NULL, &works[i]));
+  if (self->rank == 0) sleep_ms(1500);
+  CHECK_OK(self, dsc_comm_agree(self->world, 3, &agreed));
+  for (int i = 0; i < 3; ++i) {
+    CHECK(self, dsc_work_synchronize(works[i], RANKS_TIMEOUT_MS) == DSC_OK);
+    CHECK_OK(self, dsc_work_destroy(works[i]));
+  }
+  return 0;
+}
+
+static void operations_that_all_have_called_are_no_mismatch(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, queued_body, NULL), 0);
 }
 
 static void* abort_soon(void* comm) {
@@ -448,6 +509,8 @@ int main(void) {
       cmocka_unit_test(agree_is_the_and_of_all),
       cmocka_unit_test(late_rank_is_named),
       cmocka_unit_test(agree_and_shrink_do_not_match),
+      cmocka_unit_test(a_rank_in_another_operation_is_a_mismatch),
+      cmocka_unit_test(operations_that_all_have_called_are_no_mismatch),
       cmocka_unit_test(abort_ends_a_recovery),
       cmocka_unit_test(shrink_after_failures_without_a_loss),
       cmocka_unit_test(shrink_without_a_rank_that_left),

@@ -413,7 +413,7 @@ int late_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_set_timeout(silent, 300));
   if (self->rank == 0) {
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_recv(silent, &value, 1, DSC_DTYPE_F32, 2, nullptr, nullptr));
-    CHECK(self, std::strstr(dsc_last_error_message(), " s; last nothing") != nullptr);
+    CHECK(self, std::strstr(dsc_last_error_message(), " s; no call before") != nullptr);
     CHECK(self, seconds_in(dsc_last_error_message()) >= 0.3);
   }
   CHECK_OK(self, dsc_barrier(self->world, nullptr, nullptr));

@@ -1,5 +1,7 @@
 #include "ranks.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -133,10 +136,17 @@ static void wish_for_device(rank_t* self) {
   gpu_bind(self->options.device);
 }
 
+static int hosts(void) {
+  const char* value = getenv("DSC_TEST_HOSTS");
+  return value != NULL ? atoi(value) : 1;
+}
+
 static void default_options(rank_t* self, const job_t* job) {
   dsc_init_options_init(&self->options, sizeof self->options);
-  self->options.rank = self->rank;
-  self->options.world_size = self->size;
+  if (hosts() == 1) { /* else they are in the environment, where the number of ranks per host is */
+    self->options.rank = self->rank;
+    self->options.world_size = self->size;
+  }
   self->options.job_id = job->id;
   self->options.rank_per_thread = ranks_are_processes() ? 0 : 1;
   self->options.init_timeout_ms = RANKS_TIMEOUT_MS;
@@ -205,11 +215,53 @@ static int await_child(rank_run_t* run, int64_t deadline_ms) {
   return rank_fail(&run->rank, __FILE__, __LINE__, "the process ended by signal %d", WTERMSIG(status));
 }
 
+bool ranks_are_on_several_hosts(void) { return hosts() > 1; }
+
+/* Of this moment: nobody else is likely to take it before the ranks do. */
+static uint16_t free_port(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, (struct sockaddr*)&address, length) != 0 ||
+      getsockname(fd, (struct sockaddr*)&address, &length) != 0) {
+    perror("a free port");
+    _exit(EXIT_FAILURE);
+  }
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+/* The first ranks are on the first host, and so on. */
+static int32_t host_of(const rank_t* self, int32_t rank) { return rank * hosts() / self->size; }
+
+static void set_host(const rank_t* self, uint16_t port) {
+  char text[32];
+  const int32_t host = host_of(self, self->rank);
+  int32_t on_host = 0;
+  for (int32_t rank = 0; rank < self->size; ++rank) on_host += host_of(self, rank) == host;
+  snprintf(text, sizeof text, "test-%d", host);
+  setenv("DSC_HOST_ID", text, 1);
+  snprintf(text, sizeof text, "%d", on_host);
+  setenv("LOCAL_WORLD_SIZE", text, 1);
+  snprintf(text, sizeof text, "%d", self->rank);
+  setenv("RANK", text, 1);
+  snprintf(text, sizeof text, "%d", self->size);
+  setenv("WORLD_SIZE", text, 1);
+  snprintf(text, sizeof text, "%u", port);
+  setenv("MASTER_PORT", text, 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("DSC_TOKEN", "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e", 1);
+}
+
 static void run_processes(rank_run_t* runs, int32_t size) {
   fflush(NULL);
+  const uint16_t port = hosts() > 1 ? free_port() : 0;
   for (int32_t i = 0; i < size; ++i) {
     runs[i].child = fork();
-    if (runs[i].child == 0) _exit(run_rank(&runs[i]));
+    if (runs[i].child == 0) {
+      if (port != 0) set_host(&runs[i].rank, port);
+      _exit(run_rank(&runs[i]));
+    }
     if (runs[i].child < 0) {
       perror("fork");
       _exit(EXIT_FAILURE);

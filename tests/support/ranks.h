@@ -36,6 +36,7 @@ typedef void (*rank_options_t)(rank_t* self);
 /* Ranks are threads, or processes when the environment has DSC_TEST_RANKS=processes, or on real devices,
  * which several processes can share, but not several threads. */
 bool ranks_are_processes(void);
+bool ranks_are_on_several_hosts(void); /* DSC_TEST_HOSTS, told apart by DSC_HOST_ID */
 
 /* Larger under sanitizers: repetitions and bytes are divided by it. DSC_TEST_SCALE=N overrides. */
 size_t test_scale(void);

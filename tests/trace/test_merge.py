@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 
+import pytest
 import tool
 from dumps import BASE_NS, MS, SECOND, Job, file_of, training
 from tool import FINDINGS, FINE, USAGE, merge, texts
@@ -289,6 +290,42 @@ def test_lateness(tmp_path):
     assert rows[2]["worst_delay_ns"] == 3 * MS and rows[2]["worst"] == 'all_reduce number 1 of group "world"'
 
 
+def held_up(job, rounds, straggler, late_ns):
+    """Collectives that take 0.1 ms each; one of them rank 1 comes last to."""
+    time = MS
+    for number in range(rounds):
+        last = 1 if number == 3 else straggler
+        arrivals = {rank: time + (late_ns if rank == last else 1000) for rank in range(job.world_size)}
+        time = job.collective(arrivals) + MS // 10
+    return job
+
+
+def test_a_straggler_is_a_finding(tmp_path):
+    code, report = merge(held_up(Job(3), 21, 2, 3 * MS).write(tmp_path))
+    assert code == FINDINGS and [finding["kind"] for finding in report["findings"]] == ["STRAGGLER"]
+    (finding,) = report["findings"]
+    each_ms = 20 * (3 * MS - 1000) / MS
+    assert finding["ranks"] == [2] and finding["text"].startswith("rank 2 came last to 20 of 21 collectives; each other rank waited for it ")
+    assert f"waited for it {each_ms:.1f} ms on average, 9" in finding["text"] and " % of the 6" in finding["text"]
+    text = tool.trace("merge", tmp_path).stdout
+    assert f"STRAGGLER  {finding['text']}" in text and "nobody" not in text
+
+
+@pytest.mark.parametrize(
+    "rounds, late_ns, why",
+    [(4, 3 * MS, "of so few somebody is always the last"), (21, 2000, "it costs the others little"), (0, MS, "nobody is")],
+)
+def test_no_straggler(tmp_path, rounds, late_ns, why):
+    code, report = merge(held_up(Job(3), rounds, 2, late_ns).write(tmp_path))
+    assert (code, report["findings"]) == (FINE, []), why
+
+
+def test_clocks_of_hosts_make_no_straggler(tmp_path):
+    job = held_up(Job(3), 21, 2, 3 * MS)
+    job.ahead = {2: SECOND}
+    assert texts(merge(job.write(tmp_path))[1], "STRAGGLER") == []
+
+
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +358,38 @@ def test_bad_files_are_named_and_the_others_used(tmp_path):
         7: "clock.dump_ns: expected a whole number, but it is missing",
     }
     assert problems == {file_of("", rank).name: text for rank, text in expected.items()}
+
+
+def test_files_and_folders(tmp_path):
+    """Dumps that were copied together under names of their own, beside a folder of dumps."""
+    job, _ = started_job()
+    job.write(tmp_path / "node0")
+    job.write(tmp_path / "node1")
+    ranks = range(job.world_size)
+    named = [file_of(tmp_path / "node0", rank).rename(tmp_path / f"trace.{rank}.json") for rank in ranks]
+    for sources in (named, [tmp_path / "node1", *named[:1]], [named[0], tmp_path / "node1", tmp_path / "node1"]):
+        code, report = merge(*sources, "-o", tmp_path / "out")
+        assert report["missing_ranks"] == [] and report["world_size"] == job.world_size, sources
+        unused = [problem["text"] for problem in report["unused_files"]]
+        assert unused == ([] if sources == named else ["rank: another dump of rank 0 is used"])
+    assert tool.trace("merge", *named).returncode == FINE and (tmp_path / "timeline.html").exists()
+    whole, part = (tool.trace("summary", *some, "--rank", "0").stdout for some in ([tmp_path / "node1"], named))
+    assert whole == part and "broadcast" in whole
+    result = tool.trace("merge", named[0], tmp_path / "nowhere.json")
+    assert result.returncode == USAGE and "nowhere.json: No such file or directory" in result.stderr
+    (tmp_path / "notes.txt").write_text("?")
+    _, report = merge(*named, tmp_path / "notes.txt")
+    assert report["unused_files"] == [{"file": "notes.txt", "text": "line 1, column 1: this is no valid JSON"}]
+
+
+def test_the_older_of_two_dumps_of_one_rank_is_left_out(tmp_path):
+    job, _ = started_job()
+    job.write(tmp_path / "first")
+    job.dump_times = {rank: 60 * SECOND for rank in range(job.world_size)}
+    job.write(tmp_path / "second")
+    for order in (("first", "second"), ("second", "first")):
+        _, report = merge(*(tmp_path / name for name in order), "-o", tmp_path)
+        assert len(report["unused_files"]) == job.world_size and report["missing_ranks"] == []
 
 
 def test_wrong_values_are_cut_between_characters(tmp_path):
@@ -372,9 +441,9 @@ def test_wrong_usage(tmp_path):
         ((), "expected a subcommand: merge, summary\nTry 'dscctl trace --help'.\n"),
         (("marge", tmp_path), "there is no 'marge'; did you mean 'merge'?\nTry 'dscctl trace --help'.\n"),
         (("merge", tmp_path, "--jsen"), "there is no '--jsen'; did you mean '--json'?\nTry 'dscctl trace merge --help'.\n"),
-        (("merge", tmp_path, "elsewhere"), "there is no 'elsewhere'\n"),
-        (("merge",), "DIR is required\nTry 'dscctl trace merge --help'.\n"),
-        (("summary",), "DIR is required\nTry 'dscctl trace summary --help'.\n"),
+        (("merge", tmp_path, "elsewhere"), "elsewhere: No such file or directory\n"),
+        (("merge",), "PATH is required\nTry 'dscctl trace merge --help'.\n"),
+        (("summary",), "PATH is required\nTry 'dscctl trace summary --help'.\n"),
         (("merge", tmp_path / "nowhere"), "No such file or directory"),
         (("merge", tmp_path / "empty"), "no usable dsc_trace_rank_<rank>.json in this folder"),
         (("merge", tmp_path / "bad"), "dsc_trace_rank_0.json: line 1, column 2: the text ends too early"),
@@ -394,7 +463,7 @@ def test_out_folder(tmp_path):
     job, _ = started_job()
     job.write(tmp_path / "dumps")
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "a" / "b")
-    assert result.returncode == FINE and "nobody is late" in result.stdout
+    assert result.returncode == FINE and "nobody holds the others up" in result.stdout
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["timeline.html", "trace.perfetto.json"]
     odd = tmp_path / os.fsdecode(b"odd \xff")
     assert tool.trace("merge", tmp_path / "dumps", "-o", odd, "--json", errors="replace").returncode == FINE

@@ -49,6 +49,14 @@ def test_the_groups_own_size_counts(tmp_path):
     assert [row["bus_gbps"] for row in rows] == [approx(12), approx(8)]
 
 
+def test_what_the_library_does_at_the_start_does_not_count(tmp_path):
+    job = Job(2)
+    for name in ("ready", "bind_device"):
+        job.collective({0: MS, 1: MS}, name=name, count=None)
+    job.collective({0: 3 * MS, 1: 3 * MS})
+    assert [row["operation"] for row in summary(job.write(tmp_path))["rows"]] == ["all_reduce"]
+
+
 def test_parts_and_messages(tmp_path):
     """all_gather and reduce_scatter count one rank's part; a message is its own size; failures do not count."""
     job = Job(2)

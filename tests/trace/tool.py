@@ -16,9 +16,9 @@ def trace(*args, **run):
     return subprocess.run([DSCCTL, "trace", *map(str, args)], capture_output=True, text=True, timeout=60, **run)
 
 
-def merge(folder, *args):
+def merge(*args):
     """The exit code and the report of a merge."""
-    result = trace("merge", folder, "--json", *args)
+    result = trace("merge", *args, "--json")
     assert result.stderr == "", result.stderr
     return result.returncode, json.loads(result.stdout)
 

@@ -203,6 +203,8 @@ static void groups(void) {
   WALK_INVALID(dsc_mesh_groups(M, "", ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_groups(M, "tp-", ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_groups(M, "tp-tp", ranks, 6, &n, &each));
+  WALK_INVALID(dsc_mesh_groups(M, "t\xff\xc3\xa4\xed\xa0\x80\xc3", ranks, 6, &n, &each));
+  EXPECT(strstr(dsc_last_error_message(), "t?\xc3\xa4????") != NULL); /* messages are UTF-8 */
   WALK_INVALID(dsc_mesh_groups(M, "tpp", ranks, 6, &n, &each));
   EXPECT(strstr(dsc_last_error_message(), "did you mean \"tp\"?") != NULL);
   WALK_INVALID(dsc_mesh_groups(M, "tp", NULL, 6, &n, &each));

@@ -435,9 +435,9 @@ static void run_bytes(void) {
   options.variable_shapes = -1;
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
   options.variable_shapes = 1;
-  options.reserved = 1;
+  options.keep_replaced = 2;
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
-  options.reserved = 0;
+  options.keep_replaced = 0;
   options.memory_bytes = 1;
   WALK_INVALID(dsc_pipe_run_bytes(S, &options, &bytes));
   options.memory_bytes = 0;

@@ -104,6 +104,18 @@ static void log_set_callback(void) {
   WALK(DSC_OK, dsc_log_set_callback(NULL, NULL, DSC_LOG_OFF));
 }
 
+static void ignore_record(void* ctx, const dsc_log_record_t* record) {
+  (void)ctx;
+  (void)record;
+}
+
+static void log_set_record_callback(void) {
+  WALK_INVALID(dsc_log_set_record_callback(ignore_record, NULL, -1));
+  WALK_INVALID(dsc_log_set_record_callback(ignore_record, NULL, 5));
+  WALK(DSC_OK, dsc_log_set_record_callback(ignore_record, NULL, DSC_LOG_ERROR));
+  WALK(DSC_OK, dsc_log_set_record_callback(NULL, NULL, DSC_LOG_OFF));
+}
+
 static void log_read(void) {
   char message[8] = "before";
   int32_t level = 99;
@@ -264,6 +276,7 @@ const walk_step_t walk_pure[] = {
     {"dsc_feature", feature},
     {"dsc_engine_report", engine_report},
     {"dsc_log_set_callback", log_set_callback},
+    {"dsc_log_set_record_callback", log_set_record_callback},
     {"dsc_log_read", log_read},
     {"dsc_bucket_plan", bucket_plan},
     {"dsc_shard_indices", shard_indices},

@@ -6,18 +6,17 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "base/error.hpp"
+#include "comm/memory.hpp"
 #include "dtype/reduce.hpp"
 
 namespace fake {
 namespace {
 
 std::atomic<int> refusals{0};
-std::mutex blocks_mutex;
-std::set<void*> blocks;
+std::atomic<int> blocks{0};
 
 }  // namespace
 
@@ -171,8 +170,11 @@ class FakeComm final : public dsc::Comm {
   void* allocate_memory(size_t bytes) override {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
-    const std::lock_guard lock(blocks_mutex);
-    blocks.insert(memory);
+    ++blocks;
+    dsc::keep_memory(memory, std::shared_ptr<void>(memory, [](void* released) {
+                       std::free(released);
+                       --blocks;
+                     }));
     return memory;
   }
 
@@ -184,6 +186,7 @@ class FakeComm final : public dsc::Comm {
     revoke(DSC_ERR_REVOKED, "rank " + std::to_string(rank_) + " aborted the group");
   }
   void end_world() noexcept override {}
+  void leave_if_idle() noexcept override {}
   void leave() noexcept override {
     const std::lock_guard lock(shared_->mutex);
     shared_->leave(rank_);
@@ -295,21 +298,6 @@ void on_ranks(int size, const std::function<void(dsc::Comm&)>& body) {
 
 void refuse_starts(int count) { refusals = count; }
 
-int live_blocks() {
-  const std::lock_guard lock(blocks_mutex);
-  return static_cast<int>(blocks.size());
-}
+int live_blocks() { return blocks; }
 
 }  // namespace fake
-
-// What the engine would define for all communicators.
-const dsc::WorldInfo& dsc::Comm::world_info() const noexcept {
-  static const WorldInfo info;
-  return info;
-}
-
-void dsc::release_memory(void* memory) {
-  const std::lock_guard lock(fake::blocks_mutex);
-  if (fake::blocks.erase(memory) == 0) fail(DSC_ERR_INVALID_ARG, "this memory was not allocated here");
-  std::free(memory);
-}

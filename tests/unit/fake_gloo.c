@@ -1,11 +1,11 @@
 /* Modules that are not ours: one without the function, one with a table of an older release. */
-#include "wire/table.h"
+#include "transport/table.h"
 
 #ifdef OLD_TABLE
-const dsc_wire_table* dsc_gloo_table(void);
-const dsc_wire_table* dsc_gloo_table(void) {
-  static const dsc_wire_table table = {.struct_size = sizeof table - sizeof(void*),
-                                       .version = DSC_WIRE_TABLE_VERSION};
+const dsc_transport_table* dsc_gloo_table(void);
+const dsc_transport_table* dsc_gloo_table(void) {
+  static const dsc_transport_table table = {.struct_size = sizeof table - sizeof(void*),
+                                            .version = DSC_TRANSPORT_TABLE_VERSION};
   return &table;
 }
 #else

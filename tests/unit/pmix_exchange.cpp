@@ -21,6 +21,7 @@
 #include "bootstrap/pmix_events.hpp"
 #include "bootstrap/pmix_exchange.hpp"
 #include "bootstrap/unix_socket.hpp"
+#include "stopped.hpp"
 
 using namespace dsc;
 
@@ -115,7 +116,7 @@ void silence(const Rank& rank) {
     return;
   }
   const pid_t server = ::getppid();
-  ::kill(server, SIGSTOP);
+  dsc::test::stop_process(server);
   rank.report([&] { return exchange.get("none", 1, Deadline::after_ms(500)); });
   rank.report([&] { return exchange.put("unheard", "x", Deadline::after_ms(500)), ""; });
   ::kill(server, SIGCONT);

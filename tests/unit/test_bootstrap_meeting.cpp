@@ -13,6 +13,7 @@
 #include "bootstrap/meeting_wire.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "bootstrap_support.hpp"
+#include "stopped.hpp"
 
 // Last, since it defines macros such as fail().
 extern "C" {
@@ -157,11 +158,11 @@ void test_missing_rank_is_named(void**) {
 void test_log_names_who_is_missing(void**) {
   static std::atomic<int> lines;
   lines.store(0);
-  set_log_callback(
-      [](void*, int32_t, const char* text) {
-        if (std::strstr(text, "start-up waits") != nullptr && std::strstr(text, "rank 1, 3-5 of 6")) ++lines;
-      },
-      nullptr, DSC_LOG_WARN);
+  const auto receive = [](const LogListener&, const LogRecord& record) {
+    const std::string& text = record.text;
+    if (text.find("start-up waits") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
+  };
+  set_log_listener({receive, nullptr, nullptr, DSC_LOG_WARN});
   Reports reports;
   run_threads({"progress", 6, 2, kTimeForAllMs,
                [](size_t i, MeetingSettings& settings) {
@@ -170,7 +171,7 @@ void test_log_names_who_is_missing(void**) {
                }},
               reports);
   assert_true(eventually([] { return lines.load() >= 2; }));
-  set_log_callback(nullptr, nullptr, DSC_LOG_OFF);
+  set_log_listener({});
 }
 
 void test_earliest_deadline_ends_the_meeting_for_all(void**) {
@@ -446,7 +447,7 @@ void test_stopped_host_is_named(void**) {
   Reports reports;
   Children children;
   const pid_t host = start_host(children, job, reports);
-  ::kill(host, SIGSTOP);
+  dsc::test::stop_process(host);
   meet_and_report(job.settings(1), reports[1]);
   assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no verdict", std::to_string(host).c_str()});
   assert_in_range(reports[1].elapsed_ms, kTimeForAllMs + 900, kTimeForAllMs + 1000 + kAtOnceMs);

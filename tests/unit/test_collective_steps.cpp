@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "host/collective.hpp"
+#include "engine_host/collective.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -61,7 +61,7 @@ void entering_late_is_no_second_arrival(void**) {
     assert_true(first.step() == Progress::kPending);
     second.enter();
     first.enter();
-    assert_int_equal(pair.groups[0]->tick(), pair.groups[1]->tick());
+    assert_int_equal(pair.groups[0]->epoch(), pair.groups[1]->epoch());
     assert_true(first.step() == Progress::kDone);
     assert_true(second.step() == Progress::kDone);
   }

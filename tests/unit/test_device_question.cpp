@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
-#include "comm/device_question.hpp"
 #include "control/job_event.hpp"
+#include "engine_nccl/status_query.hpp"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -30,7 +30,7 @@ CallThere example() {
 }
 
 void what_is_written_is_read(void**) {
-  const CallQuestion question{OpKind::kRecv, 3, 70'000, uint64_t{1} << 40};
+  const StatusQuery question{OpKind::kRecv, 3, 70'000, uint64_t{1} << 40};
   assert_true(encode(question).size() <= kMostQuestion);
   const auto asked = decode_question(encode(question));
   assert_true(asked && asked->kind == question.kind && asked->rank == question.rank &&
@@ -53,7 +53,7 @@ void long_lists_and_texts_are_cut(void**) {
 }
 
 void what_is_none_is_refused(void**) {
-  const std::string answer = encode(example()), question = encode(CallQuestion{});
+  const std::string answer = encode(example()), question = encode(StatusQuery{});
   for (size_t bytes = 0; bytes < answer.size(); ++bytes)
     assert_false(decode_call(answer.substr(0, bytes)).has_value());
   for (size_t bytes = 0; bytes < question.size(); ++bytes)

@@ -9,6 +9,7 @@
 
 #include "base/wait.hpp"
 #include "job_support.hpp"
+#include "stopped.hpp"
 
 namespace {
 
@@ -160,7 +161,8 @@ class ServingProcess {
   ServingProcess& operator=(const ServingProcess&) = delete;
 
   uint16_t port() const { return port_; }
-  void send(int signal) const { assert_int_equal(::kill(pid_, signal), 0); }
+  void stop() const { stop_process(pid_); }
+  void go_on() const { assert_int_equal(::kill(pid_, SIGCONT), 0); }
 
   static int serve() {
     const JobRank rank(0, 3, 0);
@@ -177,7 +179,7 @@ class ServingProcess {
 void a_cause_is_told_once_the_store_answers_again(void**) {
   const ServingProcess first;
   JobRank second(1, 3, first.port()), third(2, 3, first.port());
-  first.send(SIGSTOP);
+  first.stop();
   const int64_t start = now_ns();
   const Failure kept = second.control->publish(7, cause_of("own"));
   assert_true(now_ns() - start < kAtOnceNs);
@@ -189,7 +191,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   const std::vector<std::string> nothing = {"no answer"};
   assert_true(second.control->ask(7, {2}, "", deadline) == nothing);
   assert_true(now_ns() - asked < kAtOnceNs);
-  first.send(SIGCONT);
+  first.go_on();
   assert_string_equal(third.listener.await_failure().c_str(), "own");
   assert_string_equal(second.listener.await_failure().c_str(), "own");
 }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "nccl/declarations.hpp"
+#include "engine_nccl/declarations.hpp"
 
 extern "C" {
 #include <cmocka.h>

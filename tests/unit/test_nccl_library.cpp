@@ -1,5 +1,5 @@
 // Fake libraries are loaded, or refused with the reason. Each in a process of its own: none can be unloaded.
-#include "nccl/nccl_library.hpp"
+#include "engine_nccl/nccl_library.hpp"
 
 #include <dlfcn.h>
 #include <sys/wait.h>

@@ -192,7 +192,7 @@ void lets_go_of_what_nobody_follows(void**) {
   for (uint64_t number = 1; number <= 9; ++number) {
     Record record = recorder.open(device_call_of(number), 10);
     record.start(20);
-    record.let_go(number == 8 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched);
+    record.detach(number == 8 ? dsc::Detached::kCaptured : dsc::Detached::kLaunched);
     record.end(30, DSC_OK);  // says no more
   }
   const std::vector<RecordedOperation> operations = recorder.read();
@@ -200,12 +200,12 @@ void lets_go_of_what_nobody_follows(void**) {
   for (size_t i = 0; i < 4; ++i) {
     assert_int_equal(operations[i].call.sequence, 6 + i);
     assert_true(operations[i].started == 20 && operations[i].ended == 0);
-    assert_true(operations[i].let_go == (i == 2 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched));
+    assert_true(operations[i].detach == (i == 2 ? dsc::Detached::kCaptured : dsc::Detached::kLaunched));
   }
   assert_int_equal(recorder.omitted(), 0);
   for (uint64_t number = 1; number <= 4; ++number) run_to_its_end(recorder, number);
   for (const RecordedOperation& operation : recorder.read())
-    assert_true(operation.let_go == dsc::LetGo::kNo && !operation.call.on_device && is_whole(operation));
+    assert_true(operation.detach == dsc::Detached::kNo && !operation.call.on_device && is_whole(operation));
 }
 
 void counts_devices_apart(void**) {
@@ -227,12 +227,12 @@ void knows_later_what_has_failed(void**) {
   for (uint64_t number = 1; number <= 4; ++number) {
     Record record = recorder.open(device_call_of(number), 10);
     record.start(20);
-    record.let_go(number == 4 ? dsc::LetGo::kCaptured : dsc::LetGo::kLaunched);
+    record.detach(number == 4 ? dsc::Detached::kCaptured : dsc::Detached::kLaunched);
   }
   [[maybe_unused]] const Record message = recorder.open(call_of(9, dsc::OpKind::kSend), 11);
   [[maybe_unused]] const Record running = recorder.open(call_of(9), 12);
-  assert_int_equal(recorder.fail_let_go(2, 3, 15, DSC_ERR_TIMEOUT), 2);
-  assert_int_equal(recorder.fail_let_go(2, 3, 16, DSC_ERR_TIMEOUT), 0);
+  assert_int_equal(recorder.fail_detached(2, 3, 15, DSC_ERR_TIMEOUT), 2);
+  assert_int_equal(recorder.fail_detached(2, 3, 16, DSC_ERR_TIMEOUT), 0);
   const std::vector<RecordedOperation> operations = recorder.read();
   assert_int_equal(operations.size(), 6);
   for (const RecordedOperation& operation : operations) {
@@ -248,8 +248,8 @@ void knows_later_what_has_failed(void**) {
 void what_stands_behind_a_followed_one_is_revoked(void**) {
   Recorder recorder(8);
   for (uint64_t number = 3; number <= 4; ++number)
-    recorder.open(device_call_of(number), 10).let_go(dsc::LetGo::kLaunched);
-  assert_int_equal(recorder.fail_let_go(1, 2, 15, DSC_ERR_TIMEOUT), 3);
+    recorder.open(device_call_of(number), 10).detach(dsc::Detached::kLaunched);
+  assert_int_equal(recorder.fail_detached(1, 2, 15, DSC_ERR_TIMEOUT), 3);
   for (const RecordedOperation& operation : recorder.read())
     assert_int_equal(operation.result, DSC_ERR_REVOKED);
 }
@@ -322,7 +322,8 @@ void ticks_become_times(void**) {
 }
 
 void json_is_what_was_meant(void**) {
-  const std::string odd = "quote \" backslash \\ line \n bell \x07 euro \xe2\x82\xac bad \xff cut \xe2\x82";
+  const std::string odd =
+      "quote \" backslash \\ line \n notifier \x07 euro \xe2\x82\xac bad \xff cut \xe2\x82";
   dsc::JsonWriter json;
   json.begin_object();
   json.key("text \"key\"");
@@ -344,7 +345,7 @@ void json_is_what_was_meant(void**) {
   json.end_object();
   const auto parsed = support::Json::parse(json.take());
   assert_string_equal(parsed.at("text \"key\"").get<std::string>().c_str(),
-                      "quote \" backslash \\ line \n bell \x07 euro \xe2\x82\xac bad \xef\xbf\xbd cut "
+                      "quote \" backslash \\ line \n notifier \x07 euro \xe2\x82\xac bad \xef\xbf\xbd cut "
                       "\xef\xbf\xbd\xef\xbf\xbd");
   assert_true(parsed.at("list") == support::Json::parse("[-5, [], null, true, 0.0125, {}, \"\"]"));
   assert_true(parsed.at("last").get<int64_t>() == INT64_MAX);

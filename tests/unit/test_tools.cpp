@@ -119,6 +119,16 @@ void texts(void**) {
     assert_true(*tools::parse_number(tools::exact_text(value)) == value);
 }
 
+void rounded_numbers(void**) {
+  constexpr std::pair<double, double> kExpected[] = {{72810.33999999998, 72810.3},
+                                                     {0.1 + 0.2, 0.3},
+                                                     {1234567.8, 1234568},
+                                                     {0, 0},
+                                                     {-2.0000004, -2},
+                                                     {1e-300, 1e-300}};
+  for (const auto& [value, rounded] : kExpected) assert_true(tools::rounded_to(value, 6) == rounded);
+}
+
 void wrong_words_name_the_option(void**) {
   const auto said = [](const auto& call) -> std::string {
     try {
@@ -149,6 +159,7 @@ int main() {
                               cmocka_unit_test(bytes),
                               cmocka_unit_test(rates),
                               cmocka_unit_test(texts),
+                              cmocka_unit_test(rounded_numbers),
                               cmocka_unit_test(wrong_words_name_the_option)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 
@@ -148,6 +149,15 @@ std::string bytes_text(double bytes) {
 std::string time_text(double us) {
   if (us < 1000) return rounded(us, "us");
   return us < 1e6 ? rounded(us / 1e3, "ms") : rounded(us / 1e6, "s");
+}
+
+double rounded_to(double value, int digits) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int places = std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(std::abs(value)))));
+  if (places > std::numeric_limits<double>::digits10) return value;
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", places, value);
+  return std::strtod(text, nullptr);
 }
 
 std::string exact_text(double value) {

@@ -30,6 +30,8 @@ std::vector<std::string> split(const std::string& text, char at);
 std::string bytes_text(double bytes);
 // Of microseconds: "12.3 us", "812 ms", "1.53 s".
 std::string time_text(double us);
+// To so many digits, and no fewer than are before the point: with 6 72810.3 and 1234568.
+double rounded_to(double value, int digits);
 // The shortest that is read as the same number.
 std::string exact_text(double value);
 

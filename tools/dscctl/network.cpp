@@ -63,7 +63,7 @@ NetworkLine line_in(const NetworkJson& json, const std::string& place) {
   if (!member(json, "bytes_per_s", place).is_null()) {
     line.bytes_per_us = value_in(json, "bytes_per_s", place) / kUsPerSecond;
     if (line.bytes_per_us <= 0)
-      refuse_json(place + ", bytes_per_s,", "more than 0, or null where there is no end",
+      refuse_json(place + ", bytes_per_s,", "more than 0, or null where it is unlimited",
                   json["bytes_per_s"]);
   }
   if (json.contains("largest_relative_error"))
@@ -102,7 +102,8 @@ std::string line_words(const char* what, const NetworkLine& line) {
   std::snprintf(
       text, sizeof text, "%-12s %5d ranks   latency %10s   bandwidth %12s   largest error %.0f %%%s\n", what,
       line.ranks, tools::time_text(line.latency_us).c_str(),
-      line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str() : "no end",
+      line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str()
+                            : "unlimited",
       100 * line.largest_error, line.largest_error > kMostError ? ", which is far from a line" : "");
   return text;
 }

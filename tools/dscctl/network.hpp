@@ -12,7 +12,7 @@ namespace dscctl {
 struct NetworkLine {
   int ranks = 0;
   double latency_us = 0;
-  double bytes_per_us = 0;   // 0: without end
+  double bytes_per_us = 0;   // 0: unlimited
   double largest_error = 0;  // of the fit, relative
   std::vector<bench::Measured> measured;
 };

@@ -20,8 +20,9 @@ const char* const kFooter =
     R"(Several hosts: with --hostfile this dscrun starts the others by ssh, in the same folder, with DSC_*, NCCL_*,
 PYTHONPATH and what --env and --export give. Without it, start one dscrun on every host by hand.
 
-Signals: HUP, INT, QUIT, TERM, USR1, USR2, TSTP and CONT are passed on to every rank. A second INT or TERM
-kills them at once. No process of the job outlives dscrun, not even if it is killed.
+Signals: HUP, INT, QUIT, TERM, USR1, USR2, TSTP and CONT are passed on to every rank. Ranks that take INT or
+TERM may write a checkpoint as long as they like: --grace does not count there, and a second INT or TERM kills
+them at once. No process of the job outlives dscrun, not even if it is killed.
 
 Exit code: 0 if every rank exited with 0, but for --allow-failures; else that of the rank that failed first
 (128 + signal if it was killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD cannot

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Includes follow the arrows: a folder of impl/ sees itself and the layers below, everyone outside sees the C headers."""
+"""Includes follow the arrows: a folder of impl/ sees itself and the layers below, everyone outside sees the C headers.
+
+With --draw it writes docs/house.svg, the picture of these layers, which must be up to date.
+"""
 
 import re
 import sys
@@ -12,10 +15,10 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"store"},
     {"bootstrap"},
     {"control"},
-    {"host", "nccl"},
-    {"wire"},
-    {"comm", "gloo"},
-    {"tensor", "reducer", "pipeline_run"},
+    {"comm", "transport"},
+    {"engine_host", "engine_nccl", "gloo"},
+    {"engine_hier"},
+    {"session", "reducer", "pipeline_run"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 LOOK_INSIDE = (
@@ -26,8 +29,10 @@ LOOK_INSIDE = (
     "bench/bench_gpu_calls.cpp",
     "bench/bench_gpu_kernels.cpp",
     "bench/bench_kernels.cpp",
-    "bench/bench_wire.cpp",
+    "bench/bench_transport.cpp",
 )
+PICTURE = "docs/house.svg"
+OUTSIDE = ["bindings", "tests", "examples", "bench", "tools"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -49,6 +54,35 @@ def complaint(path: str, target: str, quoted: bool) -> str | None:
     return None
 
 
+def row(y: int, names: list[str], style: str) -> str:
+    """One row of boxes of equal width over 860 pixels."""
+    width = (820 - 12 * (len(names) - 1)) / len(names)
+    boxes = ""
+    for i, name in enumerate(names):
+        x = 20 + i * (width + 12)
+        boxes += f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="36" rx="6" {style}/>\n'
+        boxes += f'<text x="{x + width / 2:.1f}" y="{y + 23}">{name}/</text>\n'
+    return boxes
+
+
+def picture() -> str:
+    rows = [(OUTSIDE, 'fill="#f4f4f4" stroke="#777"'), (["capi"], 'fill="#fdf3dd" stroke="#a67c1e"')]
+    rows += [(sorted(folders), 'fill="#eef3fa" stroke="#3b5b85"') for folders in reversed(LAYERS)]
+    height = 48 * len(rows) + 44
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {height}" width="860" height="{height}" role="img" '
+        'aria-label="The folders of libdsc and what each may include">\n'
+        "<style>text{font:14px sans-serif;fill:#222;text-anchor:middle}</style>\n"
+        f'<rect width="860" height="{height}" fill="#fff"/>\n'
+        + "".join(row(14 + 48 * i, names, style) for i, (names, style) in enumerate(rows))
+        + f'<text x="430" y="{height - 14}">A folder may include the rows below its own. Outside of capi/ and impl/ only the C '
+        "headers are seen.</text>\n</svg>\n"
+    )
+
+
+if "--draw" in sys.argv:
+    with open(PICTURE, "w", encoding="utf-8") as file:
+        file.write(picture())
 found = []
 for path in source.files("*.c", "*.h", "*.cpp", "*.hpp", "*.cu"):
     text = source.read(path)
@@ -57,6 +91,8 @@ for path in source.files("*.c", "*.h", "*.cpp", "*.hpp", "*.cu"):
         if reason:
             found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: includes {match.group(2)}: {reason}")
 unplaced = {path.split("/")[1] for path in source.files("impl/*/*.?pp")} - LEVEL.keys()
+if source.read(PICTURE) != picture():
+    found.append(f"{PICTURE}: shows other layers; tools/lint/layers.py --draw writes it")
 found += [f"impl/{folder}/: no layer in tools/lint/layers.py" for folder in sorted(unplaced)]
 print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
 sys.exit(bool(found))

@@ -10,7 +10,9 @@ The package is pure Python over the shared library libdsc.so. It looks for the l
 the package, then in the system; without one the import fails and says what was tried.
 """
 
+from libdsc import _tracebacks
 from libdsc._library import feature, version
+from libdsc._log import log_to_logging, read_log, set_log  # first, so that its end is the last at exit
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
 from libdsc.errors import (
@@ -46,13 +48,13 @@ from libdsc.errors import (
     VersionError,
 )
 from libdsc._group import OperationGroup
-from libdsc._log import read_log, set_log
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
 from libdsc._pipe import PipeCompute, PipeInstruction, PipeSchedule, PipeStep
+from libdsc._pipe_arrays import Outputs as _Outputs
 from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
@@ -136,6 +138,7 @@ __all__ = [
     "init_distributed",
     "is_initialized",
     "launch_report",
+    "log_to_logging",
     "partition_layers",
     "plan_buckets",
     "premul",
@@ -155,3 +158,5 @@ __all__ = [
     "version",
     "world",
 ]
+
+_tracebacks.bind(globals(), (BucketReducer, Mesh, PipeSchedule, Store, TiedLayers), (_Outputs,))

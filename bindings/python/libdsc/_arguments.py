@@ -89,3 +89,11 @@ def milliseconds(timeout: Seconds, argument: str = "timeout") -> int:
     if not seconds > 0:
         raise ValueError(f"{argument} is {timeout}; expected a number of seconds above 0")
     return math.ceil(min(TIMEOUT_MOST_MS, seconds * 1000))
+
+
+def expect_communicator(name: str, value: Any) -> None:
+    """Raises TypeError for what is none, such as arguments in another order."""
+    from libdsc._communicator import Communicator  # which imports this module
+
+    if not isinstance(value, Communicator):
+        raise TypeError(f"{name} is a {type(value).__name__}; expected a Communicator, such as libdsc.world()")

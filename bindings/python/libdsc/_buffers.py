@@ -96,6 +96,8 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) ->
         return _from_dlpack(x, argument, dtype, writable)
     accepted = "the buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__"
     hint = f" (use numpy.asarray({argument}))" if isinstance(x, (list, tuple)) else ""
+    if isinstance(x, (int, float)):
+        hint = f" (use numpy.array([{argument}]))"
     raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}{hint}")
 
 

@@ -13,6 +13,7 @@ from libdsc._library import check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 from libdsc._raw import Result
 from libdsc._streams import place_of
+from libdsc._tracebacks import shown
 from libdsc._work import AtEnd, Work, error_of, reap, start
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ REMEMBERED = {
 class Calls:
     """The base of Communicator that the operations are built on."""
 
-    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_group")
+    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_group", "_refused")
 
     _handle: int
     _rank: int
@@ -41,6 +42,7 @@ class Calls:
     _name: str
     _progress_thread: bool
     _group: Optional[OperationGroup]  # that is open
+    _refused: Optional[tuple[int, str]]  # operations before the latest call that this rank alone knows of, and its error
 
     @property
     def name(self) -> str:
@@ -123,6 +125,16 @@ class Calls:
         check(lib.dsc_comm_error(self._handle, byref(info)))
         return info
 
+    def _shown(self, error: Exception, op: str) -> Exception:
+        """The exception of an operation as shown() makes it; remembers one that only this rank knows of."""
+        if not isinstance(error, errors.DscError) or error.code == Result.ERR_INVALID_ARG:
+            self._refused = self._completed(), f"{op} raised {type(error).__name__}: {error}"
+        return shown(error)
+
+    def _completed(self) -> int:
+        """How many operations of this communicator have completed."""
+        raise NotImplementedError
+
     def _fail(self, code: int, text: str, op: str, owner: Any = None) -> NoReturn:
         """Raises the exception of a call that failed, with what the communicator knows of the cause."""
         if not self._handle and code == _raw.Result.ERR_BAD_HANDLE:
@@ -130,6 +142,8 @@ class Calls:
         if text.endswith("aborted the communicator"):
             _interrupt.let_own_signal_come()
         details: dict[str, Any] = {"op": op, "group": self._name}
+        if code == Result.ERR_MISMATCH and self._refused is not None and self._refused[0] == self._completed():
+            text += f"; the call before was refused on this rank and told to no other: {self._refused[1]}"
         if code in REMEMBERED and self._handle:
             info = self._error_info()
             if info.code < 0:

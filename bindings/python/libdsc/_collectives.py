@@ -77,13 +77,16 @@ class Collectives(Calls):
             async_op: True returns a Work at once.
             dtype: what the elements are, such as "bf16" for an array of uint16.
         """
-        send, count, code, owner = _locate(x, "x", dtype, out is None)
-        recv = send
-        if out is not None:
-            recv, owner = self._like(out, "out", dtype, count, code, owner)
-            _expect_shape(out, x)
-        number = number_of(op)
-        return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
+        try:
+            send, count, code, owner = _locate(x, "x", dtype, out is None)
+            recv = send
+            if out is not None:
+                recv, owner = self._like(out, "out", dtype, count, code, owner)
+                _expect_shape(out, x)
+            number = number_of(op)
+            return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "all_reduce")
 
     @overload
     def broadcast(
@@ -104,9 +107,12 @@ class Collectives(Calls):
         self, x: Array, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
-        root = member("root", root, self._size)
-        address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
-        return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
+        try:
+            root = member("root", root, self._size)
+            address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
+            return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "broadcast")
 
     def broadcast_array(
         self,
@@ -184,18 +190,21 @@ class Collectives(Calls):
             counts: how many elements each rank has, the same list on all ranks. Otherwise all have as many as x, or
                 as the arrays of the list.
         """
-        send, count, code, owner = _locate(x, "x", dtype, False)
-        if counts is None and not isinstance(out, (list, tuple)):
-            recv, owner = self._like(out, "out", dtype, count * self._size, code, owner)
-            return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op, stream)
-        blocks = self._blocks(out, "out", dtype, True, counts)
-        expect_dtype("x", code, blocks.dtype)
-        self._expect_own(blocks, "out", count, "x", counts)
-        function, sizes = lib.dsc_all_gather_v, blocks.c_counts
-        if blocks.are_equal and counts is None:  # other ranks may give one array
-            function, sizes = lib.dsc_all_gather, count
-        arguments = (send, blocks.address, sizes, code)
-        return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
+        try:
+            send, count, code, owner = _locate(x, "x", dtype, False)
+            if counts is None and not isinstance(out, (list, tuple)):
+                recv, owner = self._like(out, "out", dtype, count * self._size, code, owner)
+                return self._run(lib.dsc_all_gather, (send, recv, count, code), owner, async_op, stream)
+            blocks = self._blocks(out, "out", dtype, True, counts)
+            expect_dtype("x", code, blocks.dtype)
+            self._expect_own(blocks, "out", count, "x", counts)
+            function, sizes = lib.dsc_all_gather_v, blocks.c_counts
+            if blocks.are_equal and counts is None:  # other ranks may give one array
+                function, sizes = lib.dsc_all_gather, count
+            arguments = (send, blocks.address, sizes, code)
+            return self._run(function, arguments, (owner, blocks), async_op, stream, blocks.unpack)
+        except Exception as error:
+            raise self._shown(error, "all_gather")
 
     @overload
     def reduce_scatter(
@@ -235,18 +244,21 @@ class Collectives(Calls):
             counts: how many elements each rank gets, the same list on all ranks. Otherwise all get as many as out
                 has, or as the arrays of the list.
         """
-        recv, count, code, owner = _locate(out, "out", dtype)
-        number = number_of(op)
-        if counts is None and not isinstance(x, (list, tuple)):
-            send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
-            return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op, stream)
-        blocks = self._blocks(x, "x", dtype, False, counts)
-        expect_dtype("out", code, blocks.dtype)
-        self._expect_own(blocks, "x", count, "out", counts)
-        function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
-        if blocks.are_equal and counts is None:  # other ranks may give one array
-            function, sizes = lib.dsc_reduce_scatter, count
-        return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
+        try:
+            recv, count, code, owner = _locate(out, "out", dtype)
+            number = number_of(op)
+            if counts is None and not isinstance(x, (list, tuple)):
+                send, owner = self._like(x, "x", dtype, count * self._size, code, owner, False)
+                return self._run(lib.dsc_reduce_scatter, (send, recv, count, code, number), (owner, op), async_op, stream)
+            blocks = self._blocks(x, "x", dtype, False, counts)
+            expect_dtype("out", code, blocks.dtype)
+            self._expect_own(blocks, "x", count, "out", counts)
+            function, sizes = lib.dsc_reduce_scatter_v, blocks.c_counts
+            if blocks.are_equal and counts is None:  # other ranks may give one array
+                function, sizes = lib.dsc_reduce_scatter, count
+            return self._run(function, (blocks.address, recv, sizes, code, number), (owner, op, blocks), async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "reduce_scatter")
 
     @overload
     def all_to_all(
@@ -288,14 +300,17 @@ class Collectives(Calls):
             send_counts: elements for each rank in x.
             recv_counts: elements from each rank in out; what that rank has for this one in its send_counts.
         """
-        has_lists = isinstance(out, (list, tuple)) or isinstance(x, (list, tuple))
-        if x is None or not has_lists and send_counts is None and recv_counts is None:
-            return self._all_to_all_equal(out, x, async_op, dtype, stream, send_counts, recv_counts)
-        sent = self._blocks(x, "x", dtype, False, send_counts, "send_counts")
-        came = self._blocks(out, "out", dtype, True, recv_counts, "recv_counts")
-        expect_dtype("out", came.dtype, sent.dtype)
-        arguments = (sent.address, sent.c_counts, came.address, came.c_counts, sent.dtype)
-        return self._run(lib.dsc_all_to_all_v, arguments, (sent, came), async_op, stream, came.unpack)
+        try:
+            has_lists = isinstance(out, (list, tuple)) or isinstance(x, (list, tuple))
+            if x is None or not has_lists and send_counts is None and recv_counts is None:
+                return self._all_to_all_equal(out, x, async_op, dtype, stream, send_counts, recv_counts)
+            sent = self._blocks(x, "x", dtype, False, send_counts, "send_counts")
+            came = self._blocks(out, "out", dtype, True, recv_counts, "recv_counts")
+            expect_dtype("out", came.dtype, sent.dtype)
+            arguments = (sent.address, sent.c_counts, came.address, came.c_counts, sent.dtype)
+            return self._run(lib.dsc_all_to_all_v, arguments, (sent, came), async_op, stream, came.unpack)
+        except Exception as error:
+            raise self._shown(error, "all_to_all")
 
     def _all_to_all_equal(
         self, out: Any, x: Any, async_op: bool, dtype: Any, stream: Any, *counts: Any
@@ -321,7 +336,10 @@ class Collectives(Calls):
 
     def barrier(self, async_op: bool = False, *, stream: Any = None) -> Optional[Work]:
         """Waits until all ranks have called it; with a stream, what follows on that stream waits."""
-        return self._run(lib.dsc_barrier, (), None, async_op, stream)
+        try:
+            return self._run(lib.dsc_barrier, (), None, async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "barrier")
 
     def monitored_barrier(self, timeout: Seconds) -> None:
         """Waits until all ranks have called it; TimeoutError after so many seconds names every rank that did not."""
@@ -366,15 +384,18 @@ class Collectives(Calls):
             op: as in all_reduce().
             out: where the result goes on the root; ignored elsewhere.
         """
-        root = member("root", root, self._size)
-        is_root = self._rank == root
-        send, count, code, owner = _locate(x, "x", dtype, is_root and out is None)
-        recv: Optional[int] = send if is_root else None
-        if is_root and out is not None:
-            recv, owner = self._like(out, "out", dtype, count, code, owner)
-            _expect_shape(out, x)
-        number = number_of(op)
-        return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
+        try:
+            root = member("root", root, self._size)
+            is_root = self._rank == root
+            send, count, code, owner = _locate(x, "x", dtype, is_root and out is None)
+            recv: Optional[int] = send if is_root else None
+            if is_root and out is not None:
+                recv, owner = self._like(out, "out", dtype, count, code, owner)
+                _expect_shape(out, x)
+            number = number_of(op)
+            return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "reduce")
 
     @overload
     def gather(
@@ -410,14 +431,17 @@ class Collectives(Calls):
                 elsewhere, and may be None.
             x: an array, the same count and type on all ranks; may be the root's own part of out.
         """
-        root = member("root", root, self._size)
-        send, count, code, owner = _locate(x, "x", dtype, False)
-        if self._rank != root:
-            return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op, stream)
-        blocks = self._on_root(out, "out", dtype, True, count)
-        expect_dtype("out", blocks.dtype, code)
-        arguments = (send, blocks.address, count, code, root)
-        return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
+        try:
+            root = member("root", root, self._size)
+            send, count, code, owner = _locate(x, "x", dtype, False)
+            if self._rank != root:
+                return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op, stream)
+            blocks = self._on_root(out, "out", dtype, True, count)
+            expect_dtype("out", blocks.dtype, code)
+            arguments = (send, blocks.address, count, code, root)
+            return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
+        except Exception as error:
+            raise self._shown(error, "gather")
 
     @overload
     def scatter(
@@ -454,14 +478,17 @@ class Collectives(Calls):
             x: on the root an array of size times as many elements as out, or a list of size arrays like out; ignored
                 elsewhere, and may be None.
         """
-        root = member("root", root, self._size)
-        recv, count, code, owner = _locate(out, "out", dtype)
-        if self._rank != root:
-            return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op, stream)
-        blocks = self._on_root(x, "x", dtype, False, count)
-        expect_dtype("x", blocks.dtype, code)
-        arguments = (blocks.address, recv, count, code, root)
-        return self._run(lib.dsc_scatter, arguments, (owner, blocks), async_op, stream)
+        try:
+            root = member("root", root, self._size)
+            recv, count, code, owner = _locate(out, "out", dtype)
+            if self._rank != root:
+                return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op, stream)
+            blocks = self._on_root(x, "x", dtype, False, count)
+            expect_dtype("x", blocks.dtype, code)
+            arguments = (blocks.address, recv, count, code, root)
+            return self._run(lib.dsc_scatter, arguments, (owner, blocks), async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "scatter")
 
     # ---- point to point ----------------------------------------------------------------------------------------
 
@@ -480,9 +507,12 @@ class Collectives(Calls):
         self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has it, whatever the size."""
-        peer = member("peer", peer, self._size)
-        address, count, code, owner = _locate(x, "x", dtype, False)
-        return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
+        try:
+            peer = member("peer", peer, self._size)
+            address, count, code, owner = _locate(x, "x", dtype, False)
+            return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "send")
 
     @overload
     def recv(
@@ -499,9 +529,12 @@ class Collectives(Calls):
         self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
-        peer = member("peer", peer, self._size)
-        address, count, code, owner = _locate(x, "x", dtype)
-        return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
+        try:
+            peer = member("peer", peer, self._size)
+            address, count, code, owner = _locate(x, "x", dtype)
+            return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
+        except Exception as error:
+            raise self._shown(error, "recv")
 
     def isend(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
         """As send() with async_op=True."""

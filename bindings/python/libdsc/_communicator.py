@@ -21,6 +21,7 @@ from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
 from libdsc._pipe_arrays import Shape
+from libdsc._tracebacks import shown
 from libdsc._work import IN_PROGRESS, error_of
 
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
@@ -65,7 +66,7 @@ class Communicator(Objects):
 
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
-        self._group = None
+        self._group, self._refused = None, None
         self._is_world = is_world
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
@@ -157,6 +158,9 @@ class Communicator(Objects):
         """Returns the running totals per operation and size class."""
         return read_stats(lib.dsc_comm_stats, self._handle)
 
+    def _completed(self) -> int:
+        return sum(row.count for row in self.stats()) if self._handle else 0
+
     def log_summary(self, show_straggler: bool = False, file: Optional[TextIO] = None) -> None:
         """Prints summary() on rank 0.
 
@@ -247,20 +251,19 @@ class Communicator(Objects):
         over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
         one per tensor, empty where there is nothing: what stands in them stays from a micro-batch's forward pass to the end of its backward
         pass, and is overwritten then. Copy what is needed longer. Arrays that are kept keep their memory, also when
-        the schedule is gone, or runs with other shapes, on another communicator or with memory=. Only where other
-        ranks run with other shapes and this one with the same ones must kept arrays not be touched afterwards.
+        the schedule is gone, or any rank runs with other shapes, on another communicator or with memory=.
 
         An exception in a callback ends the run on all ranks and is raised here; the other ranks get
         CallbackError, and the communicator is revoked. So does Ctrl-C.
 
         Args:
             schedule: the schedule of this stage.
-            forward: forward(instruction, inputs, outputs) writes outputs; without outputs, for the last part of the
+            forward: forward(instruction, inputs, outputs) writes outputs and returns None; without outputs, for the last part of the
                 model, it returns the loss of the micro-batch (in an inference schedule it may return None, which
                 counts as 0).
             backward: backward(instruction, inputs, outputs, output_grads, input_grads) reads output_grads and
-                writes input_grads. A gradient of integers is None.
-            load_micro_batch: f(instruction) gets inputs on the first stage and labels on the last.
+                writes input_grads, and returns None where there are any. A gradient of integers is None.
+            load_micro_batch: f(instruction) gets inputs on the first stage and labels on the last. None: nothing.
             reduce_tied_grads: f(instruction) adds up gradients of weights that stages share.
             reduce_grads: f(instruction) reduces gradients over data-parallel ranks.
             optimizer_step: f(instruction) updates the weights.
@@ -448,13 +451,16 @@ class Communicator(Objects):
         Returns:
             True when no operation is left.
         """
-        if not self._handle:
-            self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
-        slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
-        timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
-        code = lib.dsc_progress(self._handle, timeout_ms)
-        check(code)
-        return bool(code != IN_PROGRESS)
+        try:
+            if not self._handle:
+                self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
+            slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
+            timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
+            code = lib.dsc_progress(self._handle, timeout_ms)
+            check(code)
+            return bool(code != IN_PROGRESS)
+        except Exception as error:
+            raise shown(error)
 
     def finalize(self) -> None:
         """Waits until all ranks have called it and all operations are done. Collective."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Optional
 
 from libdsc._library import last_message, lib
+from libdsc._tracebacks import shown
 from libdsc._work import AtEnd, Work
 
 if TYPE_CHECKING:
@@ -31,11 +32,14 @@ class OperationGroup:
         return f"<libdsc.OperationGroup on {self._comm.name!r}, {state}>"
 
     def __enter__(self) -> OperationGroup:
-        code = lib.dsc_group_begin(self._comm._handle)
-        if code < 0:
-            self._comm._fail(code, last_message(), "group_begin")
-        self._comm._group = self
-        return self
+        try:
+            code = lib.dsc_group_begin(self._comm._handle)
+            if code < 0:
+                self._comm._fail(code, last_message(), "group_begin")
+            self._comm._group = self
+            return self
+        except Exception as error:
+            raise shown(error)
 
     def note(
         self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, stream: Any, at_end: AtEnd
@@ -53,15 +57,18 @@ class OperationGroup:
             self._at_ends.append(at_end)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self._comm._group = None
-        if error is not None and not isinstance(error, Exception):
-            self._comm._stop()  # Ctrl-C ends operations, it does not start them
-        owners, self._owners = tuple(self._owners), []
         try:
-            self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._stream, self._finish)
-        except Exception:
-            if error is None:
-                raise
+            self._comm._group = None
+            if error is not None and not isinstance(error, Exception):
+                self._comm._stop()  # Ctrl-C ends operations, it does not start them
+            owners, self._owners = tuple(self._owners), []
+            try:
+                self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._stream, self._finish)
+            except Exception:
+                if error is None:
+                    raise
+        except Exception as error:
+            raise shown(error)
 
     def _finish(self) -> None:
         for at_end in self._at_ends:

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from libdsc._library import last_message
+from libdsc._library import last_message, last_ranks
 
 SLICE_MS = 100
 AFTER_ABORT_S = 5.0
@@ -149,13 +149,14 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def call_on_other_thread(function: Any, *arguments: Any) -> tuple[int, str]:
-    """Calls a function that nothing can make return; Ctrl-C leaves it behind. Returns its result and error text."""
-    results: list[tuple[int, str]] = []
+def call_on_other_thread(function: Any, *arguments: Any) -> tuple[int, str, tuple[int, ...]]:
+    """Calls a function that nothing can make return; Ctrl-C leaves it behind. Returns its result, error text and ranks
+    at fault."""
+    results: list[tuple[int, str, tuple[int, ...]]] = []
 
     def run() -> None:
         code = function(*arguments)
-        results.append((code, last_message() if code < 0 else ""))
+        results.append((code, last_message(), last_ranks()) if code < 0 else (code, "", ()))
 
     thread = threading.Thread(target=run, name="libdsc-call", daemon=True)
     thread.start()

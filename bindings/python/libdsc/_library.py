@@ -79,6 +79,12 @@ def last_info() -> _raw.ErrorInfo:
     return info
 
 
+def last_ranks() -> tuple[int, ...]:
+    """Returns the ranks at fault in this thread's latest failing call."""
+    info = last_info()
+    return tuple(info.ranks[: min(info.n_ranks, len(info.ranks))])
+
+
 def fail(code: int) -> NoReturn:
     """Raises the exception of a failed call that concerns no communicator."""
     raise errors.from_code(code, last_message())

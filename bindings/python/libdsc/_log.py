@@ -4,31 +4,72 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import logging
+import os
+import threading
 from ctypes import byref, c_int32
 from typing import Any, Callable, Optional
 
 from libdsc import _dtypes, _raw
 from libdsc._library import check, lib
 
-_callback: Any = None  # the library calls it, so it must live
+logger = logging.getLogger("libdsc")
+
+_LEVELS = {
+    _raw.LogLevel.ERROR: logging.ERROR,
+    _raw.LogLevel.WARN: logging.WARNING,
+    _raw.LogLevel.INFO: logging.INFO,
+    _raw.LogLevel.DEBUG: logging.DEBUG,
+}
+_THREAD = "dsc-log"  # the library's thread, which Python does not know by name
+
+_FORK_S = 1.0  # for a handler that may need what the forking thread holds
+
+_delivering = threading.RLock()  # held while handlers work, and during fork(): half a line would be written in the child again
+_forking = threading.local()
+_receiver: Optional[Callable[[str, str], None]] = None  # the callback of set_log()
+
+
+def log_to_logging(level: Any = "info") -> None:
+    """Sends the library's log records to the logger "libdsc" of Python's logging, until "off" ends it.
+
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank %(rank)s: %(message)s")
+        dsc.log_to_logging()
+
+    Each record has .rank, its rank in the world (None: not known yet, or the whole process's), and the time when it
+    was made. Handlers are called on a thread of the library and must not call into libdsc. While this is on, DSC_LOG
+    does not write the same records to the standard error stream, and set_log() is off. At exit what was recorded is
+    still delivered. In a child made by fork() the library logs nothing.
+
+    Args:
+        level: the least urgent level that is sent: "error", "warn", "info" or "debug"; the logger's own level and its
+            handlers choose among those. "off": nothing.
+    """
+    global _receiver
+    number = _dtypes.level_code(level)
+    if number == _raw.LogLevel.OFF:
+        set_log(None)
+        return
+    check(lib.dsc_log_set_record_callback(_logged_entry, None, number))
+    _receiver = None
 
 
 def set_log(callback: Optional[Callable[[str, str], None]], level: Any = "info") -> None:
     """Sends log records to callback(level, message), on a thread of the library; None ends that.
 
+    It takes the place of log_to_logging() and of the callback before.
+
     Args:
         callback: takes the level's name, such as "warn", and one line. It must not call into libdsc.
         level: the least urgent level it receives: "error", "warn", "info" or "debug".
     """
-    global _callback
-
-    def receive(ctx: Any, number: int, message: bytes) -> None:
-        assert callback is not None
-        callback(_level_name(number), message.decode(errors="replace"))
-
-    made = _raw.LogFn(0) if callback is None else _raw.LogFn(receive)
-    check(lib.dsc_log_set_callback(made, None, _dtypes.level_code(level)))
-    _callback = made
+    global _receiver
+    number = _dtypes.level_code(level)
+    if _receiver is None:
+        _receiver = callback
+    entry = _raw.LogFn(0) if callback is None else _received_entry
+    check(lib.dsc_log_set_callback(entry, None, number))  # who listened has got what was before
+    _receiver = callback
 
 
 def read_log(level: Any = "info") -> Optional[tuple[str, str]]:
@@ -47,8 +88,63 @@ def _level_name(number: int) -> str:
     return _raw.LogLevel(number).name.lower()
 
 
+def _received(_context: Any, number: int, message: bytes) -> None:
+    receiver = _receiver
+    if receiver is not None:
+        receiver(_level_name(number), message.decode(errors="replace"))
+
+
+def _logged(_context: Any, record: Any) -> None:
+    """Hands a record to the logger, as of the rank and the moment that it is of."""
+    made = record.contents
+    level = _LEVELS[_raw.LogLevel(made.level)]
+    if not logger.isEnabledFor(level):
+        return
+    passed = _record(level, made.message.decode(errors="replace"), None if made.rank < 0 else made.rank)
+    delay_s = passed.created - made.time_ns / 1e9
+    passed.created, passed.msecs = made.time_ns / 1e9, float(made.time_ns // 10**6 % 1000)
+    passed.relativeCreated -= delay_s * 1000
+    passed.threadName = _THREAD
+    with _delivering:
+        logger.handle(passed)
+
+
+def tell(text: str, rank: int) -> None:
+    """What the package itself logs, of level INFO."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.handle(_record(logging.INFO, text, rank))
+
+
+def _record(level: int, text: str, rank: Optional[int]) -> logging.LogRecord:
+    """A record of the logger. A program's own factory may have given it a rank, which extra= would not replace."""
+    record = logger.makeRecord(logger.name, level, "libdsc", 0, text, (), None)
+    record.rank = rank
+    return record
+
+
+# The library may call these until it is gone, so they are never made anew.
+_received_entry = _raw.LogFn(_received)
+_logged_entry = _raw.LogRecordFn(_logged)
+
+
+def _before_fork() -> None:
+    _forking.holds = _delivering.acquire(timeout=_FORK_S)
+
+
+def _after_fork() -> None:
+    if _forking.holds:
+        _delivering.release()
+
+
+def _forget() -> None:
+    global _delivering
+    _delivering = threading.RLock()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)
+
+
 @atexit.register
 def _remove() -> None:
-    """The interpreter goes before the library's log thread does."""
-    if _callback is not None:
-        lib.dsc_log_set_callback(_raw.LogFn(0), None, 0)
+    """The interpreter goes before the library's log thread does, which delivers first what was recorded."""
+    lib.dsc_log_set_callback(_raw.LogFn(0), None, 0)

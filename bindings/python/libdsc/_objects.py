@@ -7,7 +7,7 @@ import pickle
 from typing import Any, Optional, Sequence
 
 from libdsc import errors
-from libdsc._arguments import member
+from libdsc._arguments import expect_communicator, member
 from libdsc._collectives import Collectives
 from libdsc._raw import Result
 
@@ -171,19 +171,23 @@ def _failure(text: str) -> tuple[array.array[int], bytearray]:
 
 def broadcast_object(comm: Objects, obj: Any = None, root: int = 0) -> Any:
     """As comm.broadcast_object()."""
+    expect_communicator("comm", comm)
     return comm.broadcast_object(obj, root)
 
 
 def all_gather_object(comm: Objects, obj: Any) -> list[Any]:
     """As comm.all_gather_object()."""
+    expect_communicator("comm", comm)
     return comm.all_gather_object(obj)
 
 
 def gather_object(comm: Objects, obj: Any, root: int = 0) -> Optional[list[Any]]:
     """As comm.gather_object()."""
+    expect_communicator("comm", comm)
     return comm.gather_object(obj, root)
 
 
 def scatter_object(comm: Objects, objs: Optional[Sequence[Any]] = None, root: int = 0) -> Any:
     """As comm.scatter_object()."""
+    expect_communicator("comm", comm)
     return comm.scatter_object(objs, root)

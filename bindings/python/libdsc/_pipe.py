@@ -161,7 +161,7 @@ class PipeSchedule:
         if micro_batches is None:
             text = "micro_batches is missing; expected it by name, or fourth after name, stages and stage"
             if stage is not None:
-                text += f"; the whole pipeline is PipeSchedule({name!r}, {stages}, micro_batches={stage})"
+                text += f"; the whole pipeline is PipeSchedule({name!r}, {stages}, micro_batches={stage or 'M'})"
             raise TypeError(text)
         options = schedule_options(stage, merge_backward, messages)
         options.name = string("name", name)

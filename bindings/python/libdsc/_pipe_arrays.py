@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from ctypes import byref, c_int64, c_size_t
 from typing import TYPE_CHECKING, Any, Union
 
@@ -85,18 +86,44 @@ class Written(tuple[Any, ...]):
         raise TypeError(f"the array of index {index} cannot be replaced; write into it: [{index}][...] = value")
 
 
+class Owner:
+    """Keeps alive what arrays of one table lie in."""
+
+    __slots__ = ("_schedule", "_memory")
+
+    def __init__(self, schedule: Any, memory: Any) -> None:
+        self._schedule, self._memory = schedule, memory
+
+
+def most_references(values: Iterable[Any]) -> int:
+    """The number of references to the value that has most."""
+    return max((sys.getrefcount(value) for value in values), default=0)
+
+
+ALONE = most_references({0: object()}.values())  # of a value that nothing but its table refers to
+
+
 class Buffers:
     """The arrays over each buffer of a schedule, made once and used again by every callback and every run."""
 
     def __init__(self, shapes: RunShapes, owner: Any) -> None:
         self._inputs, self._outputs, self._device = shapes.inputs.kinds, shapes.outputs.kinds, shapes.device
-        self._owner = owner if shapes.memory is None else (owner, shapes.memory)
         self._arrays: dict[tuple[int, int], Any] = {}
+        self._owner = Owner(owner, shapes.memory)
+        self._owner_alone = self._owner_references()
         self._of_this_run: dict[tuple[Any, ...], Ends] = {}
 
-    def begin(self) -> None:
-        """Starts a run; the library may have moved a buffer since the one before."""
+    def begin(self) -> bool:
+        """Starts a run; the library may have moved a buffer since the one before.
+
+        Returns whether the program has arrays of earlier runs, so that their memory must stay if this run replaces it.
+        """
         self._of_this_run.clear()
+        return most_references(self._arrays.values()) > ALONE or self._owner_references() > self._owner_alone
+
+    def _owner_references(self) -> int:
+        """References to the owner but for those of arrays in the table."""
+        return sys.getrefcount(self._owner) - len(self._arrays)
 
     def of(self, instruction: PipeInstruction, call: Any) -> Ends:
         """Returns the arrays of a call; a list is empty where the stage has none."""
@@ -176,6 +203,12 @@ class Outputs(Sequence[Any]):
     def __init__(self, buffers: VariableBuffers, call: Any, kinds: list[Kind]) -> None:
         self._make, self._device, self._kinds = buffers._make, buffers._device, kinds
         self._addresses, self._sizes = call.outputs, call.output_shapes
+
+    def __repr__(self) -> str:
+        if self._sizes is None:
+            return "<libdsc outputs of a callback that has returned>"
+        shapes = [tuple(self._sizes[place][: len(kind[0])]) for place, kind in enumerate(self._kinds)]
+        return f"<libdsc outputs of shapes {shapes}>"
 
     def close(self) -> None:
         """The callback has returned, and the sizes are the library's."""

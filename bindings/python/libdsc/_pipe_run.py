@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import numbers
 import sys
 import traceback
 from ctypes import byref, c_double
@@ -86,21 +85,39 @@ class Callbacks:
         finally:
             if isinstance(outputs, Outputs):
                 outputs.close()
-        if outputs and loss is not None and not isinstance(loss, numbers.Number):
-            raise TypeError(f"forward returned a {type(loss).__name__}; on this stage it writes: outputs[0][...] = y")
-        if call.loss and (self._trains or loss is not None):
-            if loss is None:
-                raise TypeError("forward returned None; on the last stage it returns the micro-batch's loss")
-            call.loss[0] = float(loss)
+        if outputs:
+            _expect_none("forward", loss, "outputs[0][...] = y")
+        elif call.loss and (self._trains or loss is not None):
+            call.loss[0] = _loss(loss)
 
     def _backward(self, function: Backward, call: Any) -> None:
         """Calls backward or one of its halves."""
         instruction = instruction_of(call.instruction.contents)
-        function(instruction, *self._buffers.of(instruction, call))
+        ends = self._buffers.of(instruction, call)
+        returned = function(instruction, *ends)
+        if ends[3]:
+            _expect_none("backward", returned, "input_grads[0][...] = g")
 
     def _plain(self, function: Callback, call: Any) -> None:
         """Calls a function that gets no arrays."""
         function(instruction_of(call.instruction.contents))
+
+
+def _expect_none(name: str, returned: Any, example: str) -> None:
+    """What a callback computes for another stage it writes; what it returns instead would be lost."""
+    if returned is not None:
+        raise TypeError(f"{name} returned a {type(returned).__name__}; on this stage it writes: {example}, and returns None")
+
+
+def _loss(returned: Any) -> float:
+    """What forward returned on the last stage."""
+    try:
+        if isinstance(returned, (str, bytes)):
+            raise TypeError
+        return float(returned)
+    except (TypeError, ValueError, RuntimeError):  # the last by arrays of several elements in torch
+        found = "None" if returned is None else f"a {type(returned).__name__}"
+        raise TypeError(f"forward returned {found}; on the last stage it returns the micro-batch's loss, a number") from None
 
 
 def _explain(call: Any, error: BaseException) -> None:
@@ -134,7 +151,9 @@ def run(
         options.stream = handle_of(stream)
 
     mean_loss = c_double()
-    with Callbacks(comm, _buffers_of(comm, schedule, shapes), functions) as callbacks:
+    buffers = _buffers_of(comm, schedule, shapes)
+    options.keep_replaced = int(buffers.begin())
+    with Callbacks(comm, buffers, functions) as callbacks:
         arguments = (schedule._handle, comm._handle, byref(callbacks.table), byref(options), byref(mean_loss))
         code = _callbacks.call(comm._stop, _interrupt.call, comm._stop, lib.dsc_pipe_run, *arguments)
         text = last_message() if code < 0 else ""
@@ -162,5 +181,4 @@ def _buffers_of(comm: Communicator, schedule: PipeSchedule, shapes: RunShapes) -
         kind = VariableBuffers if shapes.variable else Buffers
         known = schedule._run_buffers = (key, kind(shapes, schedule._owner))
     buffers: Buffers = known[1]
-    buffers.begin()
     return buffers

@@ -418,6 +418,28 @@ class InitOptions(ctypes.Structure):
     ]
 
 
+class LogRecord(ctypes.Structure):
+    """A log record, with the rank that it is of."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    level: int  # one of ::dsc_log_level
+    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
+    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
+    message: Bytes | None  # one line without a line feed, ended by a zero
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("level", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("time_ns", ctypes.c_int64),
+        ("message", ctypes.c_char_p),
+    ]
+
+
+# Receives one log record, under the rules of ::dsc_log_fn.
+LogRecordFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(LogRecord))
+
+
 class MeshOptions(ctypes.Structure):
     """Options of dsc_mesh_create(). Fill with dsc_mesh_options_init()."""
 
@@ -671,8 +693,8 @@ PipeCallback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(
 
 
 class PipeCallbacks(ctypes.Structure):
-    """What a run calls; those that its schedule does not need may be NULL. Fill with
-    dsc_pipe_callbacks_init()."""
+    """What a run calls. The passes that its schedule has must be there; of the others NULL means that there
+    is nothing to do. Fill with dsc_pipe_callbacks_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     context: int | None  # handed to every callback
@@ -711,7 +733,7 @@ class PipeRunOptions(ctypes.Structure):
     memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
     memory_bytes: int  # of memory; dsc_pipe_run_bytes() or more
     variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
-    reserved: int  # 0
+    keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -723,7 +745,7 @@ class PipeRunOptions(ctypes.Structure):
         ("memory", ctypes.c_void_p),
         ("memory_bytes", ctypes.c_size_t),
         ("variable_shapes", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("keep_replaced", ctypes.c_int32),
     ]
 
 
@@ -1348,6 +1370,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             LogFn, ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_log_set_record_callback": (
+        ctypes.c_int32,
+        [
+            LogRecordFn, ctypes.c_void_p, ctypes.c_int32
         ],
     ),
     "dsc_log_read": (

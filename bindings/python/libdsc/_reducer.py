@@ -8,12 +8,14 @@ from ctypes import byref, c_int64, c_size_t, c_void_p
 from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
-from libdsc._arguments import INT64_MOST, SIZE, Seconds, integer, integers, member, milliseconds, optional_string
+from libdsc._arguments import INT64_MOST, SIZE, Seconds, expect_communicator, integer, integers, member, milliseconds
+from libdsc._arguments import optional_string
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
+from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
 from libdsc._streams import LEGACY, current_of, handle_of, place_of, wait_for
 
@@ -34,6 +36,7 @@ class _Tensors:
         names: Optional[Sequence[str]] = None,
         paths: Optional[Sequence[str]] = None,
     ) -> None:
+        expect_communicator("comm", comm)
         arrays = list(arrays)
         paths = paths or [f"{argument}[{index}]" for index in range(len(arrays))]
         if names is not None and len(names) != len(arrays):
@@ -217,6 +220,7 @@ class BucketReducer:
         single_first_bucket: bool = False,
         dtype: Any = None,
     ) -> None:
+        expect_communicator("world", world)
         params = params if isinstance(params, (Mapping, list, tuple)) else list(params)
         leaves = flatten(params, "params")
         paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
@@ -297,58 +301,70 @@ class BucketReducer:
 
         What gradient views hold is void from here on, except zeros, to which a framework may add.
         """
-        self._require_world("begin")
-        self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
-        self._grads.clear()
-        self._collected.clear()
-        self._pending = set(range(len(self._expected)))
-        for mark in self._marks.values():
-            mark.put()
+        try:
+            self._require_world("begin")
+            self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
+            self._grads.clear()
+            self._collected.clear()
+            self._pending = set(range(len(self._expected)))
+            for mark in self._marks.values():
+                mark.put()
+        except Exception as error:
+            raise shown(error)
 
-    def accumulate(self, i: int, g: Any, *, stream: Any = None) -> None:
+    def accumulate(self, i: int, grad: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
-        i = self._index(i)
-        self._require_world("accumulate")
-        address, owner = self._gradient(i, g, "g", False)
-        place = self._stream(owner, stream)
-        self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
-        self._pending.discard(i)
-        self._collected.add(i)
+        try:
+            i = self._index(i)
+            self._require_world("accumulate")
+            address, owner = self._gradient(i, grad, "grad", False)
+            place = self._stream(owner, stream)
+            self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
+            self._pending.discard(i)
+            self._collected.add(i)
+        except Exception as error:
+            raise shown(error)
 
     def mark_ready(self, i: int, grad: Any = None, *, stream: Any = None) -> None:
         """Marks the gradient of parameter i as ready; the last one of a bucket starts its reduction.
 
         Args:
             i: index of the parameter.
-            grad: an array like the parameter; finish() writes the average into it. None, or the parameter's
+            grad: an array like the parameter, or a flat one; finish() writes the average into it. None, or the parameter's
                 grad_view(): the gradient is there already and nothing is copied. With None, StateError says that
                 nothing was written into the view since begin() (not on a GPU, where that is not known).
             stream: on which the gradient will be there.
         """
-        i = self._index(i)
-        self._require_world("mark_ready")
-        if grad is None:
-            self._require_written(i)
-        address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
-        mark = self._marks.get(i)
-        if mark is not None and mark.address == address and mark.voids():
-            raise errors.StateError(
-                f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
-                "expected the gradient to be computed after begin()"
-            )
-        code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
-        if code < 0:
-            self._fail(code, last_message(), "mark_ready")
-        self._pending.discard(i)
-        self._collected.discard(i)
-        self._grads.append(owner)
+        try:
+            i = self._index(i)
+            self._require_world("mark_ready")
+            if grad is None:
+                self._require_written(i)
+            address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
+            mark = self._marks.get(i)
+            if mark is not None and mark.address == address and mark.voids():
+                raise errors.StateError(
+                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
+                    "expected the gradient to be computed after begin()"
+                )
+            code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
+            if code < 0:
+                self._fail(code, last_message(), "mark_ready")
+            self._pending.discard(i)
+            self._collected.discard(i)
+            self._grads.append(owner)
+        except Exception as error:
+            raise shown(error)
 
     def mark_unused(self, i: int) -> None:
         """Says that this rank has no gradient for parameter i; it contributes zeros."""
-        i = self._index(i)
-        self._require_world("mark_unused")
-        self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
-        self._collected.discard(i)
+        try:
+            i = self._index(i)
+            self._require_world("mark_unused")
+            self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
+            self._collected.discard(i)
+        except Exception as error:
+            raise shown(error)
 
     def grad_view(self, i: int, *, copy: bool = False) -> Any:
         """Returns the place of parameter i's gradient in its bucket, as a numpy array of the parameter's shape.
@@ -363,36 +379,42 @@ class BucketReducer:
         A gradient that is computed there is never copied. After finish() it holds the average until the next
         begin(); between mark_ready() and finish() it must not be touched.
         """
-        i = self._index(i)
-        self._require_world("grad_view")
-        if copy and self._memory is not None:
-            raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
-        view = self._views.get(i)
-        if view is None:
-            address = c_void_p()
-            self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
-            element = _dtypes.view_type(self._expected[i][1], self._elements[i])
-            place = (address.value or 0, self._shapes[i], element)
-            on_host = self._memory is None
-            view = array_over(*place, self._owner) if on_host else DeviceArray(*place, self._device, self._owner)
-            if not copy:  # who has a copy does not write into the bucket
-                self._views[i] = view
-                if on_host:
-                    self._mark_view(i, view, place[0])
-        return numpy_module().array(view) if copy else view
+        try:
+            i = self._index(i)
+            self._require_world("grad_view")
+            if copy and self._memory is not None:
+                raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
+            view = self._views.get(i)
+            if view is None:
+                address = c_void_p()
+                self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
+                element = _dtypes.view_type(self._expected[i][1], self._elements[i])
+                place = (address.value or 0, self._shapes[i], element)
+                on_host = self._memory is None
+                view = array_over(*place, self._owner) if on_host else DeviceArray(*place, self._device, self._owner)
+                if not copy:  # who has a copy does not write into the bucket
+                    self._views[i] = view
+                    if on_host:
+                        self._mark_view(i, view, place[0])
+            return numpy_module().array(view) if copy else view
+        except Exception as error:
+            raise shown(error)
 
     def finish(self, *, stream: Any = None) -> None:
         """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
 
         StateError names the parameters that were not marked. Ctrl-C aborts the world and closes the reducer.
         """
-        self._require_world("finish")
-        place = self._stream(None, stream)
-        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
-        self._grads.clear()
-        self._pending.clear()
-        if code < 0:
-            self._fail(code, last_message() + self._collected_only(code), "finish")
+        try:
+            self._require_world("finish")
+            place = self._stream(None, stream)
+            code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
+            self._grads.clear()
+            self._pending.clear()
+            if code < 0:
+                self._fail(code, last_message() + self._collected_only(code), "finish")
+        except Exception as error:
+            raise shown(error)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
@@ -473,7 +495,7 @@ class BucketReducer:
             )
 
     def _gradient(self, i: int, x: Any, argument: str, writable: bool) -> tuple[int, Any]:
-        """Locates a gradient, which must have the count and type of its parameter."""
+        """Locates a gradient, which must have the shape, or be flat with the count, and the type of its parameter."""
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
@@ -483,6 +505,9 @@ class BucketReducer:
             wanted, dtype = self._expected[i]
             got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
             raise ValueError(f"{argument} has {got}; parameter {i} has {wanted} of {_raw.Dtype(dtype).name.lower()}")
+        shape, expected = getattr(x, "shape", ()), self._shapes[i]
+        if shape != expected and min(len(shape), len(expected)) > 1:  # a flat one is taken as it is
+            raise ValueError(f"{argument} has shape {tuple(shape)}; parameter {i} has {expected}")
         return address, owner
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:

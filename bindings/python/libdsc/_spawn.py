@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections.abc
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
 import signal
+import sys
 import time
 import traceback
 from typing import Any, Callable, Optional, Sequence
@@ -14,6 +17,16 @@ from typing import Any, Callable, Optional, Sequence
 from libdsc._arguments import Seconds, integer, seconds_of
 
 END_S = 5.0
+NAME = "libdsc rank"  # of the processes, before their number
+EXIT_UNGUARDED = 113  # of a process that came to spawn() while it was importing the script
+UNGUARDED = (
+    "each new process runs the program's script again, up to this call; put what the script does under "
+    '`if __name__ == "__main__":`'
+)
+BY_VALUE = (
+    "a function or class that is defined in a notebook, in the interactive interpreter, with python -c or inside another "
+    "function is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module"
+)
 
 
 class SpawnError(RuntimeError):
@@ -28,9 +41,10 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
     """Runs fn(rank, *args) in n fresh processes and returns the list of their results.
 
     Each process finds RANK, WORLD_SIZE and the like in its environment, so init_distributed() without arguments
-    joins them. fn and what it returns must be picklable; a function from a notebook cell needs cloudpickle
-    installed. When one process raises, the others are ended and the exception is raised here, with a SpawnError that
-    names the rank as its cause.
+    joins them. Each imports the program's script first, so a script calls this under
+    ``if __name__ == "__main__":``. fn and what it returns must be picklable; a function from a notebook cell needs
+    cloudpickle installed. When one process raises, the others are ended and the exception is raised here, with a
+    SpawnError that names the rank as its cause.
 
     Args:
         fn: called as fn(rank, *args).
@@ -41,6 +55,10 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
     if integer("n", n) < 1:
         raise ValueError(f"n is the number of processes, 1 or more; got {n}")
     seconds = None if timeout is None else seconds_of(timeout)
+    if isinstance(args, (str, bytes)) or not isinstance(args, collections.abc.Iterable):
+        raise TypeError(f"args is {args!r}; expected a tuple of further arguments, such as ({args!r},)")
+    _expect_guarded()
+    _expect_script()
     context = multiprocessing.get_context("spawn")
     job_id = f"spawn-{os.getpid()}-{time.monotonic_ns()}"
     call = _pickle((fn, tuple(args)))
@@ -50,7 +68,7 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
     try:
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(rank, n, job_id, call, theirs), name=f"rank {rank}")
+            process = context.Process(target=_run, args=(rank, n, job_id, call, theirs), name=f"{NAME} {rank}")
             process.start()
             theirs.close()
             processes.append(process)
@@ -62,13 +80,49 @@ def spawn(fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Opt
         _end(processes, END_S if succeeded else 0.0)
 
 
-def _pickle(call: Any) -> bytes:
-    """By value where cloudpickle is installed, which alone can carry a function out of a notebook."""
+def is_importing_script() -> bool:
+    """Whether this is a process of multiprocessing that is importing the program's script."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
+
+
+def _expect_script() -> None:
+    """Raises where new processes could not import the script."""
+    path = getattr(sys.modules["__main__"], "__file__", None)  # None: nothing is imported
+    if path is not None and not os.path.exists(path):
+        raise RuntimeError(f"spawn() is called in a program without a file ({path}), which other processes cannot run")
+
+
+def _expect_guarded() -> None:
+    """Ends where a script calls spawn() in each process that it makes; the parent says what is wrong."""
+    if not is_importing_script():
+        return
+    if multiprocessing.current_process().name.startswith(NAME):
+        sys.exit(EXIT_UNGUARDED)
+    raise RuntimeError("spawn() is called while a process of multiprocessing imports the script: " + UNGUARDED)
+
+
+def _cloudpickle() -> Any:
+    """The package, or None."""
     try:
         import cloudpickle  # type: ignore[import]
     except ImportError:
-        return pickle.dumps(call)
-    return bytes(cloudpickle.dumps(call))
+        return None
+    return cloudpickle
+
+
+def _pickle(call: Any) -> bytes:
+    """By value where cloudpickle is installed, which alone can carry a function out of a notebook."""
+    by_value = _cloudpickle()
+    try:
+        return bytes(by_value.dumps(call)) if by_value else pickle.dumps(call)
+    except Exception as error:
+        raise _not_carried(error, by_value is not None) from error
+
+
+def _not_carried(error: Exception, by_value: bool) -> pickle.PicklingError:
+    """Says what to do where fn or args do not get to the processes."""
+    advice = "" if by_value else "; " + BY_VALUE
+    return pickle.PicklingError(f"fn and args cannot be carried to other processes: {error}{advice}")
 
 
 def _run(rank: int, n: int, job_id: str, call: bytes, results: Any) -> None:
@@ -76,17 +130,26 @@ def _run(rank: int, n: int, job_id: str, call: bytes, results: Any) -> None:
     numbers = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n}
     os.environ.update({name: str(number) for name, number in numbers.items()}, DSC_JOB_ID=job_id)
     try:
-        fn, args = pickle.loads(call)
+        fn, args = _unpickle(call)
         message = pickle.dumps((True, fn(rank, *args)))
     except BaseException as error:
-        text = "raised\n" + traceback.format_exc()
-        try:
-            message = pickle.dumps((False, (error, text)))
-            pickle.loads(message)
-        except Exception:  # this exception cannot travel, its text can
-            message = pickle.dumps((False, (None, text)))
+        of_fn = error.__traceback__ and error.__traceback__.tb_next  # without this function
+        text = "raised\n" + "".join(traceback.format_exception(type(error), error, of_fn))
+        message = pickle.dumps((False, (None, text)))
+        with contextlib.suppress(Exception):  # of one that cannot travel, or ends a process, its text goes alone
+            if isinstance(error, Exception):
+                with_error = pickle.dumps((False, (error, text)))
+                pickle.loads(with_error)
+                message = with_error
     results.send_bytes(message)
     results.close()
+
+
+def _unpickle(call: bytes) -> Any:
+    try:
+        return pickle.loads(call)
+    except Exception as error:
+        raise _not_carried(error, _cloudpickle() is not None) from error
 
 
 def _collect(processes: list[Any], pipes: list[Any], timeout: Optional[float]) -> list[Any]:
@@ -121,6 +184,8 @@ def _receive(rank: int, pipe: Any, process: Any) -> Any:
 
 
 def _ending(exit_code: Optional[int]) -> str:
+    if exit_code == EXIT_UNGUARDED:
+        return "came to spawn() itself: " + UNGUARDED
     if exit_code is not None and exit_code < 0:
         return f"was ended by {signal.Signals(-exit_code).name}"
     return f"ended with exit code {exit_code} and without a result"

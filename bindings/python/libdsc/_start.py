@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Optional, TypeVar
 
-from libdsc import _dtypes, _interrupt, _nccl, _nonfinite, _raw, _streams
+from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams
 from libdsc._arguments import Seconds, integer, milliseconds, optional_string, seconds_of
+from libdsc._spawn import UNGUARDED, is_importing_script
 from libdsc._store import Store
 from libdsc._types import BackendLike
-from libdsc._library import check, last_message, lib
+from libdsc._library import check, last_message, last_ranks, lib
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
-
-
-logger = logging.getLogger("libdsc")
 
 
 def init_distributed(
@@ -99,7 +96,8 @@ def _joined(said: dict[str, Any]) -> Communicator:
         of_this_thread = said["rank_per_thread"] or not _interrupt.on_main_thread()
         joined = _init(_given(said), of_this_thread)
     if said["verbose"]:
-        logger.info("joined %r, backend %s, rank and size from %s", joined, joined.backend, joined.env("DSC_SOURCE"))
+        source = joined.env("DSC_SOURCE")
+        _log.tell(f"joined {joined!r}, backend {joined.backend}, rank and size from {source}", joined.rank)
     return joined
 
 
@@ -175,12 +173,14 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
     handle = c_void_p()
     if here:
         code = lib.dsc_init_distributed(options, byref(handle))
-        text = last_message()
+        text, ranks = last_message(), last_ranks()
     else:
         function = _streams.in_own_context(lib.dsc_init_distributed)
-        code, text = _interrupt.call_on_other_thread(function, options, byref(handle))
+        code, text, ranks = _interrupt.call_on_other_thread(function, options, byref(handle))
     if code < 0:
-        raise from_code(code, text, op="init_distributed")
+        if is_importing_script():
+            text += "; this process of multiprocessing is importing the program's script: " + UNGUARDED
+        raise from_code(code, text, op="init_distributed", rank=ranks[0] if ranks else None, ranks=ranks)
     assert handle.value is not None
     return communicator_of(handle.value, is_world=True)
 
@@ -246,4 +246,5 @@ def finalize() -> None:
     _given_wheels.pop(current._handle, None)
     current._handle = 0
     if code < 0:
-        raise from_code(code, last_message(), op="finalize")
+        ranks = last_ranks()
+        raise from_code(code, last_message(), op="finalize", rank=ranks[0] if ranks else None, ranks=ranks)

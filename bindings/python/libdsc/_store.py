@@ -71,7 +71,7 @@ class Store:
         handle = c_void_p()
         arguments = (string("uri", uri), options, byref(handle))
         if _interrupt.on_main_thread():
-            code, text = _interrupt.call_on_other_thread(lib.dsc_store_open, *arguments)
+            code, text, _ = _interrupt.call_on_other_thread(lib.dsc_store_open, *arguments)
             if code < 0:
                 raise errors.from_code(code, text)
         else:

@@ -61,7 +61,8 @@ class TiedLayers:
         sync: bool = True,
         dtype: Any = None,
     ) -> None:
-        self._handle = 0
+        self._world, self._handle = world, 0
+        self._shape: list[tuple[str, int]] = []
         own = {key: _as_list(arrays) for key, arrays in weights.items()}
         flat = [array for arrays in own.values() for array in arrays]
         tensors = _Tensors(world, flat, "weights", dtype, bool(sync))
@@ -72,9 +73,13 @@ class TiedLayers:
         world._call(lib.dsc_tied_layers_create, keys, len(keys), byref(options), byref(made))
         del kept, table
         assert made.value is not None
-        self._world, self._dtype, self._handle = world, dtype, made.value
+        self._dtype, self._handle = dtype, made.value
         # in the order in which C was told of them
         self._shape = [(key, len(own[key])) for key in [*stages, *(k for k in own if k not in stages)] if key in own]
+
+    def __repr__(self) -> str:
+        keys = ", ".join(repr(key) for key, _ in self._shape) or "none here"
+        return f"<libdsc.TiedLayers on {self._world.name!r}{f': {keys}' if self._handle else ', closed'}>"
 
     def reduce(self, grads: Mapping[str, Any], *, stream: Any = None) -> None:
         """Sums the gradients over the stages that hold each key, in place; nothing is divided. Collective.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, TypeVar
 
 from libdsc import _buffers, _dtypes
+from libdsc._arguments import expect_communicator
 from libdsc._communicator import Communicator
 from libdsc._memory import numpy_module
 from libdsc._raw import Dtype
@@ -71,6 +72,7 @@ def average_gradients(comm: Communicator, grads: Tree, dtype: Any = None) -> Tre
         grads: an array, or dicts, lists and tuples of them, nested as you like; of equal structure on all ranks.
         dtype: what the elements of all arrays are, such as "bf16".
     """
+    expect_communicator("comm", comm)
     pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
     _require_distinct(grads, dtype)
     with comm.group():

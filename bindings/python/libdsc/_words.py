@@ -10,6 +10,7 @@ from libdsc._raw import Backend, Result
 _CHECKED = (Result.ERR_INVALID_ARG, Result.ERR_STATE, Result.ERR_UNSUPPORTED, Result.ERR_CONFIG)  # others may quote a program's own text
 
 
+_PREFIX = re.compile(r"^dsc_(?:comm_)?(?=\w+: )")  # of the function that failed
 _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
 _NUMBER = re.compile(r"(?<=backend )\d+|(?<=: )\d+(?= \(rank)|(?<=\), )\d+(?= \(rank)")
 
@@ -24,7 +25,9 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
     (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
     (re.compile(r"\bNULL\b"), "None"),
-    (re.compile(r"^dsc_(?=\w+: )|\bdsc_(?=\w+\(\))"), ""),
+    (re.compile(r"\bdsc_(?=\w+\(\))"), ""),
+    (re.compile(r"\bn_ranks is (\d+), expected 1 to 1\b"), r"ranks has \1 entries, expected 1"),
+    (re.compile(r"\bn_ranks is (\d+)(?=, expected)"), r"ranks has \1 entries"),
     (re.compile(r"(?<=with another )(\w+)_ms\b"), r"\1"),
     (re.compile(r"\bsend and recv overlap\b"), "x and out overlap"),
     (re.compile(r"\b(send == recv|recv == send)$"), "out is x"),
@@ -37,6 +40,9 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
 
 def in_python(code: int, message: str) -> str:
     """A message of the library, with the names of this package."""
+    message = _PREFIX.sub("", message)
+    if code == Result.ERR_BAD_HANDLE:
+        return message.replace("the handle is NULL", "the object was closed, or its world was finalized")
     if code in _CHECKED:
         for pattern, said in _WORDS:
             message = pattern.sub(said, message)

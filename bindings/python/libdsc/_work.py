@@ -16,6 +16,7 @@ from libdsc import _callbacks, _interrupt, _raw, errors
 from libdsc._arguments import Seconds, seconds_of
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
+from libdsc._tracebacks import shown
 
 if TYPE_CHECKING:
     from libdsc._calls import Calls
@@ -65,14 +66,17 @@ class Work:
 
         In a world without a progress thread it moves the operations one step on.
         """
-        if not self._completed:
-            completed = c_int32()
-            code = lib.dsc_work_test(self._handle, byref(completed))
-            if completed.value:
-                self._complete()
-            elif code < 0 and not self._completed:  # another thread may have completed it just now
-                check(code)
-        return self._completed
+        try:
+            if not self._completed:
+                completed = c_int32()
+                code = lib.dsc_work_test(self._handle, byref(completed))
+                if completed.value:
+                    self._complete()
+                elif code < 0 and not self._completed:  # another thread may have completed it just now
+                    check(code)
+            return self._completed
+        except Exception as error:
+            raise shown(error)
 
     def wait(self, timeout: Optional[Seconds] = None, *, stream: Any = None) -> bool:
         """Waits until the operation has completed; raises its failure.
@@ -87,26 +91,32 @@ class Work:
             timeout: seconds.
             stream: which stream waits, as in the operations; if not given, the caller's current one.
         """
-        if not self._completed:
-            waiting = None if self._place is None else self._place.waiting(stream)
-            code = self._wait(lib.dsc_work_wait, (self._handle, waiting), timeout)
-            if code == IN_PROGRESS:
-                return False
-            self._see(code)
-        if self._failure is not None:
-            raise self._failure
-        return True
+        try:
+            if not self._completed:
+                waiting = None if self._place is None else self._place.waiting(stream)
+                code = self._wait(lib.dsc_work_wait, (self._handle, waiting), timeout)
+                if code == IN_PROGRESS:
+                    return False
+                self._see(code)
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            return True
+        except Exception as error:
+            raise shown(error)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """As wait(); for an operation on a GPU too it returns only when nobody touches the arrays any more."""
-        if not self._completed:
-            code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
-            if code == IN_PROGRESS:
-                return False
-            self._see(code)
-        if self._failure is not None:
-            raise self._failure
-        return True
+        try:
+            if not self._completed:
+                code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
+                if code == IN_PROGRESS:
+                    return False
+                self._see(code)
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
+            return True
+        except Exception as error:
+            raise shown(error)
 
     def _see(self, code: int) -> None:
         """Takes the result of a wait. One of a stream may have come before the end, or have failed by itself."""
@@ -154,12 +164,15 @@ class Work:
         return self._wait_async().__await__()
 
     async def _wait_async(self) -> None:
-        if not self.test():
-            if self._comm.progress_thread:
-                await self._until_readable()
-            else:
-                await self._until_driven()
-        self.synchronize()
+        try:
+            if not self.test():
+                if self._comm.progress_thread:
+                    await self._until_readable()
+                else:
+                    await self._until_driven()
+            self.synchronize()
+        except Exception as error:
+            raise shown(error)
 
     async def _until_readable(self) -> None:
         with _completing:  # another thread may complete it, and its descriptor be closed

@@ -149,8 +149,9 @@ DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
  * there, and else for nobody. Its groups stay valid as handles but every operation on them is
  * DSC_ERR_STATE; what stands between dsc_group_begin() and dsc_group_end() on them never runs.
  *
- * A rank in this call takes part in no further operation of the world's other groups on its host: ranks that
- * wait for it there get DSC_ERR_PEER_LEFT at once. Operations of its own that still run there go on.
+ * A rank in this call takes part in no further operation of the world's other groups: ranks that wait for it
+ * there get DSC_ERR_PEER_LEFT at once, and this rank gets DSC_ERR_STATE there. A group in which operations of
+ * this rank still run is left alone.
  *
  * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
  * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a group of operations is open on it (nothing

@@ -19,3 +19,11 @@ expected=$(for rank in 0 1 2 3; do echo "[$rank] rank $rank: [6. 6. 6. 6.]"; don
 [[ $(dscrun -n 4 python hello.py | sort) == "$expected" ]]
 [[ $(python -m libdsc.run -n 4 python hello.py | sort) == "$expected" ]]
 dscctl info
+# The part between hosts is in it, too: DSC_HOST_ID tells apart what one machine runs.
+python -c 'import libdsc; assert libdsc.feature("gloo")'
+for node in 0 1; do
+  DSC_ALLOW_UNAUTHENTICATED=1 DSC_HOST_ID=host$node \
+    dscrun --nnodes 2 --node-rank $node --master-addr 127.0.0.1 -n 2 python hello.py >lines$node &
+done
+wait
+[[ $(sort lines0 lines1) == "$expected" ]]

@@ -1,7 +1,7 @@
 // The functions of the fake NCCL, with the real one's names and prototypes.
 #pragma once
 
-#include "nccl/declarations.hpp"
+#include "engine_nccl/declarations.hpp"
 
 extern "C" {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cuda_internals.hpp"
-#include "nccl/declarations.hpp"
+#include "engine_nccl/declarations.hpp"
 #include "nccl_region.hpp"
 
 namespace fake_gpu {

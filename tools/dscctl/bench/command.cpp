@@ -7,7 +7,6 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
-#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "common/reference/outline.hpp"
 #include "dscctl/bench/exit_codes.hpp"
+#include "dscctl/bench/network.hpp"
 #include "dscctl/bench/report.hpp"
 #include "dscctl/bench/tune.hpp"
 #include "dscctl/network.hpp"
@@ -203,36 +203,17 @@ void measure_settings(const std::vector<int>& numbers, const std::vector<std::st
   std::cout << (as_json ? report.dump(1) + "\n" : table_text(lines));
 }
 
-// Of an operation with plain buffers, as gradients and activations are.
-NetworkLine measure_line(const char* name, const std::vector<size_t>& sizes, Job job) {
-  const Operation& operation = find_operation(name);
-  job.cases.clear();
-  for (const size_t bytes : sizes) job.cases.push_back({&operation, false, bytes});
-  std::vector<Measured> measured;
-  measure(job, [&](const Facts&, const Row& row) {
-    measured.push_back({static_cast<double>(row.of.bytes), row.median_us});
-  });
-  return line_of(job.ranks, measured);
-}
-
 // Messages need pairs, an all-reduce more than one rank.
-void measure_network(const std::vector<int>& numbers, const std::string& sizes, Job job,
-                     const std::string& path) {
-  const std::vector<size_t> bytes = parse_sizes(sizes.empty() ? kSizes : sizes);
-  if (std::set<size_t>(bytes.begin(), bytes.end()).size() < 2)
-    throw std::invalid_argument("--sizes: expected two different ones or more for --network, got " + sizes);
+void write_measured_network(const std::vector<int>& numbers, const std::string& sizes, int budget_ms,
+                            const std::string& path) {
+  const std::vector<size_t> bytes = network_sizes(sizes.empty() ? kSizes : sizes);
   for (const int ranks : numbers)
     if (ranks % 2 != 0)
       throw std::invalid_argument(
           "--network measures messages between pairs: --ranks takes even numbers, got " +
           std::to_string(ranks));
   if (!std::ofstream(path, std::ios::app)) throw std::invalid_argument(path + ": cannot be written");
-  NetworkFile network;
-  for (const int ranks : numbers) {
-    job.ranks = ranks;
-    network.messages.push_back(measure_line("send_recv", bytes, job));
-    network.all_reduces.push_back(measure_line("all_reduce", bytes, job));
-  }
+  const NetworkFile network = measure_network(numbers, bytes, budget_ms);
   write_network(network, path);
   std::cout << network_text(network);
   std::cerr << "wrote " << path << "\n";
@@ -246,7 +227,7 @@ int BenchCommand::run() const {
     if (tune_)
       measure_settings(numbers, settings_, budget_ms, verbose_, as_json_);
     else if (!network_.empty())
-      measure_network(numbers, sizes_, {2, {}, {}, budget_ms, false}, network_);
+      write_measured_network(numbers, sizes_, budget_ms, network_);
     else if (operation_.empty())
       throw std::invalid_argument("expected --tune, --network or an operation: " + operation_names());
     else

@@ -18,7 +18,6 @@ namespace dscctl::plan {
 namespace {
 
 constexpr int kFine = 0, kNothingFits = 1, kRefused = 2;
-constexpr double kUsPerSecond = 1e6;
 
 class PlanCommand final : public Command {
  public:
@@ -30,12 +29,11 @@ class PlanCommand final : public Command {
   void add_network();
   void add_choice();
   Question question(const std::vector<Layer>& layers) const;
-  void read_network_into(Question& question) const;
   int answer() const;
 
   std::string layers_, devices_, batch_, memory_, top_ = "10";
   std::string state_ = "4", overhead_ = "0", overlap_ = "1", bucket_;
-  std::string network_, latency_, bandwidth_, reduce_latency_, reduce_bandwidth_;
+  NetworkOptions network_;
   std::vector<std::string> kinds_;
   std::string stages_, micro_batches_, chunks_;
   bool as_json_ = false;
@@ -47,7 +45,11 @@ PlanCommand::PlanCommand(CLI::App& parent)
           "plan", "Compares schedules, stages, chunks and micro-batches for a model, and recommends one")) {
   app().footer(
       "Nothing is run: every candidate is simulated with the layers' times and bytes. See docs/plan.md.\n"
-      "Such as: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 --bandwidth 25GB/s\n"
+      "Such as: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 --latency-us 10 "
+      "--bandwidth "
+      "25GB/s\n"
+      "A network is needed, as messages and all-reduces are not free: --bandwidth, --reduce-bandwidth or "
+      "--network.\n"
       "Exit code: 0 fine, 1 nothing fits in the memory, 2 wrong usage or input.");
   add_model();
   add_network();
@@ -77,27 +79,13 @@ void PlanCommand::add_model() {
       ->type_name("US");
   app()
       .add_option("--overlap", overlap_,
-                  "What two passes at once take, as a part of their sum, in dualpipe_v (default: 1)")
+                  "Time of two overlapped passes over the sum of their separate times, in dualpipe_v "
+                  "(default: 1, no gain)")
       ->type_name("PART");
 }
 
 void PlanCommand::add_network() {
-  app()
-      .add_option(
-          "--network", network_,
-          "Latencies and bandwidths as `dscctl bench --network` measured them; options beside it count")
-      ->type_name("FILE");
-  app().add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
-  app()
-      .add_option(
-          "--bandwidth", bandwidth_,
-          "Of a link between two stages, in each direction, such as 25GB/s or 100Gb/s (default: without end)")
-      ->type_name("RATE");
-  app().add_option("--reduce-latency-us", reduce_latency_, "Of an all-reduce (default: 0)")->type_name("US");
-  app()
-      .add_option("--reduce-bandwidth", reduce_bandwidth_,
-                  "Bytes of gradients over the time of their all-reduce (default: without end)")
-      ->type_name("RATE");
+  network_.add_to(app());
   app()
       .add_option("--bucket", bucket_,
                   "Gradients that are reduced at once, such as 25MB (default: all of a part)")
@@ -117,7 +105,7 @@ void PlanCommand::add_choice() {
   list("-s,--stages", stages_, "Only these (default: all that divide the devices)");
   list("-m,--micro-batches", micro_batches_, "Only these (default: all that divide a replica's batch)");
   list("-c,--chunks", chunks_, "Only these parts of the model per stage (default: 1, 2, 4, ...)");
-  app().add_option("--top", top_, "Lines of the table (default: 10)")->type_name("N");
+  app().add_option("--top", top_, "Lines of the table at most (default: 10)")->type_name("N");
   app().add_flag("--json", as_json_, "Prints JSON");
   app()
       .add_option("--html", html_,
@@ -128,25 +116,6 @@ void PlanCommand::add_choice() {
 
 std::vector<int> list_or_all(const std::string& option, const std::string& text) {
   return text.empty() ? std::vector<int>{} : tools::whole_list_of(option, text, 1);
-}
-
-// Options count more than the file.
-void PlanCommand::read_network_into(Question& question) const {
-  Network& net = question.network;
-  if (!network_.empty()) {
-    const NetworkFile file = read_network(network_);
-    const NetworkLine& message = nearest(file.messages, question.devices);
-    net.latency_us = message.latency_us;
-    net.bytes_per_us = message.bytes_per_us;
-    question.all_reduces = file.all_reduces;
-    question.messages = message;
-  }
-  if (!latency_.empty()) net.latency_us = tools::number_of("--latency-us", latency_);
-  if (!bandwidth_.empty()) net.bytes_per_us = tools::rate_of("--bandwidth", bandwidth_) / kUsPerSecond;
-  if (!reduce_latency_.empty())
-    net.reduce_latency_us = tools::number_of("--reduce-latency-us", reduce_latency_);
-  if (!reduce_bandwidth_.empty())
-    net.reduce_bytes_per_us = tools::rate_of("--reduce-bandwidth", reduce_bandwidth_) / kUsPerSecond;
 }
 
 Question PlanCommand::question(const std::vector<Layer>& layers) const {
@@ -161,12 +130,12 @@ Question PlanCommand::question(const std::vector<Layer>& layers) const {
   it.overhead_us = tools::number_of("--overhead-us", overhead_);
   it.overlap = tools::part_of("--overlap", overlap_);
   if (!bucket_.empty()) it.bucket_bytes = tools::bytes_of("--bucket", bucket_);
-  read_network_into(it);
   it.kinds = kinds_;
   it.stages = list_or_all("--stages", stages_);
   it.micro_batches = list_or_all("--micro-batches", micro_batches_);
   it.chunks = list_or_all("--chunks", chunks_);
   it.top = static_cast<size_t>(tools::whole_of("--top", top_, 1));
+  it.network = network_.network(it.devices);  // last, as it may measure
   return it;
 }
 
@@ -203,7 +172,8 @@ int PlanCommand::answer() const {
   if (as_json_)
     std::cout << json_of(asked, layers, found).dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
   else
-    std::cout << (found.rows.empty() ? "" : table_of(found) + "\n") << recommendation(asked, found) << "\n"
+    std::cout << assumptions(asked, found) << (found.rows.empty() ? "" : table_of(found) + "\n")
+              << recommendation(asked, found) << "\n"
               << remarks(asked, layers, found);
   if (!html_.empty() && found.rows.empty())
     std::cerr << "dscctl: " << html_ << " was not written, as there is nothing to show\n";

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 
 #include "common/suggest.hpp"
@@ -79,17 +78,8 @@ dsc_result_t try_to_make(const Candidate& one) {
   return result;
 }
 
-// A latency, and bytes per microsecond.
-std::pair<double, double> reduction_of(const Question& question, int replicas) {
-  const NetworkLine measured =
-      question.all_reduces.empty() ? NetworkLine{} : nearest(question.all_reduces, replicas);
-  return {question.network.reduce_latency_us.value_or(measured.latency_us),
-          question.network.reduce_bytes_per_us.value_or(measured.bytes_per_us)};
-}
-
 bool takes_time_to_reduce(const Question& question, const Shape& shape) {
-  const auto [latency, rate] = reduction_of(question, shape.replicas);
-  return shape.replicas > 1 && (latency > 0 || rate > 0);
+  return shape.replicas > 1 && question.network.reduction(shape.replicas).takes_time();
 }
 
 // On one stage every order takes the same time, so that one is enough; but gradients that are reduced
@@ -276,10 +266,12 @@ schedule::Costs costs_of(const Question& question, const Shape& shape, const Bou
     costs.gradient_bytes.push_back(shape.replicas > 1 ? sum(&Layer::weight_bytes) : 0);
   }
   costs.overlap = question.overlap;
-  costs.latency = question.network.latency_us;
-  costs.bytes_per_time = question.network.bytes_per_us;
+  const Link message = question.network.message(), reduction = question.network.reduction(shape.replicas);
+  costs.latency = message.latency_us;
+  costs.bytes_per_time = message.bytes_per_us;
   costs.bucket_bytes = question.bucket_bytes;
-  std::tie(costs.reduce_latency, costs.reduce_bytes_per_time) = reduction_of(question, shape.replicas);
+  costs.reduce_latency = reduction.latency_us;
+  costs.reduce_bytes_per_time = reduction.bytes_per_us;
   return costs;
 }
 

@@ -2,23 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "dscctl/network.hpp"
 #include "dscctl/plan/layers.hpp"
+#include "dscctl/plan/network.hpp"
 #include "dscctl/schedule/handle.hpp"
 
 namespace dscctl::plan {
-
-// 0 bytes per microsecond: without end.
-struct Network {
-  double latency_us = 0;
-  double bytes_per_us = 0;
-  std::optional<double> reduce_latency_us;  // nothing here and below: as measured with so many ranks, or 0
-  std::optional<double> reduce_bytes_per_us;
-};
 
 struct Question {
   std::vector<Layer> layers;
@@ -27,12 +18,10 @@ struct Question {
   double memory_bytes = 0;  // of a device; 0: any
   double state = 4;         // bytes of weights, gradients and the optimizer over those of weights
   double overhead_us = 0;   // of a layer in a forward pass and in each half of a backward pass
-  double overlap = 1;       // what two passes at once take, as a part of their sum
+  double overlap = 1;       // time of two overlapped passes over the sum of their times
   double bucket_bytes = 0;  // 0: all gradients of a part
   Network network;
-  std::optional<NetworkLine> messages;   // as they were measured
-  std::vector<NetworkLine> all_reduces;  // by ranks, where the network has none of its own; may be empty
-  std::vector<std::string> kinds;        // empty here and below: all
+  std::vector<std::string> kinds;  // empty here and below: all
   std::vector<int> stages, micro_batches, chunks;
   size_t top = 10;
 };

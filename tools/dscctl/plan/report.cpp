@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "common/units.hpp"
 #include "dscctl/schedule/cost_options.hpp"
@@ -14,8 +15,6 @@ namespace {
 
 using tools::bytes_text;
 using tools::time_text;
-
-constexpr double kAsFast = 0.0005;  // of a step: no difference that a table shows
 
 std::string counted(int number, const std::string& noun) {
   return std::to_string(number) + " " + noun + (number == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
@@ -54,11 +53,18 @@ std::string slower_text(const Row& row, const Row& best) {
 
 double waiting_us(const Row& row) { return row.step_us - row.busy_us - row.network_us; }
 
+std::string kinds_text(const Row& row) {
+  std::string text = row.kind;
+  for (const std::string& other : row.as_good) text += "," + other;
+  return text;
+}
+
+constexpr const char* kRecommended = "-> ";
 using Line = std::array<std::string, 9>;
 
 Line line_of(const Row& row, const Row& best) {
   const Shape& it = row.shape;
-  return {row.kind,
+  return {(&row == &best ? kRecommended : std::string(std::strlen(kRecommended), ' ')) + kinds_text(row),
           std::to_string(it.stages) + " x " + std::to_string(it.replicas),
           std::to_string(it.chunks),
           std::to_string(it.micro_batches) + " x " + std::to_string(it.samples),
@@ -171,49 +177,87 @@ std::string ranks_text(const NetworkLine& line) {
 
 // Of the network: with how many ranks, and how far from a line.
 std::string measured_text(const Question& question) {
-  if (!question.messages) return "";
-  std::string text = "Measured: messages with " + ranks_text(*question.messages) + ", all-reduces with ";
-  for (size_t i = 0; i < question.all_reduces.size(); ++i)
-    text += (i == 0 ? "" : ", ") + ranks_text(question.all_reduces[i]);
+  const Network& network = question.network;
+  if (!network.measured_messages) return "";
+  std::string text =
+      "Measured: messages with " + ranks_text(*network.measured_messages) + ", all-reduces with ";
+  for (size_t i = 0; i < network.reductions.measured.size(); ++i)
+    text += (i == 0 ? "" : ", ") + ranks_text(network.reductions.measured[i]);
   return text + ".\n";
 }
 
-std::string costs_words(const char* option, std::vector<double> values) {
-  if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end())
-    values.resize(1);
-  return std::string(" ") + option + " " + schedule::list_text(values);
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// For a command that is read by people: six digits of a time, and bytes with a unit where they are many.
+std::string short_time(double value) { return tools::exact_text(tools::rounded_to(value, 6)); }
+
+std::string short_bytes(double bytes) {
+  constexpr double kMany = 1e9;
+  if (bytes < kMany) return tools::exact_text(std::round(bytes));
+  return tools::exact_text(tools::rounded_to(bytes / kMany, 6)) + "GB";
 }
 
-std::string value_words(const char* option, double value) {
-  return value > 0 ? std::string(" ") + option + " " + tools::exact_text(value) : "";
+using ToText = std::string (*)(double);
+
+std::string costs_words(const char* option, const std::vector<double>& values, ToText to_text) {
+  std::vector<std::string> texts;
+  for (const double value : values) texts.push_back(to_text(value));
+  if (std::adjacent_find(texts.begin(), texts.end(), std::not_equal_to<>()) == texts.end()) texts.resize(1);
+  return std::string(" ") + option + " " + schedule::list_text(texts);
+}
+
+std::string value_words(const char* option, double value, ToText to_text = short_time) {
+  return value > 0 ? std::string(" ") + option + " " + to_text(value) : "";
+}
+
+// For programs: without the digits that rounding errors make.
+Json number_json(double value) {
+  if (value == std::floor(value) && std::abs(value) < 0x1p53) return static_cast<int64_t>(value);
+  return tools::rounded_to(value, 9);
 }
 
 Json row_json(const Question& question, const Row& row, const Row* best) {
   Json json{{"schedule", row.kind},
+            {"as_good", row.as_good},
             {"stages", row.shape.stages},
             {"replicas", row.shape.replicas},
             {"chunks", row.shape.chunks},
             {"micro_batches", row.shape.micro_batches},
             {"samples", row.shape.samples},
-            {"step_us", row.step_us},
-            {"samples_per_s", samples_per_s(row)},
-            {"idle", row.idle},
-            {"peak_bytes", row.peak_bytes},
+            {"step_us", number_json(row.step_us)},
+            {"samples_per_s", number_json(samples_per_s(row))},
+            {"idle", number_json(row.idle)},
+            {"peak_bytes", number_json(row.peak_bytes)},
             {"fullest_stage", row.fullest},
-            {"busy_us", row.busy_us},
-            {"waiting_us", waiting_us(row)},
-            {"network_us", row.network_us},
+            {"busy_us", number_json(row.busy_us)},
+            {"waiting_us", number_json(waiting_us(row))},
+            {"network_us", number_json(row.network_us)},
             {"boundaries", row.boundaries},
             {"command", command_of(question, row)}};
-  if (best != nullptr) json["slower"] = best->step_us > 0 ? row.step_us / best->step_us - 1 : 0;
-  if (row.kind == kAuto) json["bound_us"] = row.origin_bound_us;
+  if (best != nullptr) json["slower"] = number_json(best->step_us > 0 ? row.step_us / best->step_us - 1 : 0);
+  if (row.kind == kAuto) json["bound_us"] = number_json(row.origin_bound_us);
   return json;
 }
 
 }  // namespace
 
+std::string assumptions(const Question& question, const Answer& answer) {
+  const Network& network = question.network;
+  std::string text = "Assumed: ";
+  if (answer.uses_messages) text += network.message_words() + "; ";
+  if (answer.uses_reductions) {
+    text += network.reduction_words() + "; gradients are as large as weights, reduced ";
+    text +=
+        question.bucket_bytes > 0 ? "in buckets of " + bytes_text(question.bucket_bytes) : "once per part";
+    text += "; ";
+  }
+  if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so no network; ";
+  return text + short_time(question.state) +
+         " bytes of weights, gradients and optimizer per byte of weights (--state).\n\n";
+}
+
 std::string table_of(const Answer& answer) {
-  std::vector<Line> lines{{"schedule", "stages x replicas", "chunks", "micro-batches x samples", "step",
+  std::vector<Line> lines{{"   schedule", "stages x replicas", "chunks", "micro-batches x samples", "step",
                            "samples/s", "idle", "peak memory", "slower"}};
   for (const Row& row : answer.rows) lines.push_back(line_of(row, answer.rows.front()));
   return aligned(lines);
@@ -230,46 +274,48 @@ std::string recommendation(const Question& question, const Answer& answer) {
 std::string remarks(const Question& question, const Layers& layers, const Answer& answer) {
   const Counts& counts = answer.counts;
   std::string text =
-      std::to_string(counts.all) + " candidates: " + std::to_string(counts.simulated) + " simulated";
+      std::to_string(counts.all) + " configurations: " + std::to_string(counts.simulated) + " simulated";
   if (counts.hopeless > 0) text += ", " + std::to_string(counts.hopeless) + " that cannot be in the table";
   if (counts.left > 0)
     text += ", " + std::to_string(counts.left) + " left out because it would take too long";
   if (counts.too_large > 0) text += "; " + std::to_string(counts.too_large) + " more are too large";
+  text += ".";
   if (counts.improved > 0)
-    text += "; for " + std::to_string(counts.improved) + " other cuts of the layers were tried";
+    text += " Alternative layer splits were tried for " + std::to_string(counts.improved) + ".";
   if (counts.searched > 0)
-    text += "; searched for an order of " + counted(static_cast<int>(counts.searched), "shape");
-  text += ".\n";
+    text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
+  if (counts.repeated > 0)
+    text +=
+        " Not shown: " + std::to_string(counts.repeated) +
+        " with the schedule and stages of a row that take as long (within 0.05 %) and need no less memory.";
+  text += "\n";
   if (layers.are_split)
     text += "backward_us is given alone: each half of a backward pass is taken to be half of it.\n";
   text += measured_text(question);
-  const Network& net = question.network;
-  if (net.latency_us == 0 && net.bytes_per_us == 0)
-    text += "Messages take no time: see --latency-us and --bandwidth.\n";
-  const bool reduces = net.reduce_latency_us.value_or(0) > 0 || net.reduce_bytes_per_us.value_or(0) > 0;
-  if (!reduces && question.all_reduces.empty() && question.devices > 1)
-    text += "All-reduces of gradients take no time: see --reduce-latency-us and --reduce-bandwidth.\n";
   return text + "The optimizer's time is not counted.\n";
 }
 
 std::string command_of(const Question& question, const Row& row) {
+  constexpr double kRoomForRounding = 1 + 1e-5;  // of what is held
   const schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
   std::string text = "dscctl schedule --kind " + row.kind + " --stages " + std::to_string(row.shape.stages) +
                      " --micro-batches " + std::to_string(row.shape.micro_batches);
   if (row.shape.chunks > 1) text += " --chunks " + std::to_string(row.shape.chunks);
-  text += costs_words("--forward", costs.forward) + costs_words("--backward-input", costs.backward_input) +
-          costs_words("--backward-weight", costs.backward_weight) +
-          costs_words("--activation-bytes", costs.activation_bytes) +
-          costs_words("--static-bytes", costs.static_bytes);
-  if (costs.bytes_per_time > 0) text += costs_words("--message-bytes", costs.message_bytes);
+  text += costs_words("--forward", costs.forward, short_time) +
+          costs_words("--backward-input", costs.backward_input, short_time) +
+          costs_words("--backward-weight", costs.backward_weight, short_time) +
+          costs_words("--activation-bytes", costs.activation_bytes, short_bytes) +
+          costs_words("--static-bytes", costs.static_bytes, short_bytes);
+  if (costs.bytes_per_time > 0) text += costs_words("--message-bytes", costs.message_bytes, short_bytes);
   text += value_words("--latency", costs.latency) + value_words("--bandwidth", costs.bytes_per_time);
   if (row.shape.replicas > 1 && (costs.reduce_latency > 0 || costs.reduce_bytes_per_time > 0))
-    text += costs_words("--gradient-bytes", costs.gradient_bytes) +
-            value_words("--bucket", costs.bucket_bytes) +
+    text += costs_words("--gradient-bytes", costs.gradient_bytes, short_bytes) +
+            value_words("--bucket", costs.bucket_bytes, short_bytes) +
             value_words("--reduce-latency", costs.reduce_latency) +
             value_words("--reduce-bandwidth", costs.reduce_bytes_per_time);
-  if (costs.overlap != 1) text += " --overlap " + tools::exact_text(costs.overlap);
-  if (row.kind == kAuto) text += value_words("--memory", question.memory_bytes);
+  if (costs.overlap != 1) text += " --overlap " + short_time(costs.overlap);
+  if (row.kind == kAuto)
+    text += value_words("--memory", question.memory_bytes * kRoomForRounding, short_bytes);
   return text;
 }
 
@@ -285,7 +331,7 @@ std::string page_of_rows(const Question& question, const Answer& answer) {
         shape_text(row) + ": " + time_text(row.step_us) + ", " + bytes_text(row.peak_bytes);
     plans.push_back({schedule_of(question, row), title, costs_of(question, row.shape, row.boundaries)});
   }
-  return schedule::html_of(plans);
+  return schedule::html_of(plans, {first_line(assumptions(question, answer)), true, question.memory_bytes});
 }
 
 Json json_of(const Question& question, const Layers& layers, const Answer& answer) {
@@ -293,7 +339,8 @@ Json json_of(const Question& question, const Layers& layers, const Answer& answe
   Json names = Json::array(), rows = Json::array();
   for (const Layer& layer : question.layers) names.push_back(layer.name);
   for (const Row& row : answer.rows) rows.push_back(row_json(question, row, &answer.rows.front()));
-  return {{"devices", question.devices},
+  return {{"assumed", first_line(assumptions(question, answer))},
+          {"devices", question.devices},
           {"batch", question.batch},
           {"memory_bytes", question.memory_bytes > 0 ? Json(question.memory_bytes) : Json()},
           {"layers", names},
@@ -304,7 +351,8 @@ Json json_of(const Question& question, const Layers& layers, const Answer& answe
             {"left_out", counts.left},
             {"too_large", counts.too_large},
             {"other_cuts", counts.improved},
-            {"searched", counts.searched}}},
+            {"searched", counts.searched},
+            {"repeated", counts.repeated}}},
           {"rows", rows},
           {"faster_with_more_memory", answer.faster ? row_json(question, *answer.faster, nullptr) : Json()},
           {"least_bytes", answer.least ? Json(answer.least->least_bytes) : Json()},

@@ -10,6 +10,8 @@ namespace dscctl::plan {
 
 using Json = nlohmann::ordered_json;
 
+// One line: what the network, gradients and memory were taken to be.
+std::string assumptions(const Question& question, const Answer& answer);
 std::string table_of(const Answer& answer);
 // Which to take, and why; or what the least memory is that any needs.
 std::string recommendation(const Question& question, const Answer& answer);

@@ -39,6 +39,21 @@ bool is_better(const Row& a, const Row& b) {
   return key(a) < key(b);
 }
 
+bool is_near(double a, double b, double part) { return std::abs(a - b) <= part * std::max(a, b); }
+
+// The same schedule on as many stages, with other chunks or micro-batches that a table shows to take as long
+// and to need no less memory.
+bool is_no_better(const Row& row, const Row& than) {
+  return row.kind == than.kind && row.shape.stages == than.shape.stages &&
+         is_near(row.step_us, than.step_us, kAsFast) && row.peak_bytes >= than.peak_bytes * (1 - kAsFast);
+}
+
+// Another schedule that is the same in all numbers.
+bool is_as_good(const Row& row, const Row& as) {
+  return row.kind != as.kind && row.shape == as.shape && is_near(row.step_us, as.step_us, kSame) &&
+         row.peak_bytes == as.peak_bytes && std::abs(row.idle - as.idle) <= kSame;
+}
+
 dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
   dsc_pipe_schedule_options_t options = schedule::whole_pipeline();
   options.name = kind;
@@ -79,6 +94,11 @@ class Search {
   Answer run() {
     Candidates found = candidates(question_);
     answer_.counts.too_large = found.too_large;
+    for (const Candidate& one : found.all) {
+      answer_.uses_messages = answer_.uses_messages || one.shape.stages > 1;
+      answer_.uses_reductions = answer_.uses_reductions || one.shape.replicas > 1;
+    }
+    expect_known(question_.network, answer_.uses_messages, answer_.uses_reductions);
     price_all(std::move(found.all));
     improve_all();
     if (question_.kinds.empty() || is_wanted(kAuto)) search_orders();
@@ -168,12 +188,17 @@ class Search {
 
   void note(const Row& row) {
     if (!fits(row)) return;
-    shown_us_.insert(std::upper_bound(shown_us_.begin(), shown_us_.end(), row.step_us), row.step_us);
-    if (shown_us_.size() > question_.top) shown_us_.pop_back();
     if (best_us_ > row.step_us) {
       best_us_ = row.step_us;
       best_ = rows_.size() - 1;
     }
+    const bool is_known = std::any_of(shown_.begin(), shown_.end(), [&](size_t i) {
+      return is_no_better(row, rows_[i]) || is_no_better(rows_[i], row) || is_as_good(row, rows_[i]);
+    });
+    if (is_known) return;
+    shown_.push_back(rows_.size() - 1);
+    shown_us_.insert(std::upper_bound(shown_us_.begin(), shown_us_.end(), row.step_us), row.step_us);
+    if (shown_us_.size() > question_.top) shown_us_.pop_back();
   }
   const Row* best() const { return shown_us_.empty() ? nullptr : &rows_[best_]; }
 
@@ -398,10 +423,22 @@ class Search {
     }
   }
 
+  // One row of those that are the same answer: the first, which is the best.
+  void show(const Row& row) {
+    for (Row& shown : answer_.rows) {
+      const bool is_other = is_as_good(row, shown);
+      if (!is_other && !is_no_better(row, shown)) continue;
+      if (is_other) shown.as_good.push_back(row.kind);
+      ++answer_.counts.repeated;
+      return;
+    }
+    if (answer_.rows.size() < question_.top) answer_.rows.push_back(row);
+  }
+
   void choose() {
     std::stable_sort(rows_.begin(), rows_.end(), is_better);
     for (const Row& row : rows_)
-      if (fits(row) && answer_.rows.size() < question_.top) answer_.rows.push_back(row);
+      if (fits(row)) show(row);
     if (answer_.rows.empty()) {
       for (const Row& row : rows_)
         if (!answer_.least || row.least_bytes < answer_.least->least_bytes) answer_.least = row;
@@ -431,6 +468,7 @@ class Search {
   std::vector<Row> rows_;
   std::vector<Row> faster_;       // which do not fit, but do with another partition
   std::vector<double> shown_us_;  // of the rows that the table would have now
+  std::vector<size_t> shown_;     // of rows_: different answers that fit
   size_t best_ = 0;               // of rows_
   double best_us_ = HUGE_VAL;
   std::map<std::pair<int, int>, Boundaries> partitions_;            // by parts and samples

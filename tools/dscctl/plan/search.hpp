@@ -10,8 +10,11 @@
 
 namespace dscctl::plan {
 
+inline constexpr double kAsFast = 0.0005;  // of a step: no difference that a table shows
+
 struct Row {
   std::string kind;
+  std::vector<std::string> as_good;  // other schedules whose row is the same in all numbers
   Shape shape;
   Boundaries boundaries;
   double step_us = 0;
@@ -33,6 +36,7 @@ struct Counts {
   size_t too_large = 0;  // for the library
   size_t searched = 0;   // shapes for which an order was looked for
   size_t improved = 0;   // for which other cuts were tried
+  size_t repeated = 0;   // not shown: another row is the same answer
 };
 
 struct Answer {
@@ -40,6 +44,7 @@ struct Answer {
   std::optional<Row> faster;  // the fastest that is faster than all of them and does not fit
   std::optional<Row> least;   // which needs the least memory of all that were tried, if none fits
   Counts counts;
+  bool uses_messages = false, uses_reductions = false;  // any candidate
 };
 
 // How many of how many are done, and the best so far.

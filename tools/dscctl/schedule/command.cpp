@@ -99,6 +99,7 @@ class ScheduleCommand final : public Command {
   std::vector<Handle> schedules(const Costs& costs) const;
   Handle best(Costs costs) const;
   Handle read_file() const;
+  std::string page(std::vector<Handle> made, const Costs& costs) const;
   Priced show(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
   void print(const Handle& schedule, const dsc_pipe_costs_t& costs) const;
   bool has_picture() const {
@@ -200,7 +201,8 @@ void ScheduleCommand::add_output() {
       ->type_name("FILE");
   app()
       .add_option("--html", html_,
-                  "Writes a page for a browser: all --kind side by side, with sliders for costs")
+                  "Writes a page for a browser: all --kind on one time axis with their memory, and sliders "
+                  "for costs, stages, micro-batches and memory")
       ->check(file_to_write())
       ->type_name("FILE");
   app()
@@ -212,7 +214,9 @@ void ScheduleCommand::add_output() {
   app().add_flag("--check", check_, "Says only whether it can be run");
   app().add_flag("--critical-path", critical_path_, "Also prints the operations that nothing could delay");
   app()
-      .add_option("--width", width_, "Cuts the picture into pieces of so many columns (default: as it is)")
+      .add_option(
+          "--width", width_,
+          "Cuts the picture into pieces of so many columns (default: as a terminal has, otherwise as it is)")
       ->check(whole_number())
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
@@ -277,19 +281,26 @@ std::vector<Handle> ScheduleCommand::schedules(const Costs& costs) const {
   return made;
 }
 
-void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
-  const std::string text =
-      draw(schedule, costs, colors_are_welcome() ? DSC_PIPE_PICTURE_COLOR : DSC_PIPE_PICTURE_TEXT);
-  std::cout << (width_ > 0 ? folded(text, static_cast<size_t>(width_)) : text);
-  if (width_ > 0) return;
+// Of time, in a picture that is no wider than the terminal; 0: as it is.
+size_t columns_on_terminal(const std::string& plain) {
+  constexpr size_t kFewest = 10;
   winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 0;
+  size_t frame = 0, longest = 0;
+  for (const std::string& line : tools::split(plain, '\n')) {
+    const size_t first = line.find('|'), last = line.rfind('|');
+    if (first == last) continue;
+    frame = std::max(frame, line.size() - (last - first - 1));
+    longest = std::max(longest, line.size());
+  }
+  return longest > size.ws_col && frame + kFewest <= size.ws_col ? size.ws_col - frame : 0;
+}
+
+void ScheduleCommand::print(const Handle& schedule, const dsc_pipe_costs_t& costs) const {
   const std::string plain = draw(schedule, costs, DSC_PIPE_PICTURE_TEXT);
-  const size_t first = plain.find('\n') + 1;
-  const bool is_too_wide = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 &&
-                           plain.find('\n', first) - first > size.ws_col;
-  if (is_too_wide)
-    std::cerr
-        << "the lines are longer than this terminal is wide; --width N folds them, --svg FILE draws them\n";
+  const std::string text = colors_are_welcome() ? draw(schedule, costs, DSC_PIPE_PICTURE_COLOR) : plain;
+  const size_t columns = width_ > 0 ? static_cast<size_t>(width_) : columns_on_terminal(plain);
+  std::cout << (columns > 0 ? folded(text, columns) : text);
 }
 
 bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
@@ -345,11 +356,30 @@ void ScheduleCommand::check_usage() const {
     throw std::invalid_argument("--width is that of the picture, which is not printed here");
 }
 
+// Schedules with a name are on the page for other sizes as well.
+std::string ScheduleCommand::page(std::vector<Handle> made, const Costs& costs) const {
+  std::vector<Family> families;
+  for (size_t i = 0; i < made.size(); ++i) {
+    families.push_back({std::move(made[i]), {}});
+    if (!from_.empty() || kinds_[i] == kAuto) continue;
+    families.back().make = [this, kind = kinds_[i]](int32_t stages, int32_t micro_batches) {
+      dsc_pipe_schedule_options_t other = options(kind);
+      other.stages = stages;
+      other.micro_batches = micro_batches;
+      return make(other);
+    };
+  }
+  PageFacts facts;
+  facts.are_us = cost_options_.has_network();
+  if (!memory_.empty()) facts.memory_bytes = tools::bytes_of("--memory", memory_);
+  return html_of(families, costs, facts);
+}
+
 int ScheduleCommand::run() const {
   try {
     check_usage();
     Costs costs = cost_options_.costs();
-    const std::vector<Handle> made = schedules(costs);
+    std::vector<Handle> made = schedules(costs);
     const bool of_stage = differ_in_chunks(made);
     if (of_stage) cost_options_.expect_one_value(costs);
     std::vector<Priced> prices;
@@ -360,7 +390,7 @@ int ScheduleCommand::run() const {
       prices.push_back(show(schedule, own.as_c()));
     }
     if (made.size() > 1 && has_picture()) std::cout << "\n" << comparison_of(made, prices);
-    if (!html_.empty()) write_file(html_, html_of(made, costs));
+    if (!html_.empty()) write_file(html_, page(std::move(made), costs));
   } catch (const std::invalid_argument& wrong) {
     std::cerr << "dscctl: " << wrong.what() << "\nTry 'dscctl schedule --help'.\n";
     return kWrongUsage;

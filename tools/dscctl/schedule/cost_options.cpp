@@ -60,17 +60,18 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
             tools::number_of, "TIME"},
       Value{"--bandwidth",
             "Of a link between two stages, in each direction, in bytes per unit of time, or such as 25GB/s "
-            "and 100Gb/s where that is a microsecond (default: without end)",
+            "and 100Gb/s where that is a microsecond (default: unlimited)",
             &Costs::bytes_per_time, rate_per_time, "RATE"},
       Value{"--bucket", "Gradients that are reduced at once (default: all of a part)", &Costs::bucket_bytes,
             tools::bytes_of, "BYTES"},
       Value{"--reduce-latency", "Time of an all-reduce (default: 0)", &Costs::reduce_latency,
             tools::number_of, "TIME"},
       Value{"--reduce-bandwidth",
-            "Bytes of gradients over the time of their all-reduce, in the same units (default: without end)",
+            "Bytes of gradients over the time of their all-reduce, in the same units (default: unlimited)",
             &Costs::reduce_bytes_per_time, rate_per_time, "RATE"},
-      Value{"--overlap", "What two passes at once take, as a part of their sum (default: 1)", &Costs::overlap,
-            tools::part_of, "PART"}};
+      Value{"--overlap",
+            "Time of two overlapped passes over the sum of their separate times (default: 1, no gain)",
+            &Costs::overlap, tools::part_of, "PART"}};
 }
 
 void CostOptions::add_to(CLI::App& app) {
@@ -126,14 +127,13 @@ CLI::Validator file_to_write() {
   return CLI::Validator(check, "");
 }
 
-std::string list_text(const std::vector<double>& values) {
+std::string list_text(const std::vector<std::string>& values) {
   std::string text;
   for (size_t i = 0; i < values.size();) {
-    const auto end = std::find_if(values.begin() + static_cast<ptrdiff_t>(i), values.end(),
-                                  [&](double value) { return value != values[i]; });
-    const size_t count = static_cast<size_t>(end - values.begin()) - i;
-    text +=
-        (i == 0 ? "" : ",") + (count > 1 ? std::to_string(count) + "x" : "") + tools::exact_text(values[i]);
+    const auto begin = values.begin() + static_cast<ptrdiff_t>(i);
+    const auto end = std::find_if(begin, values.end(), [&](const std::string& one) { return one != *begin; });
+    const auto count = static_cast<size_t>(end - begin);
+    text += (i == 0 ? "" : ",") + (count > 1 ? std::to_string(count) + "x" : "") + *begin;
     i += count;
   }
   return text;

@@ -15,6 +15,8 @@ class CostOptions {
 
   // Throws std::invalid_argument with the option that is wrong.
   Costs costs() const;
+  // Times are then microseconds.
+  bool has_network() const { return !network_.empty(); }
   // Lists have one value, or one for each of so many parts of the model. Throws std::invalid_argument.
   void expect_parts(const Costs& costs, size_t parts) const;
   // One value in every list, for schedules with different numbers of parts. Throws the same.
@@ -49,6 +51,6 @@ class CostOptions {
 CLI::Validator file_to_write();
 
 // A list as the command line takes it: "2x30" is 30 twice.
-std::string list_text(const std::vector<double>& values);
+std::string list_text(const std::vector<std::string>& values);
 
 }  // namespace dscctl::schedule

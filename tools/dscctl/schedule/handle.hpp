@@ -29,7 +29,7 @@ struct Costs {
   std::vector<double> message_bytes{0}, activation_bytes{0}, static_bytes{0}, gradient_bytes{0};
   double overlap = 1;
   double latency = 0;
-  double bytes_per_time = 0;  // 0 here and below: without end
+  double bytes_per_time = 0;  // 0 here and below: unlimited
   double bucket_bytes = 0;
   double reduce_latency = 0;
   double reduce_bytes_per_time = 0;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "dscctl/schedule/order_text.hpp"
 #include "dscctl/schedule/page.hpp"
 
 namespace dscctl::schedule {
@@ -11,48 +12,147 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json order_of(const Handle& schedule, int32_t stage, size_t& left) {
+// Of all sizes together, so that a page opens at once.
+constexpr size_t kMostText = 3'000'000, kMostMade = 20'000'000;
+
+std::vector<dsc_pipe_compute_t> order_of(const Handle& schedule, int32_t stage) {
   int64_t total = 0;
   expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));
-  if (static_cast<size_t>(total) > left)
-    throw std::runtime_error("more than " + std::to_string(kMostShown) +
-                             " operations, expected fewer for a page");
-  left -= static_cast<size_t>(total);
-  std::vector<dsc_pipe_compute_t> operations(static_cast<size_t>(total));
-  expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, operations.data(), operations.size(), &total));
-  Json order = Json::array();
-  for (const auto& it : operations) order.push_back({it.op, it.chunk, it.micro_batch, it.overlaps});
+  std::vector<dsc_pipe_compute_t> order(static_cast<size_t>(total));
+  if (total > 0)
+    expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, order.data(), order.size(), &total));
   return order;
 }
 
-std::string title_of_schedule(const Handle& schedule) {
-  const auto info = describe(schedule);
-  std::string title = name_of(schedule) + ": " + std::to_string(info.stages) + " stages";
-  if (info.chunks > 1) title += " x " + std::to_string(info.chunks) + " chunks";
-  return title + ", " + std::to_string(info.micro_batches) + " micro-batches";
+size_t operations_of(const Handle& schedule) {
+  size_t sum = 0;
+  for (int32_t stage = 0; stage < describe(schedule).stages; ++stage) {
+    int64_t total = 0;
+    expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));
+    sum += static_cast<size_t>(total);
+  }
+  return sum;
 }
 
-Json schedule_json(const Handle& schedule, const std::string& title, size_t& left) {
-  static constexpr const char* kPlacements[] = {"loop", "zigzag", "apart"};
+Json orders_json(const Handle& schedule) {
   const auto info = describe(schedule);
   Json orders = Json::array();
-  for (int32_t stage = 0; stage < info.stages; ++stage) orders.push_back(order_of(schedule, stage, left));
-  return {{"title", title},
-          {"stages", info.stages},
+  for (int32_t stage = 0; stage < info.stages; ++stage) {
+    const auto order = order_of(schedule, stage);
+    if (const auto text = order_text(order, info.micro_batches)) {
+      orders.push_back(*text);
+      continue;
+    }
+    Json list = Json::array();
+    for (const auto& it : order) list.push_back({it.op, it.chunk, it.micro_batch, it.overlaps});
+    orders.push_back(std::move(list));
+  }
+  return orders;
+}
+
+void expect_few(const Handle& schedule, size_t& left) {
+  const size_t operations = operations_of(schedule);
+  if (operations > left)
+    throw std::runtime_error("more than " + std::to_string(kMostShown) +
+                             " operations, expected fewer for a page");
+  left -= operations;
+}
+
+Json schedule_json(const Handle& schedule) {
+  static constexpr const char* kPlacements[] = {"loop", "zigzag", "apart"};
+  const auto info = describe(schedule);
+  return {{"name", name_of(schedule)},
           {"chunks", info.chunks},
+          {"stages", info.stages},
           {"microBatches", info.micro_batches},
           {"placement", kPlacements[info.placement]},
           {"forwardOnly", info.forward_only == 1},
-          {"orders", std::move(orders)}};
+          {"sizes", Json::object()}};
+}
+
+std::string size_key(int32_t stages, int32_t micro_batches) {
+  return std::to_string(stages) + "x" + std::to_string(micro_batches);
+}
+
+void add_own_size(Json& json, const Handle& schedule) {
+  const auto info = describe(schedule);
+  json["sizes"][size_key(info.stages, info.micro_batches)] = orders_json(schedule);
+}
+
+// The positions of the sliders: all small sizes, fewer large ones, and the one that was asked for.
+struct Sizes {
+  std::vector<int32_t> stages, micro_batches;
+};
+
+void add_sorted(std::vector<int32_t>& list, int32_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end())
+    list.insert(std::upper_bound(list.begin(), list.end(), value), value);
+}
+
+// Costs of each part fix the number of stages.
+Sizes sizes_of(const std::vector<Family>& families, bool has_parts) {
+  Sizes sizes;
+  const bool can_change =
+      std::any_of(families.begin(), families.end(), [](const Family& it) { return it.make != nullptr; });
+  if (can_change && !has_parts) sizes.stages = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32};
+  if (can_change)
+    sizes.micro_batches = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14,
+                           15, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128};
+  for (const Family& it : families) {
+    add_sorted(sizes.stages, describe(it.schedule).stages);
+    add_sorted(sizes.micro_batches, describe(it.schedule).micro_batches);
+  }
+  return sizes;
+}
+
+struct Left {
+  size_t text = kMostText, operations = kMostMade;
+};
+
+// The orders, or why there are none. Nothing once the page is full.
+Json orders_or_reason(const Family& family, int32_t chunks, int32_t stages, int32_t micro_batches,
+                      Left& left) {
+  const size_t operations = size_t{3} * static_cast<size_t>(chunks) * static_cast<size_t>(stages) *
+                            static_cast<size_t>(micro_batches);
+  if (operations > std::min(kMostShown, left.operations)) return {};
+  left.operations -= operations;
+  Json json;
+  try {
+    const Handle made = family.make(stages, micro_batches);
+    if (describe(made).chunks != chunks) return {};
+    json = orders_json(made);
+  } catch (const std::runtime_error& error) {
+    json = error.what();
+  }
+  const size_t length = json.dump().size();
+  if (length > left.text) return {};
+  left.text -= length;
+  return json;
+}
+
+void add_other_sizes(Json& json, const Family& family, const Sizes& sizes, Left left) {
+  const int32_t chunks = describe(family.schedule).chunks;
+  Json& known = json["sizes"];
+  for (const int32_t micro_batches : sizes.micro_batches)
+    for (const int32_t stages : sizes.stages) {
+      const std::string key = size_key(stages, micro_batches);
+      if (known.contains(key)) continue;
+      if (Json orders = orders_or_reason(family, chunks, stages, micro_batches, left); !orders.is_null())
+        known[key] = std::move(orders);
+    }
+}
+
+size_t values_of(const Costs& costs) {
+  return std::max({costs.forward.size(), costs.backward_input.size(), costs.backward_weight.size(),
+                   costs.message_bytes.size(), costs.gradient_bytes.size(), costs.activation_bytes.size(),
+                   costs.static_bytes.size()});
 }
 
 // One value for each part fits schedules with that many parts alone.
-void check_costs(const std::vector<Handle>& schedules, const Costs& costs) {
-  const size_t values =
-      std::max({costs.forward.size(), costs.backward_input.size(), costs.backward_weight.size(),
-                costs.message_bytes.size(), costs.gradient_bytes.size()});
-  for (const Handle& schedule : schedules)
-    if (const auto info = describe(schedule);
+void check_costs(const std::vector<Family>& families, const Costs& costs) {
+  const size_t values = values_of(costs);
+  for (const Family& it : families)
+    if (const auto info = describe(it.schedule);
         values > 1 && values != static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks))
       throw std::runtime_error("costs have " + std::to_string(values) +
                                " values, expected 1 for schedules with different numbers of parts");
@@ -66,12 +166,20 @@ Json costs_json(const Costs& costs) {
           {"backwardWeight", costs.backward_weight},
           {"comm", costs.latency},
           {"moving", moving},
+          {"activation", costs.activation_bytes},
+          {"fixed", costs.static_bytes},
           {"reduce",
            {{"bytes", costs.gradient_bytes},
             {"bucket", costs.bucket_bytes},
             {"latency", costs.reduce_latency},
             {"rate", costs.reduce_bytes_per_time}}},
           {"overlap", costs.overlap}};
+}
+
+bool has_bytes(const Costs& costs) {
+  const auto is_positive = [](double bytes) { return bytes > 0; };
+  return std::any_of(costs.activation_bytes.begin(), costs.activation_bytes.end(), is_positive) ||
+         std::any_of(costs.static_bytes.begin(), costs.static_bytes.end(), is_positive);
 }
 
 // No text of a schedule may end the element that it stands in.
@@ -84,25 +192,52 @@ std::string page_of(const Json& data) {
   return kPageHead + within_script(data.dump(-1, ' ', true, Json::error_handler_t::replace)) + kPageTail;
 }
 
-}  // namespace
-
-std::string html_of(const std::vector<Handle>& schedules, const Costs& costs) {
-  check_costs(schedules, costs);
-  size_t left = kMostShown;
-  Json all = Json::array();
-  for (const Handle& schedule : schedules)
-    all.push_back(schedule_json(schedule, title_of_schedule(schedule), left));
-  return page_of({{"costs", costs_json(costs)}, {"own", false}, {"schedules", std::move(all)}});
+Json page_json(const Costs& costs, const PageFacts& facts, bool own, const Sizes& sizes, Json schedules) {
+  return {{"costs", costs_json(costs)},
+          {"own", own},
+          {"note", facts.note},
+          {"unit", facts.are_us ? "us" : ""},
+          {"memory", facts.memory_bytes},
+          {"stages", sizes.stages},
+          {"microBatches", sizes.micro_batches},
+          {"schedules", std::move(schedules)}};
 }
 
-std::string html_of(const std::vector<Shown>& plans) {
+}  // namespace
+
+std::string html_of(const std::vector<Family>& families, const Costs& costs, const PageFacts& facts) {
+  check_costs(families, costs);
+  const Sizes sizes = sizes_of(families, values_of(costs) > 1);
+  const Left each{kMostText / families.size(), kMostMade / families.size()};
   size_t left = kMostShown;
   Json all = Json::array();
-  for (const Shown& one : plans) {
-    all.push_back(schedule_json(one.schedule, one.title, left));
-    all.back()["costs"] = costs_json(one.costs);
+  for (const Family& it : families) {
+    expect_few(it.schedule, left);
+    all.push_back(schedule_json(it.schedule));
+    add_own_size(all.back(), it.schedule);
+    if (it.make) add_other_sizes(all.back(), it, sizes, each);
   }
-  return page_of({{"costs", costs_json(plans.front().costs)}, {"own", true}, {"schedules", std::move(all)}});
+  Json page = page_json(costs, facts, false, sizes, std::move(all));
+  page["hasBytes"] = has_bytes(costs);
+  return page_of(page);
+}
+
+std::string html_of(const std::vector<Shown>& plans, const PageFacts& facts) {
+  size_t left = kMostShown;
+  Json all = Json::array();
+  bool any_bytes = false;
+  for (const Shown& one : plans) {
+    expect_few(one.schedule, left);
+    all.push_back(schedule_json(one.schedule));
+    add_own_size(all.back(), one.schedule);
+    all.back()["title"] = one.title;
+    all.back()["costs"] = costs_json(one.costs);
+    any_bytes = any_bytes || has_bytes(one.costs);
+  }
+  all.front()["recommended"] = true;
+  Json page = page_json(plans.front().costs, facts, true, {}, std::move(all));
+  page["hasBytes"] = any_bytes;
+  return page_of(page);
 }
 
 }  // namespace dscctl::schedule

@@ -1,6 +1,8 @@
-// Schedules as one page that needs nothing else: hover shows an operation, sliders price them again.
+// Schedules as one page that needs nothing else: it is zoomed and moved, hover shows an operation, and
+// sliders price the schedules again, also of other sizes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,8 +19,22 @@ struct Shown {
   Costs costs;
 };
 
-// Both throw for more operations than that. There is one schedule or more.
-std::string html_of(const std::vector<Shown>& plans);
-std::string html_of(const std::vector<Handle>& schedules, const Costs& costs);
+// What belongs to a whole page.
+struct PageFacts {
+  std::string note;         // what the numbers rest on; may be empty
+  bool are_us = false;      // times are microseconds
+  double memory_bytes = 0;  // of a device; 0: any
+};
+
+// A schedule that may be made for other sizes as well; throws if there is none for them.
+struct Family {
+  Handle schedule;
+  std::function<Handle(int32_t stages, int32_t micro_batches)> make;  // may be empty
+};
+
+// Both throw for more operations than that. There is one schedule or more. Of plans the first is the
+// recommended one.
+std::string html_of(const std::vector<Shown>& plans, const PageFacts& facts);
+std::string html_of(const std::vector<Family>& families, const Costs& costs, const PageFacts& facts);
 
 }  // namespace dscctl::schedule

@@ -42,10 +42,15 @@ bool colors_are_welcome() {
   return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string(terminal) != "dumb";
 }
 
-Trace load(const fs::path& folder) {
-  Trace trace = load_folder(folder);
+using Sources = std::vector<fs::path>;
+
+Trace load(const Sources& sources) {
+  Trace trace = load_dumps(sources);
   if (!trace.dumps.empty()) return trace;
-  std::string text = folder.string() + ": no usable dsc_trace_rank_<rank>.json in this folder";
+  std::string text = sources.front().string() + ": ";
+  text += sources.size() > 1                  ? "no usable dump here and in what is named with it"
+          : fs::is_directory(sources.front()) ? "no usable dsc_trace_rank_<rank>.json in this folder"
+                                              : "no usable dump";
   for (const Problem& problem : trace.problems) text += "\n  " + problem.file + ": " + problem.text;
   throw Refused(text);
 }
@@ -72,6 +77,7 @@ CLI::Validator number(const char* what, double least, double most) {
 }
 
 constexpr double kMostSeconds = 1e9;
+constexpr const char* kDumps = "Folders with dumps, or files";
 
 class TraceCommand final : public Command {
  public:
@@ -81,7 +87,7 @@ class TraceCommand final : public Command {
  private:
   CLI::App* merge_ = nullptr;
   CLI::App* summary_ = nullptr;
-  std::string folder_;
+  std::vector<std::string> sources_;
   std::string out_;
   double late_after_s_ = 1.0;
   bool all_ = false;
@@ -93,14 +99,19 @@ TraceCommand::TraceCommand(CLI::App& parent)
     : Command(*parent.add_subcommand("trace", "What the ranks of a job recorded before they dumped it")) {
   app().require_subcommand(1);
   app().footer(
-      "DIR holds one dsc_trace_rank_<rank>.json per rank, as a job leaves them in DSC_TRACE_DIR.\n"
+      "PATH is a folder with one dsc_trace_rank_<rank>.json per rank, as a job leaves them in "
+      "DSC_TRACE_DIR,\n"
+      "or a file of any name.\n"
       "Such as: dscctl trace merge traces && xdg-open traces/timeline.html\n"
+      "         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n"
       "         dscctl trace summary traces --rank 3\n"
-      "Exit code: 0 nothing found, 1 something is late, stuck, failed, unfit or missing, 2 wrong usage.");
+      "Exit code: 0 nothing found, 1 something is late, slow, stuck, failed, unfit or missing, 2 wrong "
+      "usage.");
   merge_ = app().add_subcommand(
       "merge", "Says which rank is late at which operation; writes timeline.html and trace.perfetto.json");
-  merge_->add_option("DIR", folder_, "Folder with the dumps")->required()->type_name("");
-  merge_->add_option("-o,--out", out_, "Folder for the two files (default: DIR)")->type_name("DIR");
+  merge_->add_option("PATH", sources_, kDumps)->required()->type_name("");
+  merge_->add_option("-o,--out", out_, "Folder for the two files (default: that of the first dump)")
+      ->type_name("DIR");
   merge_
       ->add_option("--late-after", late_after_s_,
                    "A rank is late when others waited so long for it (default: 1)")
@@ -110,15 +121,20 @@ TraceCommand::TraceCommand(CLI::App& parent)
   merge_->add_flag("--json", as_json_, "Prints the report as JSON");
   summary_ = app().add_subcommand(
       "summary", "Count, latency and bandwidth of one rank's operations by kind, size and group");
-  summary_->add_option("DIR", folder_, "Folder with the dumps")->required()->type_name("");
+  summary_->add_option("PATH", sources_, kDumps)->required()->type_name("");
   summary_->add_option("--rank", rank_, "Which rank (default: the lowest with a dump)")
       ->check(number("a rank, 0 or more", 0, INT_MAX))
       ->type_name("RANK");
   summary_->add_flag("--json", as_json_, "Prints JSON");
 }
 
-int run_merge(const fs::path& folder, const fs::path& out, const Rules& rules, bool all, bool as_json) {
-  const Trace trace = load(folder);
+fs::path folder_of(const fs::path& source) {
+  if (fs::is_directory(source)) return source;
+  return source.has_parent_path() ? source.parent_path() : ".";
+}
+
+int run_merge(const Sources& sources, const fs::path& out, const Rules& rules, bool all, bool as_json) {
+  const Trace trace = load(sources);
   const std::vector<Operation> operations = match(trace);
   const Report report = make_report(trace, operations, rules);
   fs::create_directories(out);
@@ -137,8 +153,8 @@ int run_merge(const fs::path& folder, const fs::path& out, const Rules& rules, b
   return report.findings.empty() && trace.problems.empty() ? kFine : kFindings;
 }
 
-int run_summary(const fs::path& folder, std::optional<int> rank, bool as_json) {
-  const Trace trace = load(folder);
+int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
+  const Trace trace = load(sources);
   const int chosen = rank.value_or(trace.dumps.front().rank);
   if (trace.of_rank(chosen) == nullptr) {
     std::vector<int> known;
@@ -153,16 +169,17 @@ int run_summary(const fs::path& folder, std::optional<int> rank, bool as_json) {
 }
 
 int TraceCommand::run() const {
+  const Sources sources(sources_.begin(), sources_.end());
   try {
-    if (summary_->parsed()) return run_summary(folder_, rank_, as_json_);
-    return run_merge(folder_, out_.empty() ? folder_ : out_, {static_cast<int64_t>(late_after_s_ * 1e9)},
-                     all_, as_json_);
+    if (summary_->parsed()) return run_summary(sources, rank_, as_json_);
+    return run_merge(sources, out_.empty() ? folder_of(sources.front()) : fs::path(out_),
+                     {static_cast<int64_t>(late_after_s_ * 1e9)}, all_, as_json_);
   } catch (const Refused& refused) {
     std::cerr << "dscctl: " << refused.what() << "\n";
   } catch (const fs::filesystem_error& error) {
     std::cerr << "dscctl: " << error.path1().string() << ": " << error.code().message() << "\n";
   } catch (const std::exception& error) {
-    std::cerr << "dscctl: " << folder_ << ": " << error.what() << "\n";
+    std::cerr << "dscctl: " << sources_.front() << ": " << error.what() << "\n";
   }
   return kUsage;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -205,28 +206,53 @@ class DumpParser {
   std::map<std::string, size_t> own_;  // of this rank: index by id
 };
 
-Dump read_dump(const fs::path& path, int rank, std::vector<Group>& groups) {
-  const Json document = parse(read_file(path));
+struct DumpFile {
+  fs::path path;
+  int rank = -1;  // as its name says; -1: it does not
+
+  std::string name() const { return path.filename().string(); }
+};
+
+Dump read_dump(const DumpFile& file, std::vector<Group>& groups) {
+  const Json document = parse(read_file(file.path));
   std::vector<Group> with_new = groups;  // a file that is given up adds no group
   Dump dump = DumpParser(document, with_new).parse();
-  if (dump.rank != rank)
-    throw WrongField("rank: expected " + std::to_string(rank) + " as in the file's name, found " +
+  if (file.rank >= 0 && dump.rank != file.rank)
+    throw WrongField("rank: expected " + std::to_string(file.rank) + " as in the file's name, found " +
                      std::to_string(dump.rank));
   groups = std::move(with_new);
+  dump.file = file.path;
   return dump;
 }
 
-using Files = std::map<int, fs::path>;  // by rank
+// Files that were named come with whatever name they have, and those of folders by theirs; each once.
+std::vector<DumpFile> files_of(const std::vector<fs::path>& sources) {
+  std::vector<DumpFile> files;
+  std::set<fs::path> known;
+  const auto add = [&](const fs::path& path, int rank) {
+    if (known.insert(fs::canonical(path)).second) files.push_back({path, rank});
+  };
+  for (const fs::path& source : sources) {
+    if (fs::is_regular_file(source)) {
+      add(source, rank_of_file(source.filename().string()));
+      continue;
+    }
+    for (const fs::directory_entry& file : fs::directory_iterator(source))
+      if (const int rank = rank_of_file(file.path().filename().string()); rank >= 0) add(file.path(), rank);
+  }
+  return files;
+}
 
-Trace read_files(const Files& files) {
+Trace read_files(const std::vector<DumpFile>& files) {
   Trace trace;
-  for (const auto& [rank, path] : files) {
+  for (const DumpFile& file : files) {
     try {
-      trace.dumps.push_back(read_dump(path, rank, trace.groups));
+      trace.dumps.push_back(read_dump(file, trace.groups));
     } catch (const WrongField& wrong) {
-      trace.problems.push_back({path.filename().string(), wrong.what()});
+      trace.problems.push_back({file.name(), wrong.what()});
     }
   }
+  std::ranges::stable_sort(trace.dumps, {}, &Dump::rank);
   return trace;
 }
 
@@ -234,18 +260,33 @@ std::string run_text(const Dump& dump) {
   return "job " + dump.job + " of " + std::to_string(dump.world_size) + " ranks";
 }
 
-// Takes out dumps that an earlier job left in the folder: the latest dump says which job is meant.
-std::vector<Problem> take_out_other_jobs(const Trace& trace, Files& files) {
+// Takes out dumps of an earlier job: the latest dump says which job is meant.
+std::vector<Problem> take_out_other_jobs(const Trace& trace, std::vector<DumpFile>& files) {
   std::vector<Problem> problems;
-  const auto latest = std::max_element(trace.dumps.begin(), trace.dumps.end(),
-                                       [](const Dump& a, const Dump& b) { return a.time < b.time; });
+  const auto latest = std::ranges::max_element(trace.dumps, {}, &Dump::time);
   for (const Dump& dump : trace.dumps) {
     if (dump.job == latest->job && dump.world_size == latest->world_size) continue;
-    problems.push_back({files[dump.rank].filename().string(),
+    problems.push_back({dump.file.filename().string(),
                         "job: this is an older " + run_text(dump) + "; the latest is " + run_text(*latest)});
-    files.erase(dump.rank);
+    std::erase_if(files, [&](const DumpFile& file) { return file.path == dump.file; });
   }
   return problems;
+}
+
+// Of two dumps of one rank the later one is used.
+void take_out_twins(Trace& trace) {
+  std::ranges::stable_sort(trace.dumps, [](const Dump& a, const Dump& b) {
+    return a.rank < b.rank || (a.rank == b.rank && a.time > b.time);
+  });
+  std::vector<Dump> kept;
+  for (Dump& dump : trace.dumps) {
+    if (kept.empty() || kept.back().rank != dump.rank)
+      kept.push_back(std::move(dump));
+    else
+      trace.problems.push_back({dump.file.filename().string(),
+                                "rank: another dump of rank " + std::to_string(dump.rank) + " is used"});
+  }
+  trace.dumps = std::move(kept);
 }
 
 void shift(Dump& dump, int64_t by_ns) {
@@ -287,15 +328,14 @@ const Dump* Trace::of_rank(int rank) const {
   return nullptr;
 }
 
-Trace load_folder(const fs::path& folder) {
-  Files files;
-  for (const fs::directory_entry& file : fs::directory_iterator(folder))
-    if (const int rank = rank_of_file(file.path().filename().string()); rank >= 0) files[rank] = file.path();
+Trace load_dumps(const std::vector<fs::path>& sources) {
+  std::vector<DumpFile> files = files_of(sources);
   Trace trace = read_files(files);
   if (const std::vector<Problem> strangers = take_out_other_jobs(trace, files); !strangers.empty()) {
     trace = read_files(files);  // again, since groups of different jobs may have the same ids
     trace.problems.insert(trace.problems.end(), strangers.begin(), strangers.end());
   }
+  take_out_twins(trace);
   align_clocks(trace.dumps);
   if (!trace.dumps.empty()) trace.world_size = trace.dumps.front().world_size;
   for (int rank = 0; rank < trace.world_size; ++rank)

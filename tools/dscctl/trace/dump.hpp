@@ -56,6 +56,7 @@ struct Progress {
 };
 
 struct Dump {
+  std::filesystem::path file;
   int rank = 0;
   int world_size = 0;
   int64_t pid = 0;
@@ -82,8 +83,9 @@ struct Trace {
   const Dump* of_rank(int rank) const;
 };
 
-// Reads every dsc_trace_rank_<rank>.json in a folder. A file that cannot be used becomes a problem; an
-// unreadable folder throws std::filesystem::filesystem_error.
-Trace load_folder(const std::filesystem::path& folder);
+// Reads dumps: every dsc_trace_rank_<rank>.json in a folder, or a file of any name. A file that cannot be
+// used becomes a problem; a source that is not there, or an unreadable folder, throws
+// std::filesystem::filesystem_error.
+Trace load_dumps(const std::vector<std::filesystem::path>& sources);
 
 }  // namespace dscctl::trace

@@ -52,6 +52,8 @@ const char* kind_name(Kind kind) {
       return "DEADLOCK";
     case Kind::kStuck:
       return "STUCK";
+    case Kind::kStraggler:
+      return "STRAGGLER";
     case Kind::kMismatch:
       return "MISMATCH";
     case Kind::kFailed:
@@ -63,10 +65,11 @@ const char* kind_name(Kind kind) {
 }
 
 std::vector<Finding> find_all(const Trace& trace, const std::vector<Operation>& operations,
-                              const Rules& rules) {
+                              const std::vector<Lateness>& lateness, const Rules& rules) {
   std::vector<Finding> findings = find_late(trace, operations, rules);
-  for (auto more : {find_stuck(trace, operations, rules), find_mismatches(trace, operations),
-                    find_failures(trace, operations), find_missing(trace)})
+  for (auto more :
+       {find_stuck(trace, operations, rules), find_stragglers(trace, lateness),
+        find_mismatches(trace, operations), find_failures(trace, operations), find_missing(trace)})
     findings.insert(findings.end(), std::make_move_iterator(more.begin()),
                     std::make_move_iterator(more.end()));
   return findings;

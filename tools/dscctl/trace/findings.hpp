@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "dscctl/trace/lateness.hpp"
 #include "dscctl/trace/operations.hpp"
 
 namespace dscctl::trace {
 
-enum class Kind { kLate, kDeadlock, kStuck, kMismatch, kFailed, kNoDump };
+enum class Kind { kLate, kDeadlock, kStuck, kStraggler, kMismatch, kFailed, kNoDump };
 
 const char* kind_name(Kind kind);  // "LATE"
 
@@ -26,11 +27,12 @@ struct Rules {
 
 std::vector<Finding> find_late(const Trace& trace, const std::vector<Operation>& operations,
                                const Rules& rules);
+std::vector<Finding> find_stragglers(const Trace& trace, const std::vector<Lateness>& lateness);
 std::vector<Finding> find_mismatches(const Trace& trace, const std::vector<Operation>& operations);
 std::vector<Finding> find_failures(const Trace& trace, const std::vector<Operation>& operations);
 
 // All of these and the ranks without a dump, the most telling first.
 std::vector<Finding> find_all(const Trace& trace, const std::vector<Operation>& operations,
-                              const Rules& rules);
+                              const std::vector<Lateness>& lateness, const Rules& rules);
 
 }  // namespace dscctl::trace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace dscctl::trace {
 namespace {
@@ -23,7 +24,9 @@ std::vector<Arrival> arrivals_of(const Operation& operation) {
   return arrivals;
 }
 
-void book(std::map<int, Lateness>& of_rank, const Operation& operation,
+using Waiters = std::map<int, std::set<int>>;  // for whom, who
+
+void book(std::map<int, Lateness>& of_rank, Waiters& waiters, const Operation& operation,
           const std::vector<Arrival>& arrivals) {
   const Arrival& last = arrivals.back();
   int64_t waited = 0;
@@ -32,6 +35,7 @@ void book(std::map<int, Lateness>& of_rank, const Operation& operation,
     ++row.operations;
     row.mean_ns += arrival.time - arrivals.front().time;  // a sum until the end
     waited += last.time - arrival.time;
+    if (arrival.rank != last.rank) waiters[last.rank].insert(arrival.rank);
   }
   Lateness& row = of_rank.at(last.rank);
   const int64_t late_ns = last.time - arrivals.front().time;
@@ -46,15 +50,17 @@ void book(std::map<int, Lateness>& of_rank, const Operation& operation,
 
 std::vector<Lateness> measure_lateness(const Trace& trace, const std::vector<Operation>& operations) {
   std::map<int, Lateness> of_rank;
+  Waiters waiters;
   for (const Dump& dump : trace.dumps) of_rank[dump.rank].rank = dump.rank;
   for (const Operation& operation : operations) {
     if (operation.is_message || operation.on_device()) continue;  // who calls one there does not wait
     const std::vector<Arrival> arrivals = arrivals_of(operation);
-    if (arrivals.size() > 1) book(of_rank, operation, arrivals);
+    if (arrivals.size() > 1) book(of_rank, waiters, operation, arrivals);
   }
   std::vector<Lateness> rows;
   for (auto& [rank, row] : of_rank) {
     if (row.operations > 0) row.mean_ns /= row.operations;
+    row.waiters = static_cast<int>(waiters[rank].size());
     rows.push_back(row);
   }
   return rows;

@@ -13,6 +13,7 @@ struct Lateness {
   int64_t operations = 0;            // collectives in which this rank and another one showed up
   int64_t last = 0;                  // in so many of them it was the last
   int64_t caused_ns = 0;             // what all others together waited for it then
+  int waiters = 0;                   // those others
   int64_t mean_ns = 0;               // how long after the first one it came, on average
   int64_t worst_ns = 0;              // the same at its worst, among those where it was last
   const Operation* worst = nullptr;  // null: it was never last

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kShownPerKind = 10;
 constexpr size_t kShownRanks = 16;  // rows of the lateness table
-constexpr size_t kLabelWidth = 8;
+constexpr size_t kLabelWidth = 9;
 
 // Escape sequences, or nothing where nobody understands them.
 class Colors {
@@ -50,7 +50,8 @@ std::string head_text(const Report& report) {
 std::string label(const Finding& finding, const Colors& colors) {
   std::string name = kind_name(finding.kind);
   name.resize(std::max(name.size(), kLabelWidth), ' ');
-  return finding.kind == Kind::kNoDump ? colors.yellow(name) : colors.red(name);
+  const bool is_mild = finding.kind == Kind::kNoDump || finding.kind == Kind::kStraggler;
+  return is_mild ? colors.yellow(name) : colors.red(name);
 }
 
 std::string findings_text(const Report& report, bool all, const Colors& colors) {
@@ -67,8 +68,10 @@ std::string findings_text(const Report& report, bool all, const Colors& colors) 
     text += "  " +
             colors.dim("and " + std::to_string(count) + " more " + kind_name(kind) + " (--all shows them)") +
             "\n";
-  return text.empty() ? "  " + colors.green("nobody is late, nothing failed, everything fits together") + "\n"
-                      : text;
+  return text.empty()
+             ? "  " + colors.green("nobody holds the others up, nothing failed, everything fits together") +
+                   "\n"
+             : text;
 }
 
 std::string percent(int64_t part, int64_t whole) {
@@ -83,7 +86,7 @@ std::string lateness_text(const Report& report, const Colors& colors) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Lateness& a, const Lateness& b) { return a.caused_ns > b.caused_ns; });
   std::vector<std::vector<std::string>> table = {
-      {"rank", "last in", "share", "others waited", "mean delay", "worst", ""}};
+      {"rank", "last in", "share", "all others waited", "mean delay", "worst", ""}};
   for (size_t i = 0; i < std::min(rows.size(), kShownRanks); ++i) {
     const Lateness& row = rows[i];
     table.push_back({std::to_string(row.rank),
@@ -110,7 +113,9 @@ std::string hosts_text(const Trace& trace) {
 }  // namespace
 
 Report make_report(const Trace& trace, const std::vector<Operation>& operations, const Rules& rules) {
-  return {trace, operations, find_all(trace, operations, rules), measure_lateness(trace, operations)};
+  std::vector<Lateness> lateness = measure_lateness(trace, operations);
+  std::vector<Finding> findings = find_all(trace, operations, lateness, rules);
+  return {trace, operations, std::move(findings), std::move(lateness)};
 }
 
 std::string report_text(const Report& report, bool all, bool colored) {

@@ -87,6 +87,9 @@ std::string decimal(double value, int digits) {
   return text;
 }
 
+// The library's own operations in every world, before the caller's.
+bool is_starting_up(const Entry& entry) { return entry.name == "bind_device" || entry.name == "ready"; }
+
 int size_of(const Trace& trace, size_t group) { return static_cast<int>(trace.groups[group].ranks.size()); }
 
 }  // namespace
@@ -97,6 +100,7 @@ std::vector<SummaryRow> summarize(const Trace& trace, const std::vector<Operatio
     for (const Participant& participant : operation.participants) {
       if (participant.rank != rank || participant.entry == nullptr) continue;
       const Entry& entry = *participant.entry;
+      if (is_starting_up(entry)) continue;
       const std::optional<double> own = latency_ms(entry);
       if (!own) continue;
       Latencies& latencies = by_key[{entry.name, part_bytes(entry), operation.group}];

@@ -368,6 +368,9 @@ pub type dsc_store_destroy_t = Option<unsafe extern "C" fn(context: *mut c_void)
 /// Receives one log record.
 pub type dsc_log_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
 
+/// Receives one log record, under the rules of dsc_log_fn.
+pub type dsc_log_record_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, record: *const dsc_log_record_t)>;
+
 /// Combines elements: inout[i] = inout[i] op in[i].
 pub type dsc_op_function_t = Option<unsafe extern "C" fn(
     in_: *const c_void,
@@ -584,6 +587,22 @@ pub struct dsc_init_options_t {
     pub nccl_library: *const c_char,
     /// file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
     pub cuda_library: *const c_char,
+}
+
+/// A log record, with the rank that it is of.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_log_record_t {
+    /// size of this struct as the library compiled it
+    pub struct_size: usize,
+    /// one of dsc_log_level
+    pub level: i32,
+    /// rank in the world of the thread that made the record, or -1: not known yet, or none
+    pub rank: i32,
+    /// when it was made: nanoseconds of CLOCK_REALTIME
+    pub time_ns: i64,
+    /// one line without a line feed, ended by a zero
+    pub message: *const c_char,
 }
 
 /// Options of dsc_mesh_create(). Fill with dsc_mesh_options_init().
@@ -825,8 +844,8 @@ pub struct dsc_pipe_call_t {
     pub problem_bytes: usize,
 }
 
-/// What a run calls; those that its schedule does not need may be NULL. Fill with
-/// dsc_pipe_callbacks_init().
+/// What a run calls. The passes that its schedule has must be there; of the others NULL means that
+/// there is nothing to do. Fill with dsc_pipe_callbacks_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_callbacks_t {
@@ -876,8 +895,9 @@ pub struct dsc_pipe_run_options_t {
     /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
     /// have; 0 (default): all micro-batches have these
     pub variable_shapes: i32,
-    /// 0
-    pub reserved: i32,
+    /// 1: memory of earlier runs that this one replaces, because shapes have grown on any rank,
+    /// stays readable until the schedule is destroyed; 0 (default): it is freed
+    pub keep_replaced: i32,
 }
 
 /// What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
@@ -2293,18 +2313,34 @@ extern "C" {
     /// came: the world is released all the same; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
-    /// Sends log records to a callback.
+    /// Sends log records to a callback, in place of the one before.
     ///
     /// - `callback` (in): the function; NULL removes it
     /// - `ctx` (in): passed on to it; must live until the callback is removed
     /// - `level` (in): the least urgent dsc_log_level that it receives
     ///
-    /// Collective: no. Blocking: when a callback is removed or replaced, waits until a call of the
-    /// old one that is running has returned (except from inside that callback). Threads: any.
+    /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
+    /// has received the records that were made before, or for 5 s none was delivered, and until a
+    /// call of it that is running has returned (except from inside that callback). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_set_callback(
         callback: dsc_log_fn,
+        ctx: *mut c_void,
+        level: i32,
+    ) -> dsc_result_t;
+
+    /// Sends log records to the logging of a program or language, in place of any callback before.
+    ///
+    /// - `callback` (in): the function; NULL removes it
+    /// - `ctx` (in): passed on to it; must live until the callback is removed
+    /// - `level` (in): the least urgent dsc_log_level that it receives
+    ///
+    /// Collective: no. Blocking: as dsc_log_set_callback(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_log_set_record_callback(
+        callback: dsc_log_record_fn,
         ctx: *mut c_void,
         level: i32,
     ) -> dsc_result_t;

@@ -4,12 +4,15 @@
 //! belongs to no runtime, so that works can be awaited in any.
 
 use std::io::{Read, Write};
+use std::mem;
 use std::os::raw::{c_int, c_short, c_ulong};
 use std::os::unix::io::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::numbers::ErrorCode;
@@ -57,12 +60,7 @@ fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
     let reactor = reactor().map_err(|error| {
         Error::new(ErrorCode::System, format!("await: the thread that wakes tasks cannot be started: {}", error))
     })?;
-    let mut awaited = locked(&reactor.awaited);
-    match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
-        Some((_, known)) => known.clone_from(waker), // the latest poll counts
-        None => awaited.push((started.clone(), waker.clone())),
-    }
-    drop(awaited);
+    drop(reactor.await_with(started, waker.clone()));
     let _ = (&reactor.interrupt).write(&[0]); // if it is full, the thread is about to look
     Ok(())
 }
@@ -88,10 +86,26 @@ impl Reactor {
         loop {
             let (mut descriptors, timeout_ms) = self.descriptors(&interrupted);
             // SAFETY: so many descriptors lie there. They stay open: `awaited` holds the works, and only this thread removes them.
-            unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) };
+            if unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) } < 0 {
+                thread::sleep(Duration::from_millis(1)); // a signal, or more descriptors than the process may have
+            }
             while matches!(interrupted.read(&mut [0; 64]), Ok(1..)) {}
             for waker in self.completed() {
-                waker.wake();
+                // A waker that panics has told so by the panic hook; the other tasks must be woken all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+        }
+    }
+
+    /// Notes whom to wake, and returns the waker of an earlier poll: the latest counts. Wakers are the program's code, so
+    /// that none is cloned or dropped under the lock.
+    fn await_with(&self, started: &Arc<Started>, waker: Waker) -> Option<Waker> {
+        let mut awaited = locked(&self.awaited);
+        match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
+            Some((_, known)) => Some(mem::replace(known, waker)),
+            None => {
+                awaited.push((started.clone(), waker));
+                None
             }
         }
     }
@@ -101,7 +115,7 @@ impl Reactor {
         let awaited = locked(&self.awaited);
         let works = awaited.iter().filter_map(|(started, _)| Some(readable(started.event_fd().ok()?.as_raw_fd())));
         let descriptors = std::iter::once(readable(interrupted.as_raw_fd())).chain(works).collect();
-        let driven = awaited.iter().all(|(started, _)| started.has_progress_thread());
+        let driven = awaited.iter().all(|(started, _)| started.has_progress_thread);
         (descriptors, if driven { UNTIL_READABLE } else { DRIVE_MS })
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     rank: usize,
     size: usize,
     pub(crate) name: Arc<str>,
+    /// Whether the library has a thread that moves operations on.
+    pub(crate) has_progress_thread: bool,
     /// Held during a call that a group of operations of another thread would take in: then nobody would wait for it.
     turn: Mutex<()>,
 }
@@ -72,19 +74,19 @@ impl Shared {
             // SAFETY: text has room for so many bytes.
             unsafe { sys::dsc_comm_name(handle.raw(), text, bytes) }
         })?;
-        Ok(Shared { handle, rank: rank as usize, size: size as usize, name: name.into(), turn: Mutex::new(()) })
+        let has_progress_thread = has_progress_thread(&handle)?;
+        let (rank, size, name, turn) = (rank as usize, size as usize, name.into(), Mutex::new(()));
+        Ok(Shared { handle, rank, size, name, has_progress_thread, turn })
     }
+}
 
-    /// Says whether the library has a thread that moves operations on.
-    pub(crate) fn has_progress_thread(&self) -> bool {
-        let mut text = [0 as c_char; 8];
+/// Says whether the library has a thread that moves operations on.
+fn has_progress_thread(handle: &CommHandle) -> Result<bool> {
+    let text = read_text(8, |text, bytes| {
         // SAFETY: the library checks the handle; the name ends with a zero, and text has room for so many bytes.
-        let result = unsafe {
-            let name = b"DSC_PROGRESS_THREAD\0".as_ptr().cast();
-            sys::dsc_comm_env(self.handle.raw(), name, text.as_mut_ptr(), text.len())
-        };
-        result == sys::DSC_OK && text[0] == b'1' as c_char
-    }
+        unsafe { sys::dsc_comm_env(handle.raw(), b"DSC_PROGRESS_THREAD\0".as_ptr().cast(), text, bytes) }
+    })?;
+    Ok(text == "1")
 }
 
 impl Comm {

@@ -48,7 +48,8 @@ pub struct PipeShapes {
     pub variable: bool,
 }
 
-/// What [`Comm::pipe_run`] calls, with a state of the caller's; those that a schedule does not need may be missing.
+/// What [`Comm::pipe_run`] calls, with a state of the caller's. The passes that a schedule has must be there; of the others
+/// those with nothing to do may be missing.
 pub struct PipeCallbacks<'f, S> {
     table: Vec<(PipeOp, Callback<'f, S>)>,
 }
@@ -381,12 +382,11 @@ impl Comm {
     /// Callbacks run on this thread. They may use other communicators, but not this one.
     ///
     /// ```
-    /// use dsc::{PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule, PipeShapes};
+    /// use dsc::{PipeCallbacks, PipeOp, PipeSchedule, PipeShapes};
     ///
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
     /// let mut schedule = PipeSchedule::new("gpipe", world.size(), world.rank(), 4)?;
-    /// let nothing = |_: &mut Vec<f64>, _: &mut PipeCall| Ok(());
     /// let callbacks = PipeCallbacks::new()
     ///     .on(PipeOp::LoadMicroBatch, |xs: &mut Vec<f64>, call| {
     ///         xs.push(call.instruction.micro_batch.unwrap_or(0) as f64);
@@ -398,10 +398,7 @@ impl Comm {
     ///         }
     ///         Ok(())
     ///     })
-    ///     .on(PipeOp::Backward, nothing)
-    ///     .on(PipeOp::ReduceTiedGrads, nothing)
-    ///     .on(PipeOp::ReduceGrads, nothing)
-    ///     .on(PipeOp::OptimizerStep, nothing);
+    ///     .on(PipeOp::Backward, |_, _| Ok(()));
     /// let mean_loss = world.pipe_run(&mut schedule, &mut Vec::new(), &callbacks, &PipeShapes::default())?;
     /// assert_eq!(mean_loss, 1.5);
     /// world.finalize()

@@ -5,13 +5,13 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::unix::io::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use dsc_sys as sys;
 
-use crate::comm::{Comm, Shared};
+use crate::comm::Comm;
 use crate::convert::milliseconds;
 use crate::data::Span;
 use crate::device::Stream;
@@ -30,7 +30,8 @@ pub(crate) struct Started {
     handle: WorkHandle,
     group: Arc<str>,
     op: &'static str,
-    comm: Weak<Shared>,
+    /// Whether a thread of the library moves the operation on.
+    pub(crate) has_progress_thread: bool,
     /// Whether the program has been told how it failed.
     told: AtomicBool,
 }
@@ -71,11 +72,6 @@ impl Started {
             return None;
         }
         self.failure()
-    }
-
-    /// Says whether a thread of the library moves the operation on; nobody needs to once its communicator is gone.
-    pub(crate) fn has_progress_thread(&self) -> bool {
-        self.comm.upgrade().map_or(true, |comm| comm.has_progress_thread())
     }
 
     fn synchronize(&self, timeout_ms: i32) -> Result<sys::dsc_result_t> {
@@ -172,9 +168,9 @@ pub(crate) fn complete_work(comm: &Comm, work: *mut sys::dsc_work_t, op: &'stati
 fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Arc<Started>> {
     let handle = NonNull::new(work)
         .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
-    let group = comm.shared.name.clone();
+    let (group, has_progress_thread) = (comm.shared.name.clone(), comm.shared.has_progress_thread);
     let told = AtomicBool::new(false);
-    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, comm: Arc::downgrade(&comm.shared), told }))
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
 }
 
 /// Starts a group of operations. What was refused comes beside what runs.

@@ -1,23 +1,17 @@
-// Sliders price all schedules again as they move.
+// Sliders price all schedules again as they move; all pictures show the same part of time.
 
-const data = JSON.parse(document.getElementById("data").textContent);
-const byId = (id) => document.getElementById(id);
-const number = (value) => Number(value.toPrecision(6)).toString();
-const percent = (part, whole) => `${(whole > 0 ? (100 * part) / whole : 0).toFixed(1)} %`;
-
-const SLIDERS = [
-  ["forward", "forward", 0, 4, 1], ["backwardInput", "backward, inputs", 0, 4, 1],
-  ["backwardWeight", "backward, weights", 0, 4, 1], ["comm", "message", 0, data.own ? 4 : 2, data.own ? 1 : null], ["overlap", "overlap", 0.5, 1, null],
-];
+const SAME = 1e-6;  // of a makespan: no difference but rounding
 
 // With different numbers of chunks times are those of a whole stage, or nothing could be compared.
 const ofStage = new Set(data.schedules.map((plan) => plan.chunks)).size > 1;
+const shown = new TimeView();
 
 function scaled(list, factor) {
   return list.map((value) => value * factor);
 }
 
-// Passes are multiples of what was given, so that parts keep their proportions. Plans have costs of their own.
+// Passes are multiples of what was given, so that parts keep their proportions. Plans have costs of their own. Without
+// bytes memory is counted in micro-batches of a whole stage.
 function costsNow(plan) {
   const value = (name) => Number(byId(name).value), given = plan.costs ?? data.costs;
   const part = ofStage && !data.own ? 1 / plan.chunks : 1;
@@ -27,83 +21,162 @@ function costsNow(plan) {
     backwardWeight: scaled(given.backwardWeight, value("backwardWeight") * part),
     comm: data.own ? given.comm * value("comm") : value("comm"),
     moving: scaled(given.moving, data.own ? value("comm") : 1),
+    activation: data.hasBytes ? scaled(given.activation, part) : [1 / plan.chunks],
+    fixed: data.hasBytes ? scaled(given.fixed, part) : [0],
     reduce: {...given.reduce, bytes: scaled(given.reduce.bytes, part)},
     overlap: value("overlap"),
   };
 }
 
-function addSlider([name, words, least, most, start]) {
-  const label = document.createElement("label"), input = document.createElement("input"), output = document.createElement("output");
-  input.type = "range";
-  Object.assign(input, {id: name, min: least, max: Math.max(most, start ?? data.costs[name]), step: 0.01});
-  input.value = start ?? data.costs[name];
-  const show = () => { output.textContent = (start === null ? "" : "× ") + number(Number(input.value)); };
-  input.addEventListener("input", () => { show(); price(); });
-  show();
-  label.append(words, output, input);
-  byId("costs").append(label);
+function element(name, className, text = "") {
+  const made = document.createElement(name);
+  made.className = className;
+  made.textContent = text;
+  return made;
 }
 
-function addBars(holder, result, plan) {
-  const most = Math.max(...views.map((view) => Math.max(...view.result.stages.map((stage) => stage.peak / view.plan.chunks))));
-  holder.replaceChildren();
+const views = data.schedules.map((schedule) => {
+  const section = element("section", schedule.recommended ? "recommended" : ""), head = element("h2", "");
+  const view = {schedule, section, title: element("span", "title"), badges: element("span", "badges"), numbers: element("div", "numbers"),
+    canvas: element("canvas", ""), bars: element("div", "bars"), plan: null, result: null, picture: null};
+  head.append(view.title, view.badges);
+  section.append(head, view.numbers, view.canvas, view.bars);
+  byId("schedules").append(section);
+  return view;
+});
+const viewOf = (canvas) => views.find((view) => view.canvas === canvas);
+
+function titleOf({name, chunks, title}, stages, microBatches) {
+  const of = chunks > 1 ? ` x ${chunks} chunks` : "";
+  return title ?? `${name}: ${stages} stages${of}, ${microBatches} micro-batches`;
+}
+
+// Gives the schedule of a view as the sliders have it, and what it costs; or a text that says why there is none.
+function priceView(view) {
+  const {schedule} = view, [stages, microBatches] = data.own ? [schedule.stages, schedule.microBatches] : [stagesNow(), microBatchesNow()];
+  const key = `${stages}x${microBatches}`;
+  view.title.textContent = titleOf(schedule, stages, microBatches);
+  if (view.key !== key) [view.key, view.plan] = [key, planOf(schedule, stages, microBatches)];
+  view.result = typeof view.plan === "string" ? null : simulate(view.plan, costsNow(view.plan));
+  view.peak = view.result === null ? 0 : Math.max(...view.result.stages.map((stage) => stage.peakBytes));
+}
+
+function addBars({bars, result, plan, peak}, most) {
+  bars.replaceChildren();
   const add = (kind, words, share, text) => {
-    const name = document.createElement("span"), bar = document.createElement("b"), fill = document.createElement("u");
-    const value = document.createElement("span");
-    bar.className = kind;
+    const bar = element("b", kind), fill = document.createElement("u");
     fill.style.width = `${100 * share}%`;
     bar.append(fill);
-    [name.textContent, value.textContent] = [words, text];
-    holder.append(name, bar, value);
+    bars.append(element("span", "", words), bar, element("span", "", text));
   };
   const busy = result.stages.reduce((sum, stage) => sum + stage.busy, 0), all = result.makespan * plan.stages;
   add("bubble", "idle", all > 0 ? 1 - busy / all : 0, percent(all - busy, all));
-  const peak = Math.max(...result.stages.map((stage) => stage.peak));
-  add("memory", "activations", most > 0 ? peak / plan.chunks / most : 0, `${peak} of a chunk, ${number(peak / plan.chunks)} of a stage`);
+  const fullest = result.stages.findIndex((stage) => stage.peakBytes === peak);
+  add("memory", "most memory", most > 0 ? peak / most : 0, `${memoryText(peak)}, on stage ${fullest}`);
 }
 
-const views = data.schedules.map((plan) => {
-  const section = document.createElement("section"), title = document.createElement("h2");
-  const numbers = document.createElement("div"), canvas = document.createElement("canvas"), bars = document.createElement("div");
-  title.textContent = plan.title;
-  numbers.className = "numbers";
-  bars.className = "bars";
-  section.append(title, numbers, canvas, bars);
-  byId("schedules").append(section);
-  const view = {plan, section, numbers, canvas, bars, result: null, scale: 0};
-  canvas.addEventListener("mousemove", (event) => showTip(view, event));
-  canvas.addEventListener("mouseleave", () => { byId("tip").hidden = true; });
-  return view;
-});
-
-function showTip(view, event) {
-  const span = spanAt(view.plan, view.result, view.scale, event.offsetX, event.offsetY), tip = byId("tip");
-  tip.hidden = span === undefined;
-  if (tip.hidden) return;
-  tip.textContent = `${WORDS[span.op]} of micro-batch ${span.microBatch}\nstage ${span.stage}, chunk ${span.chunk}, part ` +
-    `${partOf(view.plan, span.stage, span.chunk)}\n${number(span.start)} to ${number(span.end)}` + (span.pair ? "\nat once with another" : "");
-  tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 330)}px`;
-  tip.style.top = `${event.clientY + 14}px`;
+function describeView(view, shortest, limit) {
+  const {result, section, peak} = view, isOver = result !== null && peak > limit;
+  const isBest = views.length > 1 && result !== null && !isOver && result.makespan <= shortest * (1 + SAME);
+  section.classList.toggle("best", isBest);
+  section.classList.toggle("over", isOver);
+  section.classList.toggle("missing", result === null);
+  const badges = [[view.schedule.recommended, "recommended"], [isBest, "shortest"], [isOver, "does not fit"]];
+  view.badges.replaceChildren(...badges.filter(([is]) => is).map(([, words]) => element("i", words.replaceAll(" ", "-"), words)));
+  if (result === null) {
+    view.numbers.textContent = view.plan;
+    return;
+  }
+  const bubble = Math.max(...result.stages.map((stage) => stage.end - stage.start - stage.busy));
+  const share = views.length > 1 && Number.isFinite(shortest) ? ` (${percent(result.makespan, shortest)} of the shortest)` : "";
+  view.numbers.textContent = `makespan ${timeText(result.makespan)}${share}, bubble inside a stage's busy window at most ${timeText(bubble)}` +
+    (isOver ? `; needs ${memoryText(peak)}, which is more than ${memoryText(limit)}` : "");
 }
 
 function price() {
-  for (const view of views) view.result = simulate(view.plan, costsNow(view.plan));
-  const longest = Math.max(...views.map((view) => view.result.makespan));
-  const shortest = Math.min(...views.map((view) => view.result.makespan));
+  for (const view of views) priceView(view);
+  const there = views.filter((view) => view.result !== null), peak = Math.max(0, ...there.map((view) => view.peak));
+  limitSlider.fit(peak);
+  const limit = limitSlider.value, fitting = there.filter((view) => view.peak <= limit);
+  const shortest = Math.min(...fitting.map((view) => view.result.makespan));
+  shown.setEnd(Math.max(0, ...there.map((view) => view.result.makespan)));
   for (const view of views) {
-    const own = Math.max(...view.result.stages.map((stage) => stage.end - stage.start - stage.busy));
-    view.numbers.textContent = `makespan ${number(view.result.makespan)} (${percent(view.result.makespan, shortest)} of the shortest), ` +
-      `idle between a stage's first and last operation at most ${number(own)}`;
-    view.section.classList.toggle("best", views.length > 1 && view.result.makespan === shortest);
-    view.scale = draw(view.canvas, view.plan, view.result, longest);
-    addBars(view.bars, view.result, view.plan);
+    describeView(view, shortest, limit);
+    view.memory = {most: Number.isFinite(limit) ? Math.max(peak, limit) : peak, limit};
+    if (view.result !== null) addBars(view, peak);
   }
-  byId("scale").textContent = `One scale for all: ${number(longest)} from left to right.` +
-    (ofStage && !data.own ? " Times are those of a whole stage; a chunk takes its part of them." : "");
+  drawAll();
 }
 
-SLIDERS.forEach(addSlider);
-addEventListener("resize", price);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", price);
+function drawAll() {
+  for (const view of views) {
+    if (view.result === null) continue;
+    view.picture = new Picture(view.canvas, view.plan, view.result, shown, view.memory);
+    view.picture.draw();
+    view.scale = view.picture.scale;
+  }
+  byId("scale").textContent = `One scale for all: ${timeText(shown.from)} to ${timeText(shown.to)}` +
+    (shown.isWhole ? "." : ` of ${timeText(shown.end)}.`) +
+    (ofStage && !data.own ? " Times are those of a whole stage; a chunk takes its part of them." : "");
+  byId("reset").disabled = shown.isWhole;
+}
+
+let isDue = false;
+function drawSoon() {
+  if (isDue) return;
+  isDue = true;
+  requestAnimationFrame(() => { isDue = false; drawAll(); });
+}
+
+function tipText(view, it) {
+  if (it.op === undefined) return `stage ${it.stage} holds ${memoryText(it.bytes ?? 0)}\nat ${timeText(it.time)}`;
+  return `${WORDS[it.op]} of micro-batch ${it.microBatch}\nstage ${it.stage}, chunk ${it.chunk}, part ` +
+    `${partOf(view.plan, it.stage, it.chunk)}\n${timeText(it.start)} to ${timeText(it.end)}` + (it.pair ? "\nat once with another" : "");
+}
+
+const page = {
+  isWhole: () => shown.isWhole,
+  zoomAt(canvas, factor, x) {
+    shown.zoom(factor, viewOf(canvas).picture.timeAt(Math.max(x, LEFT)));
+    drawSoon();
+  },
+  zoom(factor) {
+    shown.zoom(factor, (shown.from + shown.to) / 2);
+    drawSoon();
+  },
+  drag(canvas, pixels) {
+    shown.move(pixels / viewOf(canvas).picture.scale);
+    drawSoon();
+  },
+  move(part) {
+    shown.move(part * (shown.to - shown.from));
+    drawSoon();
+  },
+  reset() {
+    shown.reset();
+    drawSoon();
+  },
+  hover(canvas, event) {
+    const view = viewOf(canvas), it = view.picture.at(event.offsetX, event.offsetY), tip = byId("tip");
+    tip.hidden = it === undefined;
+    if (tip.hidden) return;
+    tip.textContent = tipText(view, it);
+    tip.style.left = `${Math.min(event.clientX + 12, innerWidth - 330)}px`;
+    tip.style.top = `${event.clientY + 14}px`;
+  },
+  leave() { byId("tip").hidden = true; },
+};
+
+const first = data.schedules[0];
+byId("note").textContent = data.note;
+const stagesNow = addChoice("stages", "stages", data.stages, first.stages, price);
+const microBatchesNow = addChoice("microBatches", "micro-batches", data.microBatches, first.microBatches, price);
+addCosts(price);
+const limitSlider = new LimitSlider(price);
+for (const view of views) startPointer(view.canvas, page);
+startKeys(page);
+startTools(page);
+addEventListener("resize", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 price();
-const schedulePage = {data, views, simulate, price};  // for tests
+const schedulePage = {data, views, shown, simulate, planOf, price};  // for tests

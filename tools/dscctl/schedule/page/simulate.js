@@ -1,4 +1,4 @@
-// The library's simulator once more: dsc_pipe_simulate() without memory in bytes. A test runs both on random schedules.
+// The library's simulator once more: dsc_pipe_simulate(). A test runs both on random schedules.
 
 const FORWARD = 2, BACKWARD = 3, BACKWARD_INPUT = 4, BACKWARD_WEIGHT = 5;
 
@@ -92,6 +92,20 @@ function groupAt(order, k) {
   return order[k][3] && k + 1 < order.length ? [order[k], order[k + 1]] : [order[k]];
 }
 
+// What a stage holds, and since when. A change of 0 is none.
+function hold(stage, time, change) {
+  if (change === 0) return;
+  stage.bytes += change;
+  stage.peakBytes = Math.max(stage.peakBytes, stage.bytes);
+  stage.memory.push([time, stage.bytes]);
+}
+
+function bytesAtStart(plan, costs, stage) {
+  let sum = 0;
+  for (let chunk = 0; chunk < plan.chunks; chunk++) sum += ofPart(costs.fixed ?? [0], partOf(plan, stage, chunk));
+  return sum;
+}
+
 function runStage(plan, costs, arrivals, reductions, stage) {
   const self = stage, order = plan.orders[self.number];
   let moved = false;
@@ -107,10 +121,17 @@ function runStage(plan, costs, arrivals, reductions, stage) {
       self.spans.push({stage: self.number, op, chunk, microBatch: m, start, end: start + time, pair: group.length === 2});
       arrivals.note(partOf(plan, self.number, chunk), op, m, start + time, costs);
       reductions.note(self.number, partOf(plan, self.number, chunk), op, start, start + time);
-      if (op === FORWARD) self.held += 1;
+      if (op === FORWARD) {
+        self.held += 1;
+        hold(self, start, ofPart(costs.activation ?? [0], partOf(plan, self.number, chunk)));
+      }
       self.peak = Math.max(self.peak, self.held);
     }
-    for (const [op] of group) if (op === BACKWARD || op === BACKWARD_WEIGHT || plan.forwardOnly) self.held -= 1;
+    for (const [op, chunk] of group)
+      if (op === BACKWARD || op === BACKWARD_WEIGHT || plan.forwardOnly) {
+        self.held -= 1;
+        hold(self, start + time, -ofPart(costs.activation ?? [0], partOf(plan, self.number, chunk)));
+      }
     if (group.length > 0) {
       self.start = Math.min(self.start, start);
       self.end = start + time;
@@ -122,11 +143,15 @@ function runStage(plan, costs, arrivals, reductions, stage) {
   return moved;
 }
 
-// Gives {makespan, stages: [{busy, start, end, peak, spans}]}; null if the order can not be run.
+// Gives {makespan, stages: [{busy, start, end, peak, spans, peakBytes, memory}]}, where memory is a list of times and the
+// bytes that are held from then on; null if the order can not be run.
 function simulate(plan, costs) {
   const arrivals = new Arrivals(plan), reductions = new Reductions(plan, costs);
-  const stages = plan.orders.map((_, number) =>
-    ({number, position: 0, busy: 0, start: Infinity, end: 0, held: 0, peak: 0, spans: []}));
+  const stages = plan.orders.map((_, number) => {
+    const bytes = bytesAtStart(plan, costs, number);
+    return {number, position: 0, busy: 0, start: Infinity, end: 0, held: 0, peak: 0, spans: [],
+      bytes, peakBytes: bytes, memory: [[0, bytes]]};
+  });
   for (let moved = true; moved;) {
     moved = false;
     for (const stage of stages) if (runStage(plan, costs, arrivals, reductions, stage)) moved = true;

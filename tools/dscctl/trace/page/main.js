@@ -224,8 +224,9 @@ function makeGhosts(model) {
     const operation = finding.kind === "LATE" ? model.operationOf.get(finding.operation) : undefined;
     if (operation === undefined) continue;
     const title = operationTitle(model, operation);
+    const called = new Set(operation.entries.map((id) => trackOf(model, id).rank));
     for (const rank of finding.ranks)
-      if (model.raw.ranks[rank].dump)
+      if (model.raw.ranks[rank].dump && !called.has(rank)) // of one that came too late there is a bar
         ghosts.push({ rank, group: operation.group, isMessage: operation.isMessage, from: operation.begin,
           to: Math.max(operation.end, operation.begin + 1), title });
   }

@@ -22,7 +22,7 @@ function showFacts(model) {
 function showFindings(model, onChoose) {
   const { findings, problems } = model.raw;
   const made = findings.map((finding) => {
-    const mild = finding.kind === "NO DUMP" ? " warn" : "";
+    const mild = ["NO DUMP", "STRAGGLER"].includes(finding.kind) ? " warn" : "";
     const operation = finding.operation === null ? undefined : model.operationOf.get(finding.operation);
     return element("button", { class: `finding${mild}`, onclick: () => operation !== undefined && onChoose(operation) },
       element("b", {}, finding.kind), element("span", {}, finding.text));
@@ -31,7 +31,7 @@ function showFindings(model, onChoose) {
     made.push(element("div", { class: "finding warn" }, element("b", {}, "NOT USED"), element("span", {}, `${file}: ${text}`)));
   if (made.length === 0)
     made.push(element("div", { class: "finding good" }, element("b", {}, "FINE"),
-      element("span", {}, "Nobody is late, nothing failed, everything fits together.")));
+      element("span", {}, "Nobody holds the others up, nothing failed, everything fits together.")));
   const many = made.length > FEW_FINDINGS;
   byId("findings").replaceChildren(...(many ? [findingsHead(made)] : []), ...made);
 }
@@ -126,7 +126,7 @@ function showStragglers(model, onChoose) {
       return element("tr", {}, element("td", {}, String(row.rank)), element("td", {}, `${countText(row.last)} `, element("small", {}, `${share} %`)),
         element("td", {}, durationText(row.others_waited_ns)), element("td", {}, durationText(row.mean_delay_ns)), element("td", {}, link));
     });
-  const titles = ["rank", "last in", "others waited", "mean delay", "worst"];
+  const titles = ["rank", "last in", "all others waited", "mean delay", "worst"];
   const head = element("tr", {}, ...titles.map((name) => element("th", {}, name)));
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   byId("stragglers").replaceChildren(rows.length > 0 ? table : element("p", {}, "No collective was recorded by two ranks."));

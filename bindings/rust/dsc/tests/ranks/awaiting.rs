@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use dsc::{request, Comm, ErrorCode, InitOptions, Op, Owned, Work};
+use dsc::{request, Comm, ErrorCode, InitOptions, Op, Work};
 
 use crate::{ranks, ranks_with};
 
@@ -25,46 +25,68 @@ impl Wake for Sleeper {
     }
 }
 
-fn sleeper() -> (Arc<Sleeper>, Waker) {
-    let sleeper = Arc::new(Sleeper { thread: thread::current(), wakes: AtomicUsize::new(0) });
-    (sleeper.clone(), sleeper.into())
+impl Sleeper {
+    fn new() -> Arc<Self> {
+        Arc::new(Sleeper { thread: thread::current(), wakes: AtomicUsize::new(0) })
+    }
+
+    /// Returns when somebody has woken it.
+    fn sleep(&self) {
+        while self.wakes.load(Ordering::Relaxed) == 0 {
+            thread::park();
+        }
+    }
 }
 
-/// Returns the result and how often the task was woken.
-fn block_on<F: Future + Unpin>(mut future: F) -> (F::Output, usize) {
-    let (sleeper, waker) = sleeper();
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+    let waker = Sleeper::new().into();
     loop {
         if let Poll::Ready(result) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            return (result, sleeper.wakes.load(Ordering::Relaxed));
+            return result;
         }
         thread::park();
     }
 }
 
-/// Rank 1 comes when rank 0 is sure to have asked.
-fn late_sum(world: &Comm) -> Work<Vec<f32>> {
+/// Starts a sum of ones that rank 1 joins when rank 0 has asked for the result, and is told to wait.
+fn late_sum<W: Wake + Send + Sync + 'static>(world: &Comm, asked: &AtomicBool, waker: &Arc<W>) -> Work<Vec<f32>> {
+    let start = || world.start(request::all_reduce(vec![world.rank() as f32; 1000], Op::Sum)).unwrap();
     if world.rank() == 1 {
-        thread::sleep(Duration::from_millis(100));
+        while !asked.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(1)); // rank 0 that panics ends this by the world's deadline
+            assert!(world.failure().unwrap().is_none());
+        }
+        return start();
     }
-    world.start(request::all_reduce(vec![world.rank() as f32; 1000], Op::Sum)).unwrap()
+    let mut work = start();
+    assert!(Pin::new(&mut work).poll(&mut Context::from_waker(&waker.clone().into())).is_pending());
+    asked.store(true, Ordering::Release);
+    work
+}
+
+/// The sum is there after one wake.
+fn is_woken_once(options: InitOptions) {
+    let asked = AtomicBool::new(false);
+    ranks_with(options, 2, |world| {
+        let sleeper = Sleeper::new();
+        let work = late_sum(&world, &asked, &sleeper);
+        if world.rank() == 0 {
+            sleeper.sleep();
+        }
+        assert_eq!(block_on(work).unwrap(), [1.0; 1000]);
+        assert_eq!(sleeper.wakes.load(Ordering::Relaxed), 1 - world.rank());
+        world.finalize().unwrap();
+    });
 }
 
 #[test]
 fn awaiting_gives_the_buffers_back() {
-    ranks(2, |world| {
-        let (buffer, wakes) = block_on(late_sum(&world));
-        assert_eq!(buffer.unwrap(), [1.0; 1000]);
-        assert!(wakes <= 1, "woken {} times", wakes); // one that is complete at once needs nobody
-        world.finalize().unwrap();
-    });
+    is_woken_once(InitOptions::new());
 }
 
 #[test]
 fn without_a_progress_thread_those_who_await_move_it_on() {
-    ranks_with(InitOptions::new().progress_thread(false), 2, |world| {
-        assert_eq!(block_on(late_sum(&world)).0.unwrap(), [1.0; 1000]);
-        world.finalize().unwrap();
-    });
+    is_woken_once(InitOptions::new().progress_thread(false));
 }
 
 #[test]
@@ -78,7 +100,7 @@ fn async_functions_await_many() {
     }
     ranks(2, |world| {
         let works = (0..20).map(|_| world.start(request::all_reduce(vec![1f32; 1000], Op::Sum)).unwrap()).collect();
-        assert_eq!(block_on(Box::pin(sums(works))).0.unwrap(), 40.0);
+        assert_eq!(block_on(Box::pin(sums(works))).unwrap(), 40.0);
         world.finalize().unwrap();
     });
 }
@@ -87,7 +109,7 @@ fn async_functions_await_many() {
 fn a_failure_is_what_awaiting_gives() {
     ranks(2, |world| {
         let work = world.start(request::all_reduce(vec![0f32; 4 + world.rank()], Op::Sum)).unwrap();
-        assert_eq!(block_on(work).0.unwrap_err().code, ErrorCode::Mismatch);
+        assert_eq!(block_on(work).unwrap_err().code, ErrorCode::Mismatch);
     });
 }
 
@@ -95,7 +117,7 @@ fn a_failure_is_what_awaiting_gives() {
 fn a_scoped_work_is_a_future_too() {
     ranks(2, |world| {
         let mut x = [world.rank() as i32; 3];
-        let sum = world.scope(|scope| Ok(block_on(scope.all_reduce(&mut x, Op::Sum)?).0?[2])).unwrap();
+        let sum = world.scope(|scope| Ok(block_on(scope.all_reduce(&mut x, Op::Sum)?)?[2])).unwrap();
         assert_eq!(sum, 1);
         world.finalize().unwrap();
     });
@@ -103,26 +125,46 @@ fn a_scoped_work_is_a_future_too() {
 
 #[test]
 fn a_task_that_gives_up_leaves_the_operation_alone() {
-    fn polled_once<B: Owned>(mut work: Work<B>) {
-        let (_, waker) = sleeper();
-        let _ = Pin::new(&mut work).poll(&mut Context::from_waker(&waker));
-    }
+    let asked = AtomicBool::new(false);
     ranks(2, |world| {
-        polled_once(late_sum(&world));
-        assert_eq!(block_on(late_sum(&world)).0.unwrap(), [1.0; 1000]);
+        drop(late_sum(&world, &asked, &Sleeper::new()));
+        let work = world.start(request::all_reduce(vec![1.0f32; 1000], Op::Sum)).unwrap();
+        assert_eq!(block_on(work).unwrap(), [2.0; 1000]);
         world.finalize().unwrap();
     });
 }
 
 #[test]
 fn the_last_waker_that_asked_is_woken() {
+    let asked = AtomicBool::new(false);
     ranks(2, |world| {
-        let mut work = late_sum(&world);
-        let (first, waker) = sleeper();
-        if Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_pending() {
-            assert_eq!(block_on(work).0.unwrap(), [1.0; 1000]); // by a waker of its own
+        let work = late_sum(&world, &asked, &Sleeper::new());
+        assert_eq!(block_on(work).unwrap(), [1.0; 1000]); // by a waker of its own
+        world.finalize().unwrap();
+    });
+}
+
+/// A waker that ends the thread that wakes, if it is let.
+struct Panicking(Arc<Sleeper>);
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        self.0.clone().wake();
+        panic!("a waker that panics, as this test wants it");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_takes_nobody_with_it() {
+    let (first, second) = (AtomicBool::new(false), AtomicBool::new(false));
+    ranks(2, |world| {
+        let sleeper = Sleeper::new();
+        let work = late_sum(&world, &first, &Arc::new(Panicking(sleeper.clone())));
+        if world.rank() == 0 {
+            sleeper.sleep();
         }
-        assert!(first.wakes.load(Ordering::Relaxed) <= 1);
+        assert_eq!(block_on(work).unwrap(), [1.0; 1000]);
+        assert_eq!(block_on(late_sum(&world, &second, &Sleeper::new())).unwrap(), [1.0; 1000]);
         world.finalize().unwrap();
     });
 }

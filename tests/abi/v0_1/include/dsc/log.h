@@ -24,7 +24,7 @@ extern "C" {
 typedef void (*dsc_log_fn)(void* ctx, int32_t level, const char* message);
 
 /**
- * @brief Sends log records to a callback.
+ * @brief Sends log records to a callback, in place of the one before.
  *
  * The library is silent unless the environment variable DSC_LOG (error, warn, info or debug) sends records to
  * the standard error stream, or a callback is set here. Records wait in a queue of 1,024; when it is full the
@@ -34,12 +34,45 @@ typedef void (*dsc_log_fn)(void* ctx, int32_t level, const char* message);
  * @param[in] ctx passed on to it; must live until the callback is removed
  * @param[in] level the least urgent ::dsc_log_level that it receives
  *
- * Collective: no. Blocking: when a callback is removed or replaced, waits until a call of the old one that is
- * running has returned (except from inside that callback). Threads: any.
+ * Collective: no. Blocking: when a callback is removed or replaced, waits until the old one has received the
+ * records that were made before, or for 5 s none was delivered, and until a call of it that is running has
+ * returned (except from inside that callback). Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* ctx, int32_t level);
+
+/** @brief A log record, with the rank that it is of. */
+typedef struct dsc_log_record {
+  size_t struct_size; /**< size of this struct as the library compiled it */
+  int32_t level;      /**< one of ::dsc_log_level */
+  int32_t rank;    /**< rank in the world of the thread that made the record, or -1: not known yet, or none */
+  int64_t time_ns; /**< when it was made: nanoseconds of CLOCK_REALTIME */
+  const char* message; /**< one line without a line feed, ended by a zero */
+} dsc_log_record_t;
+
+/**
+ * @brief Receives one log record, under the rules of ::dsc_log_fn.
+ * @param ctx the pointer that was given with the callback
+ * @param record valid during the call only
+ */
+typedef void (*dsc_log_record_fn)(void* ctx, const dsc_log_record_t* record);
+
+/**
+ * @brief Sends log records to the logging of a program or language, in place of any callback before.
+ *
+ * As dsc_log_set_callback(), but the callback gets whole records, and what it receives is not written to the
+ * standard error stream for DSC_LOG besides.
+ *
+ * @param[in] callback the function; NULL removes it
+ * @param[in] ctx passed on to it; must live until the callback is removed
+ * @param[in] level the least urgent ::dsc_log_level that it receives
+ *
+ * Collective: no. Blocking: as dsc_log_set_callback(). Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_log_set_record_callback(dsc_log_record_fn callback, void* ctx, int32_t level);
 
 /**
  * @brief Takes the oldest record from the queue, for languages whose functions cannot be called from foreign

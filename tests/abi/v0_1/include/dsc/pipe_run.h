@@ -53,8 +53,8 @@ typedef struct dsc_pipe_call {
  */
 typedef int32_t (*dsc_pipe_callback_t)(void* context, const dsc_pipe_call_t* call);
 
-/** @brief What a run calls; those that its schedule does not need may be NULL. Fill with
- * dsc_pipe_callbacks_init(). */
+/** @brief What a run calls. The passes that its schedule has must be there; of the others NULL means that
+ * there is nothing to do. Fill with dsc_pipe_callbacks_init(). */
 typedef struct dsc_pipe_callbacks {
   size_t struct_size;                   /**< size of this struct as the caller compiled it */
   void* context;                        /**< handed to every callback */
@@ -81,7 +81,9 @@ typedef struct dsc_pipe_run_options {
   size_t memory_bytes;     /**< of memory; dsc_pipe_run_bytes() or more */
   int32_t variable_shapes; /**< 1: inputs and outputs are the largest ones, and every forward pass says what
                               its outputs have; 0 (default): all micro-batches have these */
-  int32_t reserved;        /**< 0 */
+  int32_t
+      keep_replaced; /**< 1: memory of earlier runs that this one replaces, because shapes have grown on any
+                        rank, stays readable until the schedule is destroyed; 0 (default): it is freed */
 } dsc_pipe_run_options_t;
 
 /**

@@ -1,0 +1,22 @@
+// Text in arrays of a fixed size, as records in shared memory and on the wire hold it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+namespace dsc {
+
+// The text up to its zero, or the whole array if another process wrote none.
+template <size_t N>
+std::string bounded_text(const char (&source)[N]) {
+  return std::string(source, ::strnlen(source, N));
+}
+
+template <size_t N>
+std::string bounded_text(const std::array<char, N>& source) {
+  return std::string(source.data(), ::strnlen(source.data(), N));
+}
+
+}  // namespace dsc

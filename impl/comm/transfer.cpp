@@ -1,0 +1,142 @@
+#include "comm/transfer.hpp"
+
+#include <algorithm>
+
+#include "dsc/types.h"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+size_t longest_of(const Call& call) noexcept {
+  if (call.send_blocks && call.recv_blocks) return Transfer::kUnknown;
+  const BlockList* blocks = call.send_blocks ? call.send_blocks.get() : call.recv_blocks.get();
+  return blocks ? *std::max_element(blocks->lengths.begin(), blocks->lengths.end()) : call.count;
+}
+
+bool divides(Pattern pattern) noexcept {
+  return pattern == Pattern::kReduceScatter || pattern == Pattern::kScatter || pattern == Pattern::kAllToAll;
+}
+
+bool collects(Pattern pattern) noexcept {
+  return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
+}
+
+}  // namespace
+
+Pattern pattern_of(OpKind kind) noexcept {
+  switch (kind) {
+    case OpKind::kAllReduce:
+      return Pattern::kAllReduce;
+    case OpKind::kReduce:
+      return Pattern::kReduce;
+    case OpKind::kReduceScatter:
+    case OpKind::kReduceScatterV:
+      return Pattern::kReduceScatter;
+    case OpKind::kBroadcast:
+      return Pattern::kBroadcast;
+    case OpKind::kScatter:
+      return Pattern::kScatter;
+    case OpKind::kGather:
+      return Pattern::kGather;
+    case OpKind::kAllGather:
+    case OpKind::kAllGatherV:
+    case OpKind::kSplit:
+    case OpKind::kCreateGroup:
+    case OpKind::kMemAlloc:
+    case OpKind::kVerify:
+    case OpKind::kPipeRun:
+    case OpKind::kBind:
+      return Pattern::kAllGather;
+    case OpKind::kAllToAll:
+    case OpKind::kAllToAllV:
+      return Pattern::kAllToAll;
+    default:
+      return Pattern::kNothing;
+  }
+}
+
+Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
+    : pattern(longest_of(call) == 0 ? Pattern::kNothing : pattern_of(call.kind)),
+      rank(rank_in),
+      size(size_in),
+      root(call.root),
+      element_bytes(dtype_bytes(call.dtype)),
+      count(call.count),
+      longest(longest_of(call)),
+      send_bytes(0),
+      recv_bytes(0),
+      parts(divides(pattern) ? static_cast<size_t>(size_in) : 1),
+      send(static_cast<const std::byte*>(call.send)),
+      recv(static_cast<std::byte*>(call.recv)),
+      send_blocks(call.send_blocks.get()),
+      recv_blocks(call.recv_blocks.get()),
+      reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
+             call.prescale, false,   call.user.get()} {
+  if (pattern == Pattern::kNothing) return;
+  if (sends(rank)) send_bytes = bytes_of(send_elements(rank));
+  if (!receives(rank)) return;
+  if (collects(pattern))
+    recv_bytes = bytes_of(recv_blocks ? recv_blocks->total() : count * static_cast<size_t>(size));
+  else
+    recv_bytes = bytes_of(incoming(rank).count);
+}
+
+size_t Transfer::send_elements(int member) const noexcept {
+  const auto at = static_cast<size_t>(member);
+  if (send_blocks) return recv_blocks && member != rank ? senders[at].total : send_blocks->total();
+  return recv_blocks ? recv_blocks->lengths[at] : count * parts;
+}
+
+Block Transfer::outgoing(int receiver) const noexcept {
+  const auto at = static_cast<size_t>(receiver);
+  const auto own = static_cast<size_t>(rank);
+  Block block;
+  if (divides(pattern)) {
+    block.from = send_blocks ? send_blocks->starts[at] : at * count;
+    block.count = send_blocks ? send_blocks->lengths[at] : count;
+  } else {
+    block.count = recv_blocks ? recv_blocks->lengths[own] : count;
+  }
+  return block;
+}
+
+Block Transfer::incoming(int sender) const noexcept {
+  const auto at = static_cast<size_t>(sender);
+  const auto own = static_cast<size_t>(rank);
+  Block block;
+  if (collects(pattern)) {
+    block.to = recv_blocks ? recv_blocks->starts[at] : at * count;
+    block.count = recv_blocks ? recv_blocks->lengths[at] : count;
+  } else {
+    block.count = send_blocks ? send_blocks->lengths[own] : count;
+  }
+  if (!divides(pattern)) return block;
+  if (!send_blocks)
+    block.from = own * count;
+  else
+    block.from = recv_blocks && sender != rank ? senders[at].from : send_blocks->starts[own];
+  return block;
+}
+
+void Transfer::learn(std::vector<Sender> shown, size_t longest_block) noexcept {
+  senders = std::move(shown);
+  longest = longest_block;
+  if (longest == 0) pattern = Pattern::kNothing;
+}
+
+RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+                           int32_t timeout_ms) noexcept {
+  RecordedCall recorded;
+  recorded.kind = call.kind;
+  recorded.dtype = call.dtype;
+  recorded.op = call.op;
+  recorded.root = call.root;
+  recorded.sequence = comes_before_numbers(call.kind) ? 0 : number;
+  recorded.send_bytes = send_bytes;
+  recorded.recv_bytes = recv_bytes;
+  recorded.timeout_ms = timeout_ms;
+  return recorded;
+}
+
+}  // namespace dsc

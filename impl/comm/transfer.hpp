@@ -1,0 +1,95 @@
+// What a collective moves: which elements of whose send buffer go where.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "control/call.hpp"
+#include "control/recorder.hpp"
+#include "dtype/reduce.hpp"
+
+namespace dsc {
+
+enum class Pattern : uint8_t {
+  kNothing,
+  kAllReduce,
+  kReduce,
+  kReduceScatter,
+  kBroadcast,
+  kScatter,
+  kGather,
+  kAllGather,
+  kAllToAll
+};
+
+Pattern pattern_of(OpKind kind) noexcept;
+
+// Elements that go from one member to another.
+struct Block {
+  size_t from = 0;  // where it starts in the sender's send buffer
+  size_t to = 0;    // where it starts in the receiver's recv buffer
+  size_t count = 0;
+};
+
+struct Transfer {
+  Transfer(const Call& call, int rank, int size) noexcept;
+
+  const std::byte* send_at(size_t element) const noexcept { return send + element * element_bytes; }
+  std::byte* recv_at(size_t element) const noexcept { return recv + element * element_bytes; }
+  size_t bytes_of(size_t elements) const noexcept { return elements * element_bytes; }
+
+  bool reduces() const noexcept {
+    return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce ||
+           pattern == Pattern::kReduceScatter;
+  }
+  // Whoever reduces a part of it writes it to all that receive it.
+  bool shares_result() const noexcept {
+    return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce;
+  }
+  // Each receiver gets elements of its own; otherwise all get the same ones of a sender.
+  bool is_divided() const noexcept { return parts > 1; }
+  bool sends(int member) const noexcept {
+    return (pattern != Pattern::kBroadcast && pattern != Pattern::kScatter) || member == root;
+  }
+  bool receives(int member) const noexcept {
+    return (pattern != Pattern::kReduce && pattern != Pattern::kGather) || member == root;
+  }
+
+  Block outgoing(int receiver) const noexcept;
+  Block incoming(int sender) const noexcept;
+  size_t send_elements(int member) const noexcept;
+
+  // What the senders of blocks of different lengths have shown, which nobody else knows before.
+  struct Sender {
+    size_t total;  // elements of its send buffer
+    size_t from;   // where the block for this rank starts there
+  };
+  void learn(std::vector<Sender> shown, size_t longest_block) noexcept;
+  bool knows_all() const noexcept { return longest != kUnknown; }
+
+  static constexpr size_t kUnknown = ~size_t{0};
+
+  Pattern pattern;
+  int rank;
+  int size;
+  int root;
+  size_t element_bytes;
+  size_t count;       // elements of a block, where all have the same
+  size_t longest;     // elements of the longest block of all members
+  size_t send_bytes;  // of this rank's buffers; 0 where it has none
+  size_t recv_bytes;
+  size_t parts;  // blocks that share a stage
+  const std::byte* send;
+  std::byte* recv;
+  const BlockList* send_blocks;  // the call's; null where all have `count` elements
+  const BlockList* recv_blocks;
+  std::vector<Sender> senders;
+  ReduceSpec reduce;
+};
+
+// What the flight recorder holds of a call.
+RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+                           int32_t timeout_ms) noexcept;
+
+}  // namespace dsc

@@ -1,0 +1,111 @@
+#include "control/trace_writer.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/dispatch.hpp"
+#include "base/file.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/process_guard.hpp"
+#include "control/group.hpp"
+#include "control/trace.hpp"
+#include "control/world.hpp"
+
+namespace dsc {
+
+std::atomic<int> TraceWriter::enrolled_{0};
+std::atomic<bool> TraceWriter::requested_{false};
+
+TraceWriter& TraceWriter::get() {
+  static TraceWriter* const instance = new TraceWriter;
+  return *instance;
+}
+
+void TraceWriter::enroll(const std::shared_ptr<World>& world) {
+  start_dispatch(Duty::kTrace, [] { get().write_all(); });
+  MutexLock lock(mutex_);
+  std::erase_if(worlds_, [](const auto& known) { return known.expired(); });
+  worlds_.push_back(world);
+  enrolled_.fetch_add(1);
+}
+
+void TraceWriter::post(std::shared_ptr<World> world, std::string reason) {
+  std::vector<std::shared_ptr<Group>> groups = world->groups();
+  {
+    MutexLock lock(mutex_);
+    const bool due =
+        std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.world == world; });
+    if (due) return;  // what happened until it is written stands in it
+    jobs_.push_back({std::move(world), std::move(groups), std::move(reason)});
+  }
+  dispatch(Duty::kTrace);
+}
+
+dsc_result_t TraceWriter::request() noexcept {
+  if (is_forked_child()) return DSC_ERR_FORKED;
+  if (enrolled_.load() == 0) return DSC_ERR_STATE;
+  requested_.store(true);
+  dispatch(Duty::kTrace);
+  return DSC_OK;
+}
+
+void TraceWriter::add_requested() {
+  if (!requested_.exchange(false)) return;
+  std::vector<std::weak_ptr<World>> worlds;
+  {
+    MutexLock lock(mutex_);
+    worlds = worlds_;
+  }
+  for (const auto& known : worlds)
+    if (auto world = known.lock()) post(std::move(world), "request");
+}
+
+void TraceWriter::write(const Job& job) {
+  const std::string path = trace_path(job.world->trace_folder(), job.world->global_rank(job.world->rank()));
+  capture([&] { replace_file(path, trace_text(*job.world, job.groups, job.reason)); },
+          [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "trace: %s", text); });
+}
+
+// Exit does not wait for one that ran out of memory.
+struct TraceWriter::Writing {
+  explicit Writing(TraceWriter& desk) : desk(desk) { desk.set_writing(true); }
+  ~Writing() { desk.set_writing(false); }
+  TraceWriter& desk;
+};
+
+void TraceWriter::write_all() {
+  const Writing writing(*this);
+  add_requested();
+  for (std::vector<Job> jobs = take_jobs(); !jobs.empty(); jobs = take_jobs())
+    for (const Job& job : jobs) write(job);
+}
+
+std::vector<TraceWriter::Job> TraceWriter::take_jobs() {
+  MutexLock lock(mutex_);
+  return std::exchange(jobs_, {});
+}
+
+void TraceWriter::set_writing(bool writing) {
+  MutexLock lock(mutex_);
+  writing_ = writing;
+  changed_.notify_all();
+}
+
+void TraceWriter::drain() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  MutexLock lock(mutex_);
+  while (writing_ || !jobs_.empty() || requested_.load())
+    if (changed_.wait_until(mutex_, end) == std::cv_status::timeout) return;
+}
+
+void TraceWriter::drain_at_exit() {
+  if (enrolled_.load() > 0 && !is_forked_child()) get().drain();
+}
+
+namespace {
+__attribute__((destructor)) void drain_traces() { TraceWriter::drain_at_exit(); }
+}  // namespace
+
+}  // namespace dsc

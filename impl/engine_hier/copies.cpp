@@ -1,0 +1,127 @@
+// What all ranks get: broadcast and all-gather between hosts.
+#include <numeric>
+
+#include "dtype/dtype.hpp"
+#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_transfer.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kCopyBytes = size_t{2} << 20;  // of a piece
+
+// One after the other, the first one at `data`.
+std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& lengths) {
+  std::vector<TransportBlock> blocks;
+  auto* at = static_cast<std::byte*>(data);
+  for (const size_t length : lengths) {
+    blocks.push_back({at, length});
+    at += length;
+  }
+  return blocks;
+}
+
+}  // namespace
+
+// ---- on each host
+// --------------------------------------------------------------------------------------------
+
+void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int place) {
+  if (bytes == 0) return;
+  if (one_rank_per_host()) return copy_bytes(to, from, bytes);
+  Call call;
+  call.kind = OpKind::kBroadcast;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = place;
+  call.send = comm_.layout_.own_place() == place ? from : to;
+  call.recv = to;
+  call.count = bytes;
+  run_local(call);
+}
+
+// ---- operations
+// ----------------------------------------------------------------------------------------------
+
+void HierTransfer::broadcast() {
+  if (one_rank_per_host()) return broadcast_directly();
+  const HierLayout& layout = comm_.layout_;
+  const size_t bytes = call_.count * dtype_bytes(call_.dtype);
+  const int root_host = layout.host_of(call_.root);
+  const bool is_root = layout.rank() == call_.root;
+  const bool is_source = layout.own_host() == root_host;
+  const Cut cut(bytes, kCopyBytes);
+  const auto spread = [&](size_t piece) {
+    std::byte* const data = received(cut.start(piece));
+    spread_on_host(is_root ? sent(cut.start(piece)) : data, data, cut.count(piece),
+                   is_source ? layout.place_of(call_.root) : 0);
+  };
+  in_pieces(cut.pieces(), {.up =
+                               [&](size_t piece) {
+                                 if (is_source) spread(piece);
+                               },
+                           .down =
+                               [&](size_t piece) {
+                                 if (!is_source) spread(piece);
+                               },
+                           .across =
+                               [&](size_t piece, OverlapHook overlap) {
+                                 comm_.transport_->broadcast(received(cut.start(piece)), cut.count(piece),
+                                                             root_host, deadline_, std::move(overlap));
+                               }});
+}
+
+// Blocks of one length or of several: first those of this host, then those of the others, which go down as
+// they come.
+void HierTransfer::all_gather() {
+  if (one_rank_per_host()) return all_gather_directly();
+  const HierLayout& layout = comm_.layout_;
+  const std::vector<size_t> bytes = lengths();
+  const size_t total = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
+  std::unique_ptr<std::byte[]> in_node_major_order;
+  if (!layout.in_order()) in_node_major_order = std::make_unique_for_overwrite<std::byte[]>(total);
+  std::byte* const all = layout.in_order() ? received(0) : in_node_major_order.get();
+  std::vector<size_t> of_hosts(static_cast<size_t>(layout.hosts())), of_members;
+  for (size_t rank = 0; rank < bytes.size(); ++rank)
+    of_hosts[static_cast<size_t>(layout.host_of(static_cast<int>(rank)))] += bytes[rank];
+  for (const int32_t rank : layout.own_members()) of_members.push_back(bytes[static_cast<size_t>(rank)]);
+  const std::vector<TransportBlock> blocks = packed(all, of_hosts);
+  gather_on_host(blocks[static_cast<size_t>(layout.own_host())].data, of_members);
+  const bool at_once = total <= kAtOnceBytes;
+  const size_t longest = *std::ranges::max_element(of_hosts);
+  const Cut cut(longest, at_once ? longest : kCopyBytes);
+  const auto part = [&](const TransportBlock& block, size_t piece) {
+    return TransportBlock{static_cast<std::byte*>(block.data) + cut.start(piece),
+                          cut.count(piece, block.bytes)};
+  };
+  in_pieces(cut.pieces(), {.up = [](size_t) {},
+                           .down =
+                               [&](size_t piece) {
+                                 if (at_once) return spread_on_host(all, all, total, 0);
+                                 for (const TransportBlock& block : blocks)
+                                   if (&block != &blocks[static_cast<size_t>(layout.own_host())])
+                                     spread_on_host(part(block, piece).data, part(block, piece).data,
+                                                    part(block, piece).bytes, 0);
+                               },
+                           .across =
+                               [&](size_t piece, OverlapHook overlap) {
+                                 std::vector<TransportBlock> parts;
+                                 parts.reserve(blocks.size());
+                                 for (const TransportBlock& block : blocks)
+                                   parts.push_back(part(block, piece));
+                                 comm_.transport_->all_gather(parts, deadline_, std::move(overlap));
+                               }});
+  if (!layout.in_order()) layout.unpack(received(0), all, bytes);
+}
+
+// The blocks of this host's members, for all of them.
+void HierTransfer::gather_on_host(void* all, const std::vector<size_t>& bytes) {
+  Call call;
+  call.kind = OpKind::kAllGatherV;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = call_.send;
+  call.recv = all;
+  call.recv_blocks = std::make_shared<const BlockList>(bytes);
+  run_local(call);
+}
+
+}  // namespace dsc

@@ -1,0 +1,218 @@
+// A communicator of several hosts: the host engine among the ranks of each host, a wire between one rank of
+// each, the leader. Every operation is compared on all ranks before data moves.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/call_signature.hpp"
+#include "comm/comm.hpp"
+#include "comm/stats.hpp"
+#include "engine_hier/hier_layout.hpp"
+#include "engine_hier/hier_queue.hpp"
+#include "engine_hier/hier_transfer.hpp"
+#include "engine_hier/hier_world.hpp"
+#include "engine_host/host_comm.hpp"
+#include "transport/transport_group.hpp"
+
+namespace dsc {
+
+class HierComm final : public Comm, public std::enable_shared_from_this<HierComm> {
+ public:
+  // Collective. `local` has the group's ranks on this host, in their order.
+  static std::shared_ptr<HierComm> create(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local,
+                                          HierLayout layout, uint64_t id, std::string name, int timeout_ms,
+                                          Deadline deadline);
+  ~HierComm() override;
+
+  int rank() const noexcept override { return layout_.rank(); }
+  int size() const noexcept override { return layout_.size(); }
+  uint64_t id() const noexcept override { return id_; }
+  int32_t backend() const noexcept override { return DSC_BACKEND_GLOO; }
+  const std::string& name() const noexcept override { return name_; }
+  int global_rank(int group_rank) const override;
+  int group_rank(int global_rank) const noexcept override;
+
+  void run(const Call& call) override;
+  std::shared_ptr<Work> start(const Call& call) override;
+  void restart_numbers() noexcept override { collectives_.restart_numbers(); }
+  std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
+  std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
+  std::shared_ptr<Comm> make_channel(const std::string& name) override;
+  int32_t agree_on(int32_t flags) override;
+  std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
+  std::vector<int32_t> missing() const override { return {}; }
+  void on_status_query(const QueryHandler& answering) override;
+  std::vector<Answer> query_hosts(uint64_t number, const std::string& question) override;
+  std::vector<Answer> query_rank(int32_t rank, const std::string& question) override;
+  void* allocate_memory(size_t bytes) override;
+
+  bool progress(Deadline deadline) override;
+
+  int timeout_ms() const noexcept override { return timeout_ms_.load(); }
+  void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
+  void revoke(const Failure& cause) noexcept override;
+  void abort() noexcept override;
+  void leave() noexcept override;
+  void leave_if_idle() noexcept override;
+  bool finalized() const noexcept override { return finalized_.load(); }
+  void finalize() override;
+  void end_world() noexcept override;
+  Failure failure() const override;
+  bool revoked() const noexcept override { return revoked_.load(); }
+  bool is_over() const noexcept override { return left_.load() || finalized_.load() || local_->is_over(); }
+  LocalMembers local_members() const override {
+    return {local_->local_members().group, layout_.own_members()};
+  }
+  std::vector<OpStats> stats() const override { return stats_.read(); }
+  std::string trace(const char* reason) const override { return local_->trace(reason); }
+  std::string trace_path() const override { return local_->trace_path(); }
+  std::string tuning() const override { return local_->tuning(); }
+  const WorldInfo& world_info() const noexcept override { return local_->world_info(); }
+
+  // The group has failed, as all its ranks know. Any thread.
+  void hear(Failure cause) noexcept;
+  // What ranks of other hosts ask. Any thread.
+  std::string answer(const std::string& question) const;
+
+ private:
+  friend class HierTransfer;
+
+  HierComm(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local, HierLayout layout, uint64_t id,
+           std::string name, int timeout_ms);
+  // What a queue waits for, and whether that was reported.
+  struct Waiting {
+    OpKind kind = OpKind::kBarrier;
+    uint64_t number = 0;
+    int64_t since_ns = 0;
+    bool reported = false;
+  };
+  struct Link {
+    std::unique_ptr<TransportGroup> wire;
+    Waiting waiting;
+  };
+
+  void connect(Deadline deadline);
+  void make_wire();
+  static std::string wire_key(uint64_t id) { return "hier/" + std::to_string(id); }
+  std::string wire_key() const { return wire_key(id_); }
+  std::unique_ptr<TransportGroup> open_wire(const std::string& prefix, int own, std::vector<int32_t> members,
+                                            Mesh::Members of);
+  void connect_and_clear(TransportGroup& wire, const std::string& prefix, int own, Deadline deadline);
+  // Of this rank's buffers; 0 where it has none.
+  struct BufferBytes {
+    size_t send, recv;
+  };
+  BufferBytes bytes_of(const Call& call) const noexcept;
+  HierQueue::Open opener();
+  HierQueue::Execute executor();
+  std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
+  Failure execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
+  void perform(const Call& call, uint64_t number, Record& record);
+  void compare(const Call& call, uint64_t number, Deadline deadline, HierTransfer* along);
+  // A rank's call, and its part of little data.
+  struct Row {
+    CallSignature shown;
+    std::byte part[kSmallBytes];
+  };
+  void gather_rows(const Row& mine, std::span<Row> rows, Deadline deadline);
+  CallDifference compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
+                               std::byte* result);
+  CallDifference difference_of(std::span<const TransportGroup::Met> met) const;
+  // What a leader tells the ranks of its host: the result of little data, or why the operation failed.
+  struct Outcome {
+    void fail(dsc_result_t why, const char* words, std::span<const int32_t> at_fault = {}) noexcept {
+      code = why;
+      n_ranks = static_cast<int32_t>(std::min(at_fault.size(), std::size(ranks)));
+      std::copy_n(at_fault.begin(), n_ranks, ranks);
+      std::snprintf(text, sizeof text, "%s", words);
+    }
+    int32_t code = DSC_OK;
+    int32_t n_ranks = 0;
+    int32_t ranks[16] = {};  // at fault, as many as fit
+    union {
+      std::byte result[kSmallBytes] = {};
+      char text[kSmallBytes];
+    };
+  };
+  void tell_members(Outcome& outcome, Deadline deadline);
+  void spread(Outcome& outcome, Deadline deadline);
+  void check_host() const;
+  Failure in_group(Failure local) const;
+  void note_latest(const Call& call, uint64_t number) noexcept;
+  void note_done() noexcept;
+  Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
+  void report_late(Waiting& waiting, const std::vector<int32_t>& ranks);
+  void explain_time_out(const Call& call, uint64_t number, Failure& cause);
+  std::string describe_latest() const;
+  std::vector<Answer> ask(const std::vector<int32_t>& ranks, const std::string& question, Deadline deadline);
+  void await_failure(int patience_ms) const;
+  std::string latest_of(std::vector<int32_t> ranks, Deadline deadline);
+  Failure silence() const;
+  void take(const Failure& cause) noexcept;
+  std::vector<int32_t> members_of(const std::vector<bool>& hosts) const;
+  bool was_told_here() const;
+  void exchange_message(const Call& call, uint64_t number, Deadline deadline, TransportGroup& wire);
+  void run_message(const Call& call, uint64_t number, Deadline deadline);
+  std::unique_ptr<TransportGroup> open_among_ranks();
+  void connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline);
+  void exchange_among_ranks(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
+                            Deadline deadline, OverlapHook overlap);
+  std::vector<TransportGroup*> other_wires();
+  Link& link(int sender, int receiver, Waiting waiting, Deadline deadline);
+  HierQueue& queue_for(const Call& call);
+  std::vector<HierQueue*> queues();
+  bool is_idle();
+  void tell_hosts(const char* text) noexcept;
+  std::optional<Failure> refusal() const;
+  Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
+  std::string describe(const Call& call, uint64_t number, const std::string& text) const;
+  std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
+                                const std::string& note);
+  std::shared_ptr<Comm> make_group(const std::vector<int32_t>& members, uint64_t id,
+                                   const GroupOptions& options);
+  uint64_t next_id() noexcept;
+
+  const std::shared_ptr<HierWorld> world_;
+  const std::shared_ptr<HostComm> local_;
+  const HierLayout layout_;
+  const uint64_t id_;
+  const std::string name_;
+  std::atomic<int> timeout_ms_;
+  std::unique_ptr<TransportGroup> transport_;      // of a leader
+  std::array<std::vector<std::byte>, 5> scratch_;  // for what passes through
+  Waiting waiting_;                                // of the collectives
+  StatsTable stats_;
+  std::atomic<uint64_t> children_{0};
+  std::atomic<bool> left_{false};
+  std::atomic<bool> finalized_{false};
+  std::atomic<bool> revoked_{false};
+  std::atomic<bool> reported_{false};
+  mutable Mutex mutex_;
+  Failure cause_ DSC_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
+  std::optional<bool> connects_ranks_;  // known from the first large blocks on
+  std::unique_ptr<TransportGroup> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
+  struct {
+    CallFields fields;
+    char note[40];
+    uint64_t number = 0;
+    bool running = false;
+  } latest_ DSC_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<HierComm>> channels_ DSC_GUARDED_BY(mutex_);
+  QueryHandler query_handler_ DSC_GUARDED_BY(mutex_);
+  EventCount completions_;  // completions
+  HierQueue collectives_;
+  Mutex queues_mutex_;
+  std::map<int32_t, HierQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);
+  std::map<int32_t, HierQueue> recv_queues_ DSC_GUARDED_BY(queues_mutex_);
+};
+
+}  // namespace dsc

@@ -1,0 +1,351 @@
+// Failures between hosts: found by the wire, by the host engine or by other ranks, and told to all.
+#include <algorithm>
+#include <cctype>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/wait.hpp"
+#include "comm/describe.hpp"
+#include "control/group.hpp"
+#include "control/job_event.hpp"
+#include "engine_hier/hier_comm.hpp"
+#include "engine_host/operation.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr std::string_view kOfGroup =
+    "group ";  // before the ranks of a failure, as the host engine is told of it
+constexpr size_t kMostRankText = 24;
+constexpr int kAnswerMs = 500;        // the operation waits for it
+constexpr int kOthersAnswerMs = 900;  // one rank asks for all
+constexpr int kOthersAskedMs = 2500;  // the same, with all that may take long
+constexpr size_t kMostAsked = 8;
+
+// What the host engine says of its own operation, without that operation's name, and with the ranks of the
+// group.
+std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& members) {
+  const size_t name = text.find(" of group \"");
+  const size_t where = name == std::string::npos ? name : text.find(": ", name);
+  if (where != std::string::npos) text.erase(0, where + 2);
+  std::string result;
+  constexpr std::string_view kRank = "rank ";
+  for (size_t at = 0; at < text.size();) {
+    size_t digits = 0;
+    const bool is_rank = text.compare(at, kRank.size(), kRank) == 0;
+    while (is_rank && std::isdigit(static_cast<unsigned char>(text[at + kRank.size() + digits])) != 0)
+      ++digits;
+    const size_t end = at + kRank.size() + digits;
+    if (digits == 0 || digits > 4 || text.compare(end, 5, " (pid") != 0) {
+      result += text[at++];
+      continue;
+    }
+    const size_t place = std::stoul(text.substr(at + kRank.size(), digits));
+    result += kRank;
+    result += std::to_string(place < members.size() ? members[place] : -1);
+    at = end;
+  }
+  return result;
+}
+
+}  // namespace
+
+// The wire waits for other hosts; what happens on this one ends it.
+void HierComm::check_host() const {
+  Group& group = local_->group();
+  if (!group.revoked()) return;
+  const Failure local = in_group(group.first_cause());
+  ErrorPlace place = place_of(local);
+  place.revoked = true;  // its ranks are those of the group
+  place.operation[0] = '\0';
+  throw Error(local.code, local.text.c_str(), place);
+}
+
+// A failure of the ranks of this host, in the group's numbers. One that came from the group has them already.
+Failure HierComm::in_group(Failure local) const {
+  const auto& members = layout_.own_members();
+  if (local.operation.starts_with(kOfGroup)) {
+    local.ranks.clear();
+    for (size_t at = kOfGroup.size(); at < local.operation.size();) {
+      local.ranks.push_back(std::atoi(&local.operation[at]));
+      at = std::min(local.operation.find(' ', at), local.operation.size() - 1) + 1;
+    }
+  } else {
+    for (int32_t& rank : local.ranks)
+      if (rank >= 0 && rank < static_cast<int32_t>(members.size())) rank = members[static_cast<size_t>(rank)];
+    local.text = in_ranks_of_group(std::move(local.text), members);
+    // What its ranks did last in the host engine is no operation of the caller's.
+    if (local.code == DSC_ERR_TIMEOUT) local.text.resize(std::min(local.text.find("; "), local.text.size()));
+  }
+  local.rank = local.ranks.empty() ? kNoRank : local.ranks.front();
+  return local;
+}
+
+// The wire names hosts, the host engine its members of this host; the group names its ranks.
+Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error) const {
+  const ErrorPlace& place = error.place();
+  Failure cause;
+  const bool of_host = place.operation[0] != '\0';  // the host engine says which
+  if (of_host && local_->group().revoked()) {
+    cause = in_group(local_->group().first_cause());
+  } else {
+    cause.code = error.code();
+    cause.ranks.assign(place.ranks, place.ranks + place.n_ranks);
+    cause.text = error.what();
+    if (of_host) cause = in_group(std::move(cause));
+    for (int32_t& rank : cause.ranks)
+      if (!of_host && !place.revoked && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
+    cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
+  }
+  cause.group = id_;
+  cause.sequence = number;
+  cause.operation = op_kind_name(call.kind);
+  cause.revoked = true;
+  return cause;
+}
+
+// A rank of this host has been told why, or told it: all hosts know.
+bool HierComm::was_told_here() const {
+  const Group& group = local_->group();
+  return group.revoked() && group.first_cause().operation.starts_with(kOfGroup);
+}
+
+// All ranks take the cause that was published first.
+void HierComm::revoke(const Failure& cause) noexcept {
+  if (revoked_.load()) return;
+  std::optional<Failure> first;
+  call_out([&] { first = world_->publish(id_, cause); });
+  if (!first) return take(cause);
+  if (first->code == cause.code) return take(*first);
+  hear(*std::move(first));
+}
+
+void HierComm::hear(Failure cause) noexcept {
+  if (!is_group_fatal(cause.code)) cause.code = DSC_ERR_REVOKED;
+  take(cause);
+}
+
+void HierComm::take(const Failure& cause) noexcept {
+  Failure kept;
+  kept.code = cause.code;
+  call_out([&] { kept = cause; });  // without memory the code must do
+  kept.revoked = true;
+  {
+    MutexLock lock(mutex_);
+    if (revoked_.load()) return;
+    cause_ = std::move(kept);
+    revoked_.store(true);
+  }
+  Failure here;
+  here.code = cause.code;
+  call_out([&] {
+    here.operation = kOfGroup;
+    for (const int32_t rank : cause.ranks)
+      if (here.operation.size() < kMostRankText)
+        here.operation += (here.operation.size() > kOfGroup.size() ? " " : "") + std::to_string(rank);
+    here.text = cause.text;
+  });
+  local_->revoke(here);
+  ErrorPlace place = place_of(cause);
+  place.revoked = true;  // its ranks are those of the group
+  if (transport_) transport_->abort(Error(cause.code, cause.text.c_str(), place));
+  std::vector<TransportGroup*> others;
+  std::vector<std::shared_ptr<HierComm>> channels;
+  call_out([&] {
+    others = other_wires();
+    MutexLock lock(mutex_);
+    for (const auto& known : channels_)
+      if (auto channel = known.lock()) channels.push_back(std::move(channel));
+  });
+  for (TransportGroup* wire : others) wire->abort();
+  for (const auto& channel : channels) channel->hear(cause);  // as on all ranks
+}
+
+void HierComm::abort() noexcept {
+  Failure cause;
+  cause.code = DSC_ERR_REVOKED;
+  cause.rank = rank();
+  cause.group = id_;
+  call_out([&] {
+    cause.ranks = {rank()};
+    cause.operation = "abort";
+    cause.text = "rank " + std::to_string(rank()) + " aborted the communicator";
+  });
+  reported_.store(true);
+  revoke(cause);
+}
+
+Failure HierComm::failure() const {
+  if (revoked_.load()) {
+    MutexLock lock(mutex_);
+    return cause_;
+  }
+  Failure report = local_->failure();
+  if (report.code == DSC_OK) return silence();
+  report = in_group(std::move(report));
+  report.group = id_;
+  return report;
+}
+
+// Of a host that does not run: a report, nothing has failed.
+Failure HierComm::silence() const {
+  Failure report;
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto quiet_ns = world_->quiet_ns(layout_.global_ranks()[static_cast<size_t>(rank)]);
+    if (!quiet_ns) continue;
+    report.code = DSC_ERR_PEER_STALLED;
+    report.group = id_;
+    report.elapsed_ns = std::max(report.elapsed_ns, *quiet_ns);
+    report.ranks.push_back(rank);
+  }
+  if (report.ranks.empty()) return report;
+  report.rank = report.ranks.front();
+  char words[64];
+  std::snprintf(words, sizeof words, ": nothing was heard for %.1f s, but nothing has failed",
+                static_cast<double>(report.elapsed_ns) / kNsPerSecond);
+  report.text = list_ranks(report.ranks) + words;
+  return report;
+}
+
+// ---- who is late
+// ------------------------------------------------------------------------------------------------
+
+void HierComm::note_latest(const Call& call, uint64_t number) noexcept {
+  MutexLock lock(mutex_);
+  latest_.fields = fields_of(call);
+  std::copy(std::begin(call.note), std::end(call.note), latest_.note);
+  latest_.number = number;
+  latest_.running = true;
+}
+
+void HierComm::note_done() noexcept {
+  MutexLock lock(mutex_);
+  latest_.running = false;
+}
+
+// "all_reduce(sum, f32, 1000) number 811, running"
+std::string HierComm::describe_latest() const {
+  MutexLock lock(mutex_);
+  const bool is_own =
+      comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // nothing a caller called
+  if (latest_.number == 0 || (is_own && !latest_.running)) return "nothing";
+  return dsc::describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
+         (latest_.running ? ", running" : ", done");
+}
+
+std::vector<int32_t> HierComm::members_of(const std::vector<bool>& hosts) const {
+  std::vector<int32_t> ranks;
+  for (size_t host = 0; host < hosts.size(); ++host) {
+    if (!hosts[host]) continue;
+    const auto& members = layout_.members(static_cast<int>(host));
+    ranks.insert(ranks.end(), members.begin(), members.end());
+  }
+  return ranks;
+}
+
+void HierComm::on_status_query(const QueryHandler& answering) {
+  MutexLock lock(mutex_);
+  query_handler_ = answering;
+}
+
+std::string HierComm::answer(const std::string& question) const {
+  QueryHandler answering;
+  {
+    MutexLock lock(mutex_);
+    answering = query_handler_;
+  }
+  return question.empty() || !answering ? describe_latest() : answering(question);
+}
+
+std::vector<Answer> HierComm::ask(const std::vector<int32_t>& ranks, const std::string& question,
+                                  Deadline deadline) {
+  std::vector<int32_t> of_world;
+  of_world.reserve(ranks.size());
+  for (const int32_t rank : ranks) of_world.push_back(global_rank(rank));
+  auto texts = world_->ask(id_, of_world, question, deadline);
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < ranks.size(); ++i) answers.push_back({ranks[i], std::move(texts[i])});
+  return answers;
+}
+
+std::vector<Answer> HierComm::query_hosts(uint64_t number, const std::string& question) {
+  if (world_->quiet_ns(0)) return {};
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (!world_->claim("device", id_, number, deadline)) {
+    await_failure(kOthersAskedMs);
+    return {};
+  }
+  std::vector<int32_t> leaders;
+  for (int host = 0; host < layout_.hosts() && leaders.size() < kMostAskedRanks; ++host)
+    if (host != layout_.own_host()) leaders.push_back(layout_.leader(host));
+  return ask(leaders, question, deadline);
+}
+
+std::vector<Answer> HierComm::query_rank(int32_t rank, const std::string& question) {
+  if (world_->quiet_ns(0)) return {};
+  return ask({rank}, question, Deadline::after_ms(kAnswerMs));
+}
+
+// "rank 3: barrier() number 4, done; rank 4: no answer"
+std::string HierComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
+  ranks.resize(std::min(ranks.size(), kMostAsked));
+  std::string text;
+  for (const Answer& answer : ask(ranks, "", deadline))
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(answer.rank) + ": " + answer.text;
+  return text;
+}
+
+// Of which the rank tells that asks for all.
+void HierComm::await_failure(int patience_ms) const {
+  const Deadline deadline = Deadline::after_ms(patience_ms);
+  while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
+}
+
+// Of all ranks that wait in a collective, one asks and reports; nobody while rank 0, whose store is asked, is
+// not heard of.
+void HierComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
+  const int64_t elapsed = now_ns() - waiting.since_ns;
+  if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
+  if (world_->quiet_ns(0)) return;
+  waiting.reported = true;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  const bool message = waiting.kind == OpKind::kSend || waiting.kind == OpKind::kRecv;
+  if (!message && !world_->claim("late", id_, waiting.number, deadline)) return;
+  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s",
+      op_kind_name(waiting.kind), waiting.number, name_.c_str(), static_cast<double>(elapsed) / kNsPerSecond,
+      list_ranks(ranks).c_str(), latest_of(ranks, deadline).c_str());
+}
+
+// What the missing ranks did last. One rank asks for all; the others wait for what it publishes.
+void HierComm::explain_time_out(const Call& call, uint64_t number, Failure& cause) {
+  const bool message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
+  if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || world_->quiet_ns(0)) return;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (message || world_->claim("timeout", id_, number, deadline)) {
+    cause.text += "; " + latest_of(cause.ranks, deadline);
+    return;
+  }
+  await_failure(kOthersAnswerMs);
+}
+
+Failure HierComm::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
+  Failure cause;
+  cause.code = error.code();
+  call_out([&] {
+    cause = cause_of(call, number, error);
+    if (!revoked_.load()) explain_time_out(call, number, cause);
+  });
+  if (was_told_here())
+    take(cause);
+  else
+    revoke(cause);
+  reported_.store(true);
+  MutexLock lock(mutex_);
+  return cause_;
+}
+
+}  // namespace dsc

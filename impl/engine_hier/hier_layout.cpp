@@ -1,0 +1,68 @@
+#include "engine_hier/hier_layout.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+namespace dsc {
+namespace {
+
+// Where each rank's block starts in rank order.
+std::vector<size_t> starts_of(const std::vector<size_t>& lengths) {
+  std::vector<size_t> starts;
+  size_t sum = 0;
+  for (const size_t length : lengths) {
+    starts.push_back(sum);
+    sum += length;
+  }
+  return starts;
+}
+
+void copy_block(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+HierLayout::HierLayout(std::vector<int32_t> global_ranks, const JobLayout& job, int rank)
+    : global_ranks_(std::move(global_ranks)), rank_(rank) {
+  std::unordered_map<int32_t, int32_t> hosts;
+  for (size_t r = 0; r < global_ranks_.size(); ++r) {
+    const int32_t job_host = job.host_of_rank[static_cast<size_t>(global_ranks_[r])];
+    const auto [host, is_new] = hosts.emplace(job_host, static_cast<int32_t>(members_.size()));
+    if (is_new) members_.emplace_back();
+    auto& members = members_[static_cast<size_t>(host->second)];
+    host_of_.push_back(host->second);
+    place_of_.push_back(static_cast<int32_t>(members.size()));
+    members.push_back(static_cast<int32_t>(r));
+  }
+  for (const auto& members : members_)
+    travel_order_.insert(travel_order_.end(), members.begin(), members.end());
+  in_order_ = std::ranges::is_sorted(travel_order_);
+}
+
+size_t HierLayout::most_members() const noexcept {
+  size_t most = 0;
+  for (const auto& members : members_) most = std::max(most, members.size());
+  return most;
+}
+
+void HierLayout::pack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const {
+  const auto starts = starts_of(lengths);
+  for (const int32_t rank : travel_order_) {
+    const auto r = static_cast<size_t>(rank);
+    copy_block(to, from + starts[r], lengths[r]);
+    to += lengths[r];
+  }
+}
+
+void HierLayout::unpack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const {
+  const auto starts = starts_of(lengths);
+  for (const int32_t rank : travel_order_) {
+    const auto r = static_cast<size_t>(rank);
+    copy_block(to + starts[r], from, lengths[r]);
+    from += lengths[r];
+  }
+}
+
+}  // namespace dsc

@@ -1,0 +1,122 @@
+#include "engine_hier/hier_queue.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/process_guard.hpp"
+#include "base/thread.hpp"
+
+namespace dsc {
+
+bool HierWork::wait(Deadline deadline) {
+  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // more would overflow the clock's sums
+  MutexLock lock(mutex_);
+  while (!done() && !deadline.passed())
+    completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
+  if (!done()) return false;
+  if (failure_.code != DSC_OK) fail_with(failure_);
+  return true;
+}
+
+Failure HierWork::failure() const {
+  MutexLock lock(mutex_);
+  if (done()) return failure_;
+  Failure running;
+  running.code = DSC_IN_PROGRESS;
+  running.group = group_;
+  return running;
+}
+
+int HierWork::event_fd() {
+  MutexLock lock(mutex_);
+  if (event_fd_) return event_fd_.get();
+  event_fd_.reset(eventfd(done() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd_) fail_errno(errno, "eventfd");
+  return event_fd_.get();
+}
+
+void HierWork::close_event_fd() noexcept {
+  MutexLock lock(mutex_);
+  event_fd_.reset();
+}
+
+void HierWork::notify(std::shared_ptr<Countdown> countdown) {
+  MutexLock lock(mutex_);
+  if (done())
+    countdown->complete_one();
+  else
+    countdown_ = std::move(countdown);
+}
+
+void HierWork::complete(Failure failure) noexcept {
+  MutexLock lock(mutex_);
+  failure_ = std::move(failure);
+  done_.store(true, std::memory_order_release);
+  if (event_fd_) eventfd_write(event_fd_.get(), 1);
+  if (countdown_) countdown_->complete_one();
+  completed_.notify_all();
+}
+
+HierQueue::~HierQueue() {
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+Failure HierQueue::run(const Call& call) {
+  drain();
+  pending_.fetch_add(1);
+  const uint64_t number = ++number_;
+  std::optional<Record> record = open_(call, number);
+  Failure failure = execute_(call, number, record);
+  end_one();
+  return failure;
+}
+
+std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
+  auto work = std::make_shared<HierWork>(call, group, number_.load() + 1);
+  MutexLock lock(mutex_);
+  if (!thread_.joinable()) thread_ = start_thread("dsc-hier", [this] { this->work(); });
+  queue_.push_back(work);
+  work->record = open_(call, ++number_);  // what could not be queued has no number
+  pending_.fetch_add(1);
+  changed_.notify_all();
+  return work;
+}
+
+void HierQueue::drain() {
+  MutexLock lock(mutex_);
+  while (pending_.load() > 0) changed_.wait(mutex_);
+}
+
+void HierQueue::work() {
+  for (;;) {
+    std::shared_ptr<HierWork> next;
+    {
+      MutexLock lock(mutex_);
+      while (queue_.empty() && !ending_) changed_.wait(mutex_);
+      if (queue_.empty()) return;
+      next = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    next->complete(execute_(next->call(), next->number(), next->record));
+    end_one();
+  }
+}
+
+void HierQueue::end_one() {
+  MutexLock lock(mutex_);
+  pending_.fetch_sub(1);
+  changed_.notify_all();
+  completions_.increment();
+}
+
+}  // namespace dsc

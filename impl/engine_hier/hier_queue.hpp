@@ -1,0 +1,90 @@
+// A queue of operations between hosts, which block: one after another, on a thread that starts with the first
+// one that nobody waits for.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "base/fd.hpp"
+#include "base/mutex.hpp"
+#include "comm/work.hpp"
+#include "comm/work_set.hpp"
+#include "control/call.hpp"
+#include "control/recorder.hpp"
+#include "transport/event_count.hpp"
+
+namespace dsc {
+
+class HierWork final : public Work {
+ public:
+  HierWork(const Call& call, uint64_t group, uint64_t number) : call_(call), group_(group), number_(number) {}
+
+  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
+  bool wait(Deadline deadline) override;
+  Failure failure() const override;
+  int event_fd() override;
+  void close_event_fd() noexcept override;
+  void notify(std::shared_ptr<Countdown> countdown) override;
+
+  const Call& call() const noexcept { return call_; }
+  uint64_t number() const noexcept override { return number_; }
+  void complete(Failure failure) noexcept;
+
+  std::optional<Record> record;  // the queue's
+
+ private:
+  const Call call_;
+  const uint64_t group_;
+  const uint64_t number_;
+  std::atomic<bool> done_{false};
+  mutable Mutex mutex_;
+  Condition completed_;
+  Failure failure_ DSC_GUARDED_BY(mutex_);
+  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
+  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
+};
+
+class HierQueue {
+ public:
+  // Neither throws. The record of an operation that was called; none if it is refused.
+  using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
+  // Runs one operation to its end; code DSC_OK after success.
+  using Execute = std::function<Failure(const Call& call, uint64_t number, std::optional<Record>& record)>;
+
+  // Every completion beats the completions.
+  HierQueue(Open open, Execute execute, EventCount& completions)
+      : open_(std::move(open)), execute_(std::move(execute)), completions_(completions) {}
+  // The group has failed or was left: what is queued ends soon.
+  ~HierQueue();
+  HierQueue(const HierQueue&) = delete;
+  HierQueue& operator=(const HierQueue&) = delete;
+
+  // After those that are queued.
+  Failure run(const Call& call);
+  std::shared_ptr<Work> start(const Call& call, uint64_t group);
+  void drain();
+  void restart_numbers() noexcept { number_.store(0); }
+  bool busy() const noexcept { return pending_.load() > 0; }
+
+ private:
+  void work();
+  void end_one();
+
+  const Open open_;
+  const Execute execute_;
+  EventCount& completions_;
+  std::atomic<int> pending_{0};      // queued or running
+  std::atomic<uint64_t> number_{0};  // of the caller's latest operation
+  Mutex mutex_;
+  Condition changed_;
+  std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);
+  bool ending_ DSC_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,155 @@
+// The data of one operation between hosts: gathered or combined on each host, passed between leaders, spread
+// on each host. All ranks have agreed on the call.
+//
+// It goes in pieces: while one travels between hosts, the one before goes down and the next one comes up.
+// Where no host has more than one rank there is nothing to gather or spread, and data travels whole.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "control/call.hpp"
+#include "dtype/reduce.hpp"
+#include "transport/transport_group.hpp"
+
+namespace dsc {
+
+class HierComm;
+
+// To the same place, or nothing: nothing to do.
+inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+// Up to here, in bytes of all ranks or of a sum, data goes with the comparison where hosts have several
+// ranks.
+inline constexpr size_t kSmallBytes = 1024;
+
+// Up to here, in bytes at a leader, steps cost more than copies.
+inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
+
+class HierTransfer {
+ public:
+  HierTransfer(HierComm& comm, const Call& call, Deadline deadline) noexcept
+      : comm_(comm), call_(call), deadline_(deadline) {}
+
+  // Throws what the host engine and the wire throw; UNSUPPORTED for what does not go between hosts.
+  void run();
+
+  bool one_rank_per_host() const noexcept;
+
+  // Before anybody is told of the call.
+  static void check(const Call& call);
+
+  // Instead of run(): little data goes along with what hosts show each other of the call, and is taken when
+  // they have shown the same. With several ranks per host it comes from give_part() of each, and what a
+  // leader writes to `result` goes to take_result() of each.
+  bool goes_along() const;
+  void give_part(std::byte* to) const;
+  std::vector<TransportBlock> along(std::span<const std::byte* const> parts);
+  void take_along(std::span<const TransportGroup::Met> met, std::byte* result);
+  void take_result(const std::byte* result);
+
+ private:
+  void all_reduce();
+  void reduce();
+  void reduce_scatter();
+  void broadcast();
+  void all_gather();
+  void exchange_blocks();
+
+  // An array cut into pieces.
+  struct Cut {
+    Cut(size_t all, size_t piece) : total(all), length(std::max(piece, size_t{1})) {}
+    size_t pieces() const { return (total + length - 1) / length; }
+    size_t start(size_t piece) const { return piece * length; }
+    // Of a part of it that may end sooner.
+    size_t count(size_t piece, size_t part) const {
+      return std::min(length, part - std::min(part, start(piece)));
+    }
+    size_t count(size_t piece) const { return count(piece, total); }
+
+    size_t total, length;
+  };
+  // What happens to a piece. Between hosts the leaders take it.
+  struct Stages {
+    std::function<void(size_t piece)> up, down;
+    std::function<void(size_t piece, OverlapHook)> across;
+  };
+  void in_pieces(size_t pieces, const Stages& stages);
+  // Steps on this host while the wire is at work.
+  OverlapHook overlap(std::function<void()> on_host);
+
+  // Memory of this rank's that operations use again. Two pieces are under way at a time.
+  enum Scratch { kOwn, kUp, kUpOther, kDown, kDownOther };
+  std::byte* scratch(Scratch which, size_t bytes);
+  std::byte* scratch_of(Scratch which, size_t piece, size_t bytes);
+
+  // 8- and 16-bit floats are summed in f32 and rounded once.
+  bool widens() const noexcept;
+  int32_t work_type() const noexcept;
+  bool sums_directly() const noexcept { return one_rank_per_host() && !widens(); }
+  size_t sum_piece() const noexcept;  // elements
+  ReduceSpec between_hosts() const noexcept;
+  void convert(void* to, int32_t to_type, const void* from, int32_t from_type, size_t count);
+  void combine_on_host(const void* values, void* sum, size_t count);
+  void combine_widened(const void* values, void* sum, size_t count);
+  void hand_out(const void* part, const std::vector<size_t>& elements, void* result);
+
+  // Blocks that go from one rank to another.
+  struct RemoteBlock {
+    int host = -1;  // the other one; -1: nothing
+    int place = 0;  // of the member here that has it, or gets it
+    size_t at = 0;  // bytes from the start of its buffer
+  };
+  struct BlockPair {
+    RemoteBlock out, in;
+  };
+  void gather_at_once();
+  void scatter_at_once();
+  void exchange_at_once();
+  bool ranks_are_connected();
+  bool all_can(bool can);
+  void broadcast_directly();
+  void all_gather_directly();
+  void exchange_directly();
+  void pass_on_host(size_t block);
+  void gather_in_steps();
+  void scatter_in_steps();
+  void exchange_in_steps();
+  void exchange_pipelined(const std::byte* from, const std::vector<BlockPair>& steps);
+  void exchange_on_host(const std::byte* from);
+
+  // Steps on this host. Rows are at its leader, one of each member.
+  void gather_rows(const void* row, void* rows, size_t bytes);
+  void scatter_rows(const void* rows, void* row, size_t bytes);
+  void gather_on_host(void* all, const std::vector<size_t>& bytes);
+  void spread_on_host(const void* from, void* to, size_t bytes, int place);
+
+  // What a host that shows the same call has sent along.
+  static const std::byte* expect(const TransportGroup::Met& met, size_t bytes);
+  bool is_small() const;
+  size_t part_bytes(int from) const;
+  size_t parts_bytes(std::span<const int32_t> ranks) const;
+  TransportBlock host_part(std::span<const std::byte* const> parts);
+  void combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result);
+
+  TransportBlock block_for(int host, const std::vector<size_t>& bytes) const;
+  void combine_along(std::span<const TransportGroup::Met> met, const std::byte* mine, size_t bytes);
+
+  std::vector<size_t> lengths() const;  // bytes of each rank's block
+  const std::byte* sent(size_t byte) const { return static_cast<const std::byte*>(call_.send) + byte; }
+  std::byte* received(size_t byte) const { return static_cast<std::byte*>(call_.recv) + byte; }
+  void run_local(Call call);
+  void pass(int from, int to, void* data, size_t bytes);
+
+  HierComm& comm_;
+  const Call& call_;
+  const Deadline deadline_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,177 @@
+#include "engine_hier/hier_world.hpp"
+
+#include <vector>
+
+#include "base/environment.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "engine_hier/hier_comm.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kKeptFailures = 256;
+constexpr size_t kKeptKeys = 8;
+constexpr int kRemoveMs = 500;
+constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // before it is told
+
+}  // namespace
+
+HierWorld::~HierWorld() {
+  if (control_ && !ended_in_order_.load()) control_->leave();
+}
+
+void HierWorld::begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline) {
+  JobControlSettings settings;
+  settings.job = job_;
+  settings.rank = rank;
+  settings.world_size = static_cast<int32_t>(layout_.host_of_rank.size());
+  settings.stall_timeout_ms = stall_timeout_ms;
+  std::vector<bool> known(layout_.host_of_rank.size());
+  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r) {
+    const auto host = static_cast<size_t>(layout_.host_of_rank[r]);
+    if (!known[host]) settings.leaders.push_back(static_cast<int32_t>(r));
+    known[host] = true;
+  }
+  JobListener& listener = *this;
+  control_ = std::make_unique<JobControl>(std::move(settings), listener, deadline);
+}
+
+std::shared_ptr<Transport> HierWorld::transport() {
+  MutexLock lock(mutex_);
+  if (!transport_) transport_ = std::make_shared<Transport>(load_transport(process_environment()), address_);
+  return transport_;
+}
+
+void HierWorld::forget_later(const std::string& key) noexcept {
+  call_out([&] {
+    std::string oldest;
+    {
+      MutexLock lock(mutex_);
+      kept_keys_.push_back(key);
+      if (kept_keys_.size() <= kKeptKeys) return;
+      oldest = std::move(kept_keys_.front());
+      kept_keys_.pop_front();
+    }
+    store().remove(oldest, Deadline::after_ms(kRemoveMs));
+  });
+}
+
+void HierWorld::refuse_wire(const std::string& prefix, int own, const Error& why) {
+  TransportGroup::refuse(store(), prefix, own, why);
+  forget_later(prefix + "/" + std::to_string(own));
+}
+
+void HierWorld::enlist(HierComm& comm) {
+  std::optional<Failure> before;
+  {
+    MutexLock lock(mutex_);
+    comms_[comm.id()] = &comm;
+    for (const auto& [group, cause] : failed_)
+      if (group == comm.id()) before = cause;
+    for (const auto& [rank, gone] : gone_)
+      if (!before && comm.group_rank(rank) != kNoRank) before = failure_of(comm, rank, gone);
+  }
+  if (before) comm.hear(*before);
+}
+
+void HierWorld::take_off(HierComm& comm) noexcept {
+  MutexLock lock(mutex_);
+  if (const auto found = comms_.find(comm.id()); found != comms_.end() && found->second == &comm)
+    comms_.erase(found);
+  while (visiting_ == &comm) visited_.wait(mutex_);
+}
+
+void HierWorld::begin_end() noexcept {
+  job_->begin_closing(false);
+  control_->stop_listening();
+}
+
+void HierWorld::end_in_order() noexcept {
+  ended_in_order_.store(true);
+  job_->drop_wills();
+}
+
+std::optional<int64_t> HierWorld::quiet_ns(int32_t rank) const {
+  MutexLock lock(mutex_);
+  const auto found = quiet_since_ns_.find(rank);
+  if (found == quiet_since_ns_.end()) return std::nullopt;
+  return now_ns() - found->second;
+}
+
+// ---- what is heard, on the control's thread ---------------------------------------------------------------
+
+// A communicator does not end while it is visited.
+template <typename Visit>
+void HierWorld::visit(uint64_t group, Visit call) {
+  HierComm* comm = nullptr;
+  {
+    MutexLock lock(mutex_);
+    const auto found = comms_.find(group);
+    if (found == comms_.end()) return;
+    visiting_ = comm = found->second;
+  }
+  call(*comm);
+  MutexLock lock(mutex_);
+  visiting_ = nullptr;
+  visited_.notify_all();
+}
+
+void HierWorld::on_failure(uint64_t group, const Failure& cause) {
+  {
+    MutexLock lock(mutex_);
+    failed_.emplace_back(group, cause);
+    if (failed_.size() > kKeptFailures) failed_.pop_front();
+  }
+  visit(group, [&](HierComm& comm) { comm.hear(cause); });
+}
+
+Failure HierWorld::failure_of(const HierComm& comm, int32_t rank, const Gone& gone) {
+  Failure cause;
+  cause.code = gone.code;
+  cause.group = comm.id();
+  cause.revoked = true;
+  cause.rank = comm.group_rank(rank);
+  cause.ranks = {cause.rank};
+  cause.text = gone.text;
+  if (cause.rank != rank)
+    cause.text = "rank " + std::to_string(cause.rank) + " of the group is gone: in the world, " + gone.text;
+  return cause;
+}
+
+// Who leaves in order says so to those who wait for it.
+void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text) {
+  if (code == DSC_ERR_PEER_LEFT) return;
+  std::vector<uint64_t> groups;
+  const Gone gone{code, text};
+  {
+    MutexLock lock(mutex_);
+    gone_.try_emplace(rank, gone);
+    quiet_since_ns_.erase(rank);
+    for (const auto& [group, comm] : comms_)
+      if (comm->group_rank(rank) != kNoRank) groups.push_back(group);
+  }
+  log(DSC_LOG_WARN, "%s", text.c_str());
+  for (const uint64_t group : groups)
+    visit(group, [&](HierComm& comm) { comm.hear(failure_of(comm, rank, gone)); });
+}
+
+void HierWorld::on_quiet(int32_t rank, bool quiet) {
+  if (quiet)
+    log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
+  else
+    log(DSC_LOG_INFO, "rank %d is heard of again", rank);
+  MutexLock lock(mutex_);
+  if (quiet)
+    quiet_since_ns_.try_emplace(rank, now_ns() - kQuietNs);
+  else
+    quiet_since_ns_.erase(rank);
+}
+
+std::string HierWorld::answer(uint64_t group, const std::string& question) {
+  std::string text = "does not know the group";
+  visit(group, [&](HierComm& comm) { text = comm.answer(question); });
+  return text;
+}
+
+}  // namespace dsc

@@ -1,0 +1,129 @@
+// Little data between hosts of one rank each: it goes along with the comparison, in one message for each
+// host.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_transfer.hpp"
+
+namespace dsc {
+namespace {
+
+// That one host sends; with more each does a share of the work.
+constexpr size_t kMostBytes = size_t{64} * 1024;
+
+void move_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
+size_t start_of(const std::vector<size_t>& bytes, int rank) {
+  return std::accumulate(bytes.begin(), bytes.begin() + rank, size_t{0});
+}
+
+}  // namespace
+
+const std::byte* HierTransfer::expect(const TransportGroup::Met& met, size_t bytes) {
+  if (met.along.size() != bytes)
+    fail(DSC_ERR_PROTOCOL, "%zu bytes came along with a call, expected %zu", met.along.size(), bytes);
+  return met.along.data();
+}
+
+bool HierTransfer::goes_along() const {
+  if (!one_rank_per_host()) return is_small();
+  if (pattern_of(call_.kind) == Pattern::kNothing) return false;
+  const std::vector<size_t> bytes = lengths();
+  return *std::ranges::max_element(bytes) * (bytes.size() - 1) <= kMostBytes;
+}
+
+std::vector<TransportBlock> HierTransfer::along(std::span<const std::byte* const> parts) {
+  if (!one_rank_per_host())
+    return std::vector<TransportBlock>(static_cast<size_t>(comm_.layout_.hosts()), host_part(parts));
+  const std::vector<size_t> bytes = lengths();
+  std::vector<TransportBlock> blocks(bytes.size());
+  for (int host = 0; host < comm_.size(); ++host)
+    if (host != comm_.rank()) blocks[static_cast<size_t>(host)] = block_for(host, bytes);
+  return blocks;
+}
+
+// Hosts and ranks are the same here.
+TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& bytes) const {
+  std::byte* const data = const_cast<std::byte*>(sent(0));
+  const auto at = static_cast<size_t>(host);
+  const bool is_root = comm_.rank() == call_.root, is_for_root = host == call_.root;
+  const TransportBlock own{data, bytes[static_cast<size_t>(comm_.rank())]};
+  const auto cut = [&] { return TransportBlock{data + start_of(bytes, host), bytes[at]}; };
+  switch (pattern_of(call_.kind)) {
+    case Pattern::kNothing:
+      return {};
+    case Pattern::kAllReduce:
+    case Pattern::kAllGather:
+      return own;
+    case Pattern::kReduce:
+    case Pattern::kGather:
+      return is_for_root ? own : TransportBlock{};
+    case Pattern::kBroadcast:
+      return is_root ? own : TransportBlock{};
+    case Pattern::kScatter:
+      return is_root ? cut() : TransportBlock{};
+    case Pattern::kReduceScatter:
+    case Pattern::kAllToAll:
+      return cut();
+  }
+  return {};
+}
+
+void HierTransfer::take_along(std::span<const TransportGroup::Met> met, std::byte* result) {
+  if (!one_rank_per_host()) return combine_hosts(met, result);
+  const std::vector<size_t> bytes = lengths();
+  const auto rank = static_cast<size_t>(comm_.rank());
+  const size_t own = bytes[rank], own_start = start_of(bytes, comm_.rank());
+  const bool is_root = comm_.rank() == call_.root;
+  const auto from = [&](int host, size_t expected) {
+    return expect(met[static_cast<size_t>(host)], expected);
+  };
+  const auto take_all = [&](const std::byte* mine) {
+    move_bytes(received(own_start), mine, own);
+    for (int host = 0; host < comm_.size(); ++host)
+      if (const size_t length = bytes[static_cast<size_t>(host)]; host != comm_.rank())
+        move_bytes(received(start_of(bytes, host)), from(host, length), length);
+  };
+  switch (pattern_of(call_.kind)) {
+    case Pattern::kNothing:
+      return;
+    case Pattern::kAllReduce:
+      return combine_along(met, sent(0), own);
+    case Pattern::kReduce:
+      if (is_root) combine_along(met, sent(0), own);
+      return;
+    case Pattern::kReduceScatter:
+      return combine_along(met, sent(own_start), own);
+    case Pattern::kBroadcast:
+      return move_bytes(received(0), is_root ? sent(0) : from(call_.root, own), own);
+    case Pattern::kScatter:
+      return move_bytes(received(0), is_root ? sent(own_start) : from(call_.root, own), own);
+    case Pattern::kGather:
+      if (is_root) take_all(sent(0));
+      return;
+    case Pattern::kAllGather:
+      return take_all(sent(0));
+    case Pattern::kAllToAll:
+      return take_all(sent(own_start));
+  }
+}
+
+// In the order of hosts, rounded once.
+void HierTransfer::combine_along(std::span<const TransportGroup::Met> met, const std::byte* mine,
+                                 size_t bytes) {
+  std::vector<const void*> sources;
+  sources.reserve(met.size());
+  for (int host = 0; host < comm_.size(); ++host)
+    sources.push_back(host == comm_.rank() ? mine : expect(met[static_cast<size_t>(host)], bytes));
+  ReduceSpec spec = between_hosts();
+  spec.dtype = call_.dtype;
+  void* result = call_.recv;
+  dsc::reduce(spec, sources.data(), comm_.size(), &result, 1, bytes / dtype_bytes(call_.dtype));
+}
+
+}  // namespace dsc

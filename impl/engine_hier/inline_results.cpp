@@ -1,0 +1,143 @@
+// Little data between hosts of several ranks each: a rank's part goes up to its leader with the comparison of
+// calls, the leaders exchange what their hosts have with theirs, and the result comes down with the outcome.
+// That is one round between hosts and two on each host, instead of two and four.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/transfer.hpp"
+#include "dtype/dtype.hpp"
+#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_transfer.hpp"
+
+namespace dsc {
+namespace {
+
+bool reduces(Pattern pattern) noexcept {
+  return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
+}
+
+}  // namespace
+
+// What rank `from` contributes, in bytes.
+size_t HierTransfer::part_bytes(int from) const {
+  const std::vector<size_t> bytes = lengths();
+  const size_t own = bytes[static_cast<size_t>(from)];
+  switch (pattern_of(call_.kind)) {
+    case Pattern::kNothing:
+      return 0;
+    case Pattern::kAllReduce:
+    case Pattern::kReduce:
+    case Pattern::kGather:
+    case Pattern::kAllGather:
+      return own;
+    case Pattern::kBroadcast:
+      return from == call_.root ? own : 0;
+    case Pattern::kScatter:
+      return from == call_.root ? std::accumulate(bytes.begin(), bytes.end(), size_t{0}) : 0;
+    case Pattern::kReduceScatter:
+    case Pattern::kAllToAll:
+      return std::accumulate(bytes.begin(), bytes.end(), size_t{0});
+  }
+  return 0;
+}
+
+// The parts of some ranks, one after another; of a reduction, their result.
+size_t HierTransfer::parts_bytes(std::span<const int32_t> ranks) const {
+  if (reduces(pattern_of(call_.kind))) return part_bytes(0);
+  size_t bytes = 0;
+  for (const int32_t rank : ranks) bytes += part_bytes(rank);
+  return bytes;
+}
+
+bool HierTransfer::is_small() const {
+  return pattern_of(call_.kind) != Pattern::kNothing &&
+         parts_bytes(comm_.layout_.node_major_order()) <= kSmallBytes;
+}
+
+void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, part_bytes(comm_.rank())); }
+
+// What this host has, from the parts of its ranks: for all other hosts the same.
+TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) {
+  const auto& members = comm_.layout_.own_members();
+  const size_t bytes = parts_bytes(members);
+  if (!reduces(pattern_of(call_.kind))) {
+    std::byte* const all = scratch(kUp, bytes);
+    for (size_t place = 0, at = 0; place < members.size(); ++place) {
+      const size_t part = part_bytes(members[place]);
+      copy_bytes(all + at, parts[place], part);
+      at += part;
+    }
+    return {all, bytes};
+  }
+  const size_t count = bytes / dtype_bytes(call_.dtype), wide_bytes = count * dtype_bytes(work_type());
+  std::byte* const wide = scratch(kOwn, wide_bytes * parts.size());
+  std::vector<const void*> inputs;
+  for (size_t place = 0; place < parts.size(); ++place) {
+    inputs.push_back(wide + place * wide_bytes);
+    convert(wide + place * wide_bytes, work_type(), parts[place], call_.dtype, count);
+  }
+  void* const sum = scratch(kUp, wide_bytes);
+  const int32_t op = call_.op == DSC_OP_AVG ? int32_t{DSC_OP_SUM} : call_.op;
+  dsc::reduce({.dtype = work_type(), .op = op, .divisor = 1, .prescale = call_.prescale}, inputs.data(),
+              static_cast<int>(inputs.size()), &sum, 1, count);
+  return {sum, wide_bytes};
+}
+
+// From what the hosts have sent: what give_result() takes.
+void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
+  const HierLayout& layout = comm_.layout_;
+  const bool sums = reduces(pattern_of(call_.kind));
+  const size_t widening = sums ? dtype_bytes(work_type()) / dtype_bytes(call_.dtype) : 1;
+  std::vector<const std::byte*> from;
+  for (int host = 0; host < layout.hosts(); ++host) {
+    const size_t bytes = parts_bytes(layout.members(host)) * widening;
+    from.push_back(host == layout.own_host() ? scratch(kUp, 0)
+                                             : expect(met[static_cast<size_t>(host)], bytes));
+  }
+  if (!sums) {
+    for (int rank = 0; rank < layout.size(); ++rank) {
+      const auto host = static_cast<size_t>(layout.host_of(rank));
+      const size_t bytes = part_bytes(rank);
+      copy_bytes(result, from[host], bytes);
+      from[host] += bytes;
+      result += bytes;
+    }
+    return;
+  }
+  const std::vector<const void*> inputs(from.begin(), from.end());
+  const size_t count = part_bytes(0) / dtype_bytes(call_.dtype);
+  void* const sum = scratch(kDown, count * dtype_bytes(work_type()));
+  dsc::reduce(between_hosts(), inputs.data(), static_cast<int>(inputs.size()), &sum, 1, count);
+  convert(result, call_.dtype, sum, work_type(), count);
+}
+
+void HierTransfer::take_result(const std::byte* result) {
+  const std::vector<size_t> bytes = lengths();
+  const auto rank = static_cast<size_t>(comm_.rank());
+  const auto start =
+      static_cast<size_t>(std::accumulate(bytes.begin(), bytes.begin() + comm_.rank(), size_t{0}));
+  const bool is_root = comm_.rank() == call_.root;
+  switch (pattern_of(call_.kind)) {
+    case Pattern::kNothing:
+      return;
+    case Pattern::kAllReduce:
+    case Pattern::kBroadcast:
+      return copy_bytes(call_.recv, result, bytes[rank]);
+    case Pattern::kReduce:
+      return copy_bytes(call_.recv, result, is_root ? bytes[rank] : 0);
+    case Pattern::kReduceScatter:
+    case Pattern::kScatter:
+      return copy_bytes(call_.recv, result + start, bytes[rank]);
+    case Pattern::kGather:
+      return copy_bytes(call_.recv, result, is_root ? parts_bytes(comm_.layout_.node_major_order()) : 0);
+    case Pattern::kAllGather:
+      return copy_bytes(call_.recv, result, parts_bytes(comm_.layout_.node_major_order()));
+    case Pattern::kAllToAll:
+      for (size_t from = 0; from < bytes.size(); ++from)
+        copy_bytes(received(from * bytes[rank]), result + from * part_bytes(0) + start, bytes[rank]);
+  }
+}
+
+}  // namespace dsc

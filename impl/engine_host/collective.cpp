@@ -1,0 +1,247 @@
+#include "engine_host/collective.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/fixed_text.hpp"
+#include "comm/describe.hpp"
+
+namespace dsc {
+
+Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Operation(group, call, sequence), transfer_(call, group.rank(), group.size()) {
+  set_bytes(transfer_.send_bytes, transfer_.recv_bytes);
+}
+
+void Collective::enter() {
+  if (phase_ != Phase::kQueued) return;  // a second arrival would pass for that of the next operation
+  if (!group_.all_arrived() || group_.revoked()) return;
+  arrive();
+  phase_ = Phase::kArriving;
+}
+
+Progress Collective::step() {
+  switch (phase_) {
+    case Phase::kQueued:
+      if (!group_.all_arrived()) return pending();  // a member is still busy with the operation before
+      if (group_.revoked()) return fail_with_cause();
+      arrive();
+      phase_ = Phase::kArriving;
+      [[fallthrough]];
+    case Phase::kArriving:
+      if (!group_.all_arrived() && !all_arrived_before_the_end()) return pending();
+      met();
+      if (!verify()) return leave();
+      choose_path();
+      phase_ = Phase::kMoving;
+      [[fallthrough]];
+    case Phase::kMoving:
+      if (const Progress progress = move(); progress != Progress::kDone) return progress;
+      if (call_.nonfinite == NonFiniteCheck::kOff || transfer_.pattern == Pattern::kNothing)
+        return Progress::kDone;
+      phase_ = Phase::kMoved;
+      [[fallthrough]];
+    case Phase::kMoved:
+      if (!group_.all_arrived()) return pending();  // to the tick at which the movement ended
+      show_found();
+      phase_ = Phase::kComparing;
+      [[fallthrough]];
+    case Phase::kComparing:
+      return group_.all_arrived() ? compare_found() : pending();
+    case Phase::kLeaving:
+      return leave();
+  }
+  return Progress::kFailed;
+}
+
+// Who was the last to arrive may have gone on, and revoked the group, since this rank looked. Where nothing
+// is to be moved the operation is complete for all, then.
+bool Collective::all_arrived_before_the_end() const noexcept {
+  return group_.revoked() && std::holds_alternative<std::monostate>(mover_) &&
+         transfer_.pattern == Pattern::kNothing && group_.all_arrived();
+}
+
+Progress Collective::move() {
+  if (std::holds_alternative<std::monostate>(mover_)) return Progress::kDone;
+  auto* const staged = std::get_if<Staged>(&mover_);
+  const Progress progress = staged ? staged->step() : std::get<ZeroCopy>(mover_).step();
+  awaits_arrival_ = progress == Progress::kPending &&
+                    (staged ? staged->awaits_arrival() : std::get<ZeroCopy>(mover_).awaits_arrival());
+  if (progress == Progress::kFailed) return leave();
+  return progress == Progress::kPending ? pending() : progress;
+}
+
+// Each rank has read a part of the inputs; one more meeting, and all know what all have found.
+void Collective::show_found() noexcept {
+  Slot& slot = group_.next_slot();
+  slot.nonfinite_count = found_.count;
+  slot.nonfinite_index = found_.index;
+  slot.nonfinite_rank = found_.source;
+  group_.arrive();
+}
+
+Progress Collective::compare_found() {
+  found_ = {};
+  for (int member = 0; member < group_.size(); ++member) {
+    const Slot& slot = group_.slot(member, group_.epoch());
+    const NonFinite part{slot.nonfinite_count, static_cast<int>(slot.nonfinite_rank), slot.nonfinite_index};
+    found_.add(part, 0);
+  }
+  if (call_.nonfinite != NonFiniteCheck::kFail || found_.count == 0) return Progress::kDone;
+  return fail_nonfinite();
+}
+
+void Collective::arrive() {
+  Slot& slot = group_.next_slot();
+  slot.call = fields_of(call_);
+  slot.sequence = sequence_;
+  slot.fingerprint = fingerprint(group_.id(), sequence_, slot.call);
+  slot.send = slot.recv = {0, 0};
+  if (call_.note[0] != 0 || slot.note[0] != 0) std::memcpy(slot.note, call_.note, sizeof slot.note);
+  if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(group_, transfer_)) expose_buffers(slot);
+  exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
+  payload_shown_ = !exposed_;
+  slot.call.has_payload = payload_shown_ ? 1 : 0;
+  if (payload_shown_ && transfer_.pattern != Pattern::kNothing) stage().fill_first();
+  if (!transfer_.knows_all()) {
+    uint64_t* lengths = group_.lengths(group_.rank(), group_.epoch() + 1);
+    std::copy(call_.send_blocks->lengths.begin(), call_.send_blocks->lengths.end(), lengths);
+    std::copy(call_.recv_blocks->lengths.begin(), call_.recv_blocks->lengths.end(), lengths + transfer_.size);
+  }
+  group_.arrive();
+}
+
+// A rank that only receives shows where: whoever holds that memory reaches the root's part of it as well.
+void Collective::expose_buffers(Slot& slot) {
+  const MemoryRegistry& memory = group_.world().memory();
+  if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
+    send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
+  if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {
+    const bool in_place = transfer_.send == transfer_.recv && transfer_.send_bytes == transfer_.recv_bytes;
+    recv_range_ =
+        send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
+  }
+  slot.send = send_range_.place;
+  slot.recv = recv_range_.place;
+}
+
+bool Collective::verify() {
+  const uint64_t mine = group_.slot(group_.rank(), group_.epoch()).fingerprint;
+  bool equal = true;
+  for (int member = 0; member < group_.size(); ++member)
+    equal = equal && group_.slot(member, group_.epoch()).fingerprint == mine;
+  if (equal) return transfer_.knows_all() || verify_blocks();
+  std::vector<std::string> calls;
+  std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
+  for (int member = 0; member < group_.size(); ++member) {
+    const Slot& slot = group_.slot(member, group_.epoch());
+    calls.push_back(describe(slot.call, bounded_text(slot.note).c_str()));
+    by_fingerprint[slot.fingerprint].push_back(member);
+  }
+  // At fault are those who differ from what most did; with a tie, from what the lowest rank did.
+  const auto most =
+      std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {
+        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
+                                                  : a.second.front() > b.second.front();
+      });
+  std::vector<int32_t> others;
+  for (int member = 0; member < group_.size(); ++member)
+    if (group_.slot(member, group_.epoch()).fingerprint != most->first) others.push_back(member);
+  revoke(DSC_ERR_MISMATCH, others, "ranks called different operations: " + describe_difference(calls));
+  return false;
+}
+
+// What each sends must be what the other expects. Everybody looks at all pairs, so that all come to the same
+// end before anything is written. The lengths are copied first: a rank gone mad may change them.
+bool Collective::verify_blocks() {
+  const auto members = static_cast<size_t>(transfer_.size);
+  const auto own = static_cast<size_t>(transfer_.rank);
+  std::vector<uint64_t> lengths(2 * members * members);
+  for (size_t member = 0; member < members; ++member)
+    std::copy_n(group_.lengths(static_cast<int>(member), group_.epoch()), 2 * members,
+                &lengths[member * 2 * members]);
+  size_t longest = 0;
+  std::vector<Transfer::Sender> senders(members, Transfer::Sender{0, 0});
+  for (size_t sender = 0; sender < members; ++sender)
+    for (size_t receiver = 0; receiver < members; ++receiver) {
+      const uint64_t sent = lengths[sender * 2 * members + receiver];
+      const uint64_t expected = lengths[receiver * 2 * members + members + sender];
+      if (sent != expected) {
+        std::vector<int32_t> ranks{static_cast<int32_t>(std::min(sender, receiver)),
+                                   static_cast<int32_t>(std::max(sender, receiver))};
+        revoke(DSC_ERR_MISMATCH, std::move(ranks),
+               "rank " + std::to_string(sender) + " sends " + std::to_string(sent) + " elements to rank " +
+                   std::to_string(receiver) + ", which expects " + std::to_string(expected));
+        return false;
+      }
+      longest = std::max<size_t>(longest, sent);
+      if (receiver == own) senders[sender].from = senders[sender].total;
+      senders[sender].total += sent;
+    }
+  transfer_.learn(std::move(senders), longest);
+  return true;
+}
+
+void Collective::choose_path() {
+  if (transfer_.pattern == Pattern::kNothing) {  // all blocks turned out to be empty
+    mover_.emplace<std::monostate>();
+    return;
+  }
+  if (ZeroCopy::possible(group_, transfer_)) {
+    const SharedRange& shown = transfer_.sends(transfer_.rank) ? send_range_ : recv_range_;
+    check_own_slot(shown);
+    mover_.emplace<ZeroCopy>(group_, transfer_, shown.allocation, recv_range_.allocation, report());
+    move_by(Algorithm::kZeroCopy);
+    return;
+  }
+  bool all_shown = true;
+  for (int member = 0; member < group_.size(); ++member)
+    all_shown = all_shown && group_.slot(member, group_.epoch()).call.has_payload != 0;
+  Staged& staged = stage();
+  if (all_shown) staged.find_shown();
+  move_by(staged.algorithm());
+}
+
+// All was derived from the slots, this rank's own among them, which a rank gone mad may have changed.
+void Collective::check_own_slot(const SharedRange& shown) const {
+  const Slot& own = group_.slot(group_.rank(), group_.epoch());
+  const auto holds = [](const SharedRange& range, uint64_t segment) {
+    return range.allocation && range.allocation->id == segment;
+  };
+  const bool sends = transfer_.sends(transfer_.rank);
+  if (holds(shown, sends ? own.send.segment : own.recv.segment) &&
+      (transfer_.pattern != Pattern::kAllReduce || holds(recv_range_, own.recv.segment)))
+    return;
+  fail(DSC_ERR_PROTOCOL, "somebody wrote into the slot of %s", group_.describe_member(group_.rank()).c_str());
+}
+
+Staged& Collective::stage() {
+  if (auto* staged = std::get_if<Staged>(&mover_)) return *staged;
+  return mover_.emplace<Staged>(group_, transfer_, report());
+}
+
+NonFinite* Collective::report() noexcept {
+  return call_.nonfinite != NonFiniteCheck::kOff ? &found_ : nullptr;
+}
+
+Progress Collective::pending() {
+  if (!group_.revoked()) return Progress::kPending;
+  return leave();
+}
+
+// Once all had arrived, this rank stays until nobody works on its memory. Whoever does has seen all arrive,
+// said that it works, and then found the group not revoked: where somebody is still missing after the
+// revocation, nobody is inside on behalf of this operation.
+Progress Collective::leave() {
+  if (phase_ == Phase::kArriving && group_.misses_somebody()) return fail_with_cause();
+  if (phase_ != Phase::kQueued && exposed_) {
+    phase_ = Phase::kLeaving;
+    if (!departure_) departure_.emplace(group_);
+    if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))
+      return Progress::kPending;
+  }
+  return fail_with_cause();
+}
+
+}  // namespace dsc

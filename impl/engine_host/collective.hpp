@@ -1,0 +1,59 @@
+// A collective on one host: all members arrive and compare what they want, then the data moves on the path
+// that all of them derive from what they saw.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <variant>
+
+#include "engine_host/operation.hpp"
+#include "engine_host/staged.hpp"
+#include "engine_host/zero_copy.hpp"
+
+namespace dsc {
+
+class Collective final : public Operation {
+ public:
+  Collective(Group& group, const Call& call, uint64_t sequence) noexcept;
+
+  void enter() override;
+  Progress step() override;
+  bool may_step() noexcept {
+    const bool awaits_arrival = phase_ == Phase::kArriving || (phase_ == Phase::kMoving && awaits_arrival_);
+    return !awaits_arrival || group_.all_arrived() || group_.revoked();
+  }
+  Progress depart() override { return leave(); }
+
+ protected:
+  bool misses(int member) const noexcept override { return !group_.member_arrived(member); }
+
+ private:
+  enum class Phase { kQueued, kArriving, kMoving, kMoved, kComparing, kLeaving };
+
+  void arrive();
+  void expose_buffers(Slot& slot);
+  bool verify();
+  bool verify_blocks();
+  void choose_path();
+  void check_own_slot(const SharedRange& shown) const;
+  Staged& stage();
+  NonFinite* report() noexcept;
+  bool all_arrived_before_the_end() const noexcept;
+  Progress move();
+  void show_found() noexcept;
+  Progress compare_found();
+  Progress pending();
+  Progress leave();
+
+  Phase phase_ = Phase::kQueued;
+  Transfer transfer_;
+  bool payload_shown_ = false;
+  bool exposed_ = false;    // others may reach this rank's buffers
+  SharedRange send_range_;  // what this rank exposes
+  SharedRange recv_range_;
+  std::variant<std::monostate, Staged, ZeroCopy> mover_;
+  bool awaits_arrival_ = false;  // the mover does, and nothing else
+  std::optional<Departure> departure_;
+};
+
+}  // namespace dsc

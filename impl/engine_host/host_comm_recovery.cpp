@@ -1,0 +1,211 @@
+// What the ranks that still live can do after a failure: agree on something, and make a group of themselves.
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cstdio>
+#include <string_view>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/describe.hpp"
+#include "comm/group_ids.hpp"
+#include "engine_host/host_comm.hpp"
+#include "engine_host/progress.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
+constexpr int32_t kMapped = 1;
+constexpr int kMostNumber = 31;
+constexpr size_t kMostNameBytes = 31;
+
+Ballot make_ballot(Question question, int32_t flags) noexcept {
+  Ballot ballot{};
+  ballot.question = question;
+  ballot.flags = flags;
+  return ballot;
+}
+
+// Failures that another round without the lost ranks mends.
+bool is_loss(dsc_result_t code) noexcept {
+  return code == DSC_ERR_PEER_DEAD || code == DSC_ERR_PEER_LEFT || code == DSC_ERR_PEER_STALLED ||
+         code == DSC_ERR_TIMEOUT;
+}
+
+// The bitwise AND of such words holds the largest of their numbers. What is beyond them counts as the
+// largest.
+int32_t word_of_number(int number) noexcept {
+  return static_cast<int32_t>(~uint32_t{0} << std::min(number, kMostNumber));
+}
+int number_in_word(int32_t word) noexcept {
+  return std::min(std::countr_zero(static_cast<uint32_t>(word)), kMostNumber);
+}
+
+// "world/shrunk" of "world", then "world/shrunk2" of either.
+std::string shrunk_name(std::string_view parent, int number) {
+  constexpr std::string_view kMark = "/shrunk", kDigits = "0123456789";
+  const size_t mark = parent.rfind(kMark);
+  if (mark != parent.npos && parent.find_first_not_of(kDigits, mark + kMark.size()) == parent.npos)
+    parent = parent.substr(0, mark);
+  const std::string end = std::string(kMark) + (number > 1 ? std::to_string(number) : "");
+  return std::string(parent.substr(0, kMostNameBytes - end.size())) + end;
+}
+
+}  // namespace
+
+struct HostComm::Recovery {
+  Recovery(HostComm& of, const char* operation) : comm(of), name(operation) { comm.begin(); }
+  ~Recovery() { comm.end(); }
+  Recovery(const Recovery&) = delete;
+  Recovery& operator=(const Recovery&) = delete;
+
+  HostComm& comm;  // not idle meanwhile
+  const char* const name;
+  const int64_t start_ns = now_ns();
+  const Deadline deadline = Deadline::after_ms(comm.timeout_ms());
+  const uint64_t aborts = comm.aborts_.load();
+};
+
+void HostComm::begin_recovery() {
+  if (over()) fail(DSC_ERR_STATE, "%s", why_over());
+  consensus_.catch_up();
+}
+
+namespace {
+
+std::string describe_outcome(const Group& group, const Decision& decision,
+                             const std::vector<int32_t>& named) {
+  if (!decision.text.empty()) return decision.text;
+  const std::string who = named.size() == 1 ? group.describe_member(named.front()) : list_ranks(named);
+  if (decision.outcome == DSC_ERR_REVOKED) return who + " aborted the communicator";
+  char text[48];
+  std::snprintf(text, sizeof text, " did not come within %.1f s",
+                static_cast<double>(decision.elapsed_ns) / kNsPerSecond);
+  return who + text;
+}
+
+Failure failure_of(const Group& group, const Decision& decision, const char* operation) {
+  Failure failure;
+  failure.code = decision.outcome;
+  failure.ranks = decision.named.list(group.size());
+  failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
+  failure.group = group.id();
+  failure.sequence = decision.number;
+  failure.elapsed_ns = decision.elapsed_ns;
+  failure.operation = operation;
+  failure.text = describe_outcome(group, decision, failure.ranks);
+  return failure;
+}
+
+// Ranks that were given up must not find the group in working order when they run again.
+Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
+  Failure failure;
+  failure.code = group.loss_of(lost.front());
+  if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it runs again
+  failure.ranks = lost;
+  failure.rank = lost.front();
+  failure.text = group.describe_member(lost.front()) + " takes no part any more";
+  return failure;
+}
+
+}  // namespace
+
+// One decision of all ranks that live; throws if it is a failure, then on all of them.
+Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
+  OtherQueues others(self_driven());
+  Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_number()}, call.deadline,
+                                       [&] { return over() || aborts_ != call.aborts; },
+                                       {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
+  const std::vector<int32_t> lost = decision.lost.list(size());
+  if (!lost.empty()) group_->revoke(loss_of(*group_, lost));
+  const bool failed = decision.outcome != DSC_OK;
+  {
+    MutexLock lock(recovery_mutex_);
+    missing_ = failed ? decision.named.list(size()) : lost;
+  }
+  if (!failed) return decision;
+  const Failure failure = failure_of(*group_, decision, call.name);
+  group_->revoke(failure);
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: %s", call.name,
+                decision.number, name().c_str(), rank(), size(), failure.text.c_str());
+  throw Error(failure.code, text, place_of(failure));
+}
+
+std::vector<int32_t> HostComm::missing() const {
+  MutexLock lock(recovery_mutex_);
+  return missing_;
+}
+
+std::shared_ptr<Comm> HostComm::successor() const noexcept {
+  MutexLock lock(recovery_mutex_);
+  const auto made = successor_.lock();
+  return made && !made->left_.load() ? made : nullptr;
+}
+
+int32_t HostComm::agree_on(int32_t flags) {
+  const Recovery call(*this, "agree");
+  begin_recovery();
+  return decide(make_ballot(Question::kAgree, flags), call).flags;
+}
+
+// Makes this rank's part of a group of those that are not lost and maps the others' parts. The ballot says
+// whether that went well; with flags 0 it is worth another round.
+Ballot HostComm::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
+                               const Recovery& call, std::shared_ptr<HostComm>& child) {
+  Ballot ballot = make_ballot(Question::kMapped, kMapped);
+  capture(
+      [&] {
+        std::vector<int32_t> survivors;
+        for (int member = 0; member < size(); ++member)
+          if (!decision.lost.contains(member)) survivors.push_back(group_->local_rank(member));
+        const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
+        auto group = Group::create(group_->shared_world(), id, std::move(name), std::move(survivors));
+        group->map_members(call.deadline, [&] {
+          if (over() || aborts_ != call.aborts || consensus_.is_hopeless())
+            fail(DSC_ERR_PEER_LEFT, "the ranks that live are not the same any more");
+        });
+        child = make_child(std::move(group), options);
+      },
+      [&](dsc_result_t code, const char* text) {
+        ballot.flags = 0;
+        if (is_loss(code)) return;
+        ballot.code = code;
+        std::snprintf(ballot.text, sizeof ballot.text, "%.*s", static_cast<int>(sizeof ballot.text - 1),
+                      text);
+      });
+  return ballot;
+}
+
+// All have the child, and nobody takes it back.
+void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
+  child->group_->withdraw();
+  child->replaces_world_ = id() == kWorldId || replaces_world_;
+  child->shrinks_ = shrinks_;
+  MutexLock lock(recovery_mutex_);
+  successor_ = child;
+}
+
+// First all say that they are here, then whether they have each other's memory: whoever is lost between the
+// two is left out of the next round.
+std::shared_ptr<Comm> HostComm::shrink(const GroupOptions& options) {
+  const Recovery call(*this, "shrink");
+  begin_recovery();
+  Decision decision = decide(make_ballot(Question::kShrink, word_of_number(*shrinks_)), call);
+  const int number = number_in_word(decision.flags) + 1;
+  const std::string name =
+      options.name.empty() ? shrunk_name(this->name(), number) : options.name.substr(0, kMostNameBytes);
+  for (;;) {
+    std::shared_ptr<HostComm> child;
+    const Ballot mapped = map_survivors(decision, name, options, call, child);
+    const MemberSet lost = decision.lost;
+    decision = decide(mapped, call);
+    if (decision.flags != kMapped || decision.lost != lost) continue;
+    shrinks_->store(number);
+    adopt(child);
+    return child;
+  }
+}
+
+}  // namespace dsc

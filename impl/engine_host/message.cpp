@@ -1,0 +1,186 @@
+#include "engine_host/message.hpp"
+
+#include <algorithm>
+
+#include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
+#include "engine_host/zero_copy.hpp"
+
+namespace dsc {
+Message::Message(Group& group, const Call& call, uint64_t number) noexcept
+    : Operation(group, call, number), peer_(call.root), bytes_(call.count * dtype_bytes(call.dtype)) {
+  set_bytes(call.kind == OpKind::kSend ? bytes_ : 0, call.kind == OpKind::kSend ? 0 : bytes_);
+  const size_t chunk_bytes = group.geometry().chunk_bytes;
+  chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
+}
+
+// Both ends compute the fingerprint of the same neutral call.
+void Message::post(MessagePost& mine) noexcept {
+  mine.call = fields_of(call_);
+  CallFields neutral = mine.call;
+  neutral.kind = static_cast<uint8_t>(OpKind::kSend);
+  neutral.root = -1;
+  mine.fingerprint = fingerprint(group_.id(), sequence_, neutral);
+  const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
+  const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
+  mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
+  mine.number.store(sequence_, std::memory_order_seq_cst);
+}
+
+bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
+  if (mine.fingerprint == theirs.fingerprint) {
+    move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
+    return true;
+  }
+  std::vector<int32_t> ranks{group_.rank(), peer_};
+  std::sort(ranks.begin(), ranks.end());
+  revoke(DSC_ERR_MISMATCH, ranks,
+         "the two ends of a message differ: rank " + std::to_string(group_.rank()) + ": " +
+             describe(mine.call, nullptr) + "; rank " + std::to_string(peer_) + ": " +
+             describe(theirs.call, nullptr));
+  return false;
+}
+
+bool Message::direct(const MessagePost& sender, const MessagePost& receiver) const noexcept {
+  return sender.place.segment != 0 && sender.place.segment == receiver.place.segment;
+}
+
+size_t Message::chunk_length(uint64_t chunk) const noexcept {
+  const size_t chunk_bytes = group_.geometry().chunk_bytes;
+  return std::min(chunk_bytes, bytes_ - static_cast<size_t>(chunk) * chunk_bytes);
+}
+
+SendMessage::SendMessage(Group& group, const Call& call, uint64_t number) noexcept
+    : Message(group, call, number),
+      mine_(group.send_channel(group.rank(), call.root)),
+      theirs_(group.recv_channel(group.rank(), call.root)) {}
+
+bool SendMessage::peer_is_here() const noexcept {
+  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+}
+
+// The first two chunks go out before the receiver has come: their places are free since the message before
+// completed.
+void SendMessage::produce() {
+  const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
+  const uint64_t before = chunk_;
+  while (chunk_ < chunks_ && chunk_ < consumed + 2) {
+    copy(group_.chunk(group_.rank(), peer_, chunk_),
+         static_cast<const std::byte*>(call_.send) + chunk_ * group_.geometry().chunk_bytes,
+         chunk_length(chunk_), false);
+    ++chunk_;
+    mine_.produced.store(base_ + chunk_, std::memory_order_seq_cst);
+  }
+  if (chunk_ != before) group_.ring(peer_);
+}
+
+Progress SendMessage::step() {
+  MessagePost& mine = mine_.posts[sequence_ & 1];
+  const MessagePost& theirs = theirs_.posts[sequence_ & 1];
+  switch (phase_) {
+    case Phase::kPosting:
+      if (group_.revoked()) return fail_with_cause();
+      base_ = mine_.produced.load(std::memory_order_relaxed);
+      post(mine);
+      group_.ring(peer_);
+      if (mine.place.segment == 0) produce();
+      phase_ = Phase::kMeeting;
+      [[fallthrough]];
+    case Phase::kMeeting:
+      if (!peer_is_here()) return leave();
+      met();
+      if (!verify(mine, theirs)) return leave();
+      phase_ = Phase::kMoving;
+      [[fallthrough]];
+    case Phase::kMoving: {
+      const uint64_t before = chunk_;
+      if (!direct(mine, theirs)) produce();
+      if (theirs_.finished.load(std::memory_order_acquire) >= sequence_) return Progress::kDone;
+      return chunk_ != before ? Progress::kMoved : leave();
+    }
+    default:
+      return leave();
+  }
+}
+
+// Waits on; after a failure, until the receiver does not read this rank's memory any more.
+Progress SendMessage::leave() noexcept {
+  if (!group_.revoked()) return Progress::kPending;
+  if (mine_.posts[sequence_ & 1].place.segment == 0) return fail_with_cause();
+  phase_ = Phase::kLeaving;
+  if (!departure_) departure_.emplace(group_);
+  return departure_->done(call_.send, bytes_, nullptr, 0) ? fail_with_cause() : Progress::kPending;
+}
+
+RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t number) noexcept
+    : Message(group, call, number),
+      mine_(group.recv_channel(call.root, group.rank())),
+      theirs_(group.send_channel(call.root, group.rank())) {}
+
+bool RecvMessage::peer_is_here() const noexcept {
+  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+}
+
+Progress RecvMessage::consume() {
+  const uint64_t before = chunk_;
+  for (; chunk_ < chunks_; ++chunk_) {
+    if (theirs_.produced.load(std::memory_order_acquire) < base_ + chunk_ + 1)
+      return chunk_ == before ? pending() : Progress::kMoved;
+    take(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
+         group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_));
+    mine_.consumed.store(base_ + chunk_ + 1, std::memory_order_seq_cst);
+    group_.ring(peer_);
+  }
+  finish();
+  return Progress::kDone;
+}
+
+// Reads a piece of the sender's own buffer.
+Progress RecvMessage::take_piece() {
+  constexpr size_t kPieceBytes = size_t{512} << 10;
+  const SharedPlace place = theirs_.posts[sequence_ & 1].place;
+  const auto memory = group_.world().memory().get(place.segment);
+  const int sender = group_.local_rank(peer_);
+  if (!memory || !memory->holds(sender, place.offset, bytes_))
+    fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(peer_).c_str());
+  const size_t at = chunk_ * kPieceBytes;
+  {
+    const OthersMemory others(group_);
+    if (!others.entered()) return fail_with_cause();
+    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + place.offset + at,
+         std::min(kPieceBytes, bytes_ - at), false);
+  }
+  if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
+  if (group_.revoked()) return fail_with_cause();  // a sender that gave up may have changed what was read
+  finish();
+  return Progress::kDone;
+}
+
+void RecvMessage::finish() noexcept {
+  mine_.finished.store(sequence_, std::memory_order_seq_cst);
+  group_.ring(peer_);
+}
+
+Progress RecvMessage::step() {
+  MessagePost& mine = mine_.posts[sequence_ & 1];
+  const MessagePost& theirs = theirs_.posts[sequence_ & 1];
+  switch (phase_) {
+    case Phase::kPosting:
+      if (group_.revoked()) return fail_with_cause();
+      base_ = mine_.consumed.load(std::memory_order_relaxed);
+      post(mine);
+      group_.ring(peer_);
+      phase_ = Phase::kMeeting;
+      [[fallthrough]];
+    case Phase::kMeeting:
+      if (!peer_is_here()) return pending();
+      met();
+      if (!verify(mine, theirs)) return fail_with_cause();
+      phase_ = Phase::kMoving;
+      [[fallthrough]];
+    default:
+      return direct(mine, theirs) ? take_piece() : consume();
+  }
+}
+
+}  // namespace dsc

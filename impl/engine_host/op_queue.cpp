@@ -1,0 +1,293 @@
+#include "engine_host/op_queue.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/work_set.hpp"
+#include "engine_host/host_comm.hpp"
+#include "engine_host/progress.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kInlineBytes = size_t{64} << 10;
+
+// Exceptions out of an operation (memory, a peer gone mad) become the group's failure.
+template <typename Body>
+Progress contain(Operation& operation, Body&& body) noexcept {
+  Progress progress = Progress::kFailed;
+  const bool ran =
+      capture([&] { progress = body(); },
+              [&](dsc_result_t code, const char* text) { fail_operation(operation, code, text); });
+  return ran ? progress : operation.depart();
+}
+
+template <typename Kind>
+Progress step(Kind& operation) noexcept {
+  return contain(operation, [&] { return operation.step(); });
+}
+
+// An operation that has left its queue and is not marked as done yet.
+class Completing {
+ public:
+  Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
+  ~Completing() { ProgressEngine::get().completing.fetch_sub(1, std::memory_order_seq_cst); }
+  Completing(const Completing&) = delete;
+  Completing& operator=(const Completing&) = delete;
+};
+
+// Afterwards: the progress thread may have found the queue driven, and gone to sleep over what was queued.
+class WakeIfBusy {
+ public:
+  explicit WakeIfBusy(const OpQueue& queue) noexcept : queue_(queue) {}
+  ~WakeIfBusy() {
+    if (queue_.busy()) ProgressEngine::get().wake();
+  }
+  WakeIfBusy(const WakeIfBusy&) = delete;
+  WakeIfBusy& operator=(const WakeIfBusy&) = delete;
+
+ private:
+  const OpQueue& queue_;
+};
+
+}  // namespace
+
+Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
+  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, number);
+  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, number);
+  return held_.emplace<Collective>(group, call, number);
+}
+
+// Drives its own queue first; without a progress thread, nobody else may drive the others.
+bool HostWork::advance(OtherQueues& others) {
+  const bool moved = queue_.drive();
+  return others.drive() || moved;
+}
+
+void HostWork::drive_until(Deadline deadline) {
+  OtherQueues others(comm_->self_driven(), queue_);
+  queue_.waiters.fetch_add(1);
+  Backoff backoff(comm_->notifier(), comm_->spins());
+  while (!done()) {
+    if (advance(others)) backoff.reset();
+    const int64_t left_ns = deadline.remaining_ns();
+    if (done() || left_ns == 0) break;
+    if (!backoff.pause([&] { return advance(others) || done(); }, left_ns)) continue;
+    queue_.look_at_clock();
+    others.look_at_clock();
+  }
+  if (!done() && comm_->self_driven()) queue_.look_at_clock();  // the wait may have been too short for it
+  queue_.waiters.fetch_sub(1);
+  if (queue_.busy()) ProgressEngine::get().wake();
+}
+
+bool HostWork::test() {
+  if (!done() && comm_->self_driven()) comm_->progress(Deadline{0});
+  return done();
+}
+
+bool HostWork::wait(Deadline deadline) {
+  if (!done()) drive_until(deadline);
+  if (!done()) return false;
+  const Failure ended = failure();
+  if (ended.code != DSC_OK) fail_with(ended);
+  return true;
+}
+
+Failure HostWork::failure() const {
+  MutexLock lock(mutex_);
+  if (done()) return failure_;
+  Failure running;
+  running.code = DSC_IN_PROGRESS;
+  running.group = comm_->id();
+  return running;
+}
+
+int HostWork::event_fd() {
+  MutexLock lock(mutex_);
+  if (event_fd_) return event_fd_.get();
+  event_fd_.reset(eventfd(done() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event_fd_) fail_errno(errno, "eventfd");
+  return event_fd_.get();
+}
+
+void HostWork::complete(Failure failure) noexcept {
+  {
+    MutexLock lock(mutex_);
+    failure_ = std::move(failure);
+    done_.store(true, std::memory_order_seq_cst);
+    if (event_fd_) eventfd_write(event_fd_.get(), 1);
+    if (countdown_) countdown_->complete_one();
+  }
+  ProgressEngine::get().completed.fetch_add(1, std::memory_order_seq_cst);
+  comm_->notifier().notify();
+}
+
+void HostWork::notify(std::shared_ptr<Countdown> countdown) {
+  MutexLock lock(mutex_);
+  if (done())
+    countdown->complete_one();
+  else
+    countdown_ = std::move(countdown);
+}
+
+void HostWork::close_event_fd() noexcept {
+  MutexLock lock(mutex_);
+  event_fd_.reset();
+}
+
+// Calls come one after another, so nobody else changes it meanwhile.
+uint64_t OpQueue::take_number() noexcept {
+  const uint64_t number = next_number_.load(std::memory_order_relaxed);
+  next_number_.store(number + 1, std::memory_order_relaxed);
+  return number;
+}
+
+std::optional<Failure> OpQueue::run(const Call& call) {
+  if (!busy() && driver_.try_lock_alone()) {
+    const WakeIfBusy after(*this);
+    const QueueGuard seat(driver_);
+    if (!busy()) return run_alone(call);
+  }
+  const auto work = start(call);
+  capture([&] { work->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
+  Failure failure = work->failure();
+  return failure.code == DSC_OK ? std::nullopt : std::optional(std::move(failure));
+}
+
+std::optional<Failure> OpQueue::run_alone(const Call& call) {
+  if (call.kind == OpKind::kSend) return run_as<SendMessage>(call);
+  if (call.kind == OpKind::kRecv) return run_as<RecvMessage>(call);
+  return run_as<Collective>(call);
+}
+
+// Of a known kind, so that the way of a small operation is free of indirect calls. The seat was taken before
+// the look at whether this rank leaves.
+template <typename Kind>
+std::optional<Failure> OpQueue::run_as(const Call& call) {
+  Kind operation(comm_.group(), call, take_number());
+  if (comm_.refuses()) return comm_.refusal(operation);
+  const int64_t now = tick_now();
+  const int timeout_ms = comm_.timeout_ms(call);
+  operation.create(now, timeout_ms);
+  operation.start(now, timeout_ms);
+  Backoff backoff(comm_.notifier(), comm_.spins());
+  OtherQueues others(comm_.self_driven(), *this);
+  Progress progress = step(operation);
+  while (progress == Progress::kPending || progress == Progress::kMoved) {
+    if (progress == Progress::kMoved || others.drive()) {
+      backoff.reset();
+      if (progress == Progress::kPending) operation.glance_at_clock();
+    } else if (backoff.pause(
+                   [&] { return (progress = step(operation)) != Progress::kPending || others.drive(); })) {
+      if (progress == Progress::kPending) operation.look_at_clock();
+      others.look_at_clock();
+    }
+    if ((progress == Progress::kPending || progress == Progress::kMoved) && operation.may_step())
+      progress = step(operation);
+  }
+  return comm_.settle(operation, progress);
+}
+
+std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
+  auto work = std::make_shared<HostWork>(comm_.share(), *this, call);
+  bool first = false;
+  {
+    MutexLock lock(queue_mutex_);
+    first = queue_.empty();
+    queue_.push_back(work);  // before anything is done that would have to be undone without memory
+    work->operation_ = &work->box_.emplace(comm_.group(), work->call_, take_number());
+    comm_.begin();
+    if (comm_.refuses()) {
+      comm_.end();
+      queue_.pop_back();
+      work->complete(comm_.refusal(*work->operation_));
+      return work;
+    }
+    work->operation_->create(tick_now(), comm_.timeout_ms(call));
+    queued_.store(queue_.size(), std::memory_order_release);
+  }
+  if (first) begin_first(work);
+  // An empty queue is nobody's yet. Without memory for this, whoever waits for the work drives it.
+  if (first && busy())
+    capture([&] { ProgressEngine::get().add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
+  return work;
+}
+
+// The operation arrives at once; the last rank to come finishes a small one without waking its progress
+// thread. Another thread may have begun it since it was queued.
+void OpQueue::begin_first(const std::shared_ptr<HostWork>& work) {
+  if (!driver_.try_lock()) return;
+  if (front() == work && work->operation_->started_ticks() == 0) {
+    Operation& operation = *work->operation_;
+    operation.start(tick_now(), comm_.timeout_ms(operation.call()));
+    const Progress entered = contain(operation, [&] {
+      operation.enter();
+      return Progress::kMoved;
+    });
+    if (entered == Progress::kMoved && operation.bytes() <= kInlineBytes) drive_first();
+  }
+  driver_.unlock();
+}
+
+std::shared_ptr<HostWork> OpQueue::front() {
+  MutexLock lock(queue_mutex_);
+  return queue_.empty() ? nullptr : queue_.front();
+}
+
+void OpQueue::pop() {
+  MutexLock lock(queue_mutex_);
+  queue_.pop_front();
+  queued_.store(queue_.size(), std::memory_order_release);
+}
+
+bool OpQueue::drive() {
+  if (!busy()) return false;  // the seat may be wanted for an operation that is not queued
+  if (!driver_.try_lock()) return false;
+  const bool moved = drive_first();
+  driver_.unlock();
+  return moved;
+}
+
+// True when the first operation came further; removes it when it is over.
+bool OpQueue::drive_first() {
+  const std::shared_ptr<HostWork> work = front();
+  if (!work) return false;
+  Operation& operation = *work->operation_;
+  if (operation.started_ticks() == 0) operation.start(tick_now(), comm_.timeout_ms(operation.call()));
+  const Progress progress = step(operation);
+  if (progress == Progress::kPending) operation.glance_at_clock();
+  if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
+  Failure failure = comm_.settle(operation, progress).value_or(Failure{});
+  comm_.end();
+  const Completing completing;
+  pop();
+  work->box_.clear();
+  work->complete(std::move(failure));
+  return true;
+}
+
+void OpQueue::look_at_clock() {
+  if (!driver_.try_lock()) return;
+  if (const auto work = front(); work && work->operation_->started_ticks() != 0)
+    work->operation_->look_at_clock();
+  driver_.unlock();
+}
+
+bool OpQueue::drain(Deadline deadline) {
+  std::shared_ptr<HostWork> last;
+  {
+    MutexLock lock(queue_mutex_);
+    if (queue_.empty()) return true;
+    last = queue_.back();
+  }
+  bool over = true;
+  capture([&] { over = last->wait(deadline); }, [](dsc_result_t, const char*) {});
+  return over;
+}
+
+}  // namespace dsc

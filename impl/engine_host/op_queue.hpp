@@ -1,0 +1,146 @@
+// A queue of operations that run one after another: the collectives of a communicator, or the messages of one
+// direction between two ranks. Queues do not wait for each other.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "base/mutex.hpp"
+#include "comm/work.hpp"
+#include "engine_host/collective.hpp"
+#include "engine_host/message.hpp"
+
+namespace dsc {
+
+class HostComm;
+class OtherQueues;
+class OpQueue;
+
+// Room for any operation of the host engine.
+class OperationBox {
+ public:
+  Operation& emplace(Group& group, const Call& call, uint64_t number);
+  void clear() { held_.emplace<std::monostate>(); }
+
+ private:
+  std::variant<std::monostate, Collective, SendMessage, RecvMessage> held_;
+};
+
+class HostWork final : public Work {
+ public:
+  HostWork(std::shared_ptr<HostComm> comm, OpQueue& queue, const Call& call)
+      : comm_(std::move(comm)), queue_(queue), call_(call) {}
+
+  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
+  bool test() override;
+  bool wait(Deadline deadline) override;
+  Failure failure() const override;
+  int event_fd() override;
+  void close_event_fd() noexcept override;
+  void notify(std::shared_ptr<Countdown> countdown) override;
+  void complete(Failure failure) noexcept;
+
+ private:
+  friend class OpQueue;
+
+  bool advance(OtherQueues& others);
+  void drive_until(Deadline deadline);
+
+  const std::shared_ptr<HostComm> comm_;
+  OpQueue& queue_;
+  const Call call_;
+  OperationBox box_;                // the driver's, until completion
+  Operation* operation_ = nullptr;  // in box_
+  std::atomic<bool> done_{false};
+  mutable Mutex mutex_;
+  Failure failure_ DSC_GUARDED_BY(mutex_);
+  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
+  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
+};
+
+// Held by the one thread that moves a queue's operations. Nobody waits for it: who finds it taken leaves the
+// work to its holder.
+class DSC_TSA(capability("mutex")) QueueLock {
+ public:
+  bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
+  // For an operation that was never queued.
+  bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
+  // Sequentially consistent: who gives it back then looks whether something was queued meanwhile.
+  void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_seq_cst); }
+
+  bool is_alone() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kAlone; }
+
+ private:
+  enum class State { kFree, kDriven, kAlone };
+
+  bool take(State wanted) noexcept {
+    State seen = State::kFree;
+    return state_.compare_exchange_strong(seen, wanted, std::memory_order_seq_cst);
+  }
+
+  std::atomic<State> state_{State::kFree};
+};
+
+// Gives back a seat that its maker has taken.
+class DSC_TSA(scoped_lockable) QueueGuard {
+ public:
+  explicit QueueGuard(QueueLock& seat) DSC_TSA(requires_capability(seat)) : seat_(seat) {}
+  ~QueueGuard() DSC_TSA(release_capability()) { seat_.unlock(); }
+  QueueGuard(const QueueGuard&) = delete;
+  QueueGuard& operator=(const QueueGuard&) = delete;
+
+ private:
+  QueueLock& seat_;
+};
+
+class OpQueue {
+ public:
+  explicit OpQueue(HostComm& comm) : comm_(comm) {}
+
+  // Runs an operation on the calling thread, after those that are queued. Says why it failed, if it did.
+  std::optional<Failure> run(const Call& call);
+  // Queues an operation for whoever drives: the progress thread, a thread that waits, dsc_progress().
+  std::shared_ptr<HostWork> start(const Call& call);
+
+  // Lets the first operation go one step further. True when it did. Does nothing while another thread drives.
+  bool drive();
+  // Looks at the clock for the first operation.
+  void look_at_clock();
+  // Waits until what is queued now is over; false when the deadline passed first.
+  bool drain(Deadline deadline);
+
+  // The number of the operation that was called last.
+  uint64_t latest_number() const noexcept { return next_number_.load(std::memory_order_relaxed) - 1; }
+  // What came before does not count as the user's.
+  void restart_numbers() noexcept { next_number_.store(1, std::memory_order_relaxed); }
+
+  bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
+  // A thread runs an operation here that was never queued.
+  bool runs_alone() const noexcept { return driver_.is_alone(); }
+
+  // Threads that wait here and drive meanwhile: the progress thread leaves the queue to them.
+  std::atomic<int> waiters{0};
+
+ private:
+  uint64_t take_number() noexcept;
+  std::optional<Failure> run_alone(const Call& call);
+  template <typename Kind>
+  std::optional<Failure> run_as(const Call& call);
+  void begin_first(const std::shared_ptr<HostWork>& work);
+  bool drive_first() DSC_REQUIRES(driver_);
+  std::shared_ptr<HostWork> front();
+  void pop();
+
+  HostComm& comm_;
+  QueueLock driver_;  // taken before the mutex
+  Mutex queue_mutex_;
+  std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
+  std::atomic<size_t> queued_{0};
+  // Of operations in the order of their calls, which the callers keep.
+  std::atomic<uint64_t> next_number_{1};
+};
+
+}  // namespace dsc

@@ -1,0 +1,143 @@
+// One operation as a state machine that never blocks, so that one thread can drive many.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/process_guard.hpp"
+#include "control/failure.hpp"
+#include "control/group.hpp"
+#include "dtype/reduce.hpp"
+
+namespace dsc {
+
+// kMoved: it came further and may go on at once; a step is bounded, so that other work is not kept waiting.
+enum class Progress { kPending, kMoved, kDone, kFailed };
+
+// While it lives, this rank does its part of what the members of a group wait for.
+class Busy {
+ public:
+  explicit Busy(Group& group) noexcept : group_(group) { group_.show_busy(true); }
+  ~Busy() { group_.show_busy(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Group& group_;
+};
+
+// After so long it is reported who is late.
+inline constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
+
+class Operation {
+ public:
+  // The call must outlive it.
+  Operation(Group& group, const Call& call, uint64_t sequence) noexcept
+      : group_(group), call_(call), sequence_(sequence) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Shows this rank's part to the others, as far as that needs no waiting: they need not wait for this rank's
+  // progress thread. Does nothing once it has begun.
+  virtual void enter() {}
+
+  // Goes a bounded way further. After kDone or kFailed nobody touches the buffers any more.
+  virtual Progress step() = 0;
+
+  // False while step() would only find out that it has to wait on: a shorter look, for those who spin.
+  bool may_step() noexcept { return true; }
+
+  // The group has failed: ends this operation as soon as nobody touches its buffers any more.
+  virtual Progress depart() = 0;
+
+  // The operation was called; from now on the recorder knows it.
+  void create(int64_t ticks, int32_t timeout_ms) noexcept;
+  // The operation is the first of its queue: its time runs.
+  void start(int64_t ticks, int32_t timeout_ms) noexcept;
+  // Nobody will touch it any more.
+  void end(int64_t ticks, dsc_result_t result) noexcept { record_.end(ticks, result); }
+  // Called now and then while it is pending: reports who is late, fails it when its time is over or a member
+  // has left.
+  void look_at_clock() noexcept;
+  // The same, if the last look was a while ago: for those who drive it and find no time to wait.
+  void glance_at_clock() noexcept;
+
+  const Call& call() const noexcept { return call_; }
+  uint64_t sequence() const noexcept { return sequence_; }
+  const Failure& failure() const noexcept { return *failure_; }  // after kFailed
+  int64_t started_ticks() const noexcept { return started_ticks_; }
+  int64_t elapsed_ns() const noexcept {
+    return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
+  }
+  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived; 0: not yet
+  size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
+  const NonFinite& found() const noexcept { return found_; }  // inputs of all ranks, if the call asked
+
+ protected:
+  // Whether the member has not come yet.
+  virtual bool misses(int member) const noexcept = 0;
+  // Whether the member came, and may be why the others wait.
+  virtual bool suspects(int member) const noexcept {
+    return group_.is_busy(member) || group_.is_silent(member);
+  }
+
+  // Fails the group with this operation as its cause.
+  void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
+  // The same; describe(Failure&) adds more. Without memory for that the code and the rank must do.
+  template <typename Describe>
+  void revoke(dsc_result_t code, int rank, Describe&& describe) noexcept {
+    Failure cause = cause_of(code, rank);
+    call_out([&] {
+      cause.operation = op_kind_name(call_.kind);
+      describe(cause);
+    });
+    group_.revoke(cause);
+  }
+  // Ends this operation with the group's first cause.
+  Progress fail_with_cause() noexcept;
+  // Ends this operation alone: all ranks come to the same end, and the group goes on.
+  Progress fail_nonfinite() noexcept;
+  // Fails the group because the code that drives this operation threw.
+  friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
+
+  void met() noexcept {
+    met_ticks_ = tick_now();
+    record_.meet(met_ticks_);
+  }
+  void move_by(Algorithm algorithm) noexcept { record_.move_by(algorithm); }
+  void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // of this rank's buffers
+    send_bytes_ = send_bytes;
+    recv_bytes_ = recv_bytes;
+  }
+
+  Group& group_;
+  const Call& call_;
+  const uint64_t sequence_;
+  NonFinite found_;
+
+ private:
+  Failure cause_of(dsc_result_t code, int rank) const noexcept;
+  int first_departed() const noexcept;
+  void describe_time_out(Failure& cause) const;
+  std::vector<int32_t> circle() const;
+  std::string describe_circle(const std::vector<int32_t>& ranks) const;
+  void report_late(int64_t elapsed);
+  std::vector<int32_t> missing() const;
+  std::string describe_ranks(const std::vector<int32_t>& ranks) const;
+  std::string describe_latest(const std::vector<int32_t>& ranks) const;
+
+  size_t send_bytes_ = 0;
+  size_t recv_bytes_ = 0;
+  Record record_;
+  int64_t timeout_ns_ = 0;
+  int64_t started_ticks_ = 0;
+  int64_t met_ticks_ = 0;
+  int64_t looked_ticks_ = 0;  // at the clock
+  bool reported_late_ = false;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace dsc

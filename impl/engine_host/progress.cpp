@@ -1,0 +1,179 @@
+#include "engine_host/progress.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/process_guard.hpp"
+#include "base/thread.hpp"
+#include "engine_host/host_comm.hpp"
+
+namespace dsc {
+
+namespace {
+
+constexpr int kPauseMs = 1;
+
+// A thread that began to wait while this one held the queue may have gone to sleep over it.
+void notify_waiters(const BusyQueue& entry) noexcept {
+  if (entry.queue->waiters > 0) entry.comm->notifier().notify();
+}
+
+}  // namespace
+
+bool QueueScope::holds(const BusyQueue& entry) const noexcept {
+  if (for_thread && entry.comm->self_driven()) return false;
+  return !world || &entry.comm->world() == world;
+}
+
+ProgressEngine& ProgressEngine::get() {
+  static ProgressEngine* const instance = new ProgressEngine;
+  return *instance;
+}
+
+void ProgressEngine::start_thread_once() {
+  MutexLock lock(mutex_);
+  if (has_thread_) return;
+  start_thread("dsc-progress", [this] {
+    for (;;)  // an exception (memory) must not end the progress of everybody
+      guard_thread([this] { run(); },
+                   [](const char* text) { log(DSC_LOG_ERROR, "progress thread: %s", text); });
+  }).detach();
+  has_thread_ = true;
+}
+
+void ProgressEngine::add(std::shared_ptr<HostComm> comm, OpQueue& queue) {
+  if (!comm->self_driven()) start_thread_once();
+  {
+    MutexLock lock(mutex_);
+    if (std::none_of(queues_.begin(), queues_.end(), [&](const BusyQueue& e) { return e.queue == &queue; }))
+      queues_.push_back({std::move(comm), &queue});
+  }
+  wake();
+}
+
+void ProgressEngine::wake() noexcept {
+  {
+    MutexLock lock(mutex_);
+    changes_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  news_.notify_one();
+  Process::get().notifier().notify();  // drivers sleep there, beside the queues that they have
+}
+
+BusyQueue ProgressEngine::take_idle() noexcept {
+  MutexLock lock(mutex_);
+  const auto found =
+      std::find_if(queues_.begin(), queues_.end(), [](const BusyQueue& e) { return !e.queue->busy(); });
+  if (found == queues_.end()) return {};
+  BusyQueue idle = std::move(*found);
+  queues_.erase(found);
+  return idle;
+}
+
+void ProgressEngine::release_idle() noexcept {
+  bool any = false;
+  while (take_idle().comm) any = true;  // released outside the lock: a world may end with it
+  if (any) wake();                      // a driver may have it in its own list
+}
+
+std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
+  std::vector<BusyQueue> idle;  // released outside the lock, too
+  std::vector<BusyQueue> chosen;
+  MutexLock lock(mutex_);
+  idle.reserve(queues_.size());  // nothing may fail half-way
+  chosen.reserve(queues_.size());
+  changes = changes_.load(std::memory_order_relaxed);
+  const auto quiet = std::stable_partition(queues_.begin(), queues_.end(),
+                                           [](const BusyQueue& e) { return e.queue->busy(); });
+  std::move(quiet, queues_.end(), std::back_inserter(idle));
+  queues_.erase(quiet, queues_.end());
+  std::copy_if(queues_.begin(), queues_.end(), std::back_inserter(chosen),
+               [&](const BusyQueue& entry) { return scope.holds(entry); });
+  return chosen;
+}
+
+void ProgressEngine::await_news(uint64_t seen) {
+  MutexLock lock(mutex_);
+  while (changes() == seen) news_.wait(mutex_);
+}
+
+void ProgressEngine::run() {
+  DrivenQueues queues(QueueScope{nullptr, true});
+  Backoff backoff(Process::get().notifier(), 0);
+  for (;;) {
+    if (queues.drive()) {
+      backoff.reset();
+      continue;
+    }
+    if (!queues.any_unattended()) {
+      const uint64_t seen = queues.seen();
+      queues.forget();
+      if (queues.lacks_memory()) poll(nullptr, 0, kPauseMs);  // the news are known, but not what they are
+      await_news(seen);
+      continue;
+    }
+    if (backoff.pause([&] { return queues.drive(); })) queues.look_at_clock();
+  }
+}
+
+// Without memory for the new queues, the old ones go on, and the next call tries again.
+void DrivenQueues::refresh() noexcept {
+  ProgressEngine& engine = ProgressEngine::get();
+  if (engine.changes() == seen_) return;
+  lacks_memory_ = !call_out([&] { queues_ = engine.list(scope_, seen_); });
+}
+
+bool DrivenQueues::drive(const OpQueue* except) noexcept {
+  refresh();
+  bool moved = false;
+  for (const BusyQueue& entry : queues_) {
+    if (entry.queue == except || entry.queue->waiters > 0) continue;
+    moved = entry.queue->drive() || moved;
+    notify_waiters(entry);
+  }
+  return moved;
+}
+
+void DrivenQueues::look_at_clock() noexcept {
+  for (const BusyQueue& entry : queues_) {
+    if (entry.queue->waiters > 0) continue;
+    entry.queue->look_at_clock();
+    notify_waiters(entry);
+  }
+}
+
+bool DrivenQueues::any_busy() noexcept {
+  refresh();
+  return std::any_of(queues_.begin(), queues_.end(), [](const BusyQueue& e) { return e.queue->busy(); });
+}
+
+bool DrivenQueues::any_unattended() {
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const BusyQueue& e) { return e.queue->busy() && e.queue->waiters == 0; });
+}
+
+void DrivenQueues::forget() noexcept { queues_.clear(); }
+
+bool make_progress(const QueueScope& scope, int spins, Deadline deadline) {
+  const ProgressEngine& engine = ProgressEngine::get();
+  const uint64_t before = engine.completed.load(std::memory_order_seq_cst);
+  const auto completed = [&] { return engine.completed.load(std::memory_order_seq_cst) != before; };
+  DrivenQueues queues(scope);
+  Backoff backoff(Process::get().notifier(), spins);
+  for (;;) {
+    const bool moved = queues.drive();
+    if (!queues.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0) return true;
+    const int64_t left_ns = deadline.remaining_ns();
+    if (!moved && left_ns == 0) queues.look_at_clock();  // a caller that never waits still hears of time-outs
+    if (completed() || left_ns == 0) return false;
+    if (moved)
+      backoff.reset();
+    else if (backoff.pause([&] { return queues.drive() || completed(); }, left_ns))
+      queues.look_at_clock();
+  }
+}
+
+}  // namespace dsc

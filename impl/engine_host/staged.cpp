@@ -1,0 +1,226 @@
+#include "engine_host/staged.hpp"
+
+#include <algorithm>
+
+#include "engine_host/claim.hpp"
+#include "engine_host/per_member.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kMinChunkBytes = size_t{8} << 10;
+constexpr size_t kLineElements = 64;
+
+// Elements of a block from `first` on that fit into one part.
+size_t in_part(size_t count, size_t first, size_t part) noexcept {
+  return first < count ? std::min(part, count - first) : 0;
+}
+
+size_t part_elements(const Group& group, const Transfer& transfer) noexcept {
+  const size_t fit = group.geometry().stage_bytes / (transfer.element_bytes * transfer.parts);
+  const size_t whole = fit >= kLineElements ? fit / kLineElements * kLineElements : fit;
+  // Where nobody knows the longest block before all have come, the part must not depend on it.
+  if (transfer.send_blocks && transfer.recv_blocks) return whole;
+  return std::min(transfer.longest, whole);
+}
+
+// Two ranks reduce to one of them faster when that one does it all.
+bool may_divide(const Transfer& transfer) noexcept {
+  return transfer.pattern == Pattern::kAllReduce ||
+         (transfer.pattern == Pattern::kReduce && transfer.size > 2);
+}
+
+Algorithm choose(const Group& group, const Transfer& transfer) noexcept {
+  const size_t bytes = transfer.bytes_of(transfer.count) * static_cast<size_t>(transfer.size);
+  if (!may_divide(transfer) || bytes <= group.tuning().direct_bytes) return Algorithm::kDirect;
+  return bytes <= group.tuning().divided_bytes ? Algorithm::kDivided : Algorithm::kClaimed;
+}
+
+bool reads_alone(const Transfer& transfer) noexcept {
+  return transfer.size == 2 || transfer.is_divided() || transfer.pattern == Pattern::kReduce ||
+         transfer.pattern == Pattern::kGather;
+}
+
+}  // namespace
+
+Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
+    : transfer(transfer_in), algorithm(choose(group, transfer_in)), part(part_elements(group, transfer_in)) {}
+
+// What a member reduces of a part.
+Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
+  const auto members = static_cast<size_t>(transfer.size);
+  const size_t lines = (elements + kLineElements - 1) / kLineElements;
+  const size_t each = (lines + members - 1) / members * kLineElements;
+  const size_t first = std::min(elements, static_cast<size_t>(member) * each);
+  return {first, std::min(each, elements - first)};
+}
+
+void Staged::Plan::fill(std::byte* stage, size_t first) const {
+  if (!transfer.sends(transfer.rank)) return;
+  const auto put = [&](size_t offset, size_t from, size_t count) {
+    if (count > 0)
+      copy(stage + transfer.bytes_of(offset), transfer.send_at(from), transfer.bytes_of(count), false);
+  };
+  if (transfer.is_divided()) {
+    for (int receiver = 0; receiver < transfer.size; ++receiver) {
+      if (receiver == transfer.rank) continue;  // read where it is
+      const Block block = transfer.outgoing(receiver);
+      put(static_cast<size_t>(receiver) * part, block.from + first, in_part(block.count, first, part));
+    }
+    return;
+  }
+  const size_t elements = in_part(transfer.outgoing(0).count, first, part);
+  if (algorithm != Algorithm::kDivided) return put(0, first, elements);
+  const Range own = share_of(transfer.rank, elements);  // read where it is
+  const size_t behind = own.first + own.elements;
+  put(0, first, own.first);
+  put(behind, first + behind, elements - behind);
+}
+
+Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
+    : group_(group),
+      transfer_(transfer),
+      plan_(group, transfer),
+      alone_(reads_alone(transfer)),
+      // Where every rank reduces everything, one of them tells.
+      found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
+                     transfer.rank == 0
+                 ? found
+                 : nullptr) {}
+
+void Staged::fill_first() { plan_.fill(group_.next_stage(), 0); }
+
+size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
+
+Progress Staged::step() {
+  if (phase_ == Phase::kShow) {
+    publish(first_);
+    phase_ = Phase::kMeet;
+  }
+  if (phase_ == Phase::kMeet) {
+    if (!group_.all_arrived()) return Progress::kPending;
+    work();
+    phase_ = plan_.algorithm == Algorithm::kDirect ? Phase::kShow : Phase::kAwaitResults;
+  }
+  if (phase_ == Phase::kAwaitResults) {
+    if (!results_complete()) return Progress::kPending;
+    read_back();
+    phase_ = Phase::kMeet;
+  }
+  first_ += elements();
+  return first_ < transfer_.longest ? Progress::kMoved : Progress::kDone;
+}
+
+void Staged::publish(size_t first) {
+  plan_.fill(group_.next_stage(), first);
+  group_.arrive();
+}
+
+void Staged::work() {
+  epoch_ = group_.epoch();
+  const Busy busy(group_);
+  if (plan_.algorithm == Algorithm::kDirect) return move_directly();
+  if (plan_.algorithm == Algorithm::kDivided)
+    work_on_share();
+  else
+    work_on_chunks();
+  // The next part is shown before the wait for the others' results: by then all have shown it too. In a
+  // divided reduction arriving says as well that this rank's share is done.
+  const size_t next = first_ + elements();
+  if (next < transfer_.longest || plan_.algorithm == Algorithm::kDivided) publish(next);
+}
+
+// `offset`: where the elements stand in the stages. `own`: where this rank's part of them is, if not there.
+// `into_stages`: the result goes there too.
+void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
+  const auto members = static_cast<size_t>(transfer_.size);
+  PerMember<const void*> sources(members);
+  PerMember<void*> targets(members + 1);
+  int target_count = 0;
+  if (target) targets.data()[target_count++] = target;
+  for (int member = 0; member < transfer_.size; ++member) {
+    std::byte* const staged = stage(member) + transfer_.bytes_of(offset);
+    const bool elsewhere = own && member == transfer_.rank;
+    sources[static_cast<size_t>(member)] = elsewhere ? own : staged;
+    if (into_stages && !elsewhere) targets.data()[target_count++] = staged;
+  }
+  NonFinite found;
+  dsc::reduce(transfer_.reduce, sources.data(), transfer_.size, targets.data(), target_count, range.elements,
+              found_ ? &found : nullptr);
+  if (found_) found_->add(found, range.first);
+}
+
+void Staged::move_directly() {
+  if (!transfer_.receives(transfer_.rank)) return;
+  if (transfer_.reduces()) return reduce_directly();
+  for (int sender = 0; sender < transfer_.size; ++sender)
+    if (transfer_.sends(sender)) copy_block(sender);
+}
+
+void Staged::reduce_directly() {
+  const Block own = transfer_.incoming(transfer_.rank);
+  const size_t length = in_part(own.count, first_, plan_.part);
+  if (length == 0) return;
+  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
+  const size_t index = own.from + first_;
+  reduce(offset, {index, length}, transfer_.send_at(index), transfer_.recv_at(first_), alone_);
+}
+
+void Staged::copy_block(int sender) {
+  const Block block = transfer_.incoming(sender);
+  const size_t bytes = transfer_.bytes_of(in_part(block.count, first_, plan_.part));
+  std::byte* const target = transfer_.recv_at(block.to + first_);
+  if (sender == transfer_.rank) return copy(target, transfer_.send_at(block.from + first_), bytes, false);
+  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
+  std::byte* const source = stage(sender) + transfer_.bytes_of(offset);
+  if (alone_)
+    take(target, source, bytes);
+  else
+    copy(target, source, bytes, false);
+}
+
+void Staged::work_on_share() {
+  const Range share = plan_.share_of(transfer_.rank, elements());
+  if (share.elements == 0) return;
+  const size_t at = first_ + share.first;
+  void* const target = transfer_.receives(transfer_.rank) ? transfer_.recv_at(at) : nullptr;
+  reduce(share.first, {at, share.elements}, transfer_.send_at(at), target, true);
+}
+
+void Staged::work_on_chunks() {
+  const size_t fair = transfer_.bytes_of(elements()) / (2 * static_cast<size_t>(transfer_.size));
+  const size_t most = group_.tuning().stage_chunk_bytes;
+  const size_t chunk = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer_.element_bytes;
+  chunks_ = (elements() + chunk - 1) / chunk;
+  TickRecord& record = group_.record(epoch_);
+  uint64_t finished = 0;
+  for (;;) {
+    const uint64_t claimed = claim_chunk(record.claim, epoch_, chunks_);
+    if (claimed == kNoChunk) break;
+    const size_t start = claimed * chunk;
+    reduce(start, {first_ + start, std::min(chunk, elements() - start)}, nullptr, nullptr, true);
+    ++finished;
+  }
+  if (finished > 0 && complete_chunks(record.done, epoch_, finished, chunks_)) group_.ring_all();
+}
+
+bool Staged::results_complete() noexcept {
+  if (plan_.algorithm == Algorithm::kDivided) return group_.all_arrived();
+  return !transfer_.receives(transfer_.rank) || chunks_complete(group_.record(epoch_).done, epoch_, chunks_);
+}
+
+void Staged::read_back() {
+  if (!transfer_.receives(transfer_.rank)) return;
+  if (plan_.algorithm == Algorithm::kClaimed) return read_back({0, elements()});
+  const Range own = plan_.share_of(transfer_.rank, elements());
+  const size_t behind = own.first + own.elements;
+  read_back({0, own.first});
+  read_back({behind, elements() - behind});
+}
+
+void Staged::read_back(Range range) {
+  take(transfer_.recv_at(first_ + range.first), stage(transfer_.rank) + transfer_.bytes_of(range.first),
+       transfer_.bytes_of(range.elements));
+}
+
+}  // namespace dsc

@@ -1,0 +1,75 @@
+// Data that passes through the members' stages, part by part, in two alternating stages that stay in the
+// cache.
+//
+// A cache line that another processor has read costs its owner several times as much to write again as one
+// that the other has written too (docs/decisions.md). So whoever is the only one to read a line of a stage
+// writes it as well, and reductions that the ranks divide among themselves leave the result in all stages.
+#pragma once
+
+#include "comm/transfer.hpp"
+#include "engine_host/operation.hpp"
+
+namespace dsc {
+
+class Staged {
+ public:
+  // `found`, if not null, learns of the inputs that are not finite.
+  Staged(Group& group, const Transfer& transfer, NonFinite* found);
+
+  // Puts the first part of this rank's data into its next stage, before the members meet.
+  void fill_first();
+  // They have met: the first part of all members' data stands in the stages. Without this, it is shown first.
+  void find_shown() noexcept { phase_ = Phase::kMeet; }
+
+  Progress step();
+  // Whether step() waits for all to arrive, and for nothing else.
+  bool awaits_arrival() const noexcept {
+    return phase_ == Phase::kMeet || plan_.algorithm == Algorithm::kDivided;
+  }
+  Algorithm algorithm() const noexcept { return plan_.algorithm; }
+
+ private:
+  enum class Phase { kShow, kMeet, kAwaitResults };
+
+  struct Range {
+    size_t first;
+    size_t elements;
+  };
+
+  // What all derive alike from the call.
+  struct Plan {
+    Plan(const Group& group, const Transfer& transfer) noexcept;
+    Range share_of(int member, size_t elements) const noexcept;
+    void fill(std::byte* stage, size_t first) const;
+
+    const Transfer& transfer;
+    Algorithm algorithm;
+    size_t part;  // elements of a full part of a block
+  };
+
+  size_t elements() const noexcept;
+  std::byte* stage(int member) const noexcept { return group_.stage(member, epoch_); }
+  bool results_complete() noexcept;
+  void work();
+  void move_directly();
+  void copy_block(int sender);
+  void reduce_directly();
+  void work_on_share();
+  void work_on_chunks();
+  void reduce(size_t offset, Range range, const void* own, void* target, bool into_stages);
+  void read_back();
+  void read_back(Range range);
+  void publish(size_t first);
+
+  Group& group_;
+  const Transfer& transfer_;
+  const Plan plan_;
+  const bool alone_;     // nobody else reads what this rank reads in the others' stages
+  size_t first_ = 0;     // element at which the current part starts
+  uint64_t epoch_ = 0;   // at which the current part was met
+  uint64_t chunks_ = 0;  // of the current part, to be claimed
+  NonFinite* const found_;
+  Phase phase_ = Phase::kShow;
+};
+
+}  // namespace dsc

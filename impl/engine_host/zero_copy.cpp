@@ -1,0 +1,255 @@
+#include "engine_host/zero_copy.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/process_guard.hpp"
+#include "engine_host/claim.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
+constexpr size_t kCopyLineElements = 64;
+
+int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
+
+}  // namespace
+
+OthersMemory::OthersMemory(Group& group) noexcept
+    : group_(group), entered_([&group] {
+        group.state(group.rank()).working.fetch_add(1, std::memory_order_seq_cst);
+        return !group.revoked();
+      }()) {}
+
+OthersMemory::~OthersMemory() {
+  group_.state(group_.rank()).working.fetch_sub(1, std::memory_order_seq_cst);
+  if (group_.revoked()) group_.ring_all();  // somebody may wait for this rank to be out
+}
+
+// Equal on all ranks. Where that is not known yet: perhaps.
+bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
+  return !transfer.knows_all() ||
+         transfer.bytes_of(transfer.longest) * transfer.parts >= group.tuning().zero_copy_min_bytes;
+}
+
+bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
+  if (!worthwhile(group, transfer)) return false;
+  const uint64_t send_segment = group.slot(first_sender(transfer), group.epoch()).send.segment;
+  const uint64_t recv_segment = group.slot(0, group.epoch()).recv.segment;
+  if (send_segment == 0) return false;
+  for (int member = 0; member < transfer.size; ++member) {
+    const Slot& slot = group.slot(member, group.epoch());
+    // Only whoever holds the segment can be sure to reach the senders' parts of it.
+    const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
+    if (shown != send_segment) return false;
+    if (transfer.pattern == Pattern::kAllReduce &&
+        (slot.recv.segment == 0 || slot.recv.segment != recv_segment))
+      return false;
+  }
+  return true;
+}
+
+// Where the receive buffers are that others write to; null where nobody writes to others.
+std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
+  if (transfer_.pattern == Pattern::kAllReduce) return own;
+  // The root's target is reached by all if it lies in the memory that all have shown.
+  const bool reached = transfer_.pattern == Pattern::kReduce &&
+                       group_.slot(transfer_.root, group_.epoch()).recv.segment == send_memory_->id;
+  return reached ? send_memory_ : nullptr;
+}
+
+ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
+                   std::shared_ptr<Allocation> recv, NonFinite* found)
+    : group_(group),
+      transfer_(transfer),
+      spec_(transfer.reduce),
+      found_(found),
+      send_memory_(std::move(shown)),
+      recv_memory_(target_memory(std::move(recv))),
+      sources_(static_cast<size_t>(transfer.size)),
+      targets_(!recv_memory_                          ? 0
+               : transfer.pattern == Pattern::kReduce ? 1
+                                                      : static_cast<size_t>(transfer.size)) {
+  find_buffers();
+  // What is stored past the caches must not be in them: an input is.
+  spec_.non_temporal =
+      transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
+  divide();
+}
+
+bool ZeroCopy::in_place() const noexcept {
+  for (const void* target : targets_)
+    if (std::find(sources_.begin(), sources_.end(), target) != sources_.end()) return true;
+  return transfer_.send == transfer_.recv;
+}
+
+// Into chunks, taken by whoever runs; a little into a share for each rank, where each has a processor.
+void ZeroCopy::divide() {
+  const size_t bytes = transfer_.bytes_of(transfer_.longest);
+  const size_t most = group_.tuning().zero_copy_chunk_bytes;
+  const size_t least = std::min(kMinZeroCopyBytes, most);
+  const auto lines = [](size_t elements) {
+    return std::max(kCopyLineElements, elements / kCopyLineElements * kCopyLineElements);
+  };
+  if (targets_.empty()) {
+    chunk_ = lines(std::clamp(bytes, least, most) / transfer_.element_bytes);
+    return;
+  }
+  const size_t members = sources_.size();
+  const size_t fair = bytes / (2 * members);
+  if (fair < least && bytes * members <= group_.tuning().divided_bytes) {
+    division_ = Division::kShares;
+    chunk_ = lines((transfer_.longest + members - 1) / members + kCopyLineElements - 1);
+    next_chunk_ = static_cast<uint64_t>(transfer_.rank);
+    return;
+  }
+  division_ = Division::kClaims;
+  chunk_ = lines(std::clamp(fair, least, most) / transfer_.element_bytes);
+  chunk_ = std::max(chunk_, transfer_.longest / kMaxChunks + 1);
+  chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
+}
+
+// What the members have shown is copied once and then checked: a rank gone mad may change it.
+void ZeroCopy::find_buffers() {
+  const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
+    const int local_rank = group_.local_rank(member);
+    if (!allocation.holds(local_rank, place.offset, transfer_.bytes_of(elements)))
+      fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
+    return allocation.base(local_rank) + place.offset;
+  };
+  size_t targets = 0;
+  for (int member = 0; member < transfer_.size; ++member) {
+    const Slot& slot = group_.slot(member, group_.epoch());
+    sources_[static_cast<size_t>(member)] =
+        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.send_elements(member))
+                                : nullptr;
+    if (recv_memory_ && transfer_.receives(member))
+      targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
+  }
+}
+
+Progress ZeroCopy::step() {
+  if (phase_ == Phase::kWork) {
+    const Progress progress = work();
+    if (progress != Progress::kDone) return progress;
+    phase_ = division_ == Division::kClaims ? Phase::kAwaitChunks : Phase::kMeet;
+    if (phase_ == Phase::kMeet) group_.arrive();  // this rank has read what it needs, and done its share
+  }
+  return is_over() ? finish() : Progress::kPending;
+}
+
+// Whether nobody reads this rank's buffer any more, nor writes to it.
+bool ZeroCopy::is_over() noexcept {
+  if (phase_ == Phase::kAwaitChunks)
+    return chunks_complete(group_.record(group_.epoch()).done, group_.epoch(), chunks_);
+  if (division_ == Division::kShares) return group_.all_arrived();
+  if (!transfer_.sends(transfer_.rank)) return true;
+  for (int member = 0; member < transfer_.size; ++member)
+    if (transfer_.receives(member) && !group_.member_arrived(member)) return false;
+  return true;
+}
+
+// Another group's failure may have made this rank's memory private while others wrote what they took for it.
+Progress ZeroCopy::finish() noexcept {
+  if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
+    return Progress::kDone;
+  Failure cause;
+  cause.code = DSC_ERR_PEER_STALLED;
+  call_out([&] {
+    cause.text =
+        group_.describe_member(group_.rank()) + " lost its shared memory to a rank that does not run";
+  });
+  group_.revoke(cause);
+  return Progress::kFailed;
+}
+
+// One chunk; done when none is left to take.
+Progress ZeroCopy::work() {
+  if (!transfer_.receives(transfer_.rank) && division_ == Division::kNone) return Progress::kDone;
+  const OthersMemory others(group_);
+  if (!others.entered()) return Progress::kFailed;
+  return transfer_.reduces() ? reduce_piece() : copy_piece();
+}
+
+Progress ZeroCopy::copy_piece() {
+  for (; turn_ < transfer_.size; ++turn_, next_chunk_ = 0) {
+    const int sender = (transfer_.rank + turn_) % transfer_.size;
+    if (!transfer_.sends(sender)) continue;
+    const Block block = transfer_.incoming(sender);
+    const size_t at = static_cast<size_t>(next_chunk_) * chunk_;
+    if (at >= block.count) continue;
+    copy(transfer_.recv_at(block.to + at),
+         static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]) +
+             transfer_.bytes_of(block.from + at),
+         transfer_.bytes_of(std::min(chunk_, block.count - at)), spec_.non_temporal);
+    ++next_chunk_;
+    return Progress::kMoved;
+  }
+  return Progress::kDone;
+}
+
+Progress ZeroCopy::reduce_piece() {
+  TickRecord& record = group_.record(group_.epoch());
+  const bool claims = division_ == Division::kClaims;
+  const size_t count = transfer_.incoming(transfer_.rank).count;
+  const uint64_t chunk = claims ? claim_chunk(record.claim, group_.epoch(), chunks_) : next_chunk_++;
+  if (chunk == kNoChunk || chunk * chunk_ >= count) return Progress::kDone;
+  const size_t first = chunk * chunk_;
+  reduce_elements(first, std::min(chunk_, count - first));
+  if (division_ == Division::kShares) return Progress::kDone;
+  if (claims && complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.ring_all();
+  return Progress::kMoved;
+}
+
+void ZeroCopy::reduce_elements(size_t first, size_t elements) {
+  const size_t index = transfer_.incoming(transfer_.rank).from + first;
+  const size_t offset = transfer_.bytes_of(index);
+  PerMember<const void*> from(sources_.size());
+  PerMember<void*> to(std::max<size_t>(targets_.size(), 1));
+  for (size_t member = 0; member < sources_.size(); ++member)
+    from[member] = static_cast<const std::byte*>(sources_[member]) + offset;
+  for (size_t i = 0; i < targets_.size(); ++i)
+    to[i] = static_cast<std::byte*>(targets_[i]) + transfer_.bytes_of(first);
+  if (targets_.empty()) to[0] = transfer_.recv_at(first);
+  NonFinite found;
+  reduce(spec_, from.data(), transfer_.size, to.data(), static_cast<int>(to.size()), elements,
+         found_ ? &found : nullptr);
+  if (found_) found_->add(found, index);
+}
+
+bool Departure::others_work(bool& only_strangers) const noexcept {
+  bool any = false;
+  only_strangers = true;
+  for (int member = 0; member < group_.size(); ++member) {
+    if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
+      continue;
+    const PeerProcess& process = group_.process_of(member);
+    if (process.gone.load() != DSC_OK) continue;  // it writes no more
+    any = true;
+    if (process.own) only_strangers = false;  // a thread of this process: it shares the mapping, and it runs
+  }
+  return any;
+}
+
+bool Departure::done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept {
+  bool only_strangers = true;
+  if (!others_work(only_strangers)) return true;
+  if (!only_strangers || !patience_.passed()) return false;
+  const bool detached = call_out([&] {
+    detach(send, send_bytes);
+    detach(recv, recv_bytes);
+  });
+  if (!detached) patience_ = Deadline::after_ms(100);  // no memory now; tried again
+  return detached;
+}
+
+void Departure::detach(const void* buffer, size_t bytes) {
+  const auto allocation = bytes == 0 ? nullptr : group_.world().memory().holder(buffer);
+  if (!allocation) return;
+  allocation->detach(buffer, bytes);
+  log(DSC_LOG_WARN,
+      "%zu bytes of shared memory became private: a rank that does not run may still write them", bytes);
+}
+
+}  // namespace dsc

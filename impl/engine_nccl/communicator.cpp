@@ -1,0 +1,303 @@
+#include "engine_nccl/communicator.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#include <climits>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/thread.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kEagerLooks = 200;  // before it sleeps between looks
+constexpr timespec kPause{0, 100'000};
+constexpr int kPatienceForOthersMs =
+    1000;  // for a thread that is inside NCCL, before it is aborted from outside
+
+NcclConfig config_of(const NcclSettings& settings) {
+  NcclConfig config;
+  config.blocking = 0;
+  if (!settings.name.empty()) config.comm_name = settings.name.c_str();
+  if (!settings.net_name.empty()) config.net_name = settings.net_name.c_str();
+  if (settings.min_ctas > 0) {
+    config.min_ctas = settings.min_ctas;
+    config.max_ctas = INT_MAX;  // unset it would be below; NCCL takes what there is
+  }
+  if (settings.max_ctas > 0) config.max_ctas = settings.max_ctas;
+  return config;
+}
+
+[[noreturn]] void fail_nccl(NcclResult result, const char* function, const std::string& words) {
+  ErrorPlace place;
+  place.native_code = static_cast<int32_t>(result);
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s failed: %.400s", function, words.c_str());
+  throw Error(DSC_ERR_BACKEND, text, place);
+}
+
+}  // namespace
+
+NcclUniqueId make_unique_id(const NcclLibrary& library) {
+  NcclUniqueId id{};
+  const NcclResult result = library.functions.get_unique_id(&id);
+  if (result != NcclResult::success)
+    fail_nccl(result, "ncclGetUniqueId", library.functions.get_last_error(nullptr));
+  return id;
+}
+
+// An error that leaves a communicator behind leaves one that must be aborted.
+void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
+  kept_->settings = settings;
+  NcclConfig config = config_of(kept_->settings);
+  const NcclResult result = make(&made_, &config);
+  if (result != NcclResult::in_progress) comm_.store(made_);
+  check(result, function);
+}
+
+// NCCL's own thread may still have to put it there.
+void NcclCommunicator::await_made(const char* function, const NcclWait& patience) {
+  while (!std::atomic_ref(made_).load()) {
+    patience.check();
+    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    nanosleep(&kPause, nullptr);
+  }
+  comm_.store(made_);
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& context,
+                                                           std::span<const NcclUniqueId> ids, int ranks,
+                                                           int rank, const NcclSettings& settings,
+                                                           const NcclWait& patience) {
+  const DeviceScope scope(*context.device);
+  const NcclFunctions& nccl = context.library->functions;
+  const char* const function = ids.size() > 1 ? "ncclCommInitRankScalable" : "ncclCommInitRankConfig";
+  std::shared_ptr<NcclCommunicator> comm(new NcclCommunicator(context));
+  comm->begin_to_make(
+      settings,
+      [&](NcclComm** out, NcclConfig* config) {
+        if (ids.size() == 1) return nccl.comm_init_rank_config(out, ranks, ids[0], rank, config);
+        return nccl.comm_init_rank_scalable(out, ranks, rank, static_cast<int>(ids.size()),
+                                            const_cast<NcclUniqueId*>(ids.data()), config);
+      },
+      function);
+  comm->await_made(function, patience);
+  comm->settle(function, patience);
+  return comm;
+}
+
+std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& context, NcclComm* comm) {
+  std::shared_ptr<NcclCommunicator> adopted(new NcclCommunicator(context, true));
+  adopted->comm_.store(comm);
+  return adopted;
+}
+
+// The child is ready when its parent is.
+std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
+                                                          const NcclWait& patience) {
+  constexpr const char* kFunction = "ncclCommSplit";
+  const DeviceScope scope(*context_.device);
+  std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(context_));
+  {
+    const std::lock_guard lock(mutex_);
+    NcclComm* const parent = usable();
+    splitting_ = child;
+    child->begin_to_make(
+        settings,
+        [&](NcclComm** out, NcclConfig* config) {
+          return nccl().comm_split(parent, color, key, out, config);
+        },
+        kFunction);
+    settle(kFunction, patience);
+    splitting_ = nullptr;
+  }
+  if (color == kNcclNoColor) return nullptr;
+  child->await_made(kFunction, patience);
+  child->settle(kFunction, patience);
+  return child;
+}
+
+// An abort may hang, and nobody waits for it here.
+NcclCommunicator::~NcclCommunicator() {
+  if (adopted_ || ended_.load() || aborting_.load()) return;
+  NcclComm* const comm = comm_.load() ? comm_.load() : made_;
+  if (!comm) {
+    kept_->end();
+    return;
+  }
+  call_out([&] {
+    start_thread("dsc-nccl-abort", [context = context_, kept = kept_, comm] {
+      call_out([&] {
+        const DeviceScope scope(*context.device);
+        context.library->functions.comm_abort(comm);
+      });
+      kept->end();
+    }).detach();
+  });
+}
+
+NcclComm* NcclCommunicator::usable() const {
+  if (aborting_.load() || ended_.load()) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  return comm_.load();
+}
+
+std::string NcclCommunicator::words(NcclResult result) const {
+  std::string text = nccl().get_error_string(result);
+  const char* const last = nccl().get_last_error(comm_.load());
+  return last && *last ? text + ": " + last : text;
+}
+
+void NcclCommunicator::check(NcclResult result, const char* function) const {
+  if (result == NcclResult::success || result == NcclResult::in_progress) return;
+  fail_nccl(result, function, words(result));
+}
+
+// Nothing may follow a call that is still in progress.
+void NcclCommunicator::settle(const char* function, const NcclWait& patience) {
+  for (int looks = 0;; ++looks) {
+    NcclResult state = NcclResult::success;
+    check(nccl().comm_get_async_error(usable(), &state), "ncclCommGetAsyncError");
+    if (state == NcclResult::success) return;
+    check(state, function);
+    if (looks < kEagerLooks) {
+      sched_yield();
+      continue;
+    }
+    patience.check();
+    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    nanosleep(&kPause, nullptr);
+  }
+}
+
+void NcclCommunicator::enqueue(const Calls& calls, const NcclWait& patience) {
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
+  calls(usable());
+  settle("NCCL", patience);
+}
+
+NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const NcclWait& patience) {
+  if (!nccl().comm_window_register || adopted_) return nullptr;
+  NcclWindow** slot = nullptr;
+  enqueue(
+      [&](NcclComm* comm) {
+        slot = &kept_->windows.emplace_back(nullptr);
+        check(nccl().comm_window_register(comm, memory, bytes, slot, kNcclWindowDefault),
+              "ncclCommWindowRegister");
+      },
+      patience);
+  return *slot;
+}
+
+NcclOp NcclCommunicator::make_scaled_sum(NcclComm* comm, void* scalar, NcclType type) {
+  NcclOp op{};
+  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarPlace::host_immediate, comm),
+        "ncclRedOpCreatePreMulSum");
+  kept_->scaled_sums.push_back(op);
+  return op;
+}
+
+void NcclCommunicator::drop_scaled_sum(NcclComm* comm, NcclOp op) {
+  check(nccl().red_op_destroy(op, comm), "ncclRedOpDestroy");
+  std::erase(kept_->scaled_sums, op);
+}
+
+NcclResult NcclCommunicator::async_error() noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return NcclResult::success;
+  NcclResult state = NcclResult::success;
+  if (!aborting_.load() && !ended_.load()) nccl().comm_get_async_error(comm_.load(), &state);
+  return state == NcclResult::in_progress ? NcclResult::success : state;
+}
+
+void NcclCommunicator::begin_finalize() {
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
+  if (!adopted_) check(nccl().comm_finalize(usable()), "ncclCommFinalize");
+}
+
+void NcclCommunicator::end_finalize(const NcclWait& patience) {
+  const DeviceScope scope(*context_.device);
+  const std::lock_guard lock(mutex_);
+  settle("ncclCommFinalize", patience);
+  if (aborting_.exchange(true)) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
+  if (adopted_) drop_scaled_sums();
+  const NcclResult destroyed = adopted_ ? NcclResult::success : nccl().comm_destroy(comm_.load());
+  set_ended();
+  check(destroyed, "ncclCommDestroy");
+}
+
+void NcclCommunicator::drop_scaled_sums() {
+  for (const NcclOp op : kept_->scaled_sums) nccl().red_op_destroy(op, comm_.load());
+  kept_->scaled_sums.clear();
+}
+
+void NcclCommunicator::after_end(std::function<void()> action) {
+  {
+    const MutexLock lock(kept_->mutex);
+    if (!kept_->ended) return kept_->after.push_back(std::move(action));
+  }
+  action();
+}
+
+void NcclCommunicator::Kept::end() noexcept {
+  std::vector<std::function<void()>> actions;
+  {
+    const MutexLock lock(mutex);
+    ended = true;
+    actions.swap(after);
+  }
+  for (auto& action : actions) call_out(action);
+}
+
+void NcclCommunicator::set_ended() noexcept {
+  ended_.store(true);
+  kept_->end();
+}
+
+bool NcclCommunicator::leave(const NcclWait& patience) noexcept {
+  const Deadline deadline = adopted_ ? Deadline::after_ms(kPatienceForOthersMs) : patience.deadline;
+  {
+    const auto lock = lock_until(deadline);  // nobody comes after it
+    if (adopted_) {
+      if (lock) drop_scaled_sums();
+      set_ended();
+      return true;
+    }
+    if (!lock) return false;
+  }
+  return comm_.load() && call_out([&] {
+           begin_finalize();
+           end_finalize(patience);
+         });
+}
+
+// Or without it, after a while.
+std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
+  return lock;
+}
+
+// A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
+// freed from outside.
+void NcclCommunicator::abort() noexcept {
+  if (aborting_.exchange(true)) return;
+  if (!comm_.load()) set_ended();
+  if (ended_.load()) return;
+  const auto lock = lock_until(Deadline::after_ms(kPatienceForOthersMs));
+  call_out([&] {
+    const DeviceScope scope(*context_.device);
+    if (ended_.load()) return;
+    if (!adopted_)
+      nccl().comm_abort(comm_.load());
+    else if (nccl().comm_revoke)
+      nccl().comm_revoke(comm_.load(), kNcclRevokeDefault);
+  });
+  set_ended();
+}
+
+}  // namespace dsc

@@ -1,0 +1,492 @@
+#include "engine_nccl/device_engine.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <deque>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/transfer.hpp"
+#include "dtype/dtype.hpp"
+#include "engine_nccl/device_watch.hpp"
+#include "engine_nccl/status_query.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kFirstSplit = 16;  // of the steps that the board knows, after those of its start-up
+
+CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
+
+std::unique_ptr<NcclOperations> operations_of(const std::shared_ptr<NcclCommunicator>& communicator,
+                                              const Comm& host) {
+  if (!communicator) return nullptr;
+  return std::make_unique<NcclOperations>(communicator, host.rank(), host.size());
+}
+
+}  // namespace
+
+DeviceEngine::DeviceEngine(DeviceParts parts)
+    : world_(std::move(parts.world)),
+      host_(std::move(parts.host)),
+      settings_(std::move(parts.settings)),
+      stream_priority_(parts.stream_priority),
+      collectives_(operations_of(parts.communicator, *host_)),
+      board_(std::move(parts.board)),
+      local_(host_->local_members()),
+      on_one_host_(local_.ranks.size() == static_cast<size_t>(host_->size())),
+      stream_(world_.nccl.device, parts.stream_priority) {
+  std::vector<int32_t> global_ranks(static_cast<size_t>(host_->size()));
+  for (int rank = 0; rank < host_->size(); ++rank)
+    global_ranks[static_cast<size_t>(rank)] = host_->global_rank(rank);
+  local_.group->bind_to_devices({host_->id(), host_->name(), std::move(global_ranks)});
+  if (!board_) return;
+  host_->on_status_query(
+      [board = board_](const std::string& question) { return answer_of(*board, question); });
+}
+
+// A driver that no longer answers ends the communicator, or others would wait for this rank.
+int DeviceEngine::place_of(const Call& call, const void* buffer) {
+  int number = kHostMemory;
+  capture([&] { number = device_of_memory(device(), buffer); },
+          [&](const Error& error) { fail_operation(call, board_ ? board_->latest() + 1 : 0, error); });
+  return number;
+}
+
+bool DeviceEngine::takes(const Call& call) {
+  const void* const buffers[] = {call.send, call.recv == call.send ? nullptr : call.recv};
+  int known = 0, on_device = 0;
+  for (const void* buffer : buffers) {
+    if (!buffer) continue;
+    ++known;
+    const int number = place_of(call, buffer);
+    if (number == kHostMemory) continue;
+    ++on_device;
+    if (number != device().number())
+      fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d",
+           buffer == call.send ? "send" : "recv", number, device().number());
+  }
+  if (known == 0) return call.stream != nullptr;
+  if (on_device != 0 && on_device != known)
+    fail(DSC_ERR_INVALID_ARG, "send is %s and recv is %s; expected both to be of one kind",
+         place_of(call, call.send) == kHostMemory ? "host memory" : "memory of a device",
+         place_of(call, call.recv) == kHostMemory ? "host memory" : "memory of a device");
+  return on_device != 0;
+}
+
+std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::string& text) const {
+  char where[160];
+  std::snprintf(where, sizeof where,
+                "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", op_kind_name(kind), number,
+                host_->name().c_str(), host_->rank(), host_->size());
+  return where + text;
+}
+
+// The first call after a failure hears the cause, as one that was under way does; later ones that it failed.
+void DeviceEngine::refuse(const Call& call) const {
+  local_.group->look_at_failure();  // nobody here may have seen it yet, and the program may end now
+  Failure refusal = host_->failure();
+  const bool is_first = !told_.exchange(true);
+  if (ending_.load() == Ending::kStuck)
+    refusal.code = DSC_ERR_BACKEND_STUCK;
+  else if (!is_first || !is_group_fatal(refusal.code))
+    refusal.code = DSC_ERR_REVOKED;
+  refusal.operation = op_kind_name(call.kind);
+  refusal.revoked = true;
+  refusal.text = describe(call.kind, board_ ? board_->latest() + 1 : 0,
+                          "the communicator failed before: " + refusal.text);
+  fail_with(refusal);
+}
+
+// What is wrong with a call by itself is said before anybody else hears of it.
+void DeviceEngine::check_usable(const Call& call) const {
+  if (finalized_.load() || host_->is_over())
+    fail(DSC_ERR_STATE, "%s", describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
+  if (host_->revoked() || ending_.load() != Ending::kNot) refuse(call);
+  if (!collectives_ && call.prescale != 1)
+    fail(DSC_ERR_UNSUPPORTED, "%s on a device in a group of one rank: it cannot be scaled there",
+         op_kind_name(call.kind));
+  if (const auto reason = unsupported_reason(world_.nccl, call))
+    fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
+         reason->c_str());
+  const Transfer transfer(call, host_->rank(), host_->size());
+  check_aligned(call, transfer.send_bytes, transfer.recv_bytes);
+}
+
+void DeviceEngine::note_host_call(const Call& call) {
+  if (!board_ || is_message(call) || host_->revoked()) return;
+  if (const auto difference = board_->publish(call, false))
+    refuse_difference(call, board_->latest(), *difference, nullptr);
+}
+
+// Who sees a difference starts nothing and tells everybody.
+void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
+                                     DeviceRecords* records) {
+  Failure cause;
+  cause.code = DSC_ERR_MISMATCH;
+  cause.rank = difference.rank;
+  cause.ranks = {difference.rank};
+  cause.sequence = number;
+  cause.operation = op_kind_name(call.kind);
+  cause.group = host_->id();
+  cause.revoked = true;
+  cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
+  told_.store(true);
+  if (records) records->end(tick_now(), recorded_code(cause.code));
+  revoke(cause);
+  fail_with(cause);
+}
+
+// From here on the others and the flight recorder know of the calls.
+uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& records) {
+  records.expect(calls.size());
+  const int64_t now = tick_now();
+  uint64_t number = 0;  // of the last one
+  for (const Call& call : calls) {
+    std::optional<BoardDifference> difference;
+    if (board_) {
+      difference = is_message(call) ? board_->show_message(call) : board_->publish(call, true);
+      number = is_message(call) ? board_->latest_message(call) : board_->latest();
+    } else {
+      number = ++alone_calls_;
+    }
+    records.add(local_.group->recorder().open(recorded_on_device(call, number, *host_), now));
+    if (difference) refuse_difference(call, number, *difference, &records);
+  }
+  return number;
+}
+
+NcclWait DeviceEngine::patience(int timeout_ms) const {
+  return {Deadline::after_ms(timeout_ms > 0 ? timeout_ms : host_->timeout_ms()), [this] {
+            if (!host_->revoked() && ending_.load() == Ending::kNot) return;
+            Failure cause = host_->failure();
+            if (cause.code == DSC_OK) cause.code = DSC_ERR_REVOKED;
+            fail_with(cause);
+          }};
+}
+
+void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
+  if (call.send == call.recv || !call.send || !call.recv) return;
+  const Transfer transfer(call, 0, 1);
+  device().check(
+      device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(call.recv),
+                                   reinterpret_cast<CudaAddress>(call.send), transfer.send_bytes, stream),
+      "cuMemcpyAsync");
+}
+
+// A copy of the input for the time of one operation, in memory that comes and goes with the stream's work.
+class InputCopy {
+ public:
+  InputCopy(const Device& device, const Call& call, size_t bytes, CudaStream* stream)
+      : device_(device), stream_(stream) {
+    device.check(device.cuda().mem_alloc_async(&address_, bytes, stream), "cuMemAllocAsync");
+    device.check(
+        device.cuda().memcpy_async(address_, reinterpret_cast<CudaAddress>(call.send), bytes, stream),
+        "cuMemcpyAsync");
+  }
+  ~InputCopy() { device_.cuda().mem_free_async(address_, stream_); }
+  InputCopy(const InputCopy&) = delete;
+  InputCopy& operator=(const InputCopy&) = delete;
+
+  const void* data() const noexcept { return reinterpret_cast<const void*>(address_); }
+
+ private:
+  const Device& device_;
+  CudaStream* const stream_;
+  CudaAddress address_ = 0;
+};
+
+// In NCCL's terms: a barrier is the least sum there is, and an all-to-all in place would overwrite what was
+// not sent yet.
+void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
+  const DeviceScope scope(device());
+  if (stream == kPerThreadStream) {  // NCCL launches in threads of its own, for which it is another one
+    order(device(), *world_.gpu.events, stream, stream_.get());
+    put(calls, stream_.get());
+    return order(device(), *world_.gpu.events, stream_.get(), stream);
+  }
+  if (!collectives_) {
+    for (const Call& call : calls) copy_locally(call, stream);
+    return;
+  }
+  const auto is_plain = [](const Call& call) {
+    return call.kind != OpKind::kBarrier && (call.kind != OpKind::kAllToAll || call.send != call.recv);
+  };
+  const NcclWait waiting = patience(calls[0].timeout_ms);
+  if (std::ranges::all_of(calls, is_plain)) return collectives_->enqueue(calls, stream, waiting);
+  std::vector<Call> plain(calls.begin(), calls.end());
+  std::deque<InputCopy> copies;
+  for (Call& call : plain) {
+    if (call.kind == OpKind::kBarrier) {
+      call.kind = OpKind::kAllReduce;
+      call.send = call.recv = world_.barrier_word->data();
+      call.count = 1;
+      call.dtype = DSC_DTYPE_U8;
+      call.op = DSC_OP_MAX;
+    } else if (!is_plain(call)) {
+      const Transfer transfer(call, host_->rank(), host_->size());
+      if (transfer.send_bytes == 0) continue;
+      call.send = copies.emplace_back(device(), call, transfer.send_bytes, stream).data();
+    }
+  }
+  collectives_->enqueue(plain, stream, waiting);
+}
+
+// How long it took is known to the device alone.
+void DeviceEngine::count(const Call& call) noexcept {
+  const Transfer transfer(call, host_->rank(), host_->size());
+  stats_.add(call.kind, std::max(transfer.send_bytes, transfer.recv_bytes), 0, 0);
+}
+
+void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
+  for (const Call& call : calls) check_usable(call);
+  const DeviceScope scope(device());  // around those of all that is called here
+  const bool captured = captures(stream);
+  const auto untracked = on_one_host_ || captured ? nullptr : begin_untracked(calls[0], stream);
+  DeviceRecords unfollowed;
+  DeviceRecords& records = untracked ? untracked->records : unfollowed;
+  const uint64_t number = show_all(calls, records);
+  may_be_busy_ = true;
+  capture(
+      [&] {
+        put(calls, stream_of(stream));
+        if (untracked)
+          device().check(device().cuda().event_record(untracked->end.get(), stream_of(stream)),
+                         "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(calls[0], number, error, &records); });
+  records.start(tick_now());
+  for (const Call& call : calls) count(call);
+  if (!captured) latest_call_.store(number);
+  if (untracked) return watch_untracked(untracked, number);
+  records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
+  if (ending_.load() != Ending::kNot) record_uncalled();  // it may have come too early for this one
+}
+
+// What only the watch waits for: the board shows neither ranks of other hosts nor whether a message arrives.
+std::shared_ptr<DeviceWork> DeviceEngine::begin_untracked(const Call& call, void* stream) {
+  auto work = begin_work(call, stream);
+  work->untracked = true;
+  return work;
+}
+
+void DeviceEngine::watch_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number) {
+  untracked->set_number(number);
+  untracked->set_launched();
+  watch(std::move(untracked));
+}
+
+bool DeviceEngine::captures(void* stream) {
+  const DeviceScope scope(device());
+  if (!is_capturing(device(), stream_of(stream))) return false;
+  has_graphs_.store(true);
+  return true;
+}
+
+std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
+  for (const Call& call : calls) check_usable(call);
+  auto work = begin_work(calls[0], stream);
+  const uint64_t number = show_all(calls, work->records);
+  work->set_number(number);
+  capture(
+      [&] {
+        const DeviceScope scope(device());
+        device().check(device().cuda().stream_wait_event(stream_.get(), work->begin.get(), 0),
+                       "cuStreamWaitEvent");
+        put(calls, stream_.get());
+        device().check(device().cuda().event_record(work->end.get(), stream_.get()), "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(calls[0], number, error, &work->records); });
+  work->records.start(tick_now());
+  work->set_launched();
+  for (const Call& call : calls) count(call);
+  if (!work->captured) latest_call_.store(number);
+  watch(work);
+  return work;
+}
+
+// Events for a work that waits for what is on the caller's stream now.
+std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* stream) {
+  const DeviceScope scope(device());
+  auto work = std::make_shared<DeviceWork>(shared_from_this(), call);
+  work->begin = world_.gpu.events->take();
+  work->end = world_.gpu.events->take();
+  work->captured = captures(stream);
+  device().check(device().cuda().event_record(work->begin.get(), stream_of(stream)), "cuEventRecord");
+  return work;
+}
+
+DeviceLink& DeviceEngine::link_for(const Call& call) {
+  const std::pair key{call.kind, call.root};
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = links_.find(key); known != links_.end()) return *known->second;
+  }
+  auto made = std::make_unique<DeviceLink>(*this, call);
+  DeviceLink& link = *made;
+  {
+    const MutexLock lock(mutex_);
+    links_.emplace(key, std::move(made));
+  }
+  link.connect(shared_from_this());
+  return link;
+}
+
+// Before others hear of it.
+void DeviceEngine::expect_link(const Call& call) {
+  const DeviceLink* link = nullptr;  // which stays for as long as this does
+  {
+    const MutexLock lock(mutex_);
+    if (const auto known = links_.find({call.kind, call.root}); known != links_.end())
+      link = known->second.get();
+  }
+  if (!link || !link->ready())
+    fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
+}
+
+void DeviceEngine::run(const Call& call) {
+  if (!is_message(call)) return run_collectives({&call, 1}, call.stream);
+  check_usable(call);
+  const DeviceScope scope(device());
+  const bool captured = captures(call.stream);
+  if (captured) expect_link(call);
+  const auto untracked = captured ? nullptr : begin_untracked(call, call.stream);
+  DeviceRecords of_graph;
+  DeviceRecords& records = untracked ? untracked->records : of_graph;
+  const uint64_t number = show_all({&call, 1}, records);
+  capture(
+      [&] {
+        link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
+        if (untracked)
+          device().check(device().cuda().event_record(untracked->end.get(), stream_of(call.stream)),
+                         "cuEventRecord");
+      },
+      [&](const Error& error) { fail_operation(call, number, error, &records); });
+  records.start(tick_now());
+  count(call);
+  if (untracked) return watch_untracked(untracked, number);
+  records.detach(Detached::kCaptured);
+}
+
+std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
+  if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
+  check_usable(call);
+  auto work = begin_work(call, call.stream);
+  if (work->captured) expect_link(call);
+  const uint64_t number = show_all({&call, 1}, work->records);
+  work->set_number(number);
+  work->records.start(tick_now());  // from here on others may see it
+  if (!work->captured) watch(work);
+  DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
+  capture([&] { link_for(call).start(work); },
+          [&](const Error& error) { fail_operation(call, number, error, unwatched); });
+  if (work->captured) watch(work);
+  count(call);
+  return work;
+}
+
+void DeviceEngine::join(DeviceWork& message, void* stream, Deadline deadline) {
+  if (message.wait_on(stream, deadline)) return;
+  capture([&] { DeviceLink::fail_unconnected(message.call()); },
+          [&](const Error& error) { fail_operation(message.call(), message.number(), error); });
+}
+
+void DeviceEngine::watch(std::shared_ptr<DeviceWork> work) {
+  if (work->captured) {
+    work->records.detach(Detached::kCaptured);
+    return work->complete({}, DSC_OK);
+  }
+  const MutexLock lock(mutex_);
+  pending_.push_back(std::move(work));
+}
+
+void DeviceEngine::let_wait(void* stream, const PooledEvent& event) const {
+  const DeviceScope scope(device());
+  device().check(device().cuda().stream_wait_event(stream_of(stream), event.get(), 0), "cuStreamWaitEvent");
+}
+
+std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const NcclSettings& settings) {
+  const uint64_t step = kFirstSplit + splits_++;
+  const NcclWait usual = patience(0);
+  std::shared_ptr<NcclCommunicator> part;
+  capture(
+      [&] {
+        drain(Drain::kCollectives, usual.deadline);  // NCCL wants nothing to be under way
+        part = collectives_->communicator().split(
+            color, key, settings, {usual.deadline, [&] {
+                                     usual.check();
+                                     if (board_->in_trouble(step))
+                                       fail(DSC_ERR_REVOKED,
+                                            "another rank failed to split NCCL's communicator");
+                                   }});
+      },
+      [&](const Error& error) {
+        board_->tell_trouble(step);
+        throw Error(error);
+      });
+  return part;
+}
+
+bool DeviceEngine::deregister_window(NcclWindow* window) noexcept {
+  const auto& nccl = world_.nccl.library->functions;
+  if (ending_.load() != Ending::kNot || finalized_.load()) return false;
+  return call_out([&] {
+    collectives_->communicator().enqueue([&](NcclComm* comm) { nccl.comm_window_deregister(comm, window); },
+                                         patience(0));
+  });
+}
+
+void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
+  if (collectives_) return collectives_->communicator().check(result, function);
+  if (result != NcclResult::success)
+    fail(DSC_ERR_BACKEND, "%s failed: %s", function, world_.nccl.library->functions.get_error_string(result));
+}
+
+// Until the works that were started are over. Messages have communicators of their own.
+void DeviceEngine::drain(Drain which, Deadline deadline) {
+  std::vector<std::shared_ptr<DeviceWork>> running;
+  {
+    const MutexLock lock(mutex_);
+    running = pending_;
+  }
+  if (which == Drain::kCollectives)
+    std::erase_if(running, [](const auto& work) { return is_message(work->call()); });
+  for (const auto& work : running)
+    if (!work->wait(deadline))
+      fail(DSC_ERR_TIMEOUT, "%s number %" PRIu64 " is still running", op_kind_name(work->call().kind),
+           work->number());
+}
+
+// A rank that fails here tells the others, which would wait for it.
+void DeviceEngine::finalize() {
+  Call call;
+  call.kind = OpKind::kFinalize;
+  capture(
+      [&] {
+        const NcclWait waiting = patience(0);
+        drain(Drain::kAll, waiting.deadline);
+        const auto all = communicators();
+        for (const auto& communicator : all) communicator->begin_finalize();
+        for (const auto& communicator : all) communicator->end_finalize(waiting);
+        finalized_.store(true);
+      },
+      [&](const Error& error) { fail_operation(call, board_ ? board_->latest() : 0, error); });
+  const MutexLock lock(mutex_);
+  pending_.clear();
+}
+
+std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
+  std::vector<std::shared_ptr<NcclCommunicator>> all;
+  if (auto own = communicator()) all.push_back(std::move(own));
+  std::vector<const DeviceLink*> links;  // which stay for as long as this does
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [key, link] : links_) links.push_back(link.get());
+  }
+  for (const DeviceLink* link : links)
+    if (auto communicator = link->communicator()) all.push_back(std::move(communicator));
+  return all;
+}
+
+}  // namespace dsc

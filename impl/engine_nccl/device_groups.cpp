@@ -1,0 +1,272 @@
+// Making communicators of NCCL's: all ranks together, and again once if it fails.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "comm/memory.hpp"
+#include "comm/outcome.hpp"
+#include "control/memory.hpp"
+#include "engine_nccl/device_comm.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kRanksPerRoot = 128;
+constexpr int kAttempts = 2;
+constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5, kAdoptTag = 16;
+
+// Room for what the ranks of this host show each other. Equal on all hosts.
+std::shared_ptr<PublishedCalls> make_board(Comm& host) {
+  const LocalMembers members = host.local_members();
+  int32_t most = members.group->size();
+  if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
+  void* const memory = host.allocate_memory(PublishedCalls::bytes(most));
+  auto allocation = members.group->world().memory().holder(memory);
+  release_memory(memory);  // the board keeps it
+  return std::make_shared<PublishedCalls>(host.id(), std::move(allocation), members);
+}
+
+struct RootId {
+  NcclUniqueId id{};
+  int32_t is_root = 0;
+  int32_t scales = 0;  // this rank's library takes several
+  Outcome outcome;
+};
+
+// One id for every kRanksPerRoot ranks where all libraries can use several.
+std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
+  RootId mine;
+  mine.scales = library.functions.comm_init_rank_scalable != nullptr;
+  mine.is_root = host.rank() % kRanksPerRoot == 0;
+  capture(
+      [&] {
+        if (mine.is_root) mine.id = make_unique_id(library);
+      },
+      [&](const Error& error) { mine.outcome = outcome_of(error); });
+  const std::vector<RootId> all = gather_all(host, OpKind::kBind, kIdTag, mine);
+  std::vector<Outcome> outcomes;
+  outcomes.reserve(all.size());
+  for (const RootId& root : all) outcomes.push_back(root.outcome);
+  if (const auto failure = first_failure(outcomes)) throw Error(*failure);
+  const bool several = std::ranges::all_of(all, [](const RootId& root) { return root.scales != 0; });
+  std::vector<NcclUniqueId> ids;
+  for (const RootId& root : all)
+    if (root.is_root && (several || ids.empty())) ids.push_back(root.id);
+  return ids;
+}
+
+NcclSettings settings_of(const Comm& host, const GroupOptions& options) {
+  return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
+}
+
+// A rank that fails is known on its host at once; elsewhere when its time is over.
+std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& host, PublishedCalls& board,
+                                              const NcclSettings& settings, uint64_t attempt,
+                                              Deadline deadline) {
+  const std::vector<NcclUniqueId> ids = agree_on_ids(host, *world.nccl.library);
+  const auto check = [&] {
+    if (host.revoked()) fail_with(host.failure());
+    if (board.in_trouble(attempt)) fail(DSC_ERR_REVOKED, "another rank failed to make NCCL's communicator");
+  };
+  std::shared_ptr<NcclCommunicator> made;
+  Outcome mine;
+  capture(
+      [&] {
+        DeviceEngine::expect_usable();
+        made =
+            NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings, {deadline, check});
+      },
+      [&](const Error& error) {
+        mine = outcome_of(error);
+        board.tell_trouble(attempt);
+      });
+  const auto failure = first_failure(gather_all(host, OpKind::kBind, kOutcomeTag + attempt, mine));
+  if (!failure) return made;
+  throw Error(*failure);
+}
+
+std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Comm& host,
+                                                    PublishedCalls& board, const NcclSettings& settings,
+                                                    Deadline end) {
+  for (uint64_t attempt = 1;; ++attempt) {
+    const Deadline deadline =
+        attempt == kAttempts ? end : Deadline::after_ms(std::max<int64_t>(end.remaining_ms() / 2, 1));
+    std::shared_ptr<NcclCommunicator> made;
+    const bool done =
+        capture([&] { made = try_to_make(world, host, board, settings, attempt, deadline); },
+                [&](const Error& error) {
+                  if (attempt == kAttempts || host.revoked()) throw Error(error);
+                  log(DSC_LOG_WARN, "group \"%s\": NCCL's start-up failed, once more with a fresh id: %s",
+                      host.name().c_str(), error.what());
+                });
+    if (done) return made;
+  }
+}
+
+// An NCCL communicator of the program's, as one rank sees it.
+struct Adopted {
+  int32_t ranks = 0;
+  int32_t rank = 0;
+  Outcome outcome;
+};
+
+Adopted look_at_adopted(const DeviceEngine& engine, NcclComm* comm) {
+  const NcclFunctions& nccl = engine.world().nccl.library->functions;
+  const DeviceScope scope(engine.device());
+  Adopted found;
+  int device = -1;
+  engine.check_nccl(nccl.comm_count(comm, &found.ranks), "ncclCommCount");
+  engine.check_nccl(nccl.comm_user_rank(comm, &found.rank), "ncclCommUserRank");
+  engine.check_nccl(nccl.comm_cu_device(comm, &device), "ncclCommCuDevice");
+  if (device != engine.device().number())
+    fail(DSC_ERR_INVALID_ARG,
+         "rank %d: nccl_comm is on device %d, but this communicator is bound to device %d",
+         engine.host().rank(), device, engine.device().number());
+  return found;
+}
+
+void check_adopted(const std::vector<Adopted>& all) {
+  std::vector<Outcome> outcomes;
+  std::vector<bool> seen(all.size());
+  outcomes.reserve(all.size());
+  for (const Adopted& one : all) outcomes.push_back(one.outcome);
+  if (const auto failure = first_failure(outcomes)) throw Error(*failure);
+  for (size_t r = 0; r < all.size(); ++r) {
+    const auto rank = static_cast<size_t>(all[r].rank);
+    if (all[r].ranks != static_cast<int>(all.size()))
+      fail(DSC_ERR_INVALID_ARG,
+           "nccl_comm of rank %zu has %d ranks, expected those of this communicator: %zu", r, all[r].ranks,
+           all.size());
+    if (rank >= all.size() || seen[rank])
+      fail(DSC_ERR_INVALID_ARG, "nccl_comm of rank %zu has rank %d there, which another rank has as well", r,
+           all[r].rank);
+    seen[rank] = true;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Comm> DeviceComm::create(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                         Deadline deadline) {
+  return finish(world, std::move(host), nullptr, {}, deadline);
+}
+
+// With a communicator of NCCL's, or all ranks of the group make one. All have it in the end, or none.
+std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                         std::shared_ptr<NcclCommunicator> communicator,
+                                         const GroupOptions& options, Deadline deadline) {
+  DeviceParts parts;
+  parts.world = world;
+  parts.host = host;
+  parts.settings = settings_of(*host, options);
+  parts.stream_priority = options.stream_priority;
+  if (host->size() > 1) {
+    parts.board = make_board(*host);
+    parts.communicator = communicator
+                             ? std::move(communicator)
+                             : make_communicator(world, *host, *parts.board, parts.settings, deadline);
+  }
+  std::shared_ptr<Comm> made;
+  Outcome mine;
+  capture(
+      [&] {
+        DeviceEngine::expect_usable();
+        auto engine = std::make_shared<DeviceEngine>(std::move(parts));
+        made.reset(new DeviceComm(host, std::move(engine)));
+      },
+      [&](const Error& error) { mine = outcome_of(error); });
+  if (const auto failure = first_failure(gather_all(*host, OpKind::kBind, kMadeTag, mine)))
+    throw Error(*failure);
+  host->restart_numbers();
+  return made;
+}
+
+// All ranks of this communicator call it; null for those without a part in a larger group. An error leaves
+// NCCL's communicator undefined, so it is this one's end.
+std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
+                                                           const GroupOptions& options) {
+  if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
+  // NCCL splits only what is at rest; else each group starts up by itself.
+  const int32_t busy = engine_->may_be_busy() ? 1 : 0;
+  if (std::ranges::max(gather_all(*host_, OpKind::kBind, kBusyTag, busy)) != 0) return nullptr;
+  const bool takes_part = child && child->size() > 1;
+  std::shared_ptr<NcclCommunicator> part;
+  Outcome mine;
+  capture(
+      [&] {
+        DeviceEngine::expect_usable();
+        part = engine_->split(takes_part ? color : kNcclNoColor, takes_part ? child->rank() : 0,
+                              takes_part ? settings_of(*child, options) : NcclSettings{});
+      },
+      [&](const Error& error) { mine = outcome_of(error); });
+  const auto failure = first_failure(gather_all(*host_, OpKind::kBind, kOutcomeTag, mine));
+  if (!failure) return part;
+  Call call;
+  call.kind = OpKind::kSplit;
+  engine_->fail_quietly(call, 0, *failure);
+  engine_->note_told();
+  throw Error(*failure);
+}
+
+// The device's side of a group, also on a rank where the host's side failed: the others count on it.
+std::shared_ptr<Comm> DeviceComm::with_device(const std::function<std::shared_ptr<Comm>()>& make,
+                                              int32_t color, const GroupOptions& options) {
+  std::shared_ptr<Comm> child;
+  std::shared_ptr<NcclCommunicator> part;
+  std::optional<Error> error;
+  note(OpKind::kSplit);
+  capture([&] { child = make(); }, [&](const Error& thrown) { error.emplace(thrown); });
+  capture([&] { part = split_device(child.get(), color, options); },
+          [&](const Error& thrown) {
+            if (!error) error.emplace(thrown);
+          });
+  if (error) throw Error(*error);
+  if (!child) return nullptr;
+  const Deadline deadline = Deadline::after_ms(child->timeout_ms());
+  return finish(engine_->world(), std::move(child), std::move(part), options, deadline);
+}
+
+std::shared_ptr<Comm> DeviceComm::split(int32_t color, int32_t key, const GroupOptions& options) {
+  return with_device([&] { return host_->split(color, key, options); }, color, options);
+}
+
+std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
+  return with_device([&] { return host_->create_group(ranks, options); }, 0, options);
+}
+
+// What is wrong with it on one rank, or between ranks, is found by all of them.
+std::shared_ptr<Comm> DeviceComm::adopt_nccl(void* nccl_comm, const GroupOptions& options) {
+  note(OpKind::kSplit);
+  const DeviceWorld& world = engine_->world();
+  auto* const comm = static_cast<NcclComm*>(nccl_comm);
+  Adopted mine;
+  capture([&] { mine = look_at_adopted(*engine_, comm); },
+          [&](const Error& error) { mine.outcome = outcome_of(error); });
+  const std::vector<Adopted> all = gather_all(*host_, OpKind::kBind, kAdoptTag, mine);
+  check_adopted(all);
+  auto child = host_->split(0, mine.rank, options);
+  const Deadline deadline = Deadline::after_ms(child->timeout_ms());
+  return finish(world, std::move(child), NcclCommunicator::adopt(world.nccl, comm), options, deadline);
+}
+
+std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
+  return with_device([&] { return host_->make_channel(name); }, 0, {});
+}
+
+std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
+  auto host = host_->shrink(options);
+  const Deadline deadline = Deadline::after_ms(host->timeout_ms());
+  auto rest = finish(engine_->world(), std::move(host), nullptr, options, deadline);
+  const MutexLock lock(mutex_);
+  successor_ = rest;
+  return rest;
+}
+
+std::shared_ptr<Comm> DeviceComm::successor() const noexcept {
+  const MutexLock lock(mutex_);
+  return successor_.lock();
+}
+
+}  // namespace dsc

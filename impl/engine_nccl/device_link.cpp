@@ -1,0 +1,132 @@
+#include "engine_nccl/device_link.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/log.hpp"
+#include "base/thread.hpp"
+#include "engine_nccl/device_engine.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from messages of the caller's
+constexpr std::chrono::milliseconds kLookPeriod{1};
+constexpr int64_t kLaterMs = 10'000;
+
+}  // namespace
+
+// The sender says where both meet. It takes the place of the first message among those on host memory.
+DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
+    : engine_(engine),
+      sends_(call.kind == OpKind::kSend),
+      peer_(call.root),
+      stream_(engine.world().nccl.device, engine.stream_priority()) {
+  if (sends_) id_ = make_unique_id(*engine.world().nccl.library);
+  Call exchange;
+  exchange.kind = call.kind;
+  exchange.dtype = DSC_DTYPE_U8;
+  exchange.send = exchange.recv = &id_;
+  exchange.count = sizeof id_;
+  exchange.root = call.root;
+  exchange.tag = kLinkTag;
+  // The message that waits for it gives up first, and says who is late.
+  exchange.timeout_ms =
+      static_cast<int32_t>(std::min<int64_t>(int64_t{engine.host().timeout_ms()} + kLaterMs, INT32_MAX));
+  std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
+  exchange_ = engine.host().start(exchange);
+}
+
+void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
+  start_thread("dsc-link", [this, engine = std::move(engine)] {
+    const NcclWait patience = engine->patience(0);
+    capture([&] { make(patience); }, [&](const Error& error) { give_up(error); });
+    const MutexLock lock(mutex_);
+    connected_.notify_all();
+  }).detach();
+}
+
+// The host lets go of the id before anything else does.
+void DeviceLink::give_up(const Error& error) {
+  Call message;
+  message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
+  message.root = peer_;
+  engine_.fail_quietly(message, 1, error);
+  capture([&] { exchange_->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
+  const MutexLock lock(mutex_);
+  queue_.clear();
+}
+
+// Whoever gives up after this sees the communicator; what was given up before is seen here.
+void DeviceLink::make(const NcclWait& patience) {
+  while (!exchange_->wait(Deadline::after_ms(50))) patience.check();
+  auto communicator = NcclCommunicator::create(engine_.world().nccl, {&id_, 1}, 2, sends_ ? 0 : 1,
+                                               engine_.settings(), patience);
+  {
+    const MutexLock lock(communicator_mutex_);
+    communicator_ = communicator;
+  }
+  patience.check();
+  const MutexLock lock(mutex_);
+  operations_ = std::make_unique<NcclOperations>(std::move(communicator), sends_ ? 0 : 1, 2);
+  for (; !queue_.empty(); queue_.pop_front()) put_between_events(*queue_.front());
+}
+
+bool DeviceLink::ready() const {
+  const MutexLock lock(mutex_);
+  return operations_ != nullptr;
+}
+
+std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
+  const MutexLock lock(communicator_mutex_);
+  return communicator_;
+}
+
+// Why is for others to find out: who has not called it, or NCCL.
+void DeviceLink::fail_unconnected(const Call& call) {
+  fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
+       call.kind == OpKind::kSend ? "to" : "from", call.root);
+}
+
+void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& patience) {
+  Call message = call;
+  message.root = sends_ ? 1 : 0;
+  const bool elsewhere = stream == kPerThreadStream;  // NCCL launches in threads of its own
+  CudaStream* const used = elsewhere ? stream_.get() : stream;
+  const Device& device = engine_.device();
+  if (elsewhere) order(device, *engine_.world().gpu.events, stream, used);
+  operations_->enqueue({&message, 1}, used, patience);
+  if (elsewhere) order(device, *engine_.world().gpu.events, used, stream);
+}
+
+void DeviceLink::run(const Call& call, CudaStream* stream, const NcclWait& patience) {
+  MutexLock lock(mutex_);
+  while (!operations_) {
+    connected_.wait_for(mutex_, kLookPeriod);
+    patience.check();
+    if (!operations_ && patience.deadline.passed()) fail_unconnected(call);
+  }
+  put(call, stream, patience);
+}
+
+void DeviceLink::put_between_events(DeviceWork& work) {
+  const Device& device = engine_.device();
+  const DeviceScope scope(device);
+  device.check(device.cuda().stream_wait_event(stream_.get(), work.begin.get(), 0), "cuStreamWaitEvent");
+  put(work.call(), stream_.get(), engine_.patience(0));
+  device.check(device.cuda().event_record(work.end.get(), stream_.get()), "cuEventRecord");
+  work.set_launched();
+}
+
+void DeviceLink::start(std::shared_ptr<DeviceWork> work) {
+  const MutexLock lock(mutex_);
+  if (operations_)
+    put_between_events(*work);
+  else
+    queue_.push_back(std::move(work));
+}
+
+}  // namespace dsc

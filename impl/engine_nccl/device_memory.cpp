@@ -1,0 +1,99 @@
+#include "engine_nccl/device_memory.hpp"
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/group_ids.hpp"
+#include "comm/memory.hpp"
+#include "comm/outcome.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
+
+// One rank's part, given back when it goes.
+class DeviceMemory {
+ public:
+  DeviceMemory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes)
+      : world_(engine->world()), engine_(engine), bytes_(bytes) {
+    const DeviceScope scope(device());
+    if (nccl().mem_alloc) {
+      engine->check_nccl(nccl().mem_alloc(&data_, bytes), "ncclMemAlloc");
+    } else {
+      CudaAddress address = 0;
+      device().check(device().cuda().mem_alloc(&address, bytes), "cuMemAlloc");
+      data_ = reinterpret_cast<void*>(address);
+    }
+    const auto address = reinterpret_cast<CudaAddress>(data_);
+    device().check(device().cuda().memset_d8_async(address, 0, bytes, nullptr), "cuMemsetD8Async");
+    device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
+  }
+  // What NCCL still has is given back when its communicator is over.
+  ~DeviceMemory() {
+    if (!data_) return;
+    const auto give_back = [world = world_, data = data_] {
+      const DeviceScope scope(*world.nccl.device);
+      const NcclFunctions& nccl = world.nccl.library->functions;
+      if (nccl.mem_alloc)
+        nccl.mem_free(data);
+      else
+        world.nccl.device->cuda().mem_free(reinterpret_cast<CudaAddress>(data));
+    };
+    call_out([&] {
+      if (has_left_window()) return give_back();
+      communicator_->after_end(give_back);
+    });
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  void* data() const noexcept { return data_; }
+  // Collective.
+  void register_window(DeviceEngine& engine) {
+    communicator_ = engine.communicator();
+    if (!communicator_) return;
+    is_known_ = true;  // perhaps, also if it fails
+    window_ = communicator_->register_window(data_, bytes_, engine.patience(0));
+    is_known_ = window_ != nullptr;
+  }
+
+ private:
+  bool has_left_window() const {
+    if (!is_known_) return true;
+    const auto engine = engine_.lock();
+    return engine && window_ && engine->deregister_window(window_);
+  }
+
+  const Device& device() const noexcept { return *world_.nccl.device; }
+  const NcclFunctions& nccl() const noexcept { return world_.nccl.library->functions; }
+
+  const DeviceWorld world_;
+  const std::weak_ptr<DeviceEngine> engine_;
+  const size_t bytes_;
+  void* data_ = nullptr;
+  NcclWindow* window_ = nullptr;
+  bool is_known_ = false;  // to NCCL
+  std::shared_ptr<NcclCommunicator> communicator_;
+};
+
+template <typename Step>
+void agree(Comm& host, uint64_t tag, const Step& step) {
+  Outcome mine;
+  capture(step, [&](const Error& error) { mine = outcome_of(error); });
+  if (const auto failure = first_failure(gather_all(host, OpKind::kMemAlloc, tag, mine)))
+    throw Error(*failure);
+}
+
+}  // namespace
+
+void* allocate_device_memory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes) {
+  Comm& host = engine->host();
+  std::shared_ptr<DeviceMemory> made;
+  agree(host, mix_id(kAllocatedTag, bytes), [&] { made = std::make_shared<DeviceMemory>(engine, bytes); });
+  agree(host, mix_id(kRegisteredTag, bytes), [&] { made->register_window(*engine); });
+  void* const data = made->data();
+  keep_memory(data, std::move(made));
+  return data;
+}
+
+}  // namespace dsc

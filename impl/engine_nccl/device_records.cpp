@@ -1,0 +1,46 @@
+#include "engine_nccl/device_records.hpp"
+
+#include "base/clock.hpp"
+#include "comm/transfer.hpp"
+
+namespace dsc {
+
+DeviceRecords::~DeviceRecords() {
+  if (count_ > 0) end(tick_now(), DSC_ERR_REVOKED);
+}
+
+void DeviceRecords::expect(size_t calls) {
+  if (calls > kFew) more_.reserve(calls - kFew);
+}
+
+void DeviceRecords::add(Record record) noexcept {
+  if (count_ < kFew)
+    few_[count_] = record;
+  else
+    more_.push_back(record);  // there is room: see expect()
+  ++count_;
+}
+
+void DeviceRecords::start(int64_t ticks) noexcept {
+  for_each([&](Record& record) { record.start(ticks); });
+}
+
+void DeviceRecords::end(int64_t ticks, dsc_result_t result) noexcept {
+  for_each([&](Record& record) { record.end(ticks, result); });
+  count_ = 0;
+}
+
+void DeviceRecords::detach(Detached how) noexcept {
+  for_each([&](Record& record) { record.detach(how); });
+  count_ = 0;
+}
+
+RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm) noexcept {
+  const Transfer transfer(call, comm.rank(), comm.size());
+  RecordedCall recorded = recorded_call(call, number, transfer.send_bytes, transfer.recv_bytes,
+                                        call.timeout_ms > 0 ? call.timeout_ms : comm.timeout_ms());
+  recorded.on_device = true;
+  return recorded;
+}
+
+}  // namespace dsc

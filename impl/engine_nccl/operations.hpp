@@ -1,0 +1,50 @@
+// Operations in NCCL's own terms.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+
+#include "control/call.hpp"
+#include "engine_nccl/communicator.hpp"
+
+namespace dsc {
+
+// Why NCCL cannot run an operation here, in words that fit after its name; nothing: it can.
+std::optional<std::string> unsupported_reason(const NcclContext& context, const Call& call);
+
+// NCCL reduces whole elements, and a card that finds them at an odd address ends CUDA for the process. Throws
+// INVALID_ARG; the bytes are those that this rank sends and receives.
+void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes);
+
+// Puts operations on streams, for one communicator.
+class NcclOperations {
+ public:
+  NcclOperations(std::shared_ptr<NcclCommunicator> communicator, int rank, int ranks)
+      : communicator_(std::move(communicator)), rank_(rank), ranks_(ranks) {}
+  NcclOperations(const NcclOperations&) = delete;
+  NcclOperations& operator=(const NcclOperations&) = delete;
+
+  // All of them as one, or none: in one group of NCCL's, so that messages do not wait for each other.
+  void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& patience);
+
+  NcclCommunicator& communicator() const noexcept { return *communicator_; }
+  const std::shared_ptr<NcclCommunicator>& shared_communicator() const noexcept { return communicator_; }
+
+ private:
+  void put_group(NcclComm* comm, std::span<const Call> calls, CudaStream* stream);
+  void put(NcclComm* comm, const Call& call, CudaStream* stream);
+  void put_reduction(NcclComm* comm, const Call& call, CudaStream* stream);
+  void put_blocks(NcclComm* comm, const Call& call, CudaStream* stream);
+  void put_lists(NcclComm* comm, const Call& call, CudaStream* stream);
+  void send(const void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream);
+  void receive(void* data, size_t bytes, int peer, NcclComm* comm, CudaStream* stream);
+  NcclOp op_of(NcclComm* comm, const Call& call);
+
+  const std::shared_ptr<NcclCommunicator> communicator_;
+  const int rank_;
+  const int ranks_;
+  std::map<std::pair<double, int32_t>, NcclOp> scales_;  // by factor and type; a few
+};
+
+}  // namespace dsc

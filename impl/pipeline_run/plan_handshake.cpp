@@ -1,0 +1,108 @@
+#include "pipeline_run/plan_handshake.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/fixed_text.hpp"
+#include "base/hash.hpp"
+#include "comm/agreement.hpp"
+#include "comm/tensor.hpp"
+
+namespace dsc {
+namespace {
+
+struct Summary {
+  uint64_t schedule;
+  uint64_t inputs;
+  uint64_t outputs;
+  uint64_t bytes;
+  uint64_t held_bytes;
+  uint64_t channel;
+  int32_t code;
+  int32_t reserved;
+};
+
+struct Words {
+  std::array<char, 384> text;
+  std::array<char, 256> schedule;
+  std::array<char, 256> inputs;
+  std::array<char, 256> outputs;
+};
+
+template <typename T>
+std::vector<T> gather(Comm& comm, const T& mine) {
+  std::vector<T> all(static_cast<size_t>(comm.size()));
+  gather_bytes(comm, OpKind::kPipeRun, 0, &mine, all.data(), sizeof mine);
+  return all;
+}
+
+template <size_t N>
+void copy_words(std::array<char, N>& target, const std::string& words) {
+  std::snprintf(target.data(), N, "%s", clipped(words, N - 1).c_str());
+}
+
+using Edges = std::vector<std::pair<int, int>>;
+
+bool differ(const std::vector<Summary>& all, const std::pair<int, int>& edge) {
+  return all[static_cast<size_t>(edge.first)].outputs != all[static_cast<size_t>(edge.second)].inputs;
+}
+
+// Edges are equal on all ranks if their schedules are.
+bool fits(const std::vector<Summary>& all, const Edges& edges) {
+  for (const Summary& one : all)
+    if (one.code != DSC_OK || one.schedule != all[0].schedule) return false;
+  return std::ranges::none_of(edges, [&](const auto& edge) { return differ(all, edge); });
+}
+
+// The first thing that does not fit; all ranks find the same one.
+[[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words,
+                          const Edges& edges) {
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].code != DSC_OK)
+      fail(all[rank].code, "rank %zu: %s", rank, bounded_text(words[rank].text).c_str());
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank].schedule != all[0].schedule)
+      fail(DSC_ERR_MISMATCH, "the stages disagree about the schedule: rank 0 runs %s, rank %zu runs %s",
+           bounded_text(words[0].schedule).c_str(), rank, bounded_text(words[rank].schedule).c_str());
+  for (const auto& edge : edges)
+    if (differ(all, edge))
+      fail(DSC_ERR_MISMATCH, "the outputs of rank %d are %s, but the inputs of rank %d are %s", edge.first,
+           bounded_text(words[static_cast<size_t>(edge.first)].outputs).c_str(), edge.second,
+           bounded_text(words[static_cast<size_t>(edge.second)].inputs).c_str());
+  fail(DSC_ERR_INTERNAL, "the stages do not fit, and it is not known why");
+}
+
+}  // namespace
+
+PipeAccord agree(Comm& comm, const PipeIntent& intent) {
+  const Summary mine{.schedule = fnv1a(intent.schedule),
+                     .inputs = fnv1a(intent.inputs),
+                     .outputs = fnv1a(intent.outputs),
+                     .bytes = intent.bytes,
+                     .held_bytes = intent.held_bytes,
+                     .channel = intent.channel,
+                     .code = intent.code,
+                     .reserved = 0};
+  const std::vector<Summary> all = gather(comm, mine);
+  if (!fits(all, intent.edges)) {
+    Words words{};
+    copy_words(words.text, intent.text);
+    copy_words(words.schedule, intent.schedule);
+    copy_words(words.inputs, intent.inputs);
+    copy_words(words.outputs, intent.outputs);
+    explain(all, gather(comm, words), intent.edges);
+  }
+  PipeAccord accord{0, false};
+  for (const Summary& one : all) {
+    accord.bytes = std::max<size_t>(accord.bytes, one.bytes);
+    accord.fresh =
+        accord.fresh || one.channel == 0 || one.channel != all[0].channel || one.bytes > one.held_bytes;
+  }
+  return accord;
+}
+
+}  // namespace dsc

@@ -1,0 +1,191 @@
+#include "session/device_start.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/hash.hpp"
+#include "base/log.hpp"
+#include "base/mutex.hpp"
+#include "comm/agreement.hpp"
+#include "engine_nccl/device_comm.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kReadyEvents = 32;
+constexpr int kSharesCards = 23000;  // NCCL 2.30, when it is told to
+constexpr uint64_t kBindTag = 0x62696e64;
+
+enum class Bound : int32_t { kNotWanted, kYes, kFailed };
+
+struct Outcome {
+  Bound bound = Bound::kNotWanted;
+  int32_t code = DSC_OK;
+  int32_t asked = 0;  // rather than found
+  int32_t number = -1;
+  int32_t host = -1;         // the first rank on it
+  int32_t nccl = 0;          // its version
+  CudaUuid card{};           // which processes may number differently
+  uint64_t nccl_host = 0;    // NCCL's own name for a host, hashed, by which ranks can share a card; 0: none
+  int32_t shares_cards = 0;  // NCCL takes several ranks for one
+  char text[440] = {};
+};
+
+// Ranks that are threads take turns: libraries' lists change while they are loaded.
+Mutex& loading() {
+  static Mutex* const instance = new Mutex;
+  return *instance;
+}
+
+struct Driver {
+  Mutex mutex;
+  std::string path DSC_GUARDED_BY(mutex);  // of the first that worked, for as long as the process lives
+};
+
+// What one copy of a driver has made means nothing to another.
+CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
+  static Driver* const used = new Driver;
+  CudaLibrary cuda = load_cuda(request.cuda_library, environment, loader);
+  const MutexLock lock(used->mutex);
+  if (used->path.empty()) used->path = cuda.path;
+  if (used->path != cuda.path)
+    fail(DSC_ERR_NO_BACKEND,
+         "this process uses CUDA's driver of %.180s already, but %s %.180s: expected one for all its ranks",
+         used->path.c_str(), request.cuda_library.empty() ? "found" : "option cuda_library names",
+         cuda.path.c_str());
+  return cuda;
+}
+
+// A program that has not touched CUDA shall not pay for it.
+bool works_on_device(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
+  if (loader.loaded("cuInit").empty()) return false;
+  return Device::current(load_driver(request, loader, environment)) >= 0;
+}
+
+struct Choice {
+  int number;
+  const char* why;
+};
+
+Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
+  if (wanted >= 0) return {wanted, "as asked for"};
+  if (const int current = Device::current(cuda); current >= 0)
+    return {current, "that of the current context"};
+  return {local_rank % cuda.devices, "by the local rank"};
+}
+
+DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loader,
+                 const Environment& environment) {
+  DeviceEngine::expect_usable();
+  const auto cuda = std::make_shared<const CudaLibrary>(load_driver(request, loader, environment));
+  const Choice choice = choose(*cuda, request.number, local_rank);
+  DeviceWorld world;
+  world.gpu.device = world.nccl.device = Device::bind(cuda, choice.number);
+  world.nccl.library =
+      std::make_shared<const NcclLibrary>(load_nccl(request.nccl_library, environment, loader));
+  world.gpu.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
+  world.gpu.kernels = std::make_shared<KernelStore>(world.nccl.device);
+  world.barrier_word = std::make_shared<DeviceWord>(world.nccl.device);
+  log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
+      world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
+      world.nccl.library->path.c_str());
+  if (!world.nccl.library->warning.empty()) log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
+  if (environment("NCCL_COMM_BLOCKING") == "1")
+    log(DSC_LOG_WARN, "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end: time-outs do not hold");
+  return world;
+}
+
+bool share_a_card(const Outcome& a, const Outcome& b) {
+  return a.host == b.host && std::memcmp(&a.card, &b.card, sizeof a.card) == 0;
+}
+
+// NCCL wants a card for each rank of a host, and one version; it would say so much later, and on other ranks
+// otherwise.
+void check_devices(const std::vector<Outcome>& all) {
+  for (size_t a = 0; a < all.size(); ++a) {
+    if (all[a].nccl != all[0].nccl)
+      fail(DSC_ERR_CONFIG, "rank 0 has NCCL %s, and rank %zu has %s: expected one version",
+           nccl_version(all[0].nccl).c_str(), a, nccl_version(all[a].nccl).c_str());
+    for (size_t b = a + 1; b < all.size(); ++b)
+      if (share_a_card(all[a], all[b]) && all[a].nccl_host == all[b].nccl_host && !all[a].shares_cards)
+        fail(DSC_ERR_CONFIG,
+             "ranks %zu and %zu are bound to one card of one host, which is their device %d and %d: expected "
+             "a "
+             "card for each rank, or different values of NCCL_HOSTID",
+             a, b, all[a].number, all[b].number);
+  }
+}
+
+std::string first_text(const std::vector<Outcome>& all, Bound bound) {
+  const auto found = std::ranges::find(all, bound, &Outcome::bound);
+  const std::string who = "rank " + std::to_string(found - all.begin());
+  return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
+}
+
+// What nobody has asked for may fail, as it does for all ranks alike.
+std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host,
+                                 const std::vector<Outcome>& all, bool asked, Deadline deadline) {
+  std::shared_ptr<Comm> bound;
+  capture(
+      [&] {
+        check_devices(all);
+        bound = DeviceComm::create(world, host, deadline);
+      },
+      [&](const Error& error) {
+        if (asked || host->revoked()) throw Error(error);
+        log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
+        host->restart_numbers();
+      });
+  return bound ? bound : host;
+}
+
+}  // namespace
+
+std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceRequest& request,
+                                  const Environment& environment, Deadline deadline) {
+  const Loader loader = process_loader();
+  DeviceWorld world;
+  Outcome mine;
+  mine.asked = request.required || request.number >= 0;
+  mine.host = host->local_members().ranks.front();
+  if (const auto name = environment("NCCL_HOSTID")) mine.nccl_host = fnv1a(*name) | 1;
+  capture(
+      [&] {
+        const MutexLock lock(loading());
+        if (!mine.asked && !works_on_device(request, loader, environment)) return;
+        world = bind(request, host->world_info().local_rank, loader, environment);
+        mine.bound = Bound::kYes;
+        mine.number = world.nccl.device->number();
+        mine.card = world.nccl.device->uuid();
+        mine.nccl = world.nccl.library->number;
+        mine.shares_cards = mine.nccl >= kSharesCards && environment("NCCL_MULTI_RANK_GPU_ENABLE") == "1";
+      },
+      [&](dsc_result_t code, const char* text) {
+        mine.bound = Bound::kFailed;
+        mine.code = code;
+        std::snprintf(mine.text, sizeof mine.text, "%.430s", text);
+      });
+  std::vector<Outcome> all(static_cast<size_t>(host->size()));
+  gather_bytes(*host, OpKind::kBind, kBindTag, &mine, all.data(), sizeof mine);
+  const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
+  const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
+  if (std::ranges::all_of(all, is(Bound::kYes)))
+    return make_bound(world, std::move(host), all, asked, deadline);
+  host->restart_numbers();
+  if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
+    log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
+    return host;
+  }
+  const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
+  const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
+  if (failed && asked)
+    fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
+  if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
+  log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
+  return host;
+}
+
+}  // namespace dsc

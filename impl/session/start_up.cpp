@@ -1,0 +1,256 @@
+#include "session/start_up.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/log_rank.hpp"
+#include "bootstrap/host_identity.hpp"
+#include "bootstrap/interface_advice.hpp"
+#include "bootstrap/launch_report.hpp"
+#include "bootstrap/launcher.hpp"
+#include "bootstrap/local_address.hpp"
+#include "engine_hier/hier_comm.hpp"
+#include "engine_host/host_comm.hpp"
+#include "session/device_start.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kPmixPatienceMs = 10'000;          // a server is a process of this host
+constexpr size_t kMostTraceEntries = 1'000'000;  // 122 MiB per group
+
+void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
+  if (value < least || value > most)
+    fail(DSC_ERR_INVALID_ARG, "%s is %lld, expected %s", name, static_cast<long long>(value), expected);
+}
+
+void check_path(const char* name, const std::optional<std::string>& path) {
+  if (path && path->empty()) fail(DSC_ERR_INVALID_ARG, "%s is empty, expected a file, or NULL", name);
+}
+
+LaunchOptions launch_options(const InitOptions& options) {
+  LaunchOptions launch;
+  launch.init_method = options.init_method ? options.init_method->c_str() : nullptr;
+  launch.job_id = options.job_id ? options.job_id->c_str() : nullptr;
+  launch.rank = options.rank;
+  launch.world_size = options.world_size;
+  launch.local_rank = options.local_rank;
+  launch.port = options.port;
+  launch.sources = options.sources;
+  launch.has_token = options.token.has_value();
+  launch.has_store = options.store != nullptr;
+  return launch;
+}
+
+std::string advice(const InitOptions& options, const Launch& launch, const Environment& environment,
+                   Deadline deadline) {
+  const bool may_use_nccl =
+      DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL);
+  return may_use_nccl ? interface_advice(launch, environment, deadline) : "";
+}
+
+const char* backend_name(int32_t backend) {
+  constexpr std::array kNames = {"auto", "host", "nccl", "gloo"};
+  static_assert(kNames.size() == DSC_BACKEND_GLOO + 1);
+  return kNames[static_cast<size_t>(backend)];
+}
+
+// Settings that must be equal on all ranks.
+std::string config_text(const InitOptions& options, const TuningOverrides& tuning) {
+  std::string text = "backend=" + std::to_string(options.backend) +
+                     ";timeout_ms=" + std::to_string(options.timeout_ms) +
+                     ";stall_timeout_ms=" + std::to_string(options.stall_timeout_ms) +
+                     ";rank_per_thread=" + std::to_string(options.rank_per_thread);
+  if (!tuning.empty()) text += ";DSC_TUNING=" + tuning_text(tuning);
+  return text;
+}
+
+TraceSettings trace_settings(const Environment& environment) {
+  TraceSettings trace;
+  trace.folder = environment("DSC_TRACE_DIR").value_or("");
+  const auto given = environment("DSC_TRACE_BUFFER_SIZE");
+  if (!given) return trace;
+  const char* end = given->data() + given->size();
+  const auto [stop, error] = std::from_chars(given->data(), end, trace.entries);
+  if (error != std::errc{} || stop != end || trace.entries > kMostTraceEntries)
+    fail(DSC_ERR_CONFIG,
+         "DSC_TRACE_BUFFER_SIZE is '%.60s', expected a number of operations from 0 (off) to %zu",
+         given->c_str(), kMostTraceEntries);
+  return trace;
+}
+
+WorldSettings world_settings(const InitOptions& options, const Launch& launch, const Environment& environment,
+                             uint32_t library_version, Deadline deadline) {
+  WorldSettings settings;
+  settings.stall_timeout_ms = options.stall_timeout_ms;
+  settings.tuning = parse_tuning(environment("DSC_TUNING").value_or(""));
+  settings.trace = trace_settings(environment);
+  MeetingSettings& meeting = settings.meeting;
+  meeting.master_addr = launch.master_addr;
+  meeting.master_port = launch.master_port;
+  meeting.job_id = launch.job_id;
+  meeting.rank = launch.rank;
+  meeting.world_size = launch.world_size;
+  meeting.local_rank = launch.local_rank;
+  meeting.library_version = library_version;
+  meeting.host = host_identity(environment);
+  if (launch.way == MeetingWay::kTcp) meeting.place = host_place(environment);
+  meeting.config = config_text(options, settings.tuning);
+  meeting.deadline = deadline;
+  return settings;
+}
+
+std::shared_ptr<World> join_world(const InitOptions& options, const Launch& launch,
+                                  const WorldSettings& settings, std::shared_ptr<JobStore>& job) {
+  if (launch.way != MeetingWay::kTcp) return World::join(settings);
+  RendezvousSettings rendezvous;
+  rendezvous.launch = launch;
+  rendezvous.environment = process_environment();
+  rendezvous.token = options.token ? options.token->c_str() : nullptr;
+  rendezvous.carrier = options.store;
+  return World::join(settings, [&](const MeetingSettings& meeting) {
+    Rendezvous done = meet_through_tcp(rendezvous, meeting);
+    job = std::move(done.job);
+    return std::move(done.met);
+  });
+}
+
+// Ranks of one host need the store no more, but keep its port as their name.
+std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared_ptr<HostComm> local,
+                                std::shared_ptr<JobStore> job, const InitOptions& options,
+                                Deadline deadline) {
+  if (world->layout().host_count() == 1) {
+    if (job) world->hold_name(std::move(job));
+    return local;
+  }
+  if (options.backend == DSC_BACKEND_HOST)
+    fail(DSC_ERR_UNSUPPORTED, "backend is host, but the job has %d hosts: leave it at auto, or set gloo",
+         world->layout().host_count());
+  const std::string address = job->own_address(deadline);
+  auto wide = std::make_shared<HierWorld>(std::move(job), world->layout(), address);
+  const int rank = world->global_rank(world->rank());
+  wide->begin_control(rank, options.stall_timeout_ms, deadline);
+  std::vector<int32_t> everybody(wide->layout().host_of_rank.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  HierLayout layout(std::move(everybody), wide->layout(), rank);
+  return HierComm::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
+                          options.timeout_ms, deadline);
+}
+
+std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
+                                          const World& world) {
+  auto info = std::make_shared<WorldInfo>();
+  info->world_size = launch.world_size;
+  info->local_rank = world.members()[static_cast<size_t>(world.rank())].local_rank;
+  info->local_size = world.size();
+  info->master_addr = launch.master_addr;
+  info->master_port = launch.master_port;
+  info->source = launch.source;
+  info->report = launch.report;
+  info->progress_thread = options.progress_thread != 0;
+  return info;
+}
+
+}  // namespace
+
+void check_options(const InitOptions& options) {
+  constexpr int64_t kMost = INT32_MAX;
+  check_range("backend", options.backend, DSC_BACKEND_AUTO, DSC_BACKEND_GLOO,
+              "0 (auto), 1 (host), 2 (nccl) or 3 (gloo)");
+  check_range("rank", options.rank, -1, kMost, "0 or more, or -1 for the environment's");
+  if (options.world_size != -1)
+    check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
+  check_range("local_rank", options.local_rank, -1, kMost, "0 or more, or -1 for the environment's");
+  check_range("device", options.device, -1, kMost, "0 or more, or -1 for the one that backend chooses");
+  check_range("port", options.port, 0, 65535, "1 to 65535, or 0 for MASTER_PORT");
+  check_range("sources", options.sources, 0, 31, "bits of dsc_source, or 0 for all");
+  check_range("require_existing", options.require_existing, 0, 1, "0 or 1");
+  check_range("rank_per_thread", options.rank_per_thread, 0, 1, "0 or 1");
+  check_range("init_timeout_ms", options.init_timeout_ms, 1, kMost, "1 or more");
+  check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
+  check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
+  check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
+  check_path("nccl_library", options.nccl_library);
+  check_path("cuda_library", options.cuda_library);
+  if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_NCCL || options.device >= 0))
+    fail(DSC_ERR_UNSUPPORTED,
+         "this library was built without NCCL: leave backend at auto or host, and device at -1");
+  if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_NCCL)
+    fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (nccl) with a device",
+         options.device, options.backend);
+}
+
+std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b) {
+  if (a.init_method != b.init_method) return "init_method";
+  if (a.job_id != b.job_id) return "job_id";
+  if (a.token != b.token) return "token";
+  if (a.store_handle != b.store_handle) return "store";
+  if (a.nccl_library != b.nccl_library) return "nccl_library";
+  if (a.cuda_library != b.cuda_library) return "cuda_library";
+  if (a.backend != b.backend) return "backend";
+  if (a.rank != b.rank) return "rank";
+  if (a.world_size != b.world_size) return "world_size";
+  if (a.local_rank != b.local_rank) return "local_rank";
+  if (a.device != b.device) return "device";
+  if (a.port != b.port) return "port";
+  if (a.sources != b.sources) return "sources";
+  if (a.rank_per_thread != b.rank_per_thread) return "rank_per_thread";
+  if (a.init_timeout_ms != b.init_timeout_ms) return "init_timeout_ms";
+  if (a.timeout_ms != b.timeout_ms) return "timeout_ms";
+  if (a.stall_timeout_ms != b.stall_timeout_ms) return "stall_timeout_ms";
+  if (a.progress_thread != b.progress_thread) return "progress_thread";
+  return std::nullopt;
+}
+
+std::string explain_start(const InitOptions& options) {
+  check_options(options);
+  const Environment environment = process_environment();
+  const Deadline deadline = Deadline::after_ms(std::min(options.init_timeout_ms, kPmixPatienceMs));
+  LaunchFindings findings = explain_launch(
+      launch_options(options), environment,
+      [deadline](const std::string& address) { return locate_address(address, deadline); },
+      [&] { return ask_pmix(environment, deadline); });
+  findings.launch.advice = advice(options, findings.launch, environment, deadline);
+  return launch_report(findings);
+}
+
+std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version) {
+  const Deadline deadline = Deadline::after_ms(options.init_timeout_ms);
+  const Environment environment = process_environment();
+  Launch launch = find_launch(
+      launch_options(options), environment,
+      [deadline](const std::string& address) { return locate_address(address, deadline); },
+      [&] { return ask_pmix(environment, sooner(deadline, Deadline::after_ms(kPmixPatienceMs))); });
+  launch.advice = advice(options, launch, environment, deadline);
+  if (!launch.advice.empty()) launch.report += "\nadvice: " + launch.advice;
+  set_log_rank(launch.rank, options.rank_per_thread != 0);
+  log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
+  std::shared_ptr<JobStore> job;
+  const auto world = join_world(options, launch,
+                                world_settings(options, launch, environment, library_version, deadline), job);
+  std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto group = Group::create(world, kWorldId, "world", std::move(everybody));
+  auto local = HostComm::create_world(group, options.timeout_ms, deadline);
+  local->set_world_info(describe_world(options, launch, *world));
+  auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
+  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)) {
+    world->set_tentative(true);  // without a device a program may start again at once, with other options
+    const DeviceRequest request{options.backend == DSC_BACKEND_NCCL, options.device,
+                                options.cuda_library.value_or(""), options.nccl_library.value_or("")};
+    comm = bind_device(std::move(comm), request, environment, deadline);
+    world->set_tentative(false);
+  }
+  log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
+      launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
+  if (launch.rank == 0)
+    log(DSC_LOG_INFO, "distributed backend: %s (asked for: %s)", backend_name(comm->backend()),
+        backend_name(options.backend));
+  return comm;
+}
+
+}  // namespace dsc

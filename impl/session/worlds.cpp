@@ -1,0 +1,131 @@
+#include "session/worlds.hpp"
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/handle_table.hpp"
+#include "base/log.hpp"
+#include "base/log_rank.hpp"
+#include "base/mutex.hpp"
+#include "base/process_guard.hpp"
+#include "engine_host/progress.hpp"
+
+namespace dsc {
+namespace {
+
+struct KnownWorld {
+  uint64_t handle = 0;
+  InitOptions options;
+};
+
+struct WorldRegistry {
+  Mutex starting;  // held during a whole start-up: a second call waits for the first
+  Mutex mutex;
+  KnownWorld world DSC_GUARDED_BY(mutex);
+};
+
+// Never destroyed: calls may come until the process is gone.
+WorldRegistry& registry() {
+  static WorldRegistry* const instance = new WorldRegistry;
+  return *instance;
+}
+
+thread_local uint64_t thread_world = 0;
+
+bool is_open(uint64_t handle) noexcept {
+  return handle != 0 &&
+         capture([&] { Pinned<Comm> pinned(HandleKind::kComm, handle); }, [](dsc_result_t, const char*) {});
+}
+
+KnownWorld process_world() {
+  MutexLock lock(registry().mutex);
+  return is_open(registry().world.handle) ? registry().world : KnownWorld{};
+}
+
+uint64_t start(const InitOptions& options, uint32_t library_version) {
+  mark_process();
+  uint64_t handle = 0;
+  capture([&] { handle = handles::open(HandleKind::kComm, start_world(options, library_version)); },
+          [&](const Error& error) {
+            set_log_rank(-1, options.rank_per_thread != 0);  // which start-up has set
+            throw error;
+          });
+  return handle;
+}
+
+uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) {
+  if (is_open(thread_world)) fail(DSC_ERR_STATE, "this thread is a rank already; finalize its world first");
+  return thread_world = start(options, library_version);
+}
+
+// The world that exists. All ranks ask alike, so that one record is enough.
+uint64_t reuse(uint64_t handle) {
+  if (log_rank() <= 0)
+    log(DSC_LOG_INFO, "distributed backend is already initialized: the existing world is used");
+  return handle;
+}
+
+void check_equal(const InitOptions& known, const InitOptions* options) {
+  if (options)
+    if (const auto option = first_difference(known, *options))
+      fail(DSC_ERR_STATE, "the world exists already, with another %s; finalize it first", option->c_str());
+}
+
+// Looks at nothing but whether there is a world: neither at other options nor at the environment.
+uint64_t existing_world() {
+  if (is_open(thread_world)) return reuse(thread_world);
+  MutexLock after_another(registry().starting);
+  const uint64_t handle = process_world().handle;
+  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and require_existing forbids to make one");
+  return reuse(handle);
+}
+
+}  // namespace
+
+uint64_t init_world(const InitOptions* options, uint32_t library_version) {
+  const InitOptions wanted = options ? *options : InitOptions{};
+  if (wanted.require_existing == 1) return existing_world();
+  check_options(wanted);
+  if (wanted.rank_per_thread) return start_for_thread(wanted, library_version);
+  MutexLock one_at_a_time(registry().starting);
+  if (const KnownWorld known = process_world(); known.handle != 0) {
+    check_equal(known.options, options);
+    return reuse(known.handle);
+  }
+  const uint64_t handle = start(wanted, library_version);
+  MutexLock lock(registry().mutex);
+  registry().world = {handle, wanted};
+  return handle;
+}
+
+uint64_t current_world() {
+  if (is_open(thread_world)) return thread_world;
+  MutexLock lock(registry().mutex);
+  const uint64_t handle = registry().world.handle;
+  return is_open(handle) ? handle : 0;
+}
+
+void finalize_world() {
+  const uint64_t handle = current_world();
+  if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
+  Pinned<Comm> world(HandleKind::kComm, handle);
+  if (world->coalesced && !world->failure().revoked)
+    fail(DSC_ERR_STATE, "a group of operations is open on the world: expected dsc_group_end() first");
+  struct Release {
+    Pinned<Comm>& world;
+    uint64_t handle;
+    ~Release() {
+      world->leave();
+      world->end_world();
+      capture([&] { world.close(); }, [](dsc_result_t, const char*) {});
+      set_log_rank(-1, handle == thread_world);
+    }
+  } release{world, handle};
+  std::shared_ptr<Comm> heir;  // the survivors end together too
+  for (Comm* comm = &*world; comm && comm->failure().revoked; comm = heir.get()) heir = comm->successor();
+  Comm* last = heir ? heir.get() : &*world;
+  if (!last->failure().revoked && !last->finalized()) last->finalize();
+}
+
+bool progress_all(Deadline deadline) { return make_progress({}, 0, deadline); }
+
+}  // namespace dsc

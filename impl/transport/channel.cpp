@@ -1,0 +1,206 @@
+#include "transport/channel.hpp"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/fork_close.hpp"
+#include "store/tcp_options.hpp"
+
+namespace dsc {
+namespace {
+
+// Credits go back in batches, so that few messages carry them.
+constexpr uint64_t kBatch = TransportChannel::kSlots / 2;
+
+constexpr int64_t kLookMs = 250;
+constexpr uint32_t kSilentMs = 3000;
+constexpr int kUnanswered = 2;  // a host that is there answers each
+
+}  // namespace
+
+TransportChannel::TransportChannel(std::shared_ptr<Transport> transport, Poller& poller)
+    : transport_(std::move(transport)),
+      poller_(poller),
+      ring_(std::make_unique_for_overwrite<std::byte[]>(kSlots * kSlotBytes)) {
+  const dsc_transport_listener listener{[](void* self, int32_t event, int32_t detail) {
+                                          static_cast<TransportChannel*>(self)->happened(event, detail);
+                                        },
+                                        this};
+  char address[DSC_TRANSPORT_ADDRESS_BYTES], why[256] = "";
+  size_t bytes = 0;
+  const int result = transport_->table().open_pair(transport_->device(), &listener, &pair_, address, &bytes,
+                                                   why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot listen: %s", why);
+  address_.assign(address, bytes);
+  in_ring_ = open_region(kRing, ring_.get(), kSlots * kSlotBytes);
+  in_credits_ = open_region(kCredit, ring_.get(), 0);
+  in_offers_ = open_region(kOffer, ring_.get(), 0);
+  in_abort_ = open_region(kFarewell, &peers_, sizeof peers_);
+}
+
+TransportChannel::~TransportChannel() { transport_->table().free_pair(pair_); }
+
+void TransportChannel::connect(const std::string& peer_address) {
+  char why[256] = "";
+  const int result =
+      transport_->table().connect_pair(pair_, peer_address.data(), peer_address.size(), why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot connect: %s", why);
+}
+
+// Gloo's thread and who waits often share a processor: each beat may cost two switches.
+bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
+  if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
+  if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || untold_ == 0) return true;
+  --untold_;
+  return false;
+}
+
+void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
+  if (event == DSC_TRANSPORT_OPENED) {
+    set_data_options(fd);
+    close_in_child(fd);
+    MutexLock lock(mutex_);
+    fd_ = fd;
+    state_ = State::kOpen;
+  }
+  if (event == DSC_TRANSPORT_CLOSING) {
+    keep_in_child(fd);
+    MutexLock lock(mutex_);
+    fd_ = -1;
+    state_ = State::kEnded;
+  }
+  if (matters(event, fd)) poller_.notify();
+}
+
+std::string TransportChannel::why_ended() const {
+  char why[256] = "";
+  transport_->table().pair_error(pair_, why, sizeof why);
+  return why;
+}
+
+void TransportChannel::say_farewell(const AbortMessage& abort_message) {
+  if (!open() || said_farewell_.exchange(true)) return;
+  mine_ = abort_message;
+  send(kFarewell, &mine_, sizeof mine_, 0);
+}
+
+const AbortMessage* TransportChannel::abort_message() {
+  return transport_->table().take_arrived(in_abort_) > 0 ? &peers_ : nullptr;
+}
+
+void TransportChannel::move_here(int32_t index) {
+  {
+    MutexLock lock(mutex_);
+    if (fd_ >= 0 && !polled_) poller_.add(fd_, index);
+    polled_ = true;
+  }
+  transport_->table().poll_pair(pair_, 0);
+}
+
+void TransportChannel::move_elsewhere() noexcept { transport_->table().poll_pair(pair_, 1); }
+
+bool TransportChannel::move() { return transport_->table().move_pair(pair_) != 0; }
+
+// The kernel repeats what was not acknowledged, and asks again and again whether the peer has room; which of
+// the two does not matter. TCP_USER_TIMEOUT would count also the time in which the peer answers that it has
+// none.
+bool TransportChannel::is_cut_off() noexcept {
+  MutexLock lock(mutex_);
+  const int64_t now = now_ns();
+  if (fd_ < 0 || now < next_look_ns_) return false;
+  next_look_ns_ = now + kLookMs * kNsPerMs;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return false;
+  return info.tcpi_last_ack_recv > kSilentMs && info.tcpi_retransmits + info.tcpi_probes >= kUnanswered;
+}
+
+bool TransportChannel::all_delivered() noexcept {
+  MutexLock lock(mutex_);
+  int left = 0;
+  return fd_ < 0 || (all_sent() && (::ioctl(fd_, SIOCOUTQ, &left) != 0 || left == 0));
+}
+
+// Under the lock, as the number may be another file's once it is closed.
+void TransportChannel::shut_down() noexcept {
+  MutexLock lock(mutex_);
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+}
+
+void TransportChannel::close() { transport_->table().close_pair(pair_); }
+
+dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, size_t bytes) {
+  char why[256] = "";
+  dsc_transport_region* region = nullptr;
+  const int result = transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
+  if (result != DSC_OK) fail(result, "Gloo cannot receive into %zu bytes: %s", bytes, why);
+  return region;
+}
+
+// A connection that ends meanwhile is noticed by who waits for something from it.
+void TransportChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
+  char why[256];
+  MutexLock lock(send_mutex_);
+  ++sending_;
+  if (bytes > 0) needed_ = sending_;
+  transport_->table().send(pair_, slot, memory, bytes, offset, why, sizeof why);
+}
+
+bool TransportChannel::may_post() {
+  credits_ += kBatch * transport_->table().take_arrived(in_credits_);
+  return credits_ > 0;
+}
+
+void TransportChannel::post(const void* memory, size_t bytes) {
+  --credits_;
+  send(kRing, memory, bytes, posted_++ % kSlots * kSlotBytes);
+}
+
+uint64_t TransportChannel::waiting() {
+  arrived_ += transport_->table().take_arrived(in_ring_);
+  return arrived_ - released_;
+}
+
+const std::byte* TransportChannel::arrived() {
+  const bool here = arrived_ != released_ || waiting() > 0;
+  return here ? &ring_[released_ % kSlots * kSlotBytes] : nullptr;
+}
+
+void TransportChannel::release() {
+  if (++released_ % kBatch == 0) send(kCredit, ring_.get(), 0, 0);
+}
+
+void TransportChannel::offer(void* memory, size_t bytes, uint64_t puts, Tell tell) {
+  puts_arrived_ = 0;
+  untold_ = tell == Tell::kLast ? puts - 1 : 0;
+  in_offered_ = open_region(kOffered, memory, bytes);
+  send(kOffer, ring_.get(), 0, 0);
+}
+
+uint64_t TransportChannel::puts_arrived() {
+  if (in_offered_) puts_arrived_ += transport_->table().take_arrived(in_offered_);
+  return puts_arrived_;
+}
+
+void TransportChannel::withdraw() {
+  if (in_offered_) transport_->table().close_region(std::exchange(in_offered_, nullptr));
+}
+
+bool TransportChannel::offered() {
+  offers_ += transport_->table().take_arrived(in_offers_);
+  return offers_ > 0;
+}
+
+void TransportChannel::put(const void* memory, size_t bytes, size_t offset, bool last) {
+  if (last) --offers_;
+  send(kOffered, memory, bytes, offset);
+}
+
+}  // namespace dsc

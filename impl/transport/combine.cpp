@@ -1,0 +1,147 @@
+#include "transport/combine.hpp"
+
+#include <algorithm>
+
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+bool goes_to(int32_t host, int32_t root) { return root == kEverybody || root == host; }
+
+// Sources in the order of hosts: the oldest posted message of every other one, and `mine`.
+std::vector<const void*> sources_of(Mesh& mesh, const void* mine) {
+  std::vector<const void*> sources(static_cast<size_t>(mesh.size()));
+  for (int32_t host = 0; host < mesh.size(); ++host)
+    sources[static_cast<size_t>(host)] = host == mesh.rank() ? mine : mesh.channel(host).arrived();
+  return sources;
+}
+
+void release_all(Mesh& mesh) {
+  for (int32_t host = 0; host < mesh.size(); ++host)
+    if (host != mesh.rank()) mesh.channel(host).release();
+}
+
+void reduce_into(const ReduceSpec& spec, const std::vector<const void*>& sources, void* out, size_t count) {
+  dsc::reduce(spec, sources.data(), static_cast<int>(sources.size()), &out, 1, count);
+}
+
+class SharedCombine {
+ public:
+  SharedCombine(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec, int32_t root)
+      : mesh_(mesh), memory_(memory), shares_(shares), spec_(spec), root_(root) {
+    posted_.resize(static_cast<size_t>(mesh.size()));
+    put_.resize(posted_.size());
+    for (int32_t peer = 0; peer < mesh.size(); ++peer)
+      if (peer != mesh.rank() && results_from(peer) > 0)
+        mesh.channel(peer).offer(result(peer, 0), shares_.count(peer) * element_bytes_, results_from(peer),
+                                 TransportChannel::Tell::kLast);
+  }
+
+  Step look(int32_t peer) {
+    TransportChannel& channel = mesh_.channel(peer);
+    const bool posted = try_post(peer), combined = try_combine(), put = try_put(peer);
+    if (posted || combined || put) return Step::kMoved;
+    if (can_send_to(peer)) return Step::kWait;
+    if (waits_for(peer)) return Step::kReceive;
+    if (put_[static_cast<size_t>(peer)] < results_to(peer)) return Step::kOwe;
+    channel.withdraw();
+    return combined_ == shares_.pieces(mesh_.rank()) ? Step::kDone : Step::kIdle;
+  }
+
+ private:
+  bool can_send_to(int32_t peer) const {
+    const auto index = static_cast<size_t>(peer);
+    const bool can_put = put_[index] < results_to(peer) && put_[index] < combined_;
+    return posted_[index] < shares_.pieces(peer) || can_put;
+  }
+
+  bool waits_for(int32_t peer) {
+    TransportChannel& channel = mesh_.channel(peer);
+    const uint64_t expected = results_from(peer);
+    return !channel.all_sent() || combined_ + channel.waiting() < shares_.pieces(mesh_.rank()) ||
+           (expected > 0 && channel.puts_arrived() < expected);
+  }
+
+  // This host's data for the peer's share.
+  bool try_post(int32_t peer) {
+    uint64_t& piece = posted_[static_cast<size_t>(peer)];
+    if (piece == shares_.pieces(peer) || !mesh_.channel(peer).may_post()) return false;
+    mesh_.channel(peer).post(input(peer, piece), shares_.piece_count(peer, piece) * element_bytes_);
+    ++piece;
+    return true;
+  }
+
+  bool try_combine() {
+    const int32_t rank = mesh_.rank();
+    if (combined_ == shares_.pieces(rank)) return false;
+    const std::vector<const void*> sources = sources_of(mesh_, input(rank, combined_));
+    if (std::find(sources.begin(), sources.end(), nullptr) != sources.end()) return false;
+    reduce_into(spec_, sources, result(rank, combined_), shares_.piece_count(rank, combined_));
+    release_all(mesh_);
+    ++combined_;
+    return true;
+  }
+
+  bool try_put(int32_t peer) {
+    uint64_t& piece = put_[static_cast<size_t>(peer)];
+    const uint64_t pieces = results_to(peer);
+    if (piece == pieces || piece == combined_ || !mesh_.channel(peer).offered()) return false;
+    const int32_t rank = mesh_.rank();
+    mesh_.channel(peer).put(result(rank, piece), shares_.piece_count(rank, piece) * element_bytes_,
+                            shares_.piece_start(rank, piece) * element_bytes_, piece + 1 == pieces);
+    ++piece;
+    return true;
+  }
+
+  uint64_t results_to(int32_t peer) const { return goes_to(peer, root_) ? shares_.pieces(mesh_.rank()) : 0; }
+  uint64_t results_from(int32_t peer) const {
+    return goes_to(mesh_.rank(), root_) ? shares_.pieces(peer) : 0;
+  }
+  const std::byte* input(int32_t host, uint64_t piece) const {
+    return memory_.in + (shares_.start(host) + shares_.piece_start(host, piece)) * element_bytes_;
+  }
+  std::byte* result(int32_t host, uint64_t piece) const {
+    const size_t start = root_ == kNobody ? 0 : shares_.start(host);
+    return memory_.out + (start + shares_.piece_start(host, piece)) * element_bytes_;
+  }
+
+  Mesh& mesh_;
+  const CombineMemory memory_;
+  const Shares& shares_;
+  const ReduceSpec& spec_;
+  const int32_t root_;
+  const size_t element_bytes_ = dtype_bytes(spec_.dtype);
+  uint64_t combined_ = 0;               // pieces of this host's share
+  std::vector<uint64_t> posted_, put_;  // pieces, by peer
+};
+
+}  // namespace
+
+void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
+                   Deadline deadline) {
+  const size_t bytes = count * dtype_bytes(spec.dtype);
+  std::vector<bool> posted(static_cast<size_t>(mesh.size()));
+  mesh.run(deadline, [&](int32_t peer) {
+    TransportChannel& channel = mesh.channel(peer);
+    const auto at = static_cast<size_t>(peer);
+    if (!posted[at] && goes_to(peer, root)) {
+      if (!channel.may_post()) return Step::kWait;
+      channel.post(memory.in, bytes);
+      posted[at] = true;
+    }
+    const bool here = !goes_to(mesh.rank(), root) || channel.arrived();
+    return here && channel.all_sent() ? Step::kDone : Step::kReceive;
+  });
+  if (!goes_to(mesh.rank(), root)) return;
+  reduce_into(spec, sources_of(mesh, memory.in), memory.out, count);
+  release_all(mesh);
+}
+
+void combine_shares(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
+                    int32_t root, Deadline deadline) {
+  SharedCombine combine(mesh, memory, shares, spec, root);
+  mesh.run(deadline, [&](int32_t peer) { return combine.look(peer); });
+}
+
+}  // namespace dsc

@@ -1,0 +1,339 @@
+#include "transport/mesh.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/descriptors.hpp"
+#include "base/guard.hpp"
+#include "base/random.hpp"
+#include "transport/hello.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kNonceBytes = sizeof(Nonce);
+constexpr size_t kOtherDescriptors = 16;
+constexpr int64_t kRefusalMs = 1000;
+constexpr int64_t kCheckMs = 50;
+constexpr int64_t kAskMs = 200;       // a question costs the exchange something
+constexpr int64_t kFarewellMs = 500;  // for what is said last
+constexpr int64_t kBrieflyMs = 100;   // for what is polite, but not needed
+
+// Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
+// not get it; one that came is taken away again.
+class NoSigpipe {
+ public:
+  NoSigpipe() noexcept {
+    sigset_t pending;
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (sigtimedwait(&pipe_, nullptr, &at_once) == -1 && errno == EINTR) continue;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_;
+};
+
+// Before anything of it is opened.
+std::vector<int32_t> checked(std::vector<int32_t> members, int32_t rank) {
+  const size_t others = members.size() - 1;
+  if (rank < 0 || rank >= static_cast<int32_t>(members.size()))
+    fail(DSC_ERR_INVALID_ARG, "%d of a wire of %zu, expected 0 to %zu", rank, members.size(), others);
+  check_descriptors(others + kOtherDescriptors, "rank " + std::to_string(members[static_cast<size_t>(rank)]) +
+                                                    " connects to " + std::to_string(others) + " others");
+  return members;
+}
+
+std::string key_of(std::string_view prefix, int32_t host) {
+  return std::string(prefix) + "/" + std::to_string(host);
+}
+
+}  // namespace
+
+Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
+           Members of)
+    : rank_(rank), members_(checked(std::move(members), rank)), of_(of) {
+  channels_.resize(members_.size());
+  peer_addresses_.resize(members_.size());
+  nonces_.resize(members_.size());
+  const Nonce nonce = random_nonce();
+  nonces_[static_cast<size_t>(rank_)].assign(reinterpret_cast<const char*>(nonce.data()), nonce.size());
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_)
+      channels_[static_cast<size_t>(peer)] = std::make_unique<TransportChannel>(transport, poller_);
+}
+
+// A socket that ends with something unread in it takes back what was sent last: Gloo's thread reads it.
+Mesh::~Mesh() {
+  const NoSigpipe no_sigpipe;
+  move_elsewhere();
+  end_all();
+}
+
+void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+  perform("connect", [&] {
+    introduce(exchange, prefix, deadline);
+    connect_all(deadline);
+    check_peers(deadline);
+    move_here();
+  });
+}
+
+std::string Mesh::hello() const {
+  std::vector<std::string> addresses;
+  addresses.reserve(channels_.size());
+  for (const auto& channel : channels_) addresses.push_back(channel ? channel->address() : "");
+  return encode_hello(nonces_[static_cast<size_t>(rank_)], addresses);
+}
+
+void Mesh::read_hello(int32_t peer, std::string_view text) {
+  TransportHello read = decode_hello(text, rank_, name_of(peer));
+  nonces_[static_cast<size_t>(peer)] = std::move(read.nonce);
+  peer_addresses_[static_cast<size_t>(peer)] = std::move(read.address);
+}
+
+void Mesh::refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
+  call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
+}
+
+// Nothing if it has not come by the deadline.
+std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
+                                     Deadline deadline) {
+  for (;;) {
+    std::optional<Error> error;
+    std::string text;
+    const Deadline slice = sooner(deadline, Deadline::after_ms(kAskMs));
+    if (capture(
+            [&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], slice); },
+            [&](const Error& caught) { error = caught; }))
+      return text;
+    if (error->code() != DSC_ERR_TIMEOUT) throw *error;
+    if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
+    if (check_) {
+      std::vector<bool> awaited(members_.size());
+      awaited[static_cast<size_t>(peer)] = true;
+      check_(awaited);
+    }
+    if (deadline.passed()) return std::nullopt;
+  }
+}
+
+// Whoever is missing at the deadline is named, so the others are still asked then.
+void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+  capture([&] { exchange.put(key_of(prefix, rank_), hello(), deadline); },
+          [&](const Error& error) {
+            refuse(exchange, prefix, rank_, error);
+            throw error;
+          });
+  std::vector<bool> late(members_.size());
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    if (const auto text = ask(exchange, prefix, peer, deadline))
+      read_hello(peer, *text);
+    else
+      late[static_cast<size_t>(peer)] = true;
+  }
+  if (std::find(late.begin(), late.end(), true) != late.end()) fail_late(late);
+}
+
+void Mesh::connect_all(Deadline deadline) {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_)
+      capture(
+          [&] { channel(peer).connect(peer_addresses_[static_cast<size_t>(peer)]); },
+          [&](dsc_result_t code, const char* text) { fail(code, "%s: %s", name_of(peer).c_str(), text); });
+  run(deadline, [&](int32_t peer) { return channel(peer).open() ? Step::kDone : Step::kWait; });
+}
+
+// Who connected knows the nonce, or the connection is somebody else's.
+void Mesh::check_peers(Deadline deadline) {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channel(peer).post(nonces_[static_cast<size_t>(rank_)].data(), kNonceBytes);
+  std::vector<bool> known(members_.size());
+  run(deadline, [&](int32_t peer) {
+    const auto at = static_cast<size_t>(peer);
+    if (const std::byte* hello = known[at] ? nullptr : channel(peer).arrived()) {
+      if (std::memcmp(hello, nonces_[at].data(), kNonceBytes) != 0)
+        fail(DSC_ERR_PROTOCOL, "the connection for %s came from somebody else", name_of(peer).c_str());
+      channel(peer).release();
+      known[at] = true;
+    }
+    return known[at] && channel(peer).all_sent() ? Step::kDone : Step::kWait;
+  });
+}
+
+void Mesh::abort(const Error& why) noexcept {
+  const NoSigpipe no_sigpipe;
+  const AbortMessage abort_message = AbortMessage::because_of(why);
+  revoked_ = true;
+  move_elsewhere();
+  for (const auto& channel : channels_) {
+    if (!channel) continue;
+    channel->say_farewell(abort_message);
+  }
+  poller_.notify();
+  wait_briefly(kFarewellMs,
+               [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
+  for (const auto& channel : channels_)
+    if (channel) channel->shut_down();
+}
+
+void Mesh::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
+  if (failure_)
+    fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
+  const NoSigpipe no_sigpipe;
+  doing_ = name;
+  meanwhile_ = std::move(overlap);
+  const auto both = [&] {
+    operation();
+    use_the_time();
+  };
+  if (capture(both, [this](const Error& error) { failure_ = error; })) return;
+  say_farewells(*failure_);
+  end_all();
+  throw *failure_;
+}
+
+// False when there is nothing to do in it, or not any more.
+bool Mesh::use_the_time() {
+  if (!meanwhile_) return false;
+  move_elsewhere();
+  std::exchange(meanwhile_, nullptr)();
+  move_here();
+  return true;
+}
+
+void Mesh::move_here() {
+  for (int32_t peer = 0; peer < size(); ++peer)
+    if (peer != rank_) channel(peer).move_here(peer);
+}
+
+void Mesh::move_elsewhere() noexcept {
+  for (const auto& channel : channels_)
+    if (channel) channel->move_elsewhere();
+}
+
+// Until something happened that matters, or the deadline has passed.
+void Mesh::move(uint64_t seen, Deadline deadline) {
+  do {
+    for (const int32_t peer : poller_.changed(seen, to_move_.empty() ? deadline : Deadline{0}))
+      if (std::ranges::find(to_move_, peer) == to_move_.end()) to_move_.push_back(peer);
+    std::erase_if(to_move_, [this](int32_t peer) { return !channel(peer).move(); });
+  } while (poller_.count() == seen && !deadline.passed());
+}
+
+// The others hear why, if they are there to hear it.
+void Mesh::say_farewells(const Error& why) {
+  const AbortMessage abort_message = AbortMessage::because_of(why);
+  move_elsewhere();
+  for (const auto& channel : channels_)
+    if (channel) channel->say_farewell(abort_message);
+  wait_briefly(kFarewellMs,
+               [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
+}
+
+// First all sockets, so that Gloo's thread ends the connections: ending one from here takes until it looks
+// up.
+void Mesh::end_all() {
+  for (const auto& channel : channels_)
+    if (channel) channel->shut_down();
+  wait_briefly(kBrieflyMs, [](TransportChannel& channel) { return !channel.open(); });
+  for (const auto& channel : channels_)
+    if (channel) channel->close();
+}
+
+// The kernel does not say when a peer has received.
+void Mesh::wait_briefly(int64_t most_ms, bool (*done)(TransportChannel& channel)) {
+  const Deadline soon = Deadline::after_ms(most_ms);
+  uint64_t seen;
+  do {
+    seen = poller_.count();
+    const auto is_done = [done](const auto& channel) { return !channel || done(*channel); };
+    if (std::all_of(channels_.begin(), channels_.end(), is_done)) return;
+    poller_.wait(seen, sooner(soon, Deadline::after_ms(1)));
+  } while (!soon.passed());
+}
+
+void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
+  std::vector<bool> late(members_.size());
+  for (;;) {
+    const uint64_t seen = poller_.count();
+    if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
+    bool moved = false, all_done = true, all_sent = true;
+    for (int32_t peer = 0; peer < size(); ++peer) {
+      if (peer == rank_) continue;
+      const bool ended = channel(peer).ended();  // asked first: what came before the end counts
+      const Step step = look(peer);
+      const bool is_late = step == Step::kWait || step == Step::kReceive;
+      late[static_cast<size_t>(peer)] = is_late;
+      if ((is_late || step == Step::kOwe) && ended && !revoked_) fail_ended(peer);
+      moved = moved || step == Step::kMoved;
+      all_done = all_done && step == Step::kDone;
+      all_sent = all_sent && step != Step::kWait;
+    }
+    if (all_done) return;
+    if (moved || (all_sent && use_the_time())) continue;
+    if (deadline.passed()) fail_late(late);
+    move(seen, sooner(deadline, Deadline::after_ms(kCheckMs)));
+    for (int32_t peer = 0; peer < size(); ++peer)
+      if (late[static_cast<size_t>(peer)] && channel(peer).is_cut_off()) fail_cut_off(peer);
+    if (check_) check_(late);
+  }
+}
+
+std::string Mesh::name_of(int32_t peer) const {
+  const std::string member = "rank " + std::to_string(members_[static_cast<size_t>(peer)]);
+  return of_ == Members::kRanks ? member : "host " + std::to_string(peer) + " (" + member + ")";
+}
+
+void Mesh::fail_cut_off(int32_t peer) {
+  fail_dead(peer, "the host of " + name_of(peer) + " does not answer");
+}
+
+void Mesh::fail_ended(int32_t peer) {
+  if (const AbortMessage* said = channel(peer).abort_message())
+    throw said->as_error(doing_, name_of(peer).c_str());
+  fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
+}
+
+void Mesh::fail_dead(int32_t peer, const std::string& why) {
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s: %s", doing_, why.c_str());
+  ErrorPlace place;
+  place.rank = peer;
+  place.n_ranks = 1;
+  place.ranks[0] = peer;
+  throw Error(DSC_ERR_PEER_DEAD, text, place);
+}
+
+void Mesh::fail_late(const std::vector<bool>& late) {
+  ErrorPlace place;
+  std::string names;
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (!late[static_cast<size_t>(peer)]) continue;
+    if (place.n_ranks == 0) place.rank = peer;
+    if (place.n_ranks < static_cast<int32_t>(std::size(place.ranks))) place.ranks[place.n_ranks++] = peer;
+    names += (names.empty() ? "" : ", ") + name_of(peer);
+  }
+  char text[Error::kTextBytes];
+  std::snprintf(text, sizeof text, "%s: the deadline passed, and did not come: %s", doing_, names.c_str());
+  throw Error(DSC_ERR_TIMEOUT, text, place);
+}
+
+}  // namespace dsc

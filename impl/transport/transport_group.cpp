@@ -1,0 +1,196 @@
+#include "transport/transport_group.hpp"
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/guard.hpp"
+#include "dtype/dtype.hpp"
+#include "transport/combine.hpp"
+#include "transport/transfer.hpp"
+
+namespace dsc {
+namespace {
+
+// Up to here, in bytes that a host sends, one exchange is faster than two with less to carry.
+constexpr size_t kWholeBytes = size_t{64} * 1024;
+
+bool travels_whole(const Mesh& mesh, size_t bytes) {
+  return bytes * static_cast<size_t>(mesh.size() - 1) <= kWholeBytes;
+}
+
+// Shares of which the root has all: with two hosts nothing else saves anything.
+Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t root) {
+  if (mesh.size() > 2) return Shares(mesh.size(), count, element_bytes);
+  std::vector<size_t> counts(static_cast<size_t>(mesh.size()));
+  counts[static_cast<size_t>(root)] = count;
+  return Shares(counts, element_bytes);
+}
+
+// Alone, a sum is still divided and scaled.
+void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
+  const void* source = memory.in;
+  void* result = memory.out;
+  reduce(spec, &source, 1, &result, 1, count);
+}
+
+struct MeetingHead {
+  uint32_t text_bytes;
+  uint32_t along_bytes;
+};
+
+void write_meeting(std::string& message, std::string_view text, TransportBlock along) {
+  const MeetingHead head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(along.bytes)};
+  message.assign(reinterpret_cast<const char*>(&head), sizeof head);
+  message += text;
+  if (along.bytes > 0) message.append(static_cast<const char*>(along.data), along.bytes);
+}
+
+TransportGroup::Met read_meeting(const std::byte* message, int32_t peer) {
+  MeetingHead head;
+  std::memcpy(&head, message, sizeof head);
+  if (head.text_bytes > TransportGroup::kMeetBytes || head.along_bytes > TransportGroup::kAlongBytes)
+    fail(DSC_ERR_PROTOCOL, "host %d meets with %u and %u bytes", peer, head.text_bytes, head.along_bytes);
+  const std::byte* const text = message + sizeof head;
+  return {{reinterpret_cast<const char*>(text), head.text_bytes}, {text + head.text_bytes, head.along_bytes}};
+}
+
+CombineMemory memory_of(const void* in, void* out) {
+  return {static_cast<const std::byte*>(in), static_cast<std::byte*>(out)};
+}
+
+}  // namespace
+
+void TransportGroup::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
+  meet(
+      mine, {},
+      [&all](std::span<const Met> met) {
+        all.clear();
+        for (const Met& host : met) all.emplace_back(host.text);
+      },
+      deadline);
+}
+
+void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock> along,
+                          const std::function<void(std::span<const Met>)>& take, Deadline deadline) {
+  if (mine.size() > kMeetBytes)
+    fail(DSC_ERR_INVALID_ARG, "%zu bytes to meet with, expected at most %zu", mine.size(), kMeetBytes);
+  meet_messages_.resize(static_cast<size_t>(size()));
+  for (size_t host = 0; host < meet_messages_.size(); ++host) {
+    const TransportBlock block = along.empty() ? TransportBlock{} : along[host];
+    if (block.bytes > kAlongBytes)
+      fail(DSC_ERR_INVALID_ARG, "%zu bytes to go along, expected at most %zu", block.bytes, kAlongBytes);
+    write_meeting(meet_messages_[host], mine, block);
+  }
+  std::optional<Error> error;
+  mesh_.perform("meet", [&] {
+    std::vector<Met> met(meet_messages_.size());
+    met[static_cast<size_t>(rank())].text = mine;
+    exchange_meetings(met, deadline);
+    capture([&] { take(met); }, [&](const Error& thrown) { error.emplace(thrown); });
+    for (int32_t peer = 0; peer < size(); ++peer)
+      if (peer != rank()) mesh_.channel(peer).release();
+  });
+  if (error) throw Error(*error);
+}
+
+void TransportGroup::exchange_meetings(std::vector<Met>& met, Deadline deadline) {
+  std::vector<bool> posted(met.size());
+  mesh_.run(deadline, [&](int32_t peer) {
+    TransportChannel& channel = mesh_.channel(peer);
+    const auto at = static_cast<size_t>(peer);
+    if (!posted[at] && channel.may_post()) {
+      channel.post(meet_messages_[at].data(), meet_messages_[at].size());
+      posted[at] = true;
+    }
+    if (const std::byte* message = met[at].text.data() ? nullptr : channel.arrived())
+      met[at] = read_meeting(message, peer);
+    return posted[at] && met[at].text.data() && channel.all_sent() ? Step::kDone : Step::kWait;
+  });
+}
+
+void TransportGroup::barrier(Deadline deadline) {
+  std::vector<std::string> nothing;
+  meet({}, nothing, deadline);
+}
+
+void TransportGroup::all_reduce(const void* in, void* out, size_t count, const ReduceSpec& spec,
+                                Deadline deadline, OverlapHook overlap) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
+    const size_t element_bytes = dtype_bytes(spec.dtype);
+    if (size() == 1 || count == 0)
+      reduce_alone(memory, count, spec);
+    else if (travels_whole(mesh_, count * element_bytes))
+      combine_whole(mesh_, memory, count, spec, kEverybody, deadline);
+    else
+      combine_shares(mesh_, memory, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
+  };
+  mesh_.perform("all_reduce", operation, std::move(overlap));
+}
+
+void TransportGroup::reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, int32_t root,
+                            Deadline deadline, OverlapHook overlap) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
+    const size_t element_bytes = dtype_bytes(spec.dtype);
+    if (size() == 1 || count == 0)
+      reduce_alone(memory, count, spec);
+    else if (travels_whole(mesh_, count * element_bytes))
+      combine_whole(mesh_, memory, count, spec, root, deadline);
+    else
+      combine_shares(mesh_, memory, shares_for(mesh_, count, element_bytes, root), spec, root, deadline);
+  };
+  mesh_.perform("reduce", operation, std::move(overlap));
+}
+
+void TransportGroup::reduce_scatter(const void* in, void* out, std::span<const size_t> counts,
+                                    const ReduceSpec& spec, Deadline deadline, OverlapHook overlap) {
+  const auto operation = [&] {
+    const CombineMemory memory = memory_of(in, out);
+    if (size() == 1)
+      reduce_alone(memory, counts[0], spec);
+    else
+      combine_shares(mesh_, memory, Shares(counts, dtype_bytes(spec.dtype)), spec, kNobody, deadline);
+  };
+  mesh_.perform("reduce_scatter", operation, std::move(overlap));
+}
+
+void TransportGroup::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline,
+                               OverlapHook overlap) {
+  const auto operation = [&] {
+    if (size() > 2 && bytes > kPostBytes)
+      return broadcast_in_parts(mesh_, static_cast<std::byte*>(data), bytes, root, deadline);
+    std::vector<TransportBlock> sends(static_cast<size_t>(size())), receives(sends);
+    if (rank() == root)
+      sends.assign(sends.size(), {data, bytes});
+    else
+      receives[static_cast<size_t>(root)] = {data, bytes};
+    transfer(mesh_, sends, receives, deadline);
+  };
+  mesh_.perform("broadcast", operation, std::move(overlap));
+}
+
+void TransportGroup::all_gather(std::span<const TransportBlock> blocks, Deadline deadline,
+                                OverlapHook overlap) {
+  const auto operation = [&] {
+    const std::vector<TransportBlock> sends(blocks.size(), blocks[static_cast<size_t>(rank())]);
+    transfer(mesh_, sends, blocks, deadline);
+  };
+  mesh_.perform("all_gather", operation, std::move(overlap));
+}
+
+void TransportGroup::exchange(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
+                              Deadline deadline, OverlapHook overlap) {
+  const auto own = static_cast<size_t>(rank());
+  const bool copies = receives[own].bytes > 0 && receives[own].data != sends[own].data;
+  const auto copy_and_more = [&] {
+    std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
+    if (overlap) overlap();
+  };
+  mesh_.perform(
+      "exchange", [&] { transfer(mesh_, sends, receives, deadline); },
+      copies ? OverlapHook(copy_and_more) : std::move(overlap));
+}
+
+}  // namespace dsc
