@@ -120,6 +120,8 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
+// The question is repeated, because Open MPI's server at times says at once that there is no such key,
+// although it was told to wait for it.
 std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
   const PmixLibrary& library = session_.library();
   const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));

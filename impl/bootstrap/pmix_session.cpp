@@ -26,6 +26,8 @@ PmixSession::PmixSession(const PmixLibrary& library) : library_(library), proces
 
 // A launcher takes a process that connected and ends without a word for one that failed. A child made by
 // fork() must leave the connection alone.
+// It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init fails after
+// PMIx_Finalize.
 PmixSession::~PmixSession() {
   if (getpid() == process_) library_.finalize(nullptr, 0);
 }

@@ -15,6 +15,7 @@ struct WantedLibrary {
   const char* option;    // of start-up, that may hold its path
   const char* variable;  // may hold its path, too
   // Only one copy may be in a process, known by this symbol; NULL: the system sees to that.
+  // CUDA's driver has none, because tools that limit a device's memory define its symbols, too.
   const char* only_one = nullptr;
   const char* wheel_folder = nullptr;  // below site-packages; NULL: there are no wheels of it
 };

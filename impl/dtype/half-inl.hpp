@@ -86,6 +86,7 @@ struct F16 : Half {
 
 // Element 2i sits in the low half of 32-bit lane i and element 2i + 1 in the high half, where it already is
 // an f32: a and c hold the even elements, b and d the odd ones, and nothing is shuffled.
+// The rounding is done here, because Highway 1.0.3 truncates when it converts to bf16.
 struct Bf16 : Half {
   static constexpr Element kNonFinite = 0x7f80;
   using Full = hn::ScalableTag<uint16_t>;

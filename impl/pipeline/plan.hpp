@@ -11,7 +11,8 @@
 
 namespace dsc {
 
-// Whatever looks at every operation refuses more micro-batches in all parts of the model together.
+// Whatever looks at every operation refuses more micro-batches in all parts of the model together, which
+// would take seconds and gigabytes.
 inline constexpr int64_t kMostPlanned = int64_t{1} << 26;
 inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
