@@ -10,7 +10,7 @@ namespace {
 
 enum class Kind : uint8_t { kIntroduction = 1, kRefusal = 2 };
 
-// Where one text differs from another one of the same length, and what stands there.
+// Writes the positions and bytes in which `text` differs from `base`, which has the same length.
 void write_difference(ByteWriter& writer, const std::string& base, const std::string& text) {
   std::string difference;
   for (size_t i = 0; i < text.size(); ++i) {
