@@ -1,8 +1,7 @@
 // A connection between two hosts. Bytes travel in one of two ways:
 //
 // - post: into a ring of slots that the receiver owns for the life of the connection. The sender holds a
-// credit
-//   for each vacant slot, so that the ring never overflows and no request is needed first.
+//   credit for each vacant slot, so that the ring never overflows and no request is needed first.
 // - put: directly into memory that the receiver has offered. Large data travels this way, without a copy.
 //
 // No function blocks. Events (connected, sent, arrived, ended) notify the poller. Functions are called by one
