@@ -25,8 +25,8 @@ struct Sample {
   uint64_t tsc;
 };
 
-// The tightest of several pairs: a thread that loses the processor between the two clocks spoils only its own
-// pair.
+// Takes several samples and keeps the one with the shortest interval: a thread that is preempted between the
+// two clock reads spoils only that sample.
 Sample take_sample() noexcept {
   Sample best{};
   uint64_t least = UINT64_MAX;
@@ -47,7 +47,7 @@ double rate_between(const Sample& start, const Sample& end) noexcept {
 
 struct Calibration {
   Sample start;
-  double ns_per_tick;  // 0 where the counter is not used
+  double ns_per_tick;  // 0 if the counter is not used
 };
 
 Calibration calibrate() noexcept {
@@ -58,7 +58,7 @@ Calibration calibrate() noexcept {
   return {start, rate_between(start, take_sample())};
 }
 
-// Measured once per process.
+// The first call measures for 2 ms; the result is kept for the life of the process.
 const Calibration& calibration() noexcept {
   static const Calibration measured = [] {
     const Calibration calibration = calibrate();

@@ -43,7 +43,8 @@ class Dispatcher {
       }
       for (Work& work : works_)
         if (auto* const run = work.run.load(); run && work.wanted.exchange(false))
-          guard_thread(run, [](const char*) {});  // without memory: the next call finds what is left
+          // a run that fails for lack of memory leaves its records for the next dispatch()
+          guard_thread(run, [](const char*) {});
     }
   }
 
