@@ -11,8 +11,8 @@ struct Owners {
   std::map<const void*, std::shared_ptr<MemoryRegistry>> by_address DSC_GUARDED_BY(mutex);
 };
 
-// Memory is its user's until it is freed, also after the end of its world. Never destroyed: it may be freed
-// while the process ends.
+// Memory stays valid until its user frees it, even after the end of its world. This table is never destroyed,
+// because memory may be freed during exit.
 Owners& owners() {
   static Owners* const instance = new Owners;
   return *instance;
@@ -25,8 +25,8 @@ bool Allocation::holds(int local_rank, uint64_t offset, size_t length) const noe
   return index < mappings.size() && mappings[index] && offset <= bytes && length <= bytes - offset;
 }
 
-// The flag comes first: whoever finishes an operation later must not take what arrives behind the copy for
-// the result.
+// The flag is set first: an operation that finishes later must not treat data that arrives in the shared
+// pages after the copy as its result.
 void Allocation::detach(const void* start, size_t length) {
   MutexLock lock(detaching);
   detached.store(true);

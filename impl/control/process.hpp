@@ -1,4 +1,4 @@
-// What a process has once, however many ranks live in it: its page, its endpoint and its monitor.
+// What a process has once, however many ranks it holds: its page, its endpoint and its monitor.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace dsc {
 
 class Process {
  public:
-  // Made at the first call and kept until the process is gone: its threads cannot be waited for at exit.
+  // Made at the first call and kept until the process ends, because its threads cannot be joined at exit.
   static Process& get();
 
   ProcessPage& page() noexcept { return *page_; }
@@ -25,7 +25,7 @@ class Process {
   Endpoint& endpoint() noexcept { return endpoint_; }
   Monitor& monitor() noexcept { return monitor_; }
 
-  // Descriptors that a child made by fork() must not keep open: they hold names.
+  // Registers a descriptor that a forked child must close, as it would keep a name occupied.
   void hold(int fd) noexcept;
   void release(int fd) noexcept;
 
