@@ -9,7 +9,6 @@ namespace dsc {
 
 // A forked child gets a new object: threads that serve the parent's object do not exist in the child, and its
 // locks may have been held during the fork.
-// and a lock of it may have been held.
 template <typename T>
 class PerProcess {
  public:
