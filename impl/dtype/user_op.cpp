@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kTileBytes = 32 << 10;  // two stay in the first-level cache or close to it
+constexpr size_t kTileBytes = 32 << 10;  // two tiles about fit into the first-level cache
 constexpr std::align_val_t kTileAlignment{64};
 
 struct FreeTile {
@@ -54,7 +54,7 @@ void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_cou
   const size_t bytes_each = dtype_bytes(spec.dtype);
   const size_t tile_count = std::min(count, kTileBytes / bytes_each);
   const Tile accumulator = make_tile(tile_count * bytes_each);
-  Tile aligned;  // for sources that are not
+  Tile aligned;  // holds copies of unaligned sources
   for (size_t at = 0; at < count; at += tile_count) {
     const size_t n = std::min(tile_count, count - at);
     const size_t bytes = n * bytes_each;
