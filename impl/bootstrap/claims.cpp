@@ -18,7 +18,7 @@ std::string version_text(const Claim& claim) {
 
 using Value = std::function<std::string(const Claim&)>;
 
-// "4 (ranks 0-2), 8 (rank 3)" if the claims differ in the value; empty if all agree.
+// Returns a text such as "4 (ranks 0-2), 8 (rank 3)" if the claims differ in the value; empty if all agree.
 std::string differing(const std::vector<Claim>& claims, const Value& value) {
   std::map<std::string, std::vector<int32_t>> ranks_by_value;
   for (const Claim& claim : claims) ranks_by_value[value(claim)].push_back(claim.rank);
@@ -43,7 +43,7 @@ std::map<std::string, std::string> parse_config(std::string_view text) {
 }
 
 std::string differing_settings(const std::vector<Claim>& claims) {
-  std::map<std::string, std::string> keys;  // every key that anybody has
+  std::map<std::string, std::string> keys;  // all keys that occur in any claim
   for (const Claim& claim : claims) keys.merge(parse_config(claim.config));
   std::string text;
   for (const auto& entry : keys) {

@@ -98,7 +98,7 @@ std::optional<std::string> row_master(const HostSource& source, const Environmen
     std::optional<std::string> (*read)(std::string_view);
     const char* expected;
   };
-  // In the order of HostForm.
+  // Indexed by HostForm.
   static constexpr Reader kReaders[] = {{plain_host, "a host"},
                                         {host_before_colon, "HOST:PORT"},
                                         {first_slurm_host, "a list of hosts such as node[1-3,7],gpu05"},
@@ -115,7 +115,8 @@ VariableList row_variables(const Launcher& launcher, const Environment& environm
     if (name == nullptr || std::any_of(variables.begin(), variables.end(), known)) return;
     auto value = environment(name);
     if (value && value->size() > kLongestShown)
-      value = "(" + std::to_string(value->size()) + " characters)";  // SageMaker's: the job's own settings
+      // not shown: SageMaker's variable contains settings of the job
+      value = "(" + std::to_string(value->size()) + " characters)";
     variables.emplace_back(name, std::move(value));
   };
   add(launcher.only_with);
