@@ -17,7 +17,7 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
   std::string text;
   for (const int32_t size : sizes) {
     if (size < 1) fail(DSC_ERR_INVALID_ARG, "a level's size is %d, expected 1 or more", size);
-    if (product <= length) product *= static_cast<size_t>(size);  // never near an overflow
+    if (product <= length) product *= static_cast<size_t>(size);  // product stays far from an overflow
     text += (text.empty() ? "" : " x ") + std::to_string(size);
   }
   if (product != length)

@@ -44,7 +44,7 @@ void check_axes(const std::vector<MeshAxis>& axes) {
   }
 }
 
-// Of the sizes that were given.
+// Returns the product of the sizes that were given.
 int64_t product_of(const std::vector<MeshAxis>& axes) {
   int64_t product = 1;
   for (const MeshAxis& axis : axes)
@@ -154,7 +154,7 @@ void RankMesh::take_order(const char* order) {
         ep->size, cp->size);
 }
 
-// Axes of size 1 need no place in an order.
+// Axes of size 1 may be missing in an order.
 void RankMesh::append_rest(const std::vector<std::string>& known) {
   for (size_t axis = 0; axis < axes_.size(); ++axis) {
     if (std::ranges::find(order_, axis) != order_.end()) continue;
