@@ -1,4 +1,4 @@
-// Which stage holds which part of the model. Parts are numbered as data flows through them.
+// The assignment of parts of the model to stages. Parts are numbered in data-flow order.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ enum class PlacementShape {
 
 class Placement {
  public:
-  // stages x chunks must fit in 31 bits.
+  // stages x chunks must fit into 31 bits.
   Placement(int32_t stages, int32_t chunks, PlacementShape shape)
       : stages_(stages), chunks_(chunks), shape_(shape) {}
 
@@ -21,7 +21,7 @@ class Placement {
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
   PlacementShape shape() const noexcept { return shape_; }
-  // Whether a part takes its input from the one before, and gives its output to the one after.
+  // Whether a part receives its input from the preceding one, and passes its output to the following one.
   bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
   bool has_output(int32_t part) const noexcept {
     return part + 1 < parts() && shape_ != PlacementShape::kApart;
