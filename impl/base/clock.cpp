@@ -20,6 +20,7 @@ bool kernel_trusts_tsc() noexcept {
   return read && std::strncmp(name, "tsc", 3) == 0;
 }
 
+// A reading of both clocks at nearly the same time.
 struct Sample {
   int64_t ns;
   uint64_t tsc;
@@ -45,6 +46,7 @@ double rate_between(const Sample& start, const Sample& end) noexcept {
   return static_cast<double>(end.ns - start.ns) / static_cast<double>(end.tsc - start.tsc);
 }
 
+// The first sample, and the rate that was measured after it.
 struct Calibration {
   Sample start;
   double ns_per_tick;  // 0 if the counter is not used

@@ -13,11 +13,13 @@
 namespace dsc {
 namespace {
 
+// The function of a duty, and whether it has been requested.
 struct Work {
   std::atomic<void (*)()> run{nullptr};
   std::atomic<bool> wanted{false};
 };
 
+// Owns the thread, which sleeps on a semaphore because posting one is async-signal-safe.
 class Dispatcher {
  public:
   Dispatcher() { sem_init(&calls_, 0, 0); }

@@ -28,6 +28,7 @@ struct ErrorPlace {
   char operation[32] = {};
 };
 
+// Carries a result code, a text and details; it has a fixed size.
 class Error : public std::exception {
  public:
   static constexpr size_t kTextBytes = 512;

@@ -16,6 +16,7 @@
 namespace dsc {
 namespace {
 
+// Storage of a thread's last error.
 struct Kept {
   dsc_result_t code = DSC_OK;
   size_t text_at = 0;

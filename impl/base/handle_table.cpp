@@ -36,6 +36,7 @@ constexpr uint64_t vacant_word(uint64_t generation) {
   return (generation & kGenerationMask) << kGenerationShift | kVacant;
 }
 
+// The slots of all handles. They are allocated in chunks that never move, so that a lookup needs no lock.
 class Table {
  public:
   Slot& acquire() {
@@ -106,6 +107,7 @@ uint64_t open(HandleKind kind, std::shared_ptr<void> object) {
          slot.index;
 }
 
+// The pin is counted first and checked afterwards; a stale one is taken back.
 Slot* pin(HandleKind kind, uint64_t id) {
   if (id == 0) fail(DSC_ERR_BAD_HANDLE, "the handle is NULL");
   const auto id_kind = id >> (kIndexBits + kGenerationBits);

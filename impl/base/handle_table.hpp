@@ -10,6 +10,7 @@
 
 namespace dsc {
 
+// Kinds of objects with handles. Each value is part of the id, so a handle of the wrong kind is detected.
 enum class HandleKind : uint8_t {
   kComm = 1,
   kWork = 2,

@@ -6,6 +6,7 @@
 
 namespace dsc {
 
+// One record of the log.
 struct LogRecord {
   int32_t level = 0;
   std::string text;

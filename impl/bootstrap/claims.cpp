@@ -57,6 +57,7 @@ std::string differing_settings(const std::vector<Claim>& claims) {
   return text.empty() ? "in a part that was too long to be sent" : text;
 }
 
+// Finds a rank outside of its world, or one that two processes claim.
 std::optional<Problem> find_rank_conflict(const std::vector<Claim>& claims) {
   std::map<int32_t, const Claim*> by_rank;
   for (const Claim& claim : claims) {
@@ -109,6 +110,7 @@ std::vector<int32_t> missing_ranks(const std::vector<Claim>& claims) {
   return missing;
 }
 
+// Versions are compared first, because other fields of another version may be meaningless.
 std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hosts) {
   std::string text = differing(claims, version_text);
   if (!text.empty()) return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text};

@@ -36,6 +36,7 @@ struct Member {
   std::string place = "";  // like Claim::place
 };
 
+// Why a world cannot form.
 struct Problem {
   dsc_result_t code;
   std::string text;

@@ -81,6 +81,7 @@ void Endpoint::serve() {
   if (somebody_waits) accept_waiting();
 }
 
+// Connections of other users are closed without an answer.
 void Endpoint::accept_waiting() {
   for (int i = 0; i < kEventsAtOnce; ++i) {
     int error = 0;

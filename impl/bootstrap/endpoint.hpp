@@ -60,12 +60,14 @@ class Endpoint {
   }
 
  private:
+  // A connection that has sent nothing yet, or waits for an item.
   struct Client {
     UniqueFd fd;
     std::optional<ItemKey> wanted;  // empty until its request has arrived
   };
   using Clients = std::list<Client>;
 
+  // A rank of this process that has left its world.
   struct LeftRank {
     Nonce nonce{};
     uint32_t rank = 0;

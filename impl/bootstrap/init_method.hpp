@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// Host and port of a tcp:// init method.
 struct MasterAddress {
   std::string host;
   int32_t port;

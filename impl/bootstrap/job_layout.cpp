@@ -30,6 +30,7 @@ struct Block {
   uint32_t first_host = 0;
 };
 
+// Merges consecutive hosts with equally many ranks into blocks.
 std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
   std::vector<Block> blocks;
   for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
@@ -91,6 +92,7 @@ std::string encode(const JobLayout& layout) {
   return writer.take();
 }
 
+// All counts are limited before memory is allocated for them.
 std::optional<JobLayout> decode_layout(std::string_view bytes) {
   ByteReader reader(bytes);
   JobLayout layout;

@@ -100,6 +100,7 @@ void Search::note(const std::string& name, State state, const std::string& why) 
   if (!why.empty() && state != State::kBeaten) tell(name + ": " + why);
 }
 
+// Fills launch_ step by step, so that a failed search still shows what was found.
 void Search::run() {
   check_options(options_);
   if (options_.init_method != nullptr && options_.init_method == kPmixMethod)
@@ -181,6 +182,7 @@ bool Search::pmix_offers(const Launcher& launcher) {
   return true;
 }
 
+// Falls back to a single process, unless something shows that this process belongs to a job.
 void Search::nobody_offers() {
   if (!half_set_.empty()) fail(DSC_ERR_CONFIG, "%s", half_set_.c_str());
   if (pmix_code_ != DSC_OK)

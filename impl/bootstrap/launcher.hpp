@@ -36,6 +36,7 @@ enum class MeetingWay {
   kTcp,      // a store that rank 0 serves
 };
 
+// The result of the search: how this process takes part in its job.
 struct Launch {
   int32_t rank = 0;  // may be outside the world; then the meeting reports it to all ranks
   int32_t world_size = 1;

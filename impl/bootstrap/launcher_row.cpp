@@ -36,6 +36,7 @@ void check_same(const Launcher& launcher, const Environment& environment) {
   }
 }
 
+// Throws CONFIG if the numbers of a row contradict each other.
 void check_counts(const RowFindings& row) {
   const Finding &size = row.world_size, &local_size = row.local_world_size, &hosts = row.hosts;
   if (size.value < 1) fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", size.variable, size.value);

@@ -20,6 +20,7 @@ struct Finding {
   explicit operator bool() const { return variable != nullptr; }
 };
 
+// The numbers that a row of the launcher table provides.
 struct RowFindings {
   Finding rank, world_size, local_rank, local_world_size, hosts;
   std::string missing;    // why the row is not used; empty if it provides rank and world size

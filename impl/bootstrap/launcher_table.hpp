@@ -21,6 +21,7 @@ struct HostSource {
   int32_t port = kDefaultPort;  // used if no other port is set
 };
 
+// One row: the variables in which a launcher describes a process.
 struct Launcher {
   const char* name;
   uint32_t source;                  // bit of dsc_source that enables the row

@@ -9,6 +9,7 @@
 
 namespace dsc {
 
+// The address and the sources of its two parts.
 struct MasterFinding {
   std::string host;
   int32_t port;

@@ -16,6 +16,7 @@
 
 namespace dsc {
 
+// The properties of a rank that takes part in a meeting.
 struct MeetingSettings {
   std::string master_addr;
   int32_t master_port = 0;
@@ -41,6 +42,7 @@ struct HeldName {
   bool closing = false;  // the world is ending: the name will soon be free
 };
 
+// The outcome of a meeting, on one rank.
 struct MeetingResult {
   Nonce nonce{};                // identifies this incarnation of the world
   std::vector<Member> members;  // ranks of this host, in rank order

@@ -26,6 +26,7 @@ class MeetingHost {
   UniqueFd take_listener() { return std::move(listener_); }
 
  private:
+  // A connection of a rank that takes part.
   struct Connection {
     UniqueFd fd;
     int64_t since_ns;

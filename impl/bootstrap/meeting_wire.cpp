@@ -67,6 +67,7 @@ std::string encode_hello(const Hello& hello) {
   return bytes;
 }
 
+// Of another version only the prefix is read. Numbers are clamped, as they come from another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};
   if (bytes < kHelloPrefixBytes) return std::nullopt;

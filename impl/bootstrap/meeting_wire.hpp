@@ -54,6 +54,7 @@ struct VerdictWire {
 };
 static_assert(sizeof(VerdictWire) == 480, "no hidden padding");
 
+// One row of the table of members.
 struct MemberWire {
   int32_t rank;
   int32_t local_rank;
@@ -65,6 +66,7 @@ static_assert(sizeof(MemberWire) == 144, "no hidden padding");
 
 inline constexpr size_t kMaxVerdictBytes = sizeof(VerdictWire) + size_t{kMaxRanks} * sizeof(MemberWire);
 
+// The claim of a rank, and the time until its deadline.
 struct Hello {
   Claim claim;
   int64_t remaining_ms;  // kNoDeadlineMs or more if there is no deadline
@@ -72,6 +74,7 @@ struct Hello {
 
 inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
 
+// The decision of the host of a meeting.
 struct Verdict {
   dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: try again
   std::string text;

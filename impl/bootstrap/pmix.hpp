@@ -12,6 +12,7 @@
 
 namespace dsc {
 
+// The numbers that a PMIx server knows about this process.
 struct PmixJob {
   int32_t rank = 0;
   int32_t size = 1;

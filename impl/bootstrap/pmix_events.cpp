@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMostEvents = 1024;
 
+// The events of this process.
 struct Events {
   Mutex mutex;
   std::string job DSC_GUARDED_BY(mutex);  // namespace of the job, in which ranks are numbered

@@ -9,6 +9,7 @@
 
 namespace dsc {
 
+// One report of the server.
 struct PmixEvent {
   int32_t status;  // such as PMIX_ERR_PROC_ABORTED_BY_SIG
   int32_t rank;  // rank of this job; -1: not given, the connection to the server, or a process of another job

@@ -121,6 +121,7 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
+// Asks repeatedly, because some servers answer at once that a key does not exist yet.
 std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
   const PmixLibrary& library = session_.library();
   const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));

@@ -114,6 +114,7 @@ class NumberedExchange final : public Exchange {
   const std::string prefix_;
 };
 
+// One attempt of a rank to find the store and to meet there.
 class Meeting {
  public:
   Meeting(const RendezvousSettings& rendezvous, const MeetingSettings& settings)
@@ -140,6 +141,8 @@ class Meeting {
   Place place_;
 };
 
+// Returns the exchange that carries the location of the store: the caller's, a file, torchrun's agent, or
+// PMIx; null if the store is at the master address.
 std::shared_ptr<Exchange> Meeting::find_carrier() const {
   const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
@@ -312,6 +315,7 @@ void JobStore::drop_wills() noexcept {
   if (open_.server) open_.server->drop_wills();
 }
 
+// Starts again if the store or its world goes away during the meeting, until the deadline.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
   if (settings.world_size > kMaxJobRanks)
     fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,

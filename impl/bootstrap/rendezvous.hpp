@@ -13,6 +13,7 @@
 
 namespace dsc {
 
+// Settings of meet_through_tcp().
 struct RendezvousSettings {
   Launch launch;
   Environment environment;
@@ -49,6 +50,7 @@ class JobStore {
   int32_t readers_ = 0;
 };
 
+// The outcome of a meeting, and the store in which it took place.
 struct Rendezvous {
   MeetingResult met;
   std::shared_ptr<JobStore> job;

@@ -86,6 +86,7 @@ std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict,
   return std::nullopt;
 }
 
+// Hosts or follows; returns nullopt if this rank is too late and should try again.
 std::optional<MeetingResult> attend(Store& store, const Claim& claim, const MeetingSettings& settings,
                                     bool hosts, std::string& reason) {
   bool late = false;

@@ -69,6 +69,7 @@ StoreMeetingHost::StoreMeetingHost(Store& store, Claim own, const MeetingSetting
       judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
       largest_size_(own_.world_size) {}
 
+// Decisions are rate-limited while ranks arrive, since each one examines all claims.
 StoreVerdict StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
   std::optional<Verdict> verdict;
@@ -128,6 +129,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
 }
 
+// A rank may be gone before its hello was read; its number is then remembered.
 void StoreMeetingHost::drop_gone() {
   const auto news = try_to_follow(store_, kGoneKey, gone_bytes_, Deadline::after_ms(0));
   if (!news) return;

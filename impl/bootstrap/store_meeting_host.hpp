@@ -24,6 +24,7 @@ inline constexpr size_t kNumberBytes = 16;                       // hexadecimal 
 std::string hello_key(std::string_view number);
 std::string table_key(int32_t host);
 
+// The verdict in the store. Tables of members are stored separately, one per host.
 struct StoreVerdict {
   dsc_result_t code = DSC_OK;
   std::string text;
@@ -34,6 +35,7 @@ struct StoreVerdict {
 std::string encode(const StoreVerdict& verdict);
 std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes);
 
+// Holds one meeting; used by one thread.
 class StoreMeetingHost {
  public:
   StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings);

@@ -13,6 +13,7 @@
 
 namespace dsc {
 
+// The identity of a peer, as the kernel reports it.
 struct PeerCredentials {
   uid_t uid;
   pid_t pid;  // 0 if the process is not visible here (another pid namespace)

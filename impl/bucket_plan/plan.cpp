@@ -9,6 +9,7 @@
 namespace dsc {
 namespace {
 
+// A bucket under construction.
 struct Bucket {
   std::vector<size_t> indices;
   size_t limit = 0;
@@ -45,6 +46,8 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
   return sum;
 }
 
+// Fills one bucket per (dtype, device) at a time. A bucket is closed by the tensor that reaches its limit,
+// and the next one uses the next limit. Sparse tensors get buckets of their own.
 std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                            std::span<const size_t> limits) {
   std::vector<Bucket> closed;

@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// The properties of a tensor that affect its bucket.
 struct PlanTensor {
   size_t count;
   size_t element_bytes;
@@ -16,6 +17,7 @@ struct PlanTensor {
   bool expect_sparse = false;
 };
 
+// The buckets of a plan, one after another.
 struct BucketPlan {
   std::vector<size_t> indices;  // indices of tensors, bucket after bucket
   std::vector<size_t> starts;   // bucket b is indices[starts[b]] to indices[starts[b + 1] - 1]

@@ -11,6 +11,7 @@
 namespace dsc {
 namespace {
 
+// Random numbers of a shuffle, which depend only on the seed.
 class Shuffler {
  public:
   explicit Shuffler(uint64_t seed) noexcept : random_(seed) {}

@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// Describes how samples are divided.
 struct Sharding {
   size_t count;  // samples
   size_t shards;

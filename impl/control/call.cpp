@@ -95,6 +95,7 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
+// The fields are mixed one after the other, so that exchanged values change the result.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);

@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// Kinds of operations, including internal ones, which come from kFinalize on.
 enum class OpKind : uint8_t {
   kNone,
   kAllReduce,

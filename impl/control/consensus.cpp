@@ -17,6 +17,7 @@ constexpr int64_t kFailureKnownNs = kNsPerSecond;
 // limit of attempts to read a decision that changes all the time, as a corrupted peer could make it do
 constexpr int kReads = 1000;
 
+// A proposal in shared memory; two sets of members follow it.
 struct Proposal {
   int32_t outcome;
   int32_t flags;
@@ -101,6 +102,8 @@ std::optional<Decision> Consensus::count(uint64_t number) const {
   return decision;
 }
 
+// If members were asked different questions, the decision becomes MISMATCH and names those that differ from
+// the first one.
 void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const {
   const auto question = [&](int member) { return ballots[static_cast<size_t>(member)].question; };
   int first = 0;
@@ -116,6 +119,7 @@ void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>&
   }
 }
 
+// Makes a decision without waiting any longer. TIMEOUT names the members without a ballot, REVOKED this rank.
 Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
   Decision decision(group_.size());
   decision.number = number;
@@ -159,6 +163,8 @@ std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot&
   return decision;
 }
 
+// The proposal is written first; then the compare-and-swap makes it the decision, unless another one was
+// faster.
 void Consensus::propose(const Decision& decision) {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   Proposal head{};
@@ -178,6 +184,8 @@ void Consensus::propose(const Decision& decision) {
     if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.ring_all();
 }
 
+// Reading is repeated if a newer decision replaces the proposal meanwhile. All values are checked, as another
+// process wrote them.
 Decision Consensus::read_decision() const {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   std::vector<std::byte> payload(sizeof(Proposal) + 2 * set_bytes);

@@ -20,6 +20,7 @@ namespace dsc {
 // The question that the members answer; all must be asked the same one.
 enum class Question : int32_t { kAgree = 1, kShrink = 2, kMapped = 3 };
 
+// A member's answer to a question, in shared memory.
 struct Ballot {
   Question question;
   int32_t flags;

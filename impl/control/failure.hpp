@@ -10,6 +10,7 @@
 
 namespace dsc {
 
+// The error that all members of a group report.
 struct Failure {
   dsc_result_t code = DSC_OK;
   int rank = -1;               // first rank at fault, as an index in the group; -1 if unknown

@@ -60,6 +60,7 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
 
 Group::~Group() { withdraw(); }
 
+// The segment is complete before it is published, because other members may map it at once.
 void Group::make_segment() {
   const UniqueFd fd = create_segment("dsc-group", geometry_.bytes, static_cast<size_t>(size_));
   mappings_.resize(static_cast<size_t>(size_));
@@ -106,6 +107,7 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
   return fd;
 }
 
+// Each notifier is kept once, since several members may share a process.
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
@@ -228,6 +230,8 @@ dsc_result_t Group::first_code() const noexcept {
   return -static_cast<dsc_result_t>(failure_word().load(std::memory_order_acquire) >> 16 & 0xff);
 }
 
+// The text is read from the segment of the member that set the word. Counts are clamped, as that member may
+// be corrupted.
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);
   Failure cause;

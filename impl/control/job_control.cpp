@@ -45,6 +45,7 @@ void JobControl::append(const JobEvent& event, Deadline deadline) {
   });
 }
 
+// The compare-and-set decides which cause counts; only its winner appends the event.
 Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   Failure first = cause;
   capture(
@@ -76,6 +77,8 @@ void JobControl::on_round() {
   }
 }
 
+// The key holds the latest number and the rank that claimed it; a claim succeeds only by replacing a lower
+// number.
 bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
   bool claimed = true;
   capture(
@@ -94,6 +97,8 @@ bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Dea
   return claimed;
 }
 
+// The question is appended to the log; each rank answers under a key of its own, which is removed after
+// reading.
 std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                          const std::string& question, Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
@@ -131,6 +136,7 @@ void JobControl::leave() noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
+// Ranks that are gone are not waited for.
 void JobControl::await_hearers(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);

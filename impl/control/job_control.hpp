@@ -32,6 +32,7 @@ class JobListener {
   virtual std::string answer(uint64_t group_id, const std::string& question) = 0;
 };
 
+// Settings of a JobControl.
 struct JobControlSettings {
   std::shared_ptr<JobStore> job;
   int32_t rank = 0;
@@ -41,6 +42,7 @@ struct JobControlSettings {
   size_t log_bytes = kJobLogBytes;  // must be equal on all ranks
 };
 
+// One rank's connection to the control log of its job.
 class JobControl final : private JobWatch::Client {
  public:
   // From now on the other ranks learn of the end of this process within milliseconds, and it learns of

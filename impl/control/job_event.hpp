@@ -26,6 +26,7 @@ struct RankQuiet {
   bool quiet = true;
 };
 
+// A group has failed; `cause` is its first cause.
 struct GroupFailed {
   uint64_t group = 0;
   Failure cause;
@@ -54,6 +55,7 @@ std::optional<Failure> decode_failure(std::string_view bytes);
 // Encodes one record of the log.
 std::string encode(const JobEvent& event);
 
+// The result of decoding a part of the log.
 struct JobEvents {
   std::vector<JobEvent> events;
   size_t refused = 0;  // number of unknown or malformed records

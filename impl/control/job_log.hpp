@@ -11,6 +11,7 @@ namespace dsc {
 
 inline constexpr size_t kJobLogBytes = size_t{256} << 10;
 
+// Tracks the key to which records are appended and from which they are read.
 class JobLog {
  public:
   explicit JobLog(size_t limit_bytes) : limit_bytes_(limit_bytes) {}

@@ -17,6 +17,7 @@
 
 namespace dsc {
 
+// Settings of a JobWatch.
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
@@ -28,6 +29,7 @@ struct JobWatchSettings {
   size_t log_bytes = kJobLogBytes;
 };
 
+// Owns the connection and the thread. Only job_log() and runs_here() may be used by other threads.
 class JobWatch {
  public:
   // Callbacks on the watch's thread, while it has no request in progress.
@@ -63,6 +65,7 @@ class JobWatch {
   void append(const JobEvent& event);
 
  private:
+  // Rank 0's view of a leader: the last count of its heartbeats, and for how long it has been silent.
   struct Leader {
     int32_t rank;
     int64_t beats;

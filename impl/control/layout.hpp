@@ -105,6 +105,7 @@ struct alignas(kLine) MemberHeader {
   uint64_t group;
 };
 
+// State of a member, which other members read while they wait for it.
 struct alignas(kLine) MemberState {
   std::atomic<uint32_t> working;  // number of threads of this rank that are accessing other ranks' memory now
   std::atomic<uint32_t> left;  // nonzero: this rank takes no further part; 2: because it finalizes the world

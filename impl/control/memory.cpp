@@ -6,6 +6,7 @@
 namespace dsc {
 namespace {
 
+// Maps the start of each allocation to the registry of its rank, so that any rank of the process can free it.
 struct Owners {
   Mutex mutex;
   std::map<const void*, std::shared_ptr<MemoryRegistry>> by_address DSC_GUARDED_BY(mutex);

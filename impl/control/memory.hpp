@@ -12,6 +12,7 @@
 
 namespace dsc {
 
+// One allocation, as one of its ranks sees it.
 struct Allocation {
   uint64_t id = 0;  // equal on all ranks of the allocation
   size_t bytes = 0;

@@ -13,6 +13,7 @@
 
 namespace dsc {
 
+// The singleton of the process. Any thread may use it.
 class Process {
  public:
   // Made at the first call and kept until the process ends, because its threads cannot be joined at exit.

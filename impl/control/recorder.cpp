@@ -92,6 +92,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   return nullptr;
 }
 
+// The id is stored last, so that readers ignore the entry until all of its fields are valid.
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;

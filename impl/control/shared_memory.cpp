@@ -24,6 +24,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 using SegmentId = std::pair<dev_t, ino_t>;
 
+// Mappings by segment, so that all ranks of a process share one mapping.
 struct MappingCache {
   Mutex mutex;
   std::map<SegmentId, std::weak_ptr<Mapping>> mappings DSC_GUARDED_BY(mutex);
@@ -101,6 +102,7 @@ Mapping::Mapping(int fd, size_t bytes, OnFork on_fork)
 
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
+// The copy is moved over the old pages in one step, so that the range is mapped at all times.
 void Mapping::detach(size_t offset, size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::byte* const start = data_ + offset / page * page;

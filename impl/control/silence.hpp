@@ -10,6 +10,7 @@ namespace dsc {
 
 inline constexpr int64_t kReportSilenceMs = 2000;
 
+// Tracks one peer. One thread uses it.
 class Silence {
  public:
   enum class News { kNone, kQuiet, kStalled, kBack };

@@ -82,6 +82,7 @@ struct ShownGroup {
 };
 using Groups = std::vector<ShownGroup>;
 
+// An operation together with the group that recorded it.
 struct Entry {
   const GroupNames* group;
   RecordedOperation operation;

@@ -37,6 +37,7 @@ class TraceWriter {
   static void drain_at_exit();
 
  private:
+  // A trace to be written; it keeps the world and its groups alive.
   struct Job {
     std::shared_ptr<World> world;
     std::vector<std::shared_ptr<Group>> groups;

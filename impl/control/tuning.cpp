@@ -19,6 +19,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;
 constexpr size_t kPage = 4096;
 
+// The tuning for groups up to a size.
 struct Row {
   int members;  // upper limit
   bool oversubscribed;
@@ -43,6 +44,7 @@ constexpr std::array kRows = {
     Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
+// A setting by name, with the values that it accepts.
 struct Key {
   const char* name;
   size_t Tuning::*value;

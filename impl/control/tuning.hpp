@@ -10,6 +10,7 @@
 
 namespace dsc {
 
+// All sizes are in bytes.
 struct Tuning {
   size_t direct_bytes;       // up to this size of all members' data, each member reduces everything itself
   // above that up to this size, each member reduces its share; beyond, members claim chunks

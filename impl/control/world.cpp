@@ -93,6 +93,7 @@ World::~World() {
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
 }
 
+// Ranks with the same endpoint live in the same process.
 void World::find_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const Member& member = members_[static_cast<size_t>(rank)];
@@ -128,6 +129,7 @@ void World::await_end(const PeerProcess& peer) {
   while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
+// While it waits for one process, it checks regularly that none of the others has died.
 void World::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
@@ -232,6 +234,7 @@ void World::tell_of_finalize(uint64_t except) noexcept {
   });
 }
 
+// The trace names the first failure of any group, because later ones often are its consequences.
 void World::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
@@ -350,6 +353,8 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
   });
 }
 
+// Compares the heartbeat with the last one seen, and fails the groups of a process that has been silent for
+// too long.
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {

@@ -36,11 +36,13 @@ struct PeerProcess {
   int64_t last_change_ns = 0;              // monitor's thread only
 };
 
+// What is recorded, and where it is written.
 struct TraceSettings {
   size_t entries = 2000;  // capacity of each group's recorder, in operations
   std::string folder;     // where traces are written automatically; empty: nowhere
 };
 
+// Settings of a world.
 struct WorldSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;

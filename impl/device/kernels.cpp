@@ -32,6 +32,7 @@ const Type& type_of(int32_t dtype) {
   return kTypes[dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYPE_BOOL ? dtype : 0];
 }
 
+// Names a kernel of DSC_KERNEL_MOVES by its element types.
 struct MoveKernel {
   int32_t from, to;
   const char *name, *norm_name;
@@ -46,6 +47,7 @@ struct MoveKernel {
   {DSC_DTYPE_OF_##from, DSC_DTYPE_OF_##to, "dsc_move_" #from "_" #to, "dsc_move_norm_" #from "_" #to},
 constexpr MoveKernel kMoves[] = {DSC_KERNEL_MOVES(DSC_MOVE)};
 
+// Names a kernel of DSC_KERNEL_REDUCES by its element type.
 struct ReduceKernel {
   int32_t dtype;
   const char* name;
@@ -61,6 +63,7 @@ char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
 
 }  // namespace
 
+// Handles of all kernels, in the order of the lists.
 struct Kernels::Functions {
   CudaFunction* move[std::size(kMoves)];
   CudaFunction* move_norm[std::size(kMoves)];

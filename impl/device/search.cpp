@@ -8,6 +8,7 @@
 namespace dsc {
 namespace {
 
+// A path and the option or variable that names it.
 struct NamedPath {
   std::string path;
   std::string by;

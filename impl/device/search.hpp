@@ -9,6 +9,7 @@
 
 namespace dsc {
 
+// Describes a library and the places to search.
 struct WantedLibrary {
   const char* name;      // for messages, such as "NCCL"
   const char* file;      // file name, such as "libnccl.so.2"
@@ -20,6 +21,7 @@ struct WantedLibrary {
   const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };
 
+// A library that was opened, and the path of its file.
 struct FoundLibrary {
   void* handle = nullptr;
   std::string path;

@@ -76,6 +76,7 @@ CudaEvent* EventPool::make() const {
   return event;
 }
 
+// Creates an event outside of the lock if no idle one is left.
 PooledEvent EventPool::take() {
   CudaEvent* event = nullptr;
   {

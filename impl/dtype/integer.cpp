@@ -15,6 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
+// The bitwise operations, on vectors of any lane type.
 struct BitAnd {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {

@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// Arguments of a reduction kernel. Scales and the divisor must be 1 for integers and bool.
 struct KernelArgs {
   const void* const* srcs;
   int src_count;

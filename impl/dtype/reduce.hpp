@@ -28,6 +28,7 @@ namespace dsc {
 
 struct UserOp;  // dtype/user_op.hpp
 
+// Describes a reduction.
 struct ReduceSpec {
   int32_t dtype;
   int32_t op;

@@ -5,6 +5,7 @@
 
 namespace dsc {
 
+// A user-defined operation.
 struct UserOp {
   // Computes inout[i] = inout[i] op in[i] for `count` elements; both are aligned for the type. Nonzero means
   // failure.

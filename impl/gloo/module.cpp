@@ -24,6 +24,7 @@ using dsc::gloo_module::Region;
 using dsc::gloo_module::WatchedPair;
 namespace tcp = gloo::transport::tcp;
 
+// Gloo's device, and the context that its pairs need.
 struct dsc_transport_device {
   std::shared_ptr<tcp::Device> device;
   std::shared_ptr<tcp::Context> context;

@@ -142,6 +142,7 @@ bool WatchedPair::has_messages() {
   return !outbox_.empty();
 }
 
+// Queues the message with Gloo's own framing, and sends it at once unless that is left to Gloo's thread.
 void WatchedPair::send_now(const Message& message) {
   if (idle_.empty()) idle_.push_back(std::make_unique<Source>(this));
   Source* const source = idle_.back().get();

@@ -86,6 +86,7 @@ class Search {
     }
   }
 
+  // Fills one row per part, and then follows the recorded starts back from the last part.
   Boundaries run() {
     first_part();
     for (size_t part = 1; part < parts_; ++part) {

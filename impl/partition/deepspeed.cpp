@@ -106,6 +106,7 @@ Boundaries partition_uniform_v0(size_t layers, size_t parts) {
   return result;
 }
 
+// Minimises the difference between the heaviest and the lightest part by dynamic programming.
 Boundaries partition_balanced(std::span<const double> weights, size_t parts) {
   const size_t n = weights.size();
   if (n <= parts) return partition_uniform(n, parts);

@@ -50,6 +50,7 @@ size_t last_of(const std::vector<bool>& flags) {
          static_cast<size_t>(std::find(flags.rbegin(), flags.rend(), true) - flags.rbegin());
 }
 
+// Throws the reason why `part` cannot end anywhere.
 [[noreturn]] void fail_at(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = last_of(starts);
   if (request.parts == 1)

@@ -20,6 +20,7 @@ constexpr size_t kMostCells = size_t{1} << 24;
 
 using Method = Boundaries (*)(const PartitionRequest&);
 
+// A method and its requirements.
 struct Row {
   std::string_view name;
   Method method;

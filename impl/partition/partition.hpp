@@ -12,6 +12,7 @@ namespace dsc {
 // Part p consists of the layers boundaries[p] to boundaries[p + 1] - 1.
 using Boundaries = std::vector<size_t>;
 
+// Arguments of dsc_pipe_partition().
 struct PartitionRequest {
   std::string_view method;
   size_t layers = 0;

@@ -15,6 +15,7 @@ uint64_t seed_layer(std::string_view method, uint64_t seed, uint64_t layer);
 
 enum class RandomRegion : int32_t { kData = 1, kTensor = 2, kExpert = 3 };
 
+// Ranks of the calling process in its parallel groups.
 struct RegionRanks {
   int32_t tensor = 0;
   int32_t expert = 0;

@@ -9,11 +9,13 @@
 
 namespace dsc {
 
+// A layer that shares its weights under a key.
 struct TiedEntry {
   std::string key;
   size_t layer;
 };
 
+// The stages with layers of one key.
 struct TiedStages {
   size_t first_entry;           // index of the first entry with this key
   std::vector<int32_t> stages;  // ascending

@@ -9,6 +9,7 @@
 
 namespace dsc {
 
+// The result of a search.
 struct BestPlan {
   std::shared_ptr<const PipelinePlan> plan;
   PipelineReport report;

@@ -67,6 +67,7 @@ std::shared_ptr<const ComputeOrder> passes_in_turn(const ScheduleSpec& s) {
   return in_turn_order(s.stages, s.micro_batches);
 }
 
+// A named schedule and its limits.
 struct Entry {
   std::string_view name;
   int32_t fewest_chunks, most_chunks, default_chunks;
@@ -110,6 +111,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Lists the known names, the most similar one first.
 [[noreturn]] void refuse_name(std::string_view name) {
   constexpr size_t kShown = 32;
   const std::string_view shown = name.substr(0, kShown);

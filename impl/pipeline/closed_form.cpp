@@ -143,6 +143,7 @@ class DeepSpeedInference final : public ClosedForm {
   }
 };
 
+// Every stage processes its own micro-batches, without messages.
 class DataParallel final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;

@@ -39,6 +39,7 @@ const char* long_name(PipeOp op) {
   }
 }
 
+// Escapes text for XML; control characters become '?'.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {

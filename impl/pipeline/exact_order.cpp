@@ -19,6 +19,7 @@ struct Lane {
   int32_t next = 0;
 };
 
+// A depth-first search with undo.
 class OrderSearch {
  public:
   OrderSearch(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -101,6 +102,8 @@ class OrderSearch {
     return least;
   }
 
+  // Extends the order by one operation in all possible ways, unless the bound shows that no better makespan
+  // can result.
   void descend(double not_before, int64_t left) {
     if (++nodes_ > kMostNodes || bound() >= best_) return;
     if (left == 0) {
@@ -118,6 +121,7 @@ class OrderSearch {
     }
   }
 
+  // Adds one operation, searches on, and restores the state.
   void try_next(Lane& lane, size_t stage, double start, int64_t left) {
     const double was_free = free_[stage];
     const double time = time_of(lane);

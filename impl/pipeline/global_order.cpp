@@ -24,6 +24,7 @@ struct Stage {
   std::array<int32_t, kMostAtOnce> next_waiter{kNone, kNone};
 };
 
+// Runs put_when_needed(). Time advances in units; each stage is idle, waiting or busy.
 class Simulation {
  public:
   Simulation(const PipelinePlan& plan, OrderListener& listener)
@@ -106,6 +107,7 @@ class Simulation {
     at(holder).first_waiter = input.id();
   }
 
+  // All stages finish before any of them continues, so that simultaneous results are visible to all.
   void finish_due() {
     auto& finished = due(time_);
     for (const int32_t stage : finished) finish(stage);
@@ -154,6 +156,7 @@ class Simulation {
     due(time_ + units).push_back(stage);
   }
 
+  // Throws if stages are left that wait for inputs.
   void expect_all_done() {
     std::vector<Stuck> stuck;
     for (int32_t s = 0; s < placement_.stages(); ++s) {

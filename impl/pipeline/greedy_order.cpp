@@ -15,6 +15,7 @@ struct FreeStage {
   StageOrder order;
 };
 
+// One run with given rules.
 class Greedy {
  public:
   Greedy(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -131,6 +132,7 @@ class Greedy {
     return first.start <= weight.start + rules_.patience * time ? first : weight;
   }
 
+  // Runs the chosen operation and updates the times at which its results arrive.
   void take(const Choice& choice) {
     FreeStage& self = at(choice.stage);
     const auto chunk = static_cast<size_t>(choice.op.chunk);

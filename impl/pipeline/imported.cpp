@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kSpareSteps = int64_t{1} << 20;
 constexpr int64_t kMostStepsPerEvent = 16;
 
+// The extent of an imported schedule.
 struct Size {
   int32_t parts = 0;
   int32_t micro_batches = 0;
@@ -48,6 +49,7 @@ Size size_of(const Imported& imported) {
   return size;
 }
 
+// Checks the numbers before memory is allocated for them, because a short text can contain large numbers.
 void check_size(const Size& size, int32_t ranks) {
   if (size.parts % ranks != 0)
     fail(DSC_ERR_INVALID_ARG,
@@ -84,6 +86,7 @@ PlacementShape shape_of(const Imported& imported, int32_t ranks, int32_t chunks)
        problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
 }
 
+// A listener that ignores everything.
 class Nobody final : public OrderListener {
  public:
   void compute(int32_t, const Compute&) override {}

@@ -16,6 +16,7 @@ struct ImportedOp {
   size_t line = 0;
 };
 
+// Everything that a text says, by stage.
 struct Imported {
   std::vector<std::vector<ImportedOp>> stages;
   std::vector<int64_t> steps;  // number of steps of each stage, with messages

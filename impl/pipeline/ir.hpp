@@ -46,6 +46,7 @@ enum class PipeMessages : int32_t {
   kAtOnce = 1,      // right after the operation that makes them, as in PyTorch
 };
 
+// The parameters of a schedule.
 struct ScheduleSpec {
   std::string name;
   int32_t stages = 1;

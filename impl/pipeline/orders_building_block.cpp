@@ -109,6 +109,7 @@ class Reordering {
   // that begins one, is left unchanged; so is the start, if weight halves have not been placed yet.
   enum class Phase { kStart, kMiddle, kEnd };
 
+  // Moves one operation if the current phase allows it, and updates the phase.
   void visit(size_t s, size_t time) {
     const uint8_t kind = rows_[s][time];
     auto& times = times_[s][static_cast<size_t>(kind)];
@@ -219,6 +220,8 @@ StageOrder listed(const TimeRow& row) {
 
 }  // namespace
 
+// The operations are reordered twice: first with weight halves in place, and then without them, so that they
+// can fill the idle time again.
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
   std::vector<TimeRow> rows(static_cast<size_t>(stages));

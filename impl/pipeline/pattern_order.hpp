@@ -19,6 +19,7 @@ struct PatternSlot {
   bool overlaps = false;
 };
 
+// An order of repeated patterns. It is immutable after the last add().
 class PatternOrder final : public ComputeOrder {
  public:
   static constexpr size_t kStreams = 6;

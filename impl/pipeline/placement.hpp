@@ -5,12 +5,14 @@
 
 namespace dsc {
 
+// How the parts are spread over the stages.
 enum class PlacementShape {
   kLoop,    // stages 0 to n - 1, then again 0 to n - 1
   kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
   kApart,   // every stage holds a whole model: no data flows between parts
 };
 
+// Maps between parts and (stage, chunk).
 class Placement {
  public:
   // stages x chunks must fit into 31 bits.

@@ -18,6 +18,7 @@ inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
 using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
 
+// A schedule before it is lowered.
 struct PipelinePlan {
   PipelinePlan(ScheduleSpec what, std::shared_ptr<const ComputeOrder> how, PlacementShape shape)
       : spec(std::move(what)), placement(spec.stages, spec.chunks, shape), order(std::move(how)) {}

@@ -61,6 +61,7 @@ StageProgram walked(Schedule& schedule) {
   return program;
 }
 
+// An FNV-1a hash of numbers.
 class Fingerprint {
  public:
   void add(int64_t value) {

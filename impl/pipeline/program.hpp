@@ -19,6 +19,7 @@ struct Event {
   bool operator==(const Event&) const = default;
 };
 
+// The events of one stage, in order.
 struct StageProgram {
   std::vector<Event> events;
   int64_t steps = 0;

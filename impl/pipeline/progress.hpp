@@ -12,6 +12,7 @@ namespace dsc {
 // Returns a text such as "forward of micro-batch 3 in chunk 0".
 std::string describe(const Compute& op);
 
+// Tracks one batch through the whole pipeline.
 class Progress {
  public:
   explicit Progress(const PipelinePlan& plan);

@@ -10,6 +10,7 @@
 namespace dsc {
 namespace {
 
+// Runs put_as_given().
 class Replay {
  public:
   Replay(const PipelinePlan& plan, OrderListener& listener)
@@ -21,6 +22,8 @@ class Replay {
         received_(2 * static_cast<size_t>(placement_.parts()) * static_cast<size_t>(micro_batches_)),
         positions_(program_.size()) {}
 
+  // A stage runs until it blocks at a message; a message that moves makes the stage at its other end
+  // runnable.
   void run() {
     std::vector<int32_t> runnable;
     for (int32_t s = placement_.stages() - 1; s >= 0; --s) runnable.push_back(s);

@@ -247,6 +247,7 @@ class Clock {
     wake(self, what, op.micro_batch);
   }
 
+  // Makes the stages runnable that wait for this result, and removes them from the list.
   void wake(Device& holder, const Source& what, int32_t micro_batch) {
     for (int32_t* link = &holder.first_waiter; *link != kNobody;) {
       Device& waiter = at(*link);

@@ -44,6 +44,7 @@ struct PipelineSpan {
   double end = 0;
 };
 
+// Results of one stage.
 struct StageReport {
   double busy = 0;
   double start = 0;              // of its first operation
@@ -53,6 +54,7 @@ struct StageReport {
   double peak_bytes = 0;
 };
 
+// Results of a simulation.
 struct PipelineReport {
   double makespan = 0;  // includes all-reduces
   std::vector<StageReport> stages;

@@ -11,6 +11,7 @@
 
 namespace dsc {
 
+// Collects the instructions of one stage from the common order.
 class StageList final : public OrderListener {
  public:
   StageList(const PipelinePlan& plan, int32_t stage);

@@ -15,6 +15,7 @@
 namespace dsc {
 namespace {
 
+// DeepSpeed's name of an instruction.
 struct Word {
   std::string_view text;
   PipeOp op;
@@ -68,6 +69,7 @@ void write_stage(const PipelinePlan& plan, int32_t stage, std::string& text) {
   }
 }
 
+// Reads the format.
 class Steps {
  public:
   explicit Steps(std::string_view text) : reader_(text) { imported_.has_messages = true; }

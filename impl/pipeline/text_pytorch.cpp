@@ -12,6 +12,7 @@
 namespace dsc {
 namespace {
 
+// PyTorch's name of an operation.
 struct Action {
   std::string_view text;
   PipeOp op;
@@ -88,6 +89,7 @@ std::string everything(const PipelinePlan& plan) {
 
 // ---- reading ----
 
+// Reads the format.
 class Csv {
  public:
   Csv(std::string_view text, bool with_messages) : reader_(text), with_messages_(with_messages) {

@@ -6,6 +6,7 @@
 
 namespace dsc {
 
+// A cursor in a text. The text must outlive it.
 class TextReader {
  public:
   explicit TextReader(std::string_view text) : text_(text) {}

@@ -22,6 +22,7 @@ struct PipeBuffers {
   int64_t* const* output_shapes = nullptr;  // where forward may write sizes; null unless shapes are variable
 };
 
+// Implemented for each way in which a caller passes callbacks.
 class PipeActions {
  public:
   virtual ~PipeActions() = default;

@@ -15,6 +15,7 @@
 namespace dsc {
 namespace {
 
+// What ranks compare first: hashes instead of texts.
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;
@@ -26,6 +27,7 @@ struct Summary {
   int32_t reserved;
 };
 
+// The texts, exchanged only to explain a mismatch.
 struct Words {
   std::array<char, 384> text;
   std::array<char, 256> schedule;

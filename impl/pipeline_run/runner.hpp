@@ -38,6 +38,7 @@ class PipeRunner {
   size_t bytes_for(const PipeShapes& shapes);
 
  private:
+  // Sum and number of the losses of one run.
   struct Losses {
     double sum = 0;
     double count = 0;

@@ -16,6 +16,7 @@
 
 namespace dsc {
 
+// Identifies the message that follows.
 struct ShapeHeader {
   uint64_t sequence;
   int32_t micro_batch;

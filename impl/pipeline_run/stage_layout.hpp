@@ -15,6 +15,7 @@
 
 namespace dsc {
 
+// The tensors of a run, and where they are.
 struct PipeShapes {
   std::vector<Tensor> inputs;   // tensors that one micro-batch receives from the previous stage
   std::vector<Tensor> outputs;  // tensors that it passes to the next stage
@@ -32,11 +33,13 @@ struct PipeShapes {
 // Returns a text such as "f32 [32, 10], i32 [4]".
 std::string describe(const std::vector<Tensor>& tensors);
 
+// Memory that is sent as one message.
 struct PipeArea {
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
 
+// Computes sizes first; place() then assigns addresses.
 class StageLayout {
  public:
   StageLayout() = default;

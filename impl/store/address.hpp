@@ -11,6 +11,7 @@
 
 namespace dsc {
 
+// An IPv4 or IPv6 address with a port.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t bytes = 0;

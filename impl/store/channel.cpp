@@ -45,6 +45,7 @@ std::string no_way(const SocketAddress& address, int error) {
   return std::string("from this host no way leads to that ") + family + " address: ";
 }
 
+// A channel over TCP: handshake, then authenticated frames.
 class TcpChannel final : public Channel {
  public:
   explicit TcpChannel(const StoreTarget& target) : target_(target.text()) {}
@@ -128,6 +129,8 @@ class TcpChannel final : public Channel {
     return false;
   }
 
+  // Reads the server's greeting. Errors that another try cannot cure are thrown; otherwise returns false with
+  // the reason.
   bool hear_greeting(Deadline deadline, std::string& reason) {
     const Deadline patience = Deadline::after_ms(kGreetingMs);
     greeting_.resize(kGreetingBytes);
@@ -163,6 +166,8 @@ class TcpChannel final : public Channel {
     return bytes.substr(0, known) == std::string_view(expected).substr(0, known);
   }
 
+  // Proves the token to the server and checks the server's proof; afterwards both directions are
+  // authenticated.
   bool introduce(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
@@ -208,6 +213,8 @@ class TcpChannel final : public Channel {
     exchange(FrameType::kRoom, op, writer.take(), deadline);
   }
 
+  // While the exchange is incomplete the channel counts as unusable, because a late reply could be taken for
+  // the next one.
   StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);

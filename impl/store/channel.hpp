@@ -14,6 +14,7 @@
 
 namespace dsc {
 
+// A server and the credentials for it.
 struct StoreTarget {
   std::string host;  // for messages; `addresses` are its addresses
   uint16_t port = 0;

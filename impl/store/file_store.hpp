@@ -17,6 +17,7 @@
 
 namespace dsc {
 
+// Any thread may use it; processes synchronise by a lock on the file.
 class FileStore final : public Store {
  public:
   // Opens or joins the file. Throws INVALID_ARG (no path, a job id of more than 64 bytes), AUTH (another user

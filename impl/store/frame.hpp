@@ -14,6 +14,7 @@
 
 namespace dsc {
 
+// Types of frames.
 enum class FrameType : uint8_t {
   kRequest = 1,  // a StoreRequest; only one at a time
   kReply = 2,    // a StoreReply; exactly one per request

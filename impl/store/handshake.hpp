@@ -25,6 +25,7 @@ inline constexpr uint64_t kStoreMagic = 0x726f74732d637364u;  // "dsc-stor" in m
 inline constexpr uint32_t kStoreVersion = 1;
 inline constexpr uint32_t kNeedsToken = 1;  // a bit of `flags`
 
+// The server's first message.
 struct Greeting {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
@@ -34,6 +35,7 @@ struct Greeting {
 };
 inline constexpr size_t kGreetingBytes = 48;
 
+// The client's reply.
 struct Introduction {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;

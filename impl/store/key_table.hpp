@@ -12,6 +12,7 @@
 
 namespace dsc {
 
+// Limits that bound the memory of a store.
 struct StoreLimits {
   size_t key_bytes = 1024;
   size_t value_bytes = size_t{1} << 20;

@@ -14,6 +14,7 @@ constexpr std::string_view kFile = "file://";
 constexpr std::string_view kTcp = "tcp://";
 constexpr const char* kForms = "expected memory://, file:///PATH or tcp://HOST:PORT";
 
+// The authority of a tcp:// URI.
 struct HostAndPort {
   std::string host;
   uint16_t port;

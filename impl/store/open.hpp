@@ -14,6 +14,7 @@
 
 namespace dsc {
 
+// Options of open_store(); the environment provides what is unset.
 struct StoreOptions {
   const char* token = nullptr;         // null: find_token() looks in the environment
   const char* job_id = nullptr;        // null: DSC_JOB_ID, or no id
@@ -23,6 +24,7 @@ struct StoreOptions {
   int32_t world_size = 1;
 };
 
+// A store and, if this process serves it, its server.
 struct OpenStore {
   std::unique_ptr<StoreServer> server;  // set if this process serves; destroyed after `store`
   std::shared_ptr<Store> store;

@@ -12,6 +12,7 @@
 
 namespace dsc {
 
+// Operations of a store, with their arguments and results.
 enum class StoreOp : uint8_t {
   kSet = 1,     // key, value
   kGet,         // key -> value; waits for the key
@@ -37,6 +38,7 @@ bool waits(StoreOp op) noexcept;
 
 inline constexpr size_t kMostRequestKeys = size_t{128} << 10;
 
+// A request; unused members are empty or 0.
 struct StoreRequest {
   StoreOp op = StoreOp::kCount;
   std::vector<std::string> keys;
@@ -45,6 +47,7 @@ struct StoreRequest {
   int64_t number = 0;
 };
 
+// A reply: the result, or an error code with its text.
 struct StoreReply {
   dsc_result_t code = DSC_OK;
   int64_t number = 0;

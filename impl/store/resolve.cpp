@@ -16,6 +16,7 @@
 namespace dsc {
 namespace {
 
+// The outcome of getaddrinfo().
 struct Resolved {
   int error;
   int system_error;

@@ -89,6 +89,7 @@ uint16_t ServerCore::listen() {
   fail(DSC_ERR_ADDR_IN_USE, "no port is free at all of %zu addresses", options_.addresses.size());
 }
 
+// All addresses use the port of the first one. Returns 0 if that port is taken at another address.
 uint16_t ServerCore::try_to_listen() {
   uint16_t port = 0;
   for (const SocketAddress& address : options_.addresses) {
@@ -184,6 +185,7 @@ void ServerCore::shed_strangers(size_t most) {
   }
 }
 
+// Closes connections that do not complete the handshake in time.
 void ServerCore::watch_strangers() {
   if (watching_ || strangers_.empty()) return;
   watching_ = true;

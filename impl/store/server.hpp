@@ -22,6 +22,7 @@ void require_token(const std::vector<SocketAddress>& addresses, const Token& tok
 // Any thread may use it; the work is done on a thread of its own.
 class StoreServer {
  public:
+  // Settings of a server.
   struct Options {
     // those that do not belong to this host are skipped; port 0: a free one
     std::vector<SocketAddress> addresses;
@@ -34,6 +35,7 @@ class StoreServer {
     StoreLimits limits;
   };
 
+  // Statistics of a server.
   struct Counts {
     uint64_t authenticated;  // connections, in total
     uint64_t refused;        // connections, in total: garbage, wrong tokens, too slow, too many

@@ -40,6 +40,7 @@ ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
 
+// Sends the greeting and starts to read, without waiting for the write to finish.
 void ServerConnection::greet(Strangers::iterator place) {
   stranger_ = place;
   take_step([this] {
@@ -100,6 +101,8 @@ void ServerConnection::refuse_token() {
                     [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
 }
 
+// Sends the verdict with the server's proof. A client of another job gets ADDR_IN_USE, and the connection is
+// closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());
   core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
@@ -281,6 +284,7 @@ void ServerConnection::answer(const StoreReply& reply) {
   send(reply);
 }
 
+// Counts the bytes until they are sent, which limits the memory for replies.
 void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;

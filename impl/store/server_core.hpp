@@ -126,6 +126,7 @@ class ServerCore {
  private:
   friend class ServerConnection;
 
+  // A listening socket, and the timer that accepts again after a lack of descriptors.
   struct Listener {
     explicit Listener(asio::io_context& io) : acceptor(io), retry(io) {}
 

@@ -60,6 +60,7 @@ std::string token_of_descriptor(const std::string& number) {
   return read_token(fd, "DSC_TOKEN_FD");
 }
 
+// Files that others may read or write are refused, like private keys of ssh.
 std::string token_of_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail_errno(errno, "DSC_TOKEN_FILE: opening %.200s", path.c_str());

@@ -116,6 +116,7 @@ void add_data_parallel(Planner& plan, const RankMesh& dense, const GroupPlanSett
   plan.add_all("dp", groups_of(dense, {"dp"}));
 }
 
+// Adds the groups of dense layers in Megatron-LM's order.
 void add_dense(Planner& plan, const RankMesh& dense, const GroupPlanSettings& settings) {
   plan.add_all("gtp", groups_of(dense, {}));
   add_data_parallel(plan, dense, settings);
@@ -149,6 +150,7 @@ void add_instances(Planner& plan, const RankMesh& experts, size_t lists_each) {
   }
 }
 
+// Adds the groups of experts in Megatron-LM's order.
 void add_experts(Planner& plan, const RankMesh& experts, const GroupPlanSettings& settings) {
   plan.add_all("ep_gtp", groups_of(experts, {}));
   plan.add_all("ep", groups_of(experts, {"ep"}));

@@ -11,6 +11,7 @@
 
 namespace dsc {
 
+// What to plan.
 struct GroupPlanSettings {
   std::string_view style;             // "megatron" or "deepspeed"
   const RankMesh* experts = nullptr;  // null: ep is 1, and tp is that of the dense mesh
@@ -21,6 +22,7 @@ struct GroupPlanSettings {
   int32_t rank = -1;  // only groups that contain this rank; -1: all
 };
 
+// Groups one after another; group g has the name names[g].
 struct GroupPlan {
   std::vector<const char*> names;  // string literals
   std::vector<size_t> starts;      // group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]

@@ -15,11 +15,13 @@ namespace dsc {
 inline constexpr int32_t kInferredSize = -1;
 inline constexpr size_t kMostAxes = 32;
 
+// A named axis and its size.
 struct MeshAxis {
   std::string name;
   int32_t size;
 };
 
+// Arguments of dsc_mesh_create().
 struct MeshSettings {
   std::vector<MeshAxis> axes;  // a size of -1 is allowed once and is inferred from the world size
   const char* order = nullptr;

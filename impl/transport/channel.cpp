@@ -63,6 +63,7 @@ bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   return false;
 }
 
+// Runs inside Gloo, with the pair locked: it only records the event and wakes the poller.
 void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);

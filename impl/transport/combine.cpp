@@ -120,6 +120,7 @@ class SharedCombine {
 
 }  // namespace
 
+// The reduction runs after all inputs have arrived, so that elements are combined in the order of hosts.
 void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline) {
   const size_t bytes = count * dtype_bytes(spec.dtype);

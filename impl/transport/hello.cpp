@@ -59,6 +59,7 @@ std::string encode_refusal(const Error& why) {
   return writer.take();
 }
 
+// Skips the differences for lower hosts to reach the one for the reader.
 TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::string& who) {
   ByteReader from(bytes);
   const auto kind = static_cast<Kind>(from.number<uint8_t>());

@@ -180,6 +180,7 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
+// Gives the peers a moment to receive the cause before the sockets are shut down.
 void Mesh::abort(const Error& why) noexcept {
   const NoSigpipe no_sigpipe;
   const AbortMessage abort_message = AbortMessage::because_of(why);
@@ -196,6 +197,7 @@ void Mesh::abort(const Error& why) noexcept {
     if (channel) channel->shut_down();
 }
 
+// The overlap hook also runs if the operation never waited for data.
 void Mesh::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());

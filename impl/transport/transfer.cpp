@@ -42,6 +42,7 @@ bool try_receive(TransportChannel& channel, const TransportBlock& block) {
 
 }  // namespace
 
+// Offers for large blocks are made first, so that peers can start to put at once.
 void transfer(Mesh& mesh, std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
               Deadline deadline) {
   std::vector<Pending> pending(sends.size());
@@ -80,6 +81,7 @@ class PartedBroadcast {
             peer == root ? TransportChannel::Tell::kEach : TransportChannel::Tell::kLast);
   }
 
+  // Puts the next piece for the peer if it is available, and reports what is left to do with that peer.
   Step look(int32_t peer) {
     TransportChannel& channel = mesh_.channel(peer);
     uint64_t& put = put_[static_cast<size_t>(peer)];

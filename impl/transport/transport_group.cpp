@@ -36,6 +36,7 @@ void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
   reduce(spec, &source, 1, &result, 1, count);
 }
 
+// The start of a message of meet(): sizes of its text and of its inline data, in bytes.
 struct MeetingHead {
   uint32_t text_bytes;
   uint32_t along_bytes;
@@ -96,6 +97,7 @@ void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock>
   if (error) throw Error(*error);
 }
 
+// Posts this host's messages and collects those of the peers, which stay in their slots until released.
 void TransportGroup::exchange_meetings(std::vector<Met>& met, Deadline deadline) {
   std::vector<bool> posted(met.size());
   mesh_.run(deadline, [&](int32_t peer) {

@@ -12,12 +12,14 @@ namespace dsc::kernels {
 // which exceeds 4 KiB: drivers accept that from CUDA 12.1 on.
 inline constexpr unsigned kMaxSegments = 256;
 
+// One piece of contiguous memory to be moved.
 struct Segment {
   const char* from;
   char* to;
   uint64_t count;  // in elements, above 0
 };
 
+// Arguments of a move: segments, and for each the index of its first chunk in the launch.
 struct MoveArgs {
   double scale;
   NormState* norm;  // null if the kernel computes no norm
@@ -154,6 +156,7 @@ DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
   return mover.convert.watch;
 }
 
+// The change that copies a unit unmodified.
 struct Keep {
   template <class Unit>
   DSC_HD Unit operator()(const Unit& unit) const {

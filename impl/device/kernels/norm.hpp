@@ -9,6 +9,7 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kMaxBlocks = 1024;
 
+// The result: the sum of squares, and the number of elements that are NaN or infinite.
 struct Norm {
   double squared;
   uint64_t nonfinite;

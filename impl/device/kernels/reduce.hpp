@@ -6,6 +6,7 @@
 
 namespace dsc::kernels {
 
+// Arguments of a reduction; sizes of parts are in bytes, the count is in elements.
 struct ReduceArgs {
   const char* from;
   char* to;

@@ -8,6 +8,7 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kChunkUnits = kThreads * kInFlight;
 
+// Arguments of a strided copy. A unit is the largest element that all addresses and distances allow.
 struct StridedArgs {
   const char* from;
   char* to;
@@ -19,6 +20,7 @@ struct StridedArgs {
   uint32_t unused;
 };
 
+// Position of a unit in the copy.
 struct StridedPlace {
   uint64_t part, row, unit;
 };
