@@ -41,7 +41,7 @@ Record record_of(int32_t level, std::string text) {
   return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec};
 }
 
-// Returns this host's name as error texts of start-up give it: DSC_HOST_ID, or what the system calls it.
+// Returns this host's name as errors of start-up show it: DSC_HOST_ID, or the system's host name.
 std::string host_name() {
   char name[256] = {};
   const char* const given = std::getenv("DSC_HOST_ID");

@@ -1,4 +1,4 @@
-// Who receives log records besides DSC_LOG's standard error stream.
+// The receivers of log records besides the standard error stream, which DSC_LOG controls.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where an address leads, as seen from this host.
+// Classifies addresses as seen from this host.
 #pragma once
 
 #include <string>

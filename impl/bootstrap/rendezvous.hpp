@@ -59,7 +59,7 @@ struct Rendezvous {
 // Blocks until all ranks have arrived. Throws what meet_in_store() throws, ADDR_IN_USE (the port is taken),
 // AUTH (another token, or no token and an address that is not loopback), CONFIG (no such address), PROTOCOL
 // (a different program listens there), TIMEOUT (rank 0 did not arrive), UNSUPPORTED (too many ranks),
-// VERSION, and what a carrier throws.
+// VERSION, and errors of the out-of-band exchange.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings);
 
 }  // namespace dsc

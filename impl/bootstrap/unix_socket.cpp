@@ -120,13 +120,13 @@ ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& desc
   for (bool was_reset = false;;) {
     iovec part{data, bytes};
     alignas(
-        cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // room for one: the kernel closes any others
+        cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // holds one descriptor: the kernel closes any others
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen =
-        CMSG_LEN(sizeof(int));  // its padding would hold a second one, which nobody closes
+        CMSG_LEN(sizeof(int));  // without padding, which would hold a second descriptor that nobody closes
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {
       take_descriptor(message, descriptor);

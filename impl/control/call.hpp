@@ -49,7 +49,7 @@ struct UserOp;
 
 inline constexpr int32_t kUserOp = 1000;  // code of user-defined operations
 
-// What to do if an input of a reduction is NaN or infinite.
+// Selects the reaction to NaN or infinite inputs of a reduction.
 enum class NonFiniteCheck : uint8_t { kOff = 0, kCount = 1, kFail = 2 };
 
 // Blocks of different lengths, stored contiguously in the order of the members.

@@ -276,7 +276,7 @@ void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const c
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
-  // needed because revoke() wakes nobody if the group has failed already
+  // needed because revoke() wakes no thread if the group has failed already
   world_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;

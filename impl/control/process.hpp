@@ -1,4 +1,4 @@
-// What a process has once, however many ranks it holds: its page, its endpoint and its monitor.
+// The resources that a process has once, however many ranks it holds: its page, endpoint and monitor.
 #pragma once
 
 #include <array>

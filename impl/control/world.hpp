@@ -36,7 +36,7 @@ struct PeerProcess {
   int64_t last_change_ns = 0;              // monitor's thread only
 };
 
-// What is recorded, and where it is written.
+// Selects how much is recorded and where traces are written.
 struct TraceSettings {
   size_t entries = 2000;  // capacity of each group's recorder, in operations
   std::string folder;     // where traces are written automatically; empty: nowhere

@@ -174,7 +174,7 @@ class Search {
   const size_t n_;
   const size_t parts_;
   const bool one_limit_;
-  std::vector<double> sums_;     // of the weights before each layer
+  std::vector<double> sums_;     // prefix sums of the weights, before each layer
   std::vector<uint64_t> bytes_;  // empty: no limits
   // By number of layers: weights of the parts so far, heaviest first; infinity if impossible.
   std::vector<double>

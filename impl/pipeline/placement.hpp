@@ -15,7 +15,7 @@ enum class PlacementShape {
 // Maps between parts and (stage, chunk).
 class Placement {
  public:
-  // stages x chunks must fit into 31 bits.
+  // The product of stages and chunks must fit into 31 bits.
   Placement(int32_t stages, int32_t chunks, PlacementShape shape)
       : stages_(stages), chunks_(chunks), shape_(shape) {}
 
@@ -23,7 +23,7 @@ class Placement {
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
   PlacementShape shape() const noexcept { return shape_; }
-  // Whether a part receives its input from the preceding one, and passes its output to the following one.
+  // Tell whether a part receives its input from the preceding one, and passes its output to the following one.
   bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
   bool has_output(int32_t part) const noexcept {
     return part + 1 < parts() && shape_ != PlacementShape::kApart;

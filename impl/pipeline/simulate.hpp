@@ -17,8 +17,8 @@ struct PipelineCosts {
   std::vector<double> backward_weight{1};
   double overlap = 1;  // time of two overlapped passes, divided by the sum of their separate times
 
-  double latency = 0;                    // of a message between two stages
-  double bytes_per_time = 0;             // of a link between two stages, per direction; 0: unlimited
+  double latency = 0;                    // time of a message between two stages, in addition to its size
+  double bytes_per_time = 0;             // bandwidth of a link between two stages, per direction; 0: unlimited
   std::vector<double> message_bytes{0};  // size of a part's output, which is also the size of its gradients
 
   std::vector<double> activation_bytes{0};  // held for a micro-batch from its forward to its backward pass
@@ -27,7 +27,7 @@ struct PipelineCosts {
   // Data-parallel reduction of a part's gradients, which overlaps with the remaining computation.
   std::vector<double> gradient_bytes{0};
   double bucket_bytes = 0;           // 0: one bucket per part
-  double reduce_latency = 0;         // of an all-reduce
+  double reduce_latency = 0;         // fixed time of each all-reduce
   double reduce_bytes_per_time = 0;  // 0: unlimited
 };
 
@@ -36,7 +36,7 @@ inline double of_part(const std::vector<double>& list, int32_t part) {
   return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
 }
 
-// One operation in time.
+// An operation with its start and end time.
 struct PipelineSpan {
   int32_t stage = 0;
   Compute op;
@@ -47,8 +47,8 @@ struct PipelineSpan {
 // Results of one stage.
 struct StageReport {
   double busy = 0;
-  double start = 0;              // of its first operation
-  double end = 0;                // of its last operation
+  double start = 0;              // start of its first operation
+  double end = 0;                // end of its last operation
   double reduced = 0;            // end of its last all-reduce of gradients; 0 if there was none
   int64_t peak_activations = 0;  // maximum of micro-batches times chunks that it holds at once
   double peak_bytes = 0;

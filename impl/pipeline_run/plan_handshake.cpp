@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-// What ranks compare first: hashes instead of texts.
+// The part that ranks always exchange: hashes instead of texts.
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;

@@ -24,7 +24,7 @@ struct PipeIntent {
   uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0 if it has none
 };
 
-// What follows from the descriptions, equal on all ranks.
+// The result of the comparison, which is equal on all ranks.
 struct PipeAccord {
   size_t bytes;  // the most that any rank needs
   bool fresh;    // channels and memory must be made anew: a rank has none, or they come from different runs

@@ -11,7 +11,7 @@
 
 namespace dsc {
 
-// What to plan.
+// Selects the framework and the groups to plan.
 struct GroupPlanSettings {
   std::string_view style;             // "megatron" or "deepspeed"
   const RankMesh* experts = nullptr;  // null: ep is 1, and tp is that of the dense mesh
