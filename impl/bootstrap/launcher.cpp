@@ -323,7 +323,7 @@ bool Search::has_token() const {
   return options_.has_token || environment_("DSC_ALLOW_UNAUTHENTICATED") == "1";
 }
 
-// Chooses the way to meet. If no source tells the number of hosts, the address decides.
+// Chooses the way to meet. If no source tells the number of hosts, a given store or the address decides.
 void Search::find_way() {
   if (launch_.world_size == 1) return;
   const auto take = [this](MeetingWay way, const std::string& why) {

@@ -143,7 +143,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Failure first_cause() const;
   // the code alone, which needs no memory; DSC_OK if there is no failure
   dsc_result_t first_code() const noexcept;
-  // Reports the failure to the world; called whenever this rank notices it.
+  // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
+  // more of the failed operation.
   void tell_failure() noexcept;
   // Reports the failure on behalf of a rank that makes no call; called at every heartbeat.
   void look_at_failure() noexcept;

@@ -23,7 +23,7 @@ class Placement {
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
   PlacementShape shape() const noexcept { return shape_; }
-  // Tell whether a part receives its input from the preceding one, and passes its output to the following one.
+  // Tell whether a part receives its input from the preceding one, and passes its output to the next one.
   bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
   bool has_output(int32_t part) const noexcept {
     return part + 1 < parts() && shape_ != PlacementShape::kApart;

@@ -17,8 +17,8 @@ struct PipelineCosts {
   std::vector<double> backward_weight{1};
   double overlap = 1;  // time of two overlapped passes, divided by the sum of their separate times
 
-  double latency = 0;                    // time of a message between two stages, in addition to its size
-  double bytes_per_time = 0;             // bandwidth of a link between two stages, per direction; 0: unlimited
+  double latency = 0;                    // fixed time of a message between two stages
+  double bytes_per_time = 0;             // of a link between two stages, in each direction; 0: unlimited
   std::vector<double> message_bytes{0};  // size of a part's output, which is also the size of its gradients
 
   std::vector<double> activation_bytes{0};  // held for a micro-batch from its forward to its backward pass

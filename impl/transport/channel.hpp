@@ -41,7 +41,7 @@ class TransportChannel {
   bool ended() const noexcept { return state_ == State::kEnded; }
   std::string why_ended() const;
   // Returns whether the peer's host has acknowledged nothing for seconds. A process that does not read is a
-  // different case: its kernel still answers.
+  // different case: its kernel still answers. Any thread.
   bool is_cut_off() noexcept;
 
   // Sends the abort message to the peer. Any thread; only the first call has an effect.
@@ -67,7 +67,7 @@ class TransportChannel {
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
   // Returns whether the peer's kernel has acknowledged all of it, so that ending the connection loses
-  // nothing.
+  // nothing. Any thread.
   bool all_delivered() noexcept;
 
   // Returns the number of messages that the peer posted and release() has not freed.

@@ -60,9 +60,9 @@ class Mesh {
   using Check = std::function<void(const std::vector<bool>& awaited)>;
   void set_check(Check check) { check_ = std::move(check); }
 
-  // Runs one operation, and `overlap` once, while data is on its way if possible. If it throws, all connections
-  // are ended before the error propagates, so that nothing accesses the operation's memory any more; later
-  // operations are refused.
+  // Runs one operation, and `overlap` once, while data is on its way if possible. If it throws, all
+  // connections are ended before the error propagates, so that nothing accesses the operation's memory any
+  // more; later operations are refused.
   void perform(const char* name, const std::function<void()>& operation, OverlapHook overlap = {});
 
   // Calls look() for every peer repeatedly until one round returns kDone for all. Throws TIMEOUT or PEER_DEAD
