@@ -26,8 +26,7 @@ namespace {
 constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
 // After this time without progress a listener may be replaced before it has received all of its records.
-constexpr auto kNoProgress =
-    std::chrono::seconds(5);
+constexpr auto kNoProgress = std::chrono::seconds(5);
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
 std::atomic<int32_t> process_rank{-1};
@@ -239,9 +238,7 @@ void log(int32_t level, const char* format, ...) noexcept {
   va_end(args);
   std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
   // Without memory or threads the record is lost, but the caller continues.
-  call_out([&] {
-    hub().add(level, text);
-  });
+  call_out([&] { hub().add(level, text); });
 }
 
 void set_log_rank(int32_t rank, bool of_thread) noexcept {

@@ -16,7 +16,7 @@ namespace dsc {
 
 inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
 inline constexpr uint32_t kMeetingVersion = 2;
-inline constexpr int32_t kMaxRanks = 1024;       // limit for one host, which keeps the table in one message
+inline constexpr int32_t kMaxRanks = 1024;  // limit for one host, which keeps the table in one message
 // limit for a job, which keeps its claims within the limits of a store
 inline constexpr int32_t kMaxJobRanks = 65'536;
 inline constexpr size_t kConfigBytes = 512;

@@ -119,14 +119,14 @@ ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descrip
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor) {
   for (bool was_reset = false;;) {
     iovec part{data, bytes};
-    alignas(
-        cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // holds one descriptor: the kernel closes any others
+    // The buffer holds one descriptor: the kernel closes any others.
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    message.msg_controllen =
-        CMSG_LEN(sizeof(int));  // without padding, which would hold a second descriptor that nobody closes
+    // CMSG_SPACE() includes padding that would hold a second descriptor, which nobody closes.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {
       take_descriptor(message, descriptor);

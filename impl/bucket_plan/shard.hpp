@@ -13,7 +13,7 @@ struct Sharding {
   size_t count;  // samples
   size_t shards;
   bool shuffle;
-  uint64_t seed;   // seed of the shuffle
+  uint64_t seed;  // seed of the shuffle
   // each shard gets count / shards samples rounded down, else rounded up with samples from the start repeated
   bool drop_last;
 };

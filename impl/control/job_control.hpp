@@ -103,7 +103,7 @@ class JobControl final : private JobWatch::Client {
   // by group: causes that the store has not taken yet
   std::map<uint64_t, Failure> untold_ DSC_GUARDED_BY(mutex_);
   std::set<uint64_t> failed_;  // groups that have failed; used on the watch's thread only
-  JobWatch watch_;  // last member, because its thread calls this object
+  JobWatch watch_;             // last member, because its thread calls this object
 };
 
 }  // namespace dsc

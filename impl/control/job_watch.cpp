@@ -21,7 +21,7 @@ constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
 // least interval of requests of other ranks; longer in a large job, so that the server gets about 1000
 // requests per second
 constexpr int64_t kRoundMs = 1000;
-constexpr int64_t kLookMs = 1000;        // interval in which rank 0 checks all leaders
+constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all leaders
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
 

@@ -22,8 +22,7 @@ struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
   // One rank of each host, which sends the heartbeat of its host; rank 0 monitors them.
-  std::vector<int32_t>
-      leaders;
+  std::vector<int32_t> leaders;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
   size_t log_bytes = kJobLogBytes;

@@ -111,7 +111,7 @@ struct alignas(kLine) MemberState {
   std::atomic<uint32_t> left;  // nonzero: this rank takes no further part; 2: because it finalizes the world
   // operation that the rank began last, packed as described in group.cpp; used in error texts
   std::atomic<uint64_t> latest;
-  std::atomic<uint32_t> busy;     // 1 while the rank moves or reduces data that others wait for
+  std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data that others wait for
 };
 
 // One message from one rank to another; posts alternate by the parity of the message's number.

@@ -12,7 +12,7 @@ namespace dsc {
 
 // All sizes are in bytes.
 struct Tuning {
-  size_t direct_bytes;       // up to this size of all members' data, each member reduces everything itself
+  size_t direct_bytes;  // up to this size of all members' data, each member reduces everything itself
   // above that up to this size, each member reduces its share; beyond, members claim chunks
   size_t divided_bytes;
   size_t stage_bytes;        // size of a stage, and so of the portion that passes through at once
@@ -21,7 +21,7 @@ struct Tuning {
   size_t zero_copy_min_bytes;
   size_t zero_copy_chunk_bytes;  // largest chunk that a member claims with zero copy
   size_t streaming_bytes;  // size of all members' data from which results are stored with non-temporal stores
-  size_t message_chunk_bytes;    // chunk of a message; two are in transit
+  size_t message_chunk_bytes;  // chunk of a message; two are in transit
 };
 
 // Values that the caller sets for some of the settings, by name.

@@ -331,11 +331,9 @@ void World::on_end(PeerProcess& peer) {
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
   // A rank that leaves an operation may wait for the end of that process, not for the cause.
-  process_.notifier()
-      .notify();
+  process_.notifier().notify();
   // What is left of this world will not live long; its name must not block the next world.
-  begin_closing(
-      false);
+  begin_closing(false);
 }
 
 void World::on_heartbeat(int64_t now, bool after_gap) noexcept {

@@ -177,9 +177,8 @@ class Search {
   std::vector<double> sums_;     // prefix sums of the weights, before each layer
   std::vector<uint64_t> bytes_;  // empty: no limits
   // By number of layers: weights of the parts so far, heaviest first; infinity if impossible.
-  std::vector<double>
-      before_;
-  std::vector<double> after_;  // the same with one more part
+  std::vector<double> before_;
+  std::vector<double> after_;   // the same with one more part
   std::vector<uint32_t> from_;  // by part and number of layers: start of the last part
 };
 

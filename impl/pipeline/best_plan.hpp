@@ -31,7 +31,7 @@ BestPlan find_best_plan(ScheduleSpec spec, const PipelineCosts& costs, const Pip
 struct ExactSearch {
   // better than `known`; null if there is none or the search was given up
   std::shared_ptr<ComputeOrder> order;
-  bool is_complete = false;             // all orders were examined
+  bool is_complete = false;  // all orders were examined
 };
 ExactSearch exact_order(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
                         double known);

@@ -11,8 +11,7 @@ constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBott
 constexpr double kLetter = 6.2;  // width of a character at the size of the labels
 constexpr double kFont = 11, kSmallestFont = 5.5;
 // Width of the time axis: at most the width of a page, but wide enough for readable labels.
-constexpr double kNarrowest = 600,
-                 kWidest = 1600;
+constexpr double kNarrowest = 600, kWidest = 1600;
 
 const char* color_of(const Compute& op) {
   const bool odd = op.chunk % 2 == 1;

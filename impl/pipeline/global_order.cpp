@@ -178,8 +178,8 @@ class Simulation {
   OrderListener& listener_;
   Progress progress_;
   std::vector<Stage> stages_;
-  std::vector<Input> arriving_;              // inputs that can be received now
-  std::vector<int32_t> ready_;               // stages that then have all inputs of their next operations
+  std::vector<Input> arriving_;  // inputs that can be received now
+  std::vector<int32_t> ready_;   // stages that then have all inputs of their next operations
   // stages by the time at which they finish, which is 1 to 3 units ahead
   std::array<std::vector<int32_t>, 4> due_;
   int64_t time_ = 0;

@@ -28,8 +28,8 @@ struct PipelinePlan {
   // null if it would be too large; the instructions then come from `closed_form`
   std::shared_ptr<const ComputeOrder> order;
   std::shared_ptr<const Program> program;  // includes the places of messages; null: the lowering finds them
-  ClosedForm closed_form = nullptr;           // makes the instructions; null: they are lowered
-  bool is_custom = false;                     // name and numbers do not determine the order
+  ClosedForm closed_form = nullptr;        // makes the instructions; null: they are lowered
+  bool is_custom = false;                  // name and numbers do not determine the order
 
   // Throws OVERFLOW if the order is too large.
   void expect_order() const;

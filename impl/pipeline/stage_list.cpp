@@ -162,8 +162,7 @@ void StageList::close() {
   for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
   if (forward_only_) return;
   // Without pipeline neighbours no other stage has the same weights.
-  const bool is_apart =
-      placement_.shape() == PlacementShape::kApart;
+  const bool is_apart = placement_.shape() == PlacementShape::kApart;
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})
     if (op != PipeOp::kReduceTiedGrads || !is_apart) list_.push_back({.step = last, .op = op});
 }

@@ -18,7 +18,7 @@ namespace {
 
 using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
-constexpr size_t kKeptBytes = 4096;               // larger buffers are released after use
+constexpr size_t kKeptBytes = 4096;  // larger buffers are released after use
 // memory grows with the data that arrives, not with the announced size
 constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kMostWaitingBytes = size_t{64} << 20;
@@ -321,8 +321,7 @@ void ServerConnection::close() noexcept {
   asio::error_code ignored;
   socket_.close(ignored);
   // The set may hold the last reference.
-  const std::shared_ptr<ServerConnection> keep =
-      shared_from_this();
+  const std::shared_ptr<ServerConnection> keep = shared_from_this();
   if (stranger_) core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
   core_.members_.erase(keep);
   core_.strangers_count_ = core_.strangers_.size();

@@ -71,7 +71,7 @@ class RankMesh {
   const std::vector<size_t>& order() const noexcept { return order_; }  // fastest first
   bool has_order() const noexcept { return ordered_; }                  // whether an order was given
   std::string order_text() const;  // such as "tp-cp-ep-dp-pp", fastest first
-  std::string describe() const;  // equal for equal meshes, except for the order in which axes were named
+  std::string describe() const;    // equal for equal meshes, except for the order in which axes were named
 
   // Each function throws INVALID_ARG for arguments that do not belong to this mesh.
   size_t axis(std::string_view name) const;

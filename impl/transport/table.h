@@ -2,8 +2,8 @@
  * append-only; its size and version tell which members are present.
  *
  * A pair is one connection. Memory that the peer may write into is a region of the pair; messages name it by
- * its slot number, and a message that does not fit its region ends the connection. Messages of one pair arrive
- * in the order in which they were sent.
+ * its slot number, and a message that does not fit its region ends the connection. Messages of one pair
+ * arrive in the order in which they were sent.
  *
  * Functions that return int return a dsc_result_t, and write the reason of an error, cut to its room, into
  * `error`. They may be called by any thread, but not from inside a listener. */
@@ -26,15 +26,15 @@ typedef struct dsc_transport_pair dsc_transport_pair;
 typedef struct dsc_transport_region dsc_transport_region;
 
 enum dsc_transport_event {
-  DSC_TRANSPORT_OPENED = 1, /* the pair is connected; detail: its socket */
-  DSC_TRANSPORT_CLOSING =
-      2, /* the connection has ended for any reason; detail: the socket (or -1), which is about to be closed */
+  DSC_TRANSPORT_OPENED = 1,  /* the pair is connected; detail: its socket */
+  DSC_TRANSPORT_CLOSING = 2, /* the connection has ended for any reason; detail: the socket (or -1), which is
+                                about to be closed */
   DSC_TRANSPORT_SENT = 3,   /* the kernel has taken the oldest unreported message: its memory may be reused */
   DSC_TRANSPORT_ARRIVED = 4 /* a message is complete in its region; detail: the region's slot */
 };
 
-/* Called on the device's thread or inside a call on the pair, while the pair is locked: it must return at once
- * and not call the table. */
+/* Called on the device's thread or inside a call on the pair, while the pair is locked: it must return at
+ * once and not call the table. */
 typedef struct dsc_transport_listener {
   void (*event)(void* context, int32_t event, int32_t detail);
   void* context;
@@ -58,8 +58,8 @@ typedef struct dsc_transport_table {
   /* Returns at once; OPENED or CLOSING follows. Both sides call it. */
   int (*connect_pair)(dsc_transport_pair* pair, const char* address, size_t address_bytes, char* error,
                       size_t error_bytes);
-  /* Ends the connection; messages reported as SENT are still delivered. After it returns, memory of its regions
-   * and messages is not accessed any more. */
+  /* Ends the connection; messages reported as SENT are still delivered. After it returns, memory of its
+   * regions and messages is not accessed any more. */
   void (*close_pair)(dsc_transport_pair* pair);
   /* Closes the pair, and frees it and its regions. */
   void (*free_pair)(dsc_transport_pair* pair);
@@ -73,14 +73,14 @@ typedef struct dsc_transport_table {
   /* Frees the region. If a message has arrived only in part, this ends the connection. */
   void (*close_region)(dsc_transport_region* region);
 
-  /* Never blocks: data that the socket does not accept now is sent later by whoever polls the pair. The memory
-   * is read until SENT. May raise SIGPIPE in the calling thread. */
+  /* Never blocks: data that the socket does not accept now is sent later by whoever polls the pair. The
+   * memory is read until SENT. May raise SIGPIPE in the calling thread. */
   int (*send)(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset,
               char* error, size_t error_bytes);
 
   /* Selects who polls an open connection: the device's thread, which is the default, or the caller with
-   * move_pair(). In the latter case the device's thread sees the end of a connection only when both sides have
-   * ended it. */
+   * move_pair(). In the latter case the device's thread sees the end of a connection only when both sides
+   * have ended it. */
   void (*poll_pair)(dsc_transport_pair* pair, int32_t by_device);
   /* Sends waiting data as far as the socket accepts it, and receives at most one message. Nonzero means that
    * it should be called again without waiting for the socket. May raise SIGPIPE in the calling thread. */
