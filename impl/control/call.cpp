@@ -128,7 +128,7 @@ std::string describe(const CallFields& call, const char* note) {
                                  : "root ") +
         std::to_string(call.root));
   }
-  // Internal operations come after kFinalize; their element types mean nothing to the user.
+  // Operations from kFinalize on are internal; their element types mean nothing to the user.
   if (call.dtype != 0 && call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {
     add(dtype_name(call.dtype));
     if (call.kind != static_cast<uint8_t>(OpKind::kAllToAllV)) add(std::to_string(call.count));

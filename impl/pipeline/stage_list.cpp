@@ -161,7 +161,7 @@ void StageList::close() {
   const int64_t last = static_cast<int64_t>(steps_.size()) - 1;
   for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
   if (forward_only_) return;
-  // Without pipeline neighbours no other stage has the same weights.
+  // If every stage holds a whole model, no stage shares weights with another one.
   const bool is_apart = placement_.shape() == PlacementShape::kApart;
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})
     if (op != PipeOp::kReduceTiedGrads || !is_apart) list_.push_back({.step = last, .op = op});
