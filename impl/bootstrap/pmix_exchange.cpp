@@ -121,7 +121,8 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
-// Asks repeatedly, because some servers answer at once that a key does not exist yet.
+// Asks repeatedly, because Open MPI's server sometimes answers at once that there is no such key, although it
+// was told to wait for it.
 std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
   const PmixLibrary& library = session_.library();
   const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));

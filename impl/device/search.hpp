@@ -16,7 +16,8 @@ struct WantedLibrary {
   const char* option;    // start-up option that may hold its path
   const char* variable;  // environment variable that may hold its path
   // A process must hold only one copy of the library, which defines this symbol. NULL if the system
-  // guarantees that.
+  // guarantees that. CUDA's driver has none, because tools that limit a device's memory define its symbols,
+  // too.
   const char* only_one = nullptr;
   const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };

@@ -177,7 +177,9 @@ HierComm::BufferBytes HierComm::bytes_of(const Call& call) const noexcept {
   return {transfer.send_bytes, transfer.recv_bytes};
 }
 
-// What is refused is not recorded: a program that goes on after a failure would push out the failure.
+// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched. The
+// steps below it are not recorded, because Operation::create() leaves out groups that are a part of another
+// one. What is refused is not recorded: a program that goes on after a failure would push out the failure.
 std::optional<Record> HierComm::open_record(const Call& call, uint64_t number) noexcept {
   std::optional<Record> record;
   call_out([&] {

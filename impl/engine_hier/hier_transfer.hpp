@@ -27,6 +27,7 @@ inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
 
 // Up to here, in bytes of all ranks or of a sum, data goes with the comparison where hosts have several
 // ranks.
+// Without that a 4-byte all-reduce on 2 x 2 ranks makes four collectives on each host instead of two.
 inline constexpr size_t kSmallBytes = 1024;
 
 // Up to here, in bytes at a leader, steps cost more than copies.

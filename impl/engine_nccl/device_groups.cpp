@@ -255,6 +255,8 @@ std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
   return with_device([&] { return host_->make_channel(name); }, 0, {});
 }
 
+// NCCL starts anew among the survivors: ncclCommShrink of a revoked communicator shares nothing with it
+// (NCCL 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
 std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
   auto host = host_->shrink(options);
   const Deadline deadline = Deadline::after_ms(host->timeout_ms());

@@ -16,6 +16,8 @@ BucketPlan planned(std::span<const Tensor> params, const BucketLayoutOptions& op
   std::array<size_t, 2> limits{options.first_bucket_bytes, options.bucket_bytes};
   if (options.single_first_bucket) limits.fill(std::numeric_limits<size_t>::max());
   // Gradients come from the last layer to the first.
+  // The small first bucket thus becomes the last one, as with PyTorch's DDP_SET_LAST_BUCKET_CAP=1: the
+  // reduction of the last bucket is the one that no computation hides.
   return reversed(plan_buckets(tensors, {}, limits));
 }
 

@@ -207,6 +207,8 @@ class TcpChannel final : public Channel {
            target_.c_str());
   }
 
+  // A request that the server left unread in its socket would end the connection after the three seconds of
+  // TCP_USER_TIMEOUT, so a large one is sent only when the server has room for all of it.
   void ask_for_room(StoreOp op, size_t bytes, Deadline deadline) {
     ByteWriter writer;
     writer.number(static_cast<uint32_t>(bytes));

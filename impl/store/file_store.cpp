@@ -23,6 +23,7 @@ constexpr uint32_t kVersion = 1;
 constexpr size_t kJobBytes = 64;
 constexpr size_t kHeaderBytes = 8 + 4 + 4 + kJobBytes;
 constexpr size_t kRecordHeadBytes = 4 + 8;  // length and hash of the record that follows
+// The log is never compacted, because start-up writes little.
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 30;
 constexpr timespec kPollPeriod{0, 10'000'000};
 constexpr timespec kLockPeriod{0, 500'000};

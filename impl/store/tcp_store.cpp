@@ -60,6 +60,8 @@ std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
   Channel::Failure failure;
   while (true) {
     if (auto channel = Channel::connect(target_, patience, failure)) {
+      // Another server's table is empty: a client that went on with it would count from 0 and wait for keys
+      // that were set long ago.
       if (channel->incarnation() == incarnation_) return channel;
       fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another one has its place", target_.text().c_str());
     }

@@ -36,6 +36,8 @@ std::string in_quotes(std::string_view text) { return "'" + std::string(text) + 
 
 // A name must not be taken for an option by the command that reaches the host.
 Host parse_line(std::string_view line) {
+  // DeepSpeed reads "slots=2x", "slots=2 extra=1" and "slots=0" as 2, 2 and 0; here they are errors, because
+  // a line that is not understood must not be half obeyed.
   constexpr std::string_view kSlots = "slots=";
   const std::string_view name = line.substr(0, line.find_first_of(kBlanks));
   const std::string_view rest = strip(line.substr(name.size()));

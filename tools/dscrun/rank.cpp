@@ -22,6 +22,8 @@ std::vector<std::string> base_environment(const NodeJob& job) {
 
 std::vector<std::string> make_environment(const NodeJob& job, int rank, int token_fd) {
   std::vector<std::string> environment = base_environment(job);
+  // LOCAL_RANK counts from 0 on every host; DeepSpeed takes the rank modulo the slots, which is another order
+  // where hosts differ.
   const std::array own = {"RANK=" + std::to_string(rank),
                           "WORLD_SIZE=" + std::to_string(job.world_size),
                           "LOCAL_RANK=" + std::to_string(rank - job.first_rank),
