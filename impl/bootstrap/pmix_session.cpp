@@ -25,8 +25,8 @@ PmixSession::PmixSession(const PmixLibrary& library) : library_(library), proces
 }
 
 // A launcher treats a process that connected and ends without finalizing as failed. A forked child must not
-// touch the connection. It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init fails
-// after PMIx_Finalize.
+// touch the connection. It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init
+// fails after PMIx_Finalize.
 PmixSession::~PmixSession() {
   if (getpid() == process_) library_.finalize(nullptr, 0);
 }

@@ -86,8 +86,8 @@ struct F16 : Half {
 };
 
 // Element 2i is in the low half of 32-bit lane i and element 2i + 1 in the high half, where it already is an
-// f32. So a and c hold the even elements, b and d the odd ones, and no shuffle is needed. The rounding is done
-// here, because Highway 1.0.3 truncates when it converts to bf16.
+// f32. So a and c hold the even elements, b and d the odd ones, and no shuffle is needed. The rounding is
+// done here, because Highway 1.0.3 truncates when it converts to bf16.
 struct Bf16 : Half {
   static constexpr Element kNonFinite = 0x7f80;
   using Full = hn::ScalableTag<uint16_t>;

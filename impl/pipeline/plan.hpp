@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Limit on micro-batches times parts, for everything that iterates over all operations: more would take seconds
-// and gigabytes.
+// Limit on micro-batches times parts, for everything that iterates over all operations: more would take
+// seconds and gigabytes.
 inline constexpr int64_t kMostPlanned = int64_t{1} << 26;
 inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
