@@ -20,13 +20,14 @@ bool kernel_trusts_tsc() noexcept {
   return read && std::strncmp(name, "tsc", 3) == 0;
 }
 
+// A reading of both clocks at nearly the same time.
 struct Sample {
   int64_t ns;
   uint64_t tsc;
 };
 
-// The tightest of several pairs: a thread that loses the processor between the two clocks spoils only its own
-// pair.
+// Takes several samples and keeps the one with the shortest interval: a thread that is preempted between the
+// two clock reads spoils only that sample.
 Sample take_sample() noexcept {
   Sample best{};
   uint64_t least = UINT64_MAX;
@@ -45,9 +46,10 @@ double rate_between(const Sample& start, const Sample& end) noexcept {
   return static_cast<double>(end.ns - start.ns) / static_cast<double>(end.tsc - start.tsc);
 }
 
+// The first sample, and the rate that was measured after it.
 struct Calibration {
   Sample start;
-  double ns_per_tick;  // 0 where the counter is not used
+  double ns_per_tick;  // 0 if the counter is not used
 };
 
 Calibration calibrate() noexcept {
@@ -58,7 +60,7 @@ Calibration calibrate() noexcept {
   return {start, rate_between(start, take_sample())};
 }
 
-// Measured once per process.
+// The first call measures for 2 ms; the result is kept for the life of the process.
 const Calibration& calibration() noexcept {
   static const Calibration measured = [] {
     const Calibration calibration = calibrate();

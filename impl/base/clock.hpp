@@ -1,4 +1,5 @@
-// Monotonic time, deadlines, and a cheap tick counter for statistics.
+// Monotonic time, deadlines, and cheap time stamps for statistics. Times are in nanoseconds unless a name
+// says otherwise.
 #pragma once
 
 #include <time.h>
@@ -18,6 +19,7 @@ inline int64_t now_ns() noexcept {
   return time.tv_sec * kNsPerSecond + time.tv_nsec;
 }
 
+// A point in time on CLOCK_MONOTONIC.
 struct Deadline {
   int64_t ns;
 
@@ -29,7 +31,7 @@ struct Deadline {
     const int64_t left = ns - now_ns();
     return left > 0 ? left : 0;
   }
-  // Rounded up, so that a wait of this length does not end before the deadline.
+  // Rounds up, so that a wait of this length does not end before the deadline.
   int64_t remaining_ms() const noexcept {
     const int64_t left = remaining_ns();
     return left == std::numeric_limits<int64_t>::max() ? left : (left + kNsPerMs - 1) / kNsPerMs;
@@ -40,13 +42,14 @@ inline Deadline sooner(Deadline a, Deadline b) noexcept { return a.ns < b.ns ? a
 inline Deadline later(Deadline a, Deadline b) noexcept { return a.ns < b.ns ? b : a; }
 
 namespace clock_detail {
-// Of the time-stamp counter; 0 where it is not used, or not measured yet.
+// Nanoseconds per tick of the time-stamp counter; 0 if the counter is not used or not yet measured.
 inline std::atomic<double> ns_per_tick{0};
 int64_t other_tick_now() noexcept;
 int64_t other_ticks_to_ns(int64_t ticks) noexcept;
 }  // namespace clock_detail
 
-// Time stamps that cost a few nanoseconds: the time-stamp counter where the kernel trusts it, else now_ns().
+// Returns a time stamp that takes a few nanoseconds to get: the time-stamp counter if the kernel itself uses
+// it as its clock, otherwise now_ns().
 inline int64_t tick_now() noexcept {
 #if defined(__x86_64__)
   if (clock_detail::ns_per_tick.load(std::memory_order_relaxed) != 0)
@@ -61,8 +64,8 @@ inline int64_t ticks_to_ns(int64_t ticks) noexcept {
                    : clock_detail::other_ticks_to_ns(ticks);
 }
 
-// Places ticks of the past on CLOCK_MONOTONIC. Its rate is that of the whole time since the process first
-// asked for ticks, so an old one is off by no more than the clocks were steered apart meanwhile.
+// Converts earlier time stamps to CLOCK_MONOTONIC. The rate is measured over the whole time since the process
+// first took a time stamp, so the error is only the drift between the two clocks.
 struct TickScale {
   int64_t ticks;
   int64_t ns;

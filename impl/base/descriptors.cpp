@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-// 0 if the system does not say.
+// Returns the number of open descriptors of this process, or 0 if it cannot be determined.
 size_t open_descriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) return 0;

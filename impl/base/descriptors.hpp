@@ -1,5 +1,4 @@
-// Whether this process may open as many files as something will need: told before it begins, not in its
-// middle.
+// Checks the limit on open files before an operation that needs many, so that it does not fail halfway.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +6,8 @@
 
 namespace dsc {
 
-// Throws CONFIG, with what to do. `who` begins the text: "rank 0 serves 512 ranks".
+// Throws CONFIG, with advice, if `more` descriptors exceed the limit. `who` starts the message, such as "rank
+// 0 serves 512 ranks".
 void check_descriptors(size_t more, const std::string& who);
 
 }  // namespace dsc

@@ -13,11 +13,13 @@
 namespace dsc {
 namespace {
 
+// The function of a duty, and whether it has been requested.
 struct Work {
   std::atomic<void (*)()> run{nullptr};
   std::atomic<bool> wanted{false};
 };
 
+// Owns the thread, which sleeps on a semaphore because posting one is async-signal-safe.
 class Dispatcher {
  public:
   Dispatcher() { sem_init(&calls_, 0, 0); }
@@ -43,7 +45,8 @@ class Dispatcher {
       }
       for (Work& work : works_)
         if (auto* const run = work.run.load(); run && work.wanted.exchange(false))
-          guard_thread(run, [](const char*) {});  // without memory: the next call finds what is left
+          // a run that fails for lack of memory leaves its records for the next dispatch()
+          guard_thread(run, [](const char*) {});
     }
   }
 

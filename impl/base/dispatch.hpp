@@ -1,4 +1,4 @@
-// The thread for what must keep nobody else waiting: log records are delivered and trace files written there.
+// A background thread for work that no caller may wait for: it delivers log records and writes trace files.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,11 @@ namespace dsc {
 
 enum class Duty : size_t { kLog, kTrace };
 
-// Makes the thread, if it is not there yet, and gives it a duty. Any thread. Throws without memory or
-// threads.
+// Sets the function of a duty, and starts the thread if necessary. Any thread may call it. Throws without
+// memory or threads.
 void start_dispatch(Duty duty, void (*run)());
 
-// Asks the thread to run the duty once more, soon. Async-signal-safe; nothing happens before
-// start_dispatch().
+// Asks the thread to run the duty soon. Async-signal-safe. It has no effect before start_dispatch().
 void dispatch(Duty duty) noexcept;
 
 }  // namespace dsc

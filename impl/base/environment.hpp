@@ -1,4 +1,5 @@
-// Reading the environment through a function, so that tests pass their own. Nothing here writes it.
+// Access to environment variables through a function, so that tests can pass their own. Nothing here modifies
+// the environment.
 #pragma once
 
 #include <functional>
@@ -7,7 +8,7 @@
 
 namespace dsc {
 
-// The value of a variable; nothing if it is unset or empty, which launchers use alike.
+// Returns the value of a variable, or nullopt if it is unset or empty: launchers use the two alike.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 Environment process_environment();

@@ -1,4 +1,4 @@
-// A file descriptor that closes itself.
+// Owns a file descriptor and closes it at destruction.
 #pragma once
 
 #include <unistd.h>

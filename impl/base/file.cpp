@@ -15,13 +15,13 @@
 namespace dsc {
 namespace {
 
-// Differs between all threads and processes that write at once.
+// Returns a name that no other thread or process uses at the same time.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> latest{0};
   return path + "." + std::to_string(getpid()) + "." + std::to_string(latest.fetch_add(1)) + ".part";
 }
 
-// A rename would replace the node of a device or a link by a file, which root may do to all of the machine's.
+// A rename would replace a device node or a link by a regular file, which as root could damage the system.
 void check_replaceable(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
@@ -36,7 +36,7 @@ void make_folder_of(const std::string& path) {
   if (error) fail_errno(error.value(), "the folder %.200s cannot be made", folder.c_str());
 }
 
-// 0, or an errno value.
+// Returns 0 or an errno value.
 int write_all(int fd, std::string_view content) noexcept {
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());

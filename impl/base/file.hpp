@@ -1,4 +1,4 @@
-// Files that appear whole or not at all.
+// Atomic replacement of files.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace dsc {
 
-// Writes a file that only this user reads, and makes its folder where that is missing. Who opens the path
-// sees the old content or the new one. INVALID_ARG when it is there and not a regular file; SYSTEM with the
-// path when it cannot be.
+// Writes a file that only the current user may read, and makes its folder if necessary. Readers of the path
+// see either the old content or the new one. Throws INVALID_ARG if the path exists and is not a regular file,
+// SYSTEM with the path if it cannot be written.
 void replace_file(const std::string& path, std::string_view content);
 
 }  // namespace dsc

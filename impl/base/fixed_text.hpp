@@ -1,4 +1,4 @@
-// Text in arrays of a fixed size, as records in shared memory and on the wire hold it.
+// Text in arrays of fixed size, as records in shared memory and messages hold it.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// The text up to its zero, or the whole array if another process wrote none.
+// Returns the text up to its zero, or the whole array if it has none, as another process may have written it.
 template <size_t N>
 std::string bounded_text(const char (&source)[N]) {
   return std::string(source, ::strnlen(source, N));

@@ -12,10 +12,10 @@
 namespace dsc {
 namespace {
 
-constexpr int kMostDescriptors = 1 << 20;  // Linux' own limit, unless it was raised
+constexpr int kMostDescriptors = 1 << 20;  // default of Linux for the highest limit of open files
 constexpr int kBits = 64;
 
-// One bit per descriptor, so that a child needs no lock. Pages that nobody touches cost nothing.
+// One bit per descriptor, which a child can read without a lock. Pages that are never written take no memory.
 std::atomic<uint64_t> marked[kMostDescriptors / kBits];
 
 void close_marked() {

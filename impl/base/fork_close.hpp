@@ -1,5 +1,5 @@
-// Descriptors that children must not keep: while one holds them, the other side of a connection does not see
-// its parent die, and locks do not end.
+// Descriptors that forked children must not keep open: as long as a child holds a copy, peers do not see the
+// parent's connection end, and locks are not released.
 #pragma once
 
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace dsc {
 
-// In a child made by fork() the descriptor is closed at once, in others when they exec(). Any thread. Numbers
-// past a million are not kept.
+// Marks a descriptor to be closed in children: at once after fork(), otherwise at exec(). Any thread may call
+// it. Descriptors above about a million are only closed at exec().
 void close_in_child(int fd) noexcept;
-// Before the descriptor is closed in this process.
+// Removes the mark; must be called before the descriptor is closed in this process.
 void keep_in_child(int fd) noexcept;
 
-// A descriptor of this process alone.
+// Owns a descriptor that children do not inherit.
 class ParentFd {
  public:
   ParentFd() noexcept = default;

@@ -16,6 +16,7 @@
 namespace dsc {
 namespace {
 
+// Storage of a thread's last error.
 struct Kept {
   dsc_result_t code = DSC_OK;
   size_t text_at = 0;
@@ -25,7 +26,8 @@ struct Kept {
 constinit thread_local Kept kept;
 thread_local int callback_depth = 0;
 
-// One word in a page that the kernel clears in the child: no system call is needed to notice a fork.
+// This word lies in a page that the kernel clears in a forked child, so that detecting a fork needs no system
+// call.
 std::atomic<const volatile int*> alive_word{nullptr};
 
 constexpr size_t kForkActions = 4;
@@ -100,7 +102,7 @@ dsc_result_t check_entry(const char* function) noexcept {
 dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
                         const ErrorPlace& place) noexcept {
   std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, text);
-  make_utf8(kept.message);  // it may quote what the caller gave
+  make_utf8(kept.message);  // the text may quote bytes of the caller
   kept.text_at = std::strlen(function) + 2;
   kept.code = code;
   kept.place = place;
@@ -114,7 +116,7 @@ void name_exception(void (*report)(void* context, const Error& error), void* con
     report(context, error);
   } catch (const std::bad_alloc&) {
     report(context, Error(DSC_ERR_NOMEM, "out of memory"));
-  } catch (const std::system_error& error) {  // a thread that cannot be made
+  } catch (const std::system_error& error) {  // thrown when a thread cannot be started
     report(context, Error(DSC_ERR_SYSTEM, error.what()));
   } catch (const std::exception& error) {
     report(context, Error(DSC_ERR_INTERNAL, error.what()));

@@ -1,5 +1,5 @@
-// The boundary: the only try and catch of the library. Turns exceptions into results and keeps the last
-// error's text.
+// Every call into the library runs inside guard(), which turns exceptions into result codes and keeps the
+// text of the last error of the thread. Apart from this folder there is no try and catch.
 #pragma once
 
 #include <type_traits>
@@ -11,22 +11,22 @@
 
 namespace dsc {
 
-// DSC_OK, or the refusal with its text set.
+// Returns DSC_OK, or the reason why the call is refused, with its text set as the last error.
 dsc_result_t check_entry(const char* function) noexcept;
 
-// Call inside a catch block: turns the exception into its code and keeps its text, with the function's name
-// before it.
+// Must be called inside a catch block. Returns the code of the exception and keeps its text, prefixed with
+// the function's name.
 dsc_result_t keep_exception(const char* function) noexcept;
 
 // Sets this thread's last error and returns the code.
 dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
                         const ErrorPlace& place = {}) noexcept;
 
-// Of this thread; code DSC_OK before the first one.
+// The last error of the calling thread; its code is DSC_OK if there was none.
 struct LastError {
   dsc_result_t code = DSC_OK;
-  const char* message = "";  // with the function's name before it
-  const char* text = "";     // without
+  const char* message = "";  // starts with the function's name
+  const char* text = "";     // the same without the function's name
   const ErrorPlace* place = nullptr;
 };
 LastError last_error() noexcept;
@@ -41,24 +41,24 @@ dsc_result_t guard_pure(const char* function, Body&& body) {
       return body();
     }
   } catch (const abi::__forced_unwind&) {
-    throw;  // a cancelled thread must unwind to its end
+    throw;  // a cancelled thread has to unwind completely
   } catch (...) {
     return keep_exception(function);
   }
 }
 
-// As guard_pure, for calls that are refused in a forked child and inside a callback.
+// Like guard_pure(), for calls that are refused in a forked child and inside a callback.
 template <typename Body>
 dsc_result_t guard(const char* function, Body&& body) {
   const dsc_result_t refused = check_entry(function);
   return refused != DSC_OK ? refused : guard_pure(function, body);
 }
 
-// Call inside a catch block: tells `report` what was thrown, as an Error.
+// Must be called inside a catch block. Passes the current exception to `report` as an Error.
 void name_exception(void (*report)(void* context, const Error& error), void* context);
 
-// Runs code whose failure has another way to be told; false if it threw, after `on_error(code, text)` or
-// `on_error(error)`, which knows the place besides.
+// Runs code whose failure is reported in another way than by an exception. Returns false if it threw, after
+// calling `on_error(code, text)` or `on_error(error)`, which also has the place.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
   try {
@@ -80,7 +80,8 @@ bool capture(Body&& body, OnError&& on_error) {
   return false;
 }
 
-// Runs a thread's body; an exception that reaches here is a bug and is given to `report`.
+// Runs the body of a thread. An exception that reaches this point is a bug, and its text is passed to
+// `report`.
 template <typename Body, typename Report>
 void guard_thread(Body&& body, Report&& report) {
   try {

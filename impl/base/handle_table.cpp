@@ -7,8 +7,9 @@
 
 namespace dsc::handles {
 
-// word: generation (36 bits) | vacant (1) | closing (1) | pins (26). The object is released by whoever turns
-// {closing, no pins} into {vacant, next generation}; a stale pin can come and go at any time without harm.
+// The word holds generation (36 bits) | vacant (1) | closing (1) | pins (26). Whoever changes {closing, no
+// pins} to {vacant, next generation} releases the object; a stale pin may come and go at any time without
+// effect.
 struct Slot {
   std::atomic<uint64_t> word{0};
   uint32_t index = 0;
@@ -35,12 +36,13 @@ constexpr uint64_t vacant_word(uint64_t generation) {
   return (generation & kGenerationMask) << kGenerationShift | kVacant;
 }
 
+// The slots of all handles. They are allocated in chunks that never move, so that a lookup needs no lock.
 class Table {
  public:
   Slot& acquire() {
     MutexLock lock(mutex_);
-    // First in, first out, and not before a few others: an id that was just released stays recognisably
-    // stale.
+    // Slots are reused in order of release, and only when many are free, so that an id that was just released
+    // stays detectably stale for long.
     if (free_count_ >= kChunkSlots || size_ == kChunkSlots * kChunks) {
       if (free_count_ == 0) fail(DSC_ERR_NOMEM, "all %zu handles are in use", size_);
       Slot& slot = *std::exchange(first_free_, first_free_->next_free);
@@ -77,7 +79,7 @@ class Table {
   size_t size_ DSC_GUARDED_BY(mutex_) = 0;
 };
 
-// Never destroyed: handles may be used until the process is gone.
+// The table is never destroyed, because handles may be used until the process ends.
 Table& table() {
   static Table* const instance = new Table;
   return *instance;
@@ -105,6 +107,7 @@ uint64_t open(HandleKind kind, std::shared_ptr<void> object) {
          slot.index;
 }
 
+// The pin is counted first and checked afterwards; a stale one is taken back.
 Slot* pin(HandleKind kind, uint64_t id) {
   if (id == 0) fail(DSC_ERR_BAD_HANDLE, "the handle is NULL");
   const auto id_kind = id >> (kIndexBits + kGenerationBits);

@@ -1,5 +1,5 @@
-// Handles are ids, not addresses: kind (4 bits), generation (36), index (24). A stale, foreign or wrong-kind
-// handle is found out in constant time, and an object stays alive while a call uses it.
+// Handles are ids, not addresses: kind (4 bits), generation (36 bits), index (24 bits). A stale, foreign or
+// wrong-kind handle is detected in constant time, and an object stays alive while a call uses it.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 
 namespace dsc {
 
+// Kinds of objects with handles. Each value is part of the id, so a handle of the wrong kind is detected.
 enum class HandleKind : uint8_t {
   kComm = 1,
   kWork = 2,
@@ -24,20 +25,20 @@ namespace handles {
 
 struct Slot;
 
-// Registers an object; the id is never 0.
+// Registers an object and returns its id, which is never 0.
 uint64_t open(HandleKind kind, std::shared_ptr<void> object);
 
-// Pins the slot, or throws BAD_HANDLE.
+// Pins the slot of the id; throws BAD_HANDLE if the id is stale or of another kind.
 Slot* pin(HandleKind kind, uint64_t id);
 void unpin(Slot* slot) noexcept;
 const std::shared_ptr<void>& object(const Slot* slot) noexcept;
 
-// From now on the id is stale. False if somebody else closed it first. The slot stays pinned by the caller.
+// Makes the id stale. Returns false if another thread has already closed it. The caller's pin remains.
 bool close(Slot* slot) noexcept;
 
 }  // namespace handles
 
-// Keeps the object of a handle in use for the length of a call.
+// Keeps the object of a handle alive for the duration of a call.
 template <typename T>
 class Pinned {
  public:

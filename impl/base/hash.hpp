@@ -1,5 +1,5 @@
-// FNV-1a, for names and for comparing texts. It protects nothing: who may connect is decided by the kernel's
-// word.
+// The FNV-1a hash, for names and for comparing texts. It is no protection against forgery; access is decided
+// by credentials that the kernel reports.
 #pragma once
 
 #include <cstdint>

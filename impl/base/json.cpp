@@ -27,7 +27,7 @@ void JsonWriter::key(std::string_view name) {
   separate();
   quote(name);
   out_ += ':';
-  first_ = true;  // its value needs no comma
+  first_ = true;  // the value of a key is not preceded by a comma
 }
 
 void JsonWriter::plain(std::string_view value) {
@@ -43,7 +43,8 @@ void JsonWriter::text(std::string_view value) {
 void JsonWriter::number(double value, int decimals) {
   char digits[64];
   const auto end =
-      std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals);  // no locale
+      // to_chars() ignores the locale
+      std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals);
   plain(end.ec == std::errc() ? std::string_view(digits, static_cast<size_t>(end.ptr - digits)) : "null");
 }
 

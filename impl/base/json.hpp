@@ -1,4 +1,4 @@
-// Writes JSON: commas, quotes and escapes come by themselves.
+// Writes JSON text; commas, quotes and escapes are added automatically.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class JsonWriter {
   void end_array() { end(']'); }
   void key(std::string_view name);
 
-  // What is no UTF-8 becomes U+FFFD.
+  // Bytes that are not valid UTF-8 become U+FFFD.
   void text(std::string_view value);
   void integer(int64_t value) { plain(std::to_string(value)); }
   void number(double value, int decimals);
@@ -32,7 +32,7 @@ class JsonWriter {
   void quote(std::string_view value);
 
   std::string out_;
-  bool first_ = true;  // of the innermost object or array
+  bool first_ = true;  // no value has been written into the innermost object or array
 };
 
 }  // namespace dsc

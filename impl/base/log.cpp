@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
-constexpr auto kNoProgress =
-    std::chrono::seconds(5);  // then a listener is replaced before it has got its records
+// After this time without progress a listener may be replaced before it has received all of its records.
+constexpr auto kNoProgress = std::chrono::seconds(5);
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
 std::atomic<int32_t> process_rank{-1};
@@ -40,7 +40,7 @@ Record record_of(int32_t level, std::string text) {
   return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec};
 }
 
-// Returns this host's name as error texts of start-up give it: DSC_HOST_ID, or what the system calls it.
+// Returns this host's name as errors of start-up show it: DSC_HOST_ID, or the system's host name.
 std::string host_name() {
   char name[256] = {};
   const char* const given = std::getenv("DSC_HOST_ID");
@@ -48,7 +48,7 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-// Coordinated universal time, so that lines of several hosts can be sorted.
+// Formats in UTC, so that lines of several hosts can be sorted.
 std::string time_text(int64_t time_ns) {
   const std::time_t seconds = time_ns / 1'000'000'000;
   tm parts{};
@@ -59,7 +59,7 @@ std::string time_text(int64_t time_ns) {
   return text;
 }
 
-// A bounded queue that says how many records it had to drop.
+// A bounded queue that counts records it has to drop, and reports their number in a record.
 class RecordQueue {
  public:
   void push(Record record) {
@@ -74,7 +74,7 @@ class RecordQueue {
     }
     records_.push_back(std::move(record));
   }
-  // How many records ever entered the queue.
+  // Returns how many records have ever entered the queue.
   uint64_t pushed() const { return popped_ + records_.size(); }
   uint64_t popped() const { return popped_; }
   bool empty() const { return records_.empty(); }
@@ -100,6 +100,8 @@ int32_t level_from_environment() {
   return DSC_LOG_WARN;  // an unknown word means that somebody wants to see something
 }
 
+// Routes records to the standard error stream, to the listener, and to those who poll; the state of the log
+// of this process.
 class LogHub {
  public:
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
@@ -132,7 +134,7 @@ class LogHub {
     return true;
   }
 
-  // At exit: gives the thread a moment to write what stands in the queue.
+  // Called at exit: gives the thread up to 100 ms to write the queued records.
   void drain() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
     MutexLock lock(mutex_);
@@ -141,8 +143,8 @@ class LogHub {
   }
 
  private:
-  // Returns when the listener has got what was made before, or nothing is delivered any more; never during a
-  // call.
+  // Returns when the listener has received all records made before, or when delivery makes no progress; but
+  // never while the listener is being called.
   void hand_over() DSC_REQUIRES(mutex_) {
     const uint64_t made_before = delivered_.pushed();
     while (listener_.call && delivered_.popped() < made_before) {
@@ -160,10 +162,10 @@ class LogHub {
     return listener_.call ? listener_.level : DSC_LOG_OFF;
   }
 
-  // The duty of the dispatch thread.
+  // The function of Duty::kLog.
   static void deliver_all();
 
-  // False when there was nothing to deliver.
+  // Returns false if there was nothing to deliver.
   bool deliver_next() {
     mutex_.lock();
     if (delivered_.empty()) {
@@ -223,7 +225,7 @@ __attribute__((destructor)) void drain_log() {
 
 bool log_enabled(int32_t level) noexcept {
   bool wanted = false;
-  call_out([&] { wanted = level <= hub().level(); });  // the first call needs memory
+  call_out([&] { wanted = level <= hub().level(); });  // the first call allocates
   return wanted && !is_forked_child();
 }
 
@@ -235,9 +237,8 @@ void log(int32_t level, const char* format, ...) noexcept {
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
   std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
-  call_out([&] {
-    hub().add(level, text);
-  });  // out of memory or threads: a record is lost, the caller's work is not
+  // Without memory or threads the record is lost, but the caller continues.
+  call_out([&] { hub().add(level, text); });
 }
 
 void set_log_rank(int32_t rank, bool of_thread) noexcept {

@@ -1,4 +1,5 @@
-// Log records: formatted at once, queued, and delivered by one thread; silent unless somebody listens.
+// Log records are formatted at once, queued, and delivered by one thread. Nothing is recorded unless somebody
+// listens.
 #pragma once
 
 #include <cstdint>

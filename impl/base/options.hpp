@@ -1,4 +1,4 @@
-// Structs that carry their own size, so that callers compiled against another release work.
+// Structs that carry their own size, so that callers compiled against another release keep working.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,16 @@ namespace dsc {
 
 constexpr size_t kMaxStructBytes = 65536;
 
-// A size that was never set must not make us look beyond the caller's memory.
+// Rejects a size that cannot be right, so that an uninitialised struct does not make the library read beyond
+// the caller's memory.
 inline void check_struct_size(size_t size, size_t first_size, const char* what) {
   if (size < first_size || size > kMaxStructBytes)
     fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected %zu to %zu: was it initialised?", what, size,
          first_size, kMaxStructBytes);
 }
 
-// Reads a caller's struct: smaller than ours keeps our defaults for the rest, larger must be zero in the part
-// we do not know. `first_size` is the size in the first release.
+// Reads a caller's struct. If it is smaller than the library's, the remaining members keep their defaults; if
+// it is larger, the unknown part must be zero. `first_size` is the size of the struct in the first release.
 template <typename T>
 T read_sized(const T* given, T defaults, size_t first_size, const char* what) {
   if (!given) return defaults;
@@ -35,7 +36,7 @@ T read_sized(const T* given, T defaults, size_t first_size, const char* what) {
   return defaults;
 }
 
-// Writes defaults into a caller's struct of `size` bytes; the part that we do not know becomes zero.
+// Writes defaults into a caller's struct of `size` bytes; a part that the library does not know becomes zero.
 template <typename T>
 void init_sized(T* given, size_t size, T defaults, size_t first_size, const char* what) {
   if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);
@@ -46,7 +47,7 @@ void init_sized(T* given, size_t size, T defaults, size_t first_size, const char
   std::memcpy(static_cast<void*>(given), &defaults, std::min(size, sizeof(T)));
 }
 
-// Writes a result into a caller's struct, up to the size that it carries.
+// Writes a result into a caller's struct, up to the size that the struct carries.
 template <typename T>
 void write_sized(T* given, T value, size_t first_size, const char* what) {
   if (!given) fail(DSC_ERR_INVALID_ARG, "%s is NULL", what);

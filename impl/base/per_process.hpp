@@ -1,4 +1,4 @@
-// One object per process, made when it is first asked for and never destroyed.
+// One object per process, made at the first use and never destroyed.
 #pragma once
 
 #include <pthread.h>
@@ -7,12 +7,12 @@
 
 namespace dsc {
 
-// A child made by fork() gets an object of its own: the threads that serve the parent's are not in the child,
-// and a lock of it may have been held.
+// A forked child gets a new object: threads that serve the parent's object do not exist in the child, and its
+// locks may have been held during the fork.
 template <typename T>
 class PerProcess {
  public:
-  // nullptr before the first get().
+  // Returns nullptr before the first get().
   static T* find() noexcept { return current.load(); }
 
   // Throws without memory.

@@ -1,21 +1,23 @@
-// What every entry into the library checks first: a child made by fork(), and a call from inside a callback.
+// Checks at every entry to the library: whether this process is a forked child, and whether the call comes
+// from inside a callback.
 #pragma once
 
 #include <type_traits>
 
 namespace dsc {
 
-// Marks this process as one that uses the library; idempotent. A child made by fork() after it
-// is_forked_child().
+// Marks this process as a user of the library; idempotent. In a child forked afterwards is_forked_child()
+// returns true.
 void mark_process();
 bool is_forked_child() noexcept;
 
-// Runs in the child right after fork(): for closing descriptors that must not outlive the parent.
+// Registers a function that runs in the child right after fork(), to close descriptors that must not outlive
+// the parent.
 void at_fork_child(void (*action)());
 
 bool in_callback() noexcept;
 
-// While it lives, this thread runs a callback of the caller's.
+// While it exists, the calling thread counts as running a user-defined callback.
 class CallbackScope {
  public:
   CallbackScope() noexcept;
@@ -24,7 +26,7 @@ class CallbackScope {
   CallbackScope& operator=(const CallbackScope&) = delete;
 };
 
-// Runs caller's code; false if it threw.
+// Runs user-defined code; false if it threw.
 bool call_out_impl(void (*invoke)(void*), void* body);
 
 template <typename Body>

@@ -13,7 +13,7 @@ Nonce random_nonce() {
   ssize_t got;
   do got = ::getrandom(nonce.data(), nonce.size(), 0);
   while (got < 0 && errno == EINTR);
-  // Up to 256 bytes come whole or not at all.
+  // Requests of up to 256 bytes are never filled in part.
   if (got != static_cast<ssize_t>(nonce.size())) fail_errno(errno, "getrandom");
   return nonce;
 }

@@ -1,4 +1,5 @@
-// 128 random bits from the kernel: incarnations of a world, and names that nobody can guess.
+// 128 random bits from the kernel, which identify incarnations of a world and make names that cannot be
+// guessed.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// SplitMix64 (Steele, Lea and Flood 2014): any seed is a good one, and the state is one number.
+// SplitMix64 (Steele, Lea and Flood 2014): every seed is good, and the state is a single number.
 #pragma once
 
 #include <cstdint>

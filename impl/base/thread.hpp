@@ -1,4 +1,4 @@
-// Threads of the library: named, and deaf to signals, which belong to the host program.
+// Threads of the library have a name and block all signals, which belong to the host program.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// While it lives, signals do not interrupt the calling thread.
+// While it exists, signals are blocked in the calling thread, and threads that it starts inherit that.
 class SignalsBlocked {
  public:
   SignalsBlocked() noexcept {
@@ -25,9 +25,9 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// The name is kept. The thread gives it to itself, which needs no file of /proc: where one was opened for a
-// thread, the kernel spins until it is forgotten when a process is waited for whose last thread has just
-// ended.
+// Starts a thread. `name` must be a string that is never freed. The thread sets its name itself, which avoids
+// opening a file in /proc: if such a file of a thread was opened, the kernel spins in waitpid() until the
+// entry is dropped when the process's last thread has just ended.
 template <typename Body>
 std::thread start_thread(const char* name, Body body) {
   const SignalsBlocked inherited;

@@ -1,4 +1,4 @@
-// Text that came from outside, which may be no UTF-8.
+// Helpers for external text, which may not be valid UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace dsc {
 
-// Returns the length of the UTF-8 character at the start of the text; 0 when there is none.
+// Returns the length in bytes of the UTF-8 character at the start of the text, or 0 if there is none.
 size_t utf8_length(std::string_view text) noexcept;
 
-// Replaces each byte that is not part of a UTF-8 character with a question mark.
+// Replaces each byte that is not part of a UTF-8 character by a question mark.
 void make_utf8(char* text) noexcept;
 
 }  // namespace dsc

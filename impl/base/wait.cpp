@@ -10,7 +10,8 @@
 namespace dsc {
 
 bool wait_ready(int fd, short events, Deadline deadline) {
-  constexpr int64_t kLongestMs = 60'000;  // poll takes an int; callers look at the deadline again anyway
+  // poll() takes an int, and the loop checks the deadline again anyway
+  constexpr int64_t kLongestMs = 60'000;
   pollfd entry{fd, events, 0};
   for (;;) {
     const int ready = ::poll(&entry, 1, static_cast<int>(std::min(deadline.remaining_ms(), kLongestMs)));

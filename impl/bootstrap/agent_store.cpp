@@ -15,11 +15,11 @@ constexpr char kValidate = 0;
 constexpr uint32_t kMagic = 0x3C85F7CE;
 constexpr char kCountKeys = 7;
 constexpr size_t kQuestions = 4;
-constexpr int64_t kMostKeys = int64_t{1} << 32;  // any text is more, taken for a number
+constexpr int64_t kMostKeys = int64_t{1} << 32;  // text that is misread as a number is always larger
 constexpr char kStopWaiting = 0;
 constexpr char kReady = 0;
 
-// Numbers travel in the order of the machine.
+// Numbers are sent in the byte order of the machine.
 template <typename T>
 void append_value(std::string& message, T value) {
   message.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -41,9 +41,9 @@ std::string hex_bytes(const void* data, size_t bytes) {
   return text;
 }
 
-// Tries all addresses of the host, again and again until one accepts.
+// Tries all addresses of the host in turn until one accepts or the deadline passes.
 TcpStream reach(const std::string& host, int32_t port, Deadline deadline) {
-  constexpr int64_t kPatienceMs = 2'000;  // with one address, as long as there are others
+  constexpr int64_t kPatienceMs = 2'000;  // limit per address, so that the others are tried as well
   constexpr int64_t kPauseMs = 100;       // between two rounds
   const auto addresses = resolve(host, static_cast<uint16_t>(port), "MASTER_ADDR", deadline);
   std::string tried;
@@ -78,7 +78,7 @@ std::string AgentStore::request(Request kind) const {
 
 std::string AgentStore::key_text(std::string_view key) const {
   std::string text;
-  append_text(text, "/" + prefix_ + std::string(key));  // the slash is what PyTorch's own clients add
+  append_text(text, "/" + prefix_ + std::string(key));  // PyTorch's own clients add the slash
   return text;
 }
 
@@ -87,7 +87,7 @@ void AgentStore::fail_foreign(const void* data, size_t bytes) const {
        host_.c_str(), port_, hex_bytes(data, bytes).c_str());
 }
 
-// No answer, or not all of it.
+// Throws the error for an answer that is missing or incomplete.
 void AgentStore::fail_short(const void* data, size_t bytes, Deadline deadline) const {
   if (bytes > 0 && !greeted_) fail_foreign(data, bytes);
   if (deadline.passed())
@@ -122,9 +122,9 @@ void AgentStore::connect(Deadline deadline) {
   greeted_ = true;
 }
 
-// The greeting and a question that every version with greetings answers, four times: the older generation
-// takes it all for a request to store a value, and its bytes 1 to 8 for the length of the key. That is more
-// than any program can have, so it closes the connection at once instead of trying.
+// Sends the greeting of newer versions, and four times a request that all of them answer. An older version
+// reads this as a request to store a value whose key length is bytes 1 to 8. No process can allocate that
+// much, so it closes the connection at once.
 bool AgentStore::knows_handshake(Deadline deadline) {
   std::string greeting(1, kValidate);
   append_value(greeting, kMagic);
@@ -149,7 +149,7 @@ void AgentStore::check_without_handshake(Deadline deadline) {
   check_count(answer<int64_t>(deadline));
 }
 
-// Leaves no half-read connection behind.
+// Closes the connection if the body throws, so that no half-read answer is left on it.
 template <typename Body>
 auto AgentStore::converse(Deadline deadline, Body body) {
   struct Closer {
@@ -167,7 +167,7 @@ auto AgentStore::converse(Deadline deadline, Body body) {
   return result;
 }
 
-// Storing has no answer of its own, so a question follows it.
+// A set request has no reply, so that a check of the key follows it.
 void AgentStore::put(std::string_view key, std::string_view value, Deadline deadline) {
   if (value.size() > kMostValueBytes)
     fail(DSC_ERR_INVALID_ARG, "a value of %zu bytes, expected at most %zu", value.size(), kMostValueBytes);
@@ -182,6 +182,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
   if (answered != kReady) fail_foreign(&answered, sizeof answered);
 }
 
+// Waits for the key first, since a get of a missing key would be an error in the agent.
 std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
   return converse(deadline, [&] {
     std::string message = request(Request::kWait);

@@ -1,6 +1,6 @@
-// The store of torchrun's agent, at MASTER_ADDR:MASTER_PORT: just enough of the protocol of PyTorch's
-// TCPStore to leave values for other ranks and to read theirs. Two generations of it are known and told
-// apart.
+// Client of the store of torchrun's agent at MASTER_ADDR:MASTER_PORT. It implements the subset of the
+// protocol of PyTorch's TCPStore that is needed to put and get values, in two generations of the protocol,
+// which it distinguishes by itself.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@
 
 namespace dsc {
 
-// "dsc/RUN_ID/RESTART_COUNT/WORLD/": no two jobs, attempts and worlds of one process share a name.
+// Returns "dsc/RUN_ID/RESTART_COUNT/WORLD/", so that no two jobs, attempts or worlds of a process share a
+// key.
 std::string agent_prefix(const Environment& environment, uint32_t world);
 
-// Used by one thread at a time. Connects with its first call, and again after a failure.
+// Used by one thread at a time. Connects at the first call, and again after a failure.
 class AgentStore final : public Exchange {
  public:
   static constexpr size_t kMostValueBytes = 64 << 10;
 
   AgentStore(std::string host, int32_t port, std::string prefix);
 
-  // Both throw TIMEOUT (nobody at the address, or no answer, or no value), PROTOCOL (somebody else answers,
-  // with his first bytes), SYSTEM (the agent is gone).
+  // Both throw TIMEOUT (nobody listens at the address, no answer, or no value), PROTOCOL (a different program
+  // answers; the text has its first bytes), SYSTEM (the agent is gone).
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 
@@ -50,7 +51,7 @@ class AgentStore final : public Exchange {
   const std::string prefix_;
   TcpStream stream_;
   bool greeted_ = false;
-  bool handshake_ = true;  // of PyTorch 2.2 and newer, which numbers its requests one higher
+  bool handshake_ = true;  // PyTorch 2.2 and newer greet, and number their requests one higher
 };
 
 }  // namespace dsc

@@ -18,7 +18,7 @@ std::string version_text(const Claim& claim) {
 
 using Value = std::function<std::string(const Claim&)>;
 
-// "4 (ranks 0-2), 8 (rank 3)" if the claims differ in the value; empty if all agree.
+// Returns a text such as "4 (ranks 0-2), 8 (rank 3)" if the claims differ in the value; empty if all agree.
 std::string differing(const std::vector<Claim>& claims, const Value& value) {
   std::map<std::string, std::vector<int32_t>> ranks_by_value;
   for (const Claim& claim : claims) ranks_by_value[value(claim)].push_back(claim.rank);
@@ -43,7 +43,7 @@ std::map<std::string, std::string> parse_config(std::string_view text) {
 }
 
 std::string differing_settings(const std::vector<Claim>& claims) {
-  std::map<std::string, std::string> keys;  // every key that anybody has
+  std::map<std::string, std::string> keys;  // all keys that occur in any claim
   for (const Claim& claim : claims) keys.merge(parse_config(claim.config));
   std::string text;
   for (const auto& entry : keys) {
@@ -57,6 +57,7 @@ std::string differing_settings(const std::vector<Claim>& claims) {
   return text.empty() ? "in a part that was too long to be sent" : text;
 }
 
+// Finds a rank outside of its world, or one that two processes claim.
 std::optional<Problem> find_rank_conflict(const std::vector<Claim>& claims) {
   std::map<int32_t, const Claim*> by_rank;
   for (const Claim& claim : claims) {
@@ -109,6 +110,7 @@ std::vector<int32_t> missing_ranks(const std::vector<Claim>& claims) {
   return missing;
 }
 
+// Versions are compared first, because other fields of another version may be meaningless.
 std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hosts) {
   std::string text = differing(claims, version_text);
   if (!text.empty()) return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text};

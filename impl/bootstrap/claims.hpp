@@ -1,4 +1,5 @@
-// What the ranks said when they came to the meeting, and what follows from it. Pure.
+// The properties that ranks report when they meet, and the decision that follows from them. These functions
+// have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -10,55 +11,56 @@
 
 namespace dsc {
 
-// What one process says about itself.
+// The properties of one rank, as reported by its process.
 struct Claim {
   int32_t rank = -1;
   int32_t world_size = 0;
-  int32_t local_rank = -1;  // -1: to be derived
+  int32_t local_rank = -1;  // -1: derived from the other ranks
   int64_t pid = 0;
   uint32_t wire_version = 0;
   uint32_t library_version = 0;
   uint64_t config_hash = 0;
-  std::string config;  // "key=value;key=value", possibly cut; config_hash is of the whole
+  std::string config;  // "key=value;key=value", possibly cut; config_hash is of the full text
   std::string host;
   std::string endpoint;
-  std::string place;  // the host's name in errors; empty where there is only one host
+  std::string place;  // name of the host in errors; empty if there is only one host
 };
 
-// One rank of a world that formed.
+// One rank of a world that has formed.
 struct Member {
   int32_t rank;
   int32_t local_rank;
   int64_t pid;
   std::string host;
-  std::string endpoint;    // name of its process's Endpoint
-  std::string place = "";  // as Claim::place
+  std::string endpoint;    // name of the Endpoint of its process
+  std::string place = "";  // like Claim::place
 };
 
+// Why a world cannot form.
 struct Problem {
   dsc_result_t code;
   std::string text;
 };
 
-// "rank 3 (pid 4711)", "rank 3 (pid 4711 on node7)"
+// Returns "rank 3 (pid 4711)" or "rank 3 (pid 4711 on node7)".
 std::string describe(const Claim& claim);
 
-// "1-3, 7" for {7, 1, 2, 3}.
+// Returns "1-3, 7" for {7, 1, 2, 3}.
 std::string rank_list(std::vector<int32_t> ranks);
 
-// How many claims a verdict needs: the largest world size that was claimed.
+// Returns how many claims are needed for a decision: the largest world size that was claimed.
 int32_t expected_claims(const std::vector<Claim>& claims);
 
 std::vector<int32_t> missing_ranks(const std::vector<Claim>& claims);
 
-enum class Hosts { kOne, kMany };  // that a meeting can bring together
+enum class Hosts { kOne, kMany };  // whether a meeting spans one host or several
 
-// Why these processes can never form one world, whoever else comes: versions, world sizes, ranks, settings,
-// hosts.
+// Returns why these processes can never form a world, whoever else arrives: conflicting versions, world
+// sizes, ranks, settings or hosts.
 std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hosts);
 
-// The members in rank order, of claims that are complete and without conflict. Derives local ranks that are
-// -1.
+// Returns the members in rank order. The claims must be complete and without conflict. Local ranks of -1 are
+// derived.
 std::vector<Member> make_table(std::vector<Claim> claims);
 
 }  // namespace dsc

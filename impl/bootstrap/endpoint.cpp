@@ -36,7 +36,8 @@ bool watch(int epoll_fd, int fd, void* tag) {
 
 void reply(int client_fd, int32_t code, int item_fd) {
   const ReplyWire wire{kEndpointMagic, kEndpointVersion, code};
-  send_with_descriptor(client_fd, &wire, sizeof wire, item_fd);  // a client that is gone needs no answer
+  // errors are ignored, because a client that is gone needs no answer
+  send_with_descriptor(client_fd, &wire, sizeof wire, item_fd);
 }
 
 std::optional<ItemKey> decode(const RequestWire& wire, ssize_t bytes) {
@@ -67,7 +68,8 @@ void Endpoint::serve() {
   epoll_event events[kEventsAtOnce];
   const int ready = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, 0);
   bool somebody_waits = false;
-  // A client appears at most once, and only its own event drops it; new ones come in last.
+  // A client occurs at most once among the events and is dropped only by its own event; new clients are
+  // accepted last.
   for (int i = 0; i < ready; ++i) {
     somebody_waits = somebody_waits || events[i].data.ptr == nullptr;
     for (auto client = clients_.begin(); client != clients_.end(); ++client) {
@@ -79,6 +81,7 @@ void Endpoint::serve() {
   if (somebody_waits) accept_waiting();
 }
 
+// Connections of other users are closed without an answer.
 void Endpoint::accept_waiting() {
   for (int i = 0; i < kEventsAtOnce; ++i) {
     int error = 0;
@@ -97,7 +100,7 @@ void Endpoint::accept_waiting() {
   }
 }
 
-// Drops the oldest client, silent ones first; it comes again if it is one of us.
+// Drops the oldest client, preferring one without a request. A legitimate client connects again.
 void Endpoint::make_room() {
   if (clients_.size() < kMostClients) return;
   const auto silent = [](const Client& client) { return !client.wanted; };
@@ -105,8 +108,8 @@ void Endpoint::make_room() {
   drop(victim != clients_.end() ? victim : clients_.begin());
 }
 
-// Out of descriptors: without this, the waiting connection would keep poll_fd() readable for ever. It hears
-// why, and comes again.
+// Called when the process is out of descriptors: otherwise the pending connection would keep poll_fd()
+// readable forever. The client is told the reason, and connects again.
 void Endpoint::shed_one() {
   spare_.reset();
   int error = 0;
@@ -119,7 +122,7 @@ void Endpoint::read_request(Clients::iterator client) {
   const ssize_t got = receive_message(client->fd.get(), &wire, sizeof wire);
   if (got < 0 && errno == EAGAIN) return;
   const auto key = client->wanted ? std::nullopt : decode(wire, got);
-  if (!key) return drop(client);  // gone, or none of us
+  if (!key) return drop(client);  // the client is gone or sent something else
   const auto item = items_.find(*key);
   if (item == items_.end() && has_left(*key)) {
     reply(client->fd.get(), DSC_ERR_PEER_LEFT, -1);
@@ -141,7 +144,8 @@ void Endpoint::drop(Clients::iterator client) {
 void Endpoint::publish(const ItemKey& key, int fd) {
   UniqueFd copy = duplicate(fd);
   const MutexLock lock(mutex_);
-  UniqueFd& item = items_[key];  // before anybody gets it: without memory nobody does
+  // created before any client is answered, because it may throw for lack of memory
+  UniqueFd& item = items_[key];
   item = std::move(copy);
   for (auto client = clients_.begin(); client != clients_.end();) {
     const auto current = client++;

@@ -1,5 +1,6 @@
-// The one place of a process where others fetch its descriptors: memory of its ranks, their pidfds. An
-// abstract socket with a random name lives as long as the process needs it; descriptors travel by SCM_RIGHTS.
+// The endpoint at which other processes fetch descriptors of this process: its ranks' memory and their
+// pidfds. It is an abstract socket with a random name that exists as long as the process needs it;
+// descriptors are passed by SCM_RIGHTS.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 
 namespace dsc {
 
-// Names one descriptor. The nonce is its world's: who does not know it gets nothing.
+// Names one descriptor. The nonce is that of the world: a process that does not know it gets nothing.
 struct ItemKey {
   Nonce nonce{};
   uint32_t rank = 0;
@@ -28,42 +29,45 @@ struct ItemKey {
   auto operator<=>(const ItemKey&) const = default;
 };
 
-// Any thread may call anything; nothing here blocks.
+// Any thread may call any function; none blocks.
 class Endpoint {
  public:
   Endpoint();
 
   const std::string& name() const { return name_; }
 
-  // Readable when serve() has work. Others may add it to their own epoll set.
+  // The descriptor becomes readable when serve() has work, so that it can be added to another epoll set.
   int poll_fd() const { return epoll_.get(); }
 
-  // Accepts, reads requests and answers those whose item is there; the others stay until publish().
+  // Accepts connections, reads requests and answers those whose item is published; the others wait until
+  // publish().
   void serve();
 
-  // Keeps a duplicate of fd until it is withdrawn, and answers who waits for it. A second publish replaces
-  // the first.
+  // Keeps a duplicate of fd until it is withdrawn, and answers waiting requests for it. A second publish()
+  // replaces the first.
   void publish(const ItemKey& key, int fd);
 
   void withdraw(const ItemKey& key);
 
-  // A rank of this process is done with its world: its items go, and who waits for one of them, or asks
-  // later, is told that it left.
+  // A rank of this process has left its world: its items are withdrawn, and present and future requests for
+  // them get the reply that it left.
   void leave_world(const Nonce& nonce, uint32_t rank) noexcept;
 
-  // In a child made by fork(): gives the name up without touching the lock.
+  // Called in a forked child: releases the name without touching the lock.
   void close_after_fork() noexcept {
     listener_.reset();
     epoll_.reset();
   }
 
  private:
+  // A connection that has sent nothing yet, or waits for an item.
   struct Client {
     UniqueFd fd;
-    std::optional<ItemKey> wanted;  // empty until its request came
+    std::optional<ItemKey> wanted;  // empty until its request has arrived
   };
   using Clients = std::list<Client>;
 
+  // A rank of this process that has left its world.
   struct LeftRank {
     Nonce nonce{};
     uint32_t rank = 0;
@@ -82,17 +86,17 @@ class Endpoint {
   UniqueFd listener_;
   UniqueFd epoll_;
   Mutex mutex_;
-  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // given up for a moment when the process is out of descriptors
+  UniqueFd spare_ DSC_GUARDED_BY(mutex_);  // closed for a moment when the process is out of descriptors
   std::map<ItemKey, UniqueFd> items_ DSC_GUARDED_BY(mutex_);
   Clients clients_ DSC_GUARDED_BY(mutex_);                 // in order of arrival
-  std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the latest
-  size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // of all time
+  std::array<LeftRank, 256> left_ DSC_GUARDED_BY(mutex_);  // the latest ranks that left
+  size_t left_count_ DSC_GUARDED_BY(mutex_) = 0;           // number of ranks that ever left
 };
 
-// Blocks until the process that owns `endpoint`, in errors called `owner`, gives the descriptor, which need
-// not be published yet. `check` runs at least every 50 ms and may throw to give up. Throws PEER_DEAD if that
-// process is gone, PEER_LEFT if it left the world, TIMEOUT, ADDR_IN_USE (another user holds the name),
-// PROTOCOL.
+// Blocks until the process that owns `endpoint` provides the descriptor, which may be published later.
+// `owner` names that process in errors. `check` runs at least every 50 ms and may throw to give up. Throws
+// PEER_DEAD if that process is gone, PEER_LEFT if its rank left the world, TIMEOUT, ADDR_IN_USE (another user
+// holds the name), PROTOCOL.
 UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check);
 

@@ -1,4 +1,4 @@
-// A request for a descriptor, and the answer that carries it.
+// The messages of an endpoint: a request for a descriptor, and the reply that carries it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct RequestWire {
 };
 static_assert(sizeof(RequestWire) == 48, "no hidden padding");
 
-// With DSC_OK one descriptor comes along.
+// A reply with DSC_OK carries one descriptor.
 struct ReplyWire {
   uint64_t magic;
   uint32_t wire_version;

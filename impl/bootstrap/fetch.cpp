@@ -34,8 +34,8 @@ void check_user(int fd, const std::string& owner) {
          static_cast<unsigned>(::geteuid()));
 }
 
-// The descriptor, or an empty one to try again: if the connection broke (whether its owner died, the next
-// connect tells), or if its owner is `crowded`: out of descriptors.
+// Returns the descriptor, or an empty one if the request should be repeated: the connection broke (the next
+// connect shows whether its owner died), or the owner is out of descriptors, which sets `crowded`.
 UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   ReplyWire wire{};
   UniqueFd item;
@@ -63,7 +63,8 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
   check_user(connection.get(), owner);
   const RequestWire request = encode(key);
   const ssize_t sent = send_message(connection.get(), &request, sizeof request);
-  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};  // of a closed one, receiving says why
+  // if the connection is closed, receiving shows the reason
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET) return {};
   while (
       !wait_ready(connection.get(), POLLIN, {std::min(deadline.ns, Deadline::after_ms(kFetchCheckMs).ns)})) {
     if (check) check();
@@ -74,6 +75,7 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
 
 }  // namespace
 
+// Each attempt uses a new connection, since the owner may drop a waiting one to make room.
 UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check) {
   const int64_t start_ns = now_ns();

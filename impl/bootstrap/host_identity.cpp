@@ -19,7 +19,8 @@ UniqueFd open_boot_id() {
   for (;;) {
     UniqueFd file(::open(kBootIdFile, O_RDONLY | O_CLOEXEC));
     if (file || errno == ENOENT || errno == EACCES) return file;
-    if (errno != EINTR) fail_errno(errno, "%s", kBootIdFile);  // one rank under another name would be worse
+    // a rank with another identity would be worse than an error
+    if (errno != EINTR) fail_errno(errno, "%s", kBootIdFile);
   }
 }
 
@@ -33,7 +34,7 @@ std::string boot_id() {
     if (bytes == kBootIdBytes) return std::string(text, bytes);
     if (got == 0) break;
   }
-  // Without /proc (rare containers) the host's name has to do.
+  // Without /proc, as in some containers, the host name is used.
   if (::gethostname(text, sizeof text) != 0) return "unknown";
   text[sizeof text - 1] = '\0';
   return std::string(text).substr(0, kBootIdBytes);

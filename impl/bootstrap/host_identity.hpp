@@ -1,5 +1,5 @@
-// What makes two ranks "on one host": the same boot of the same kernel, and the same network namespace, in
-// which abstract sockets live.
+// Determines whether two ranks are on one host: they share the boot of a kernel and the network namespace, in
+// which abstract sockets exist.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace dsc {
 
 inline constexpr size_t kHostIdentityBytes = 63;  // longest text
 
-// "boot id:inode of the network namespace", or DSC_HOST_ID if set. CONFIG if that is longer than
-// kHostIdentityBytes.
+// Returns "boot id:inode of the network namespace", or DSC_HOST_ID if it is set. Throws CONFIG if the latter
+// is longer than kHostIdentityBytes.
 std::string host_identity(const Environment& environment);
 
-// What people call this host: DSC_HOST_ID, or its name.
+// Returns the name of this host for messages: DSC_HOST_ID, or its host name.
 std::string host_place(const Environment& environment);
 
 }  // namespace dsc

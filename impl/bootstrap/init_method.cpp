@@ -7,7 +7,7 @@
 namespace dsc {
 namespace {
 
-// "HOST:PORT" or "[IPv6]:PORT".
+// Parses "HOST:PORT" or "[IPv6]:PORT".
 std::optional<MasterAddress> parse_address(std::string_view text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// "env://", "pmix://", "tcp://HOST:PORT", "file:///PATH": where a job meets.
+// The init methods that say where a job meets: "env://", "pmix://", "tcp://HOST:PORT", "file:///PATH".
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,23 @@
 
 namespace dsc {
 
+// Host and port of a tcp:// init method.
 struct MasterAddress {
   std::string host;
   int32_t port;
 };
 
-// Rank and size from a PMIx server and nobody else; the address as with env://.
+// Takes rank and size only from a PMIx server; the address is found as with env://.
 inline constexpr std::string_view kPmixMethod = "pmix://";
 
-// A file that all hosts share, through which rank 0 tells the others where it listens.
+// Names a file that all hosts share, through which rank 0 tells the others where it listens.
 inline constexpr std::string_view kFileMethod = "file:///";
 
-// Nothing for null and the forms without an address: the environment says. Throws INVALID_ARG (naming the
-// forms) for what is none of them.
+// Returns the address of tcp://; nullopt for null and for the other methods, which have none. Throws
+// INVALID_ARG, listing the methods, for any other text.
 std::optional<MasterAddress> parse_init_method(const char* text);
 
-// A port number from 1 to 65535, or nothing.
+// Returns a port number from 1 to 65535, or nullopt.
 std::optional<int32_t> parse_port(std::string_view text);
 
 }  // namespace dsc

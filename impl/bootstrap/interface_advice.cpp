@@ -22,7 +22,8 @@ bool may_matter(const Launch& launch, const Environment& environment) {
   return launch.way == MeetingWay::kTcp && !environment(kVariable);
 }
 
-// The address from which this host would send to another one; nothing is sent to find out.
+// Returns the address from which this host would send to the target. Connecting a datagram socket sends
+// nothing.
 std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   const UniqueFd socket(::socket(target.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   SocketAddress source;
@@ -30,7 +31,7 @@ std::optional<SocketAddress> source_towards(const SocketAddress& target) {
   if (!socket || ::connect(socket.get(), target.get(), target.bytes) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source.storage), &source.bytes) != 0)
     return std::nullopt;
-  // The port stands at one place in both kinds.
+  // The port is at the same offset in both families.
   reinterpret_cast<sockaddr_in*>(&source.storage)->sin_port = 0;
   return source;
 }
@@ -71,6 +72,7 @@ std::string interface_advice(const Launch& launch, const Environment& environmen
          choice;
 }
 
+// Errors are ignored, as advice must not prevent a start.
 std::string interface_advice(const Launch& launch, const Environment& environment, Deadline deadline) {
   std::string text;
   if (!may_matter(launch, environment)) return text;

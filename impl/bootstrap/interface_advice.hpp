@@ -1,4 +1,4 @@
-// Which network interface NCCL should be told to use. libdsc never sets NCCL_SOCKET_IFNAME itself.
+// Advice on the network interface that NCCL should use. libdsc never sets NCCL_SOCKET_IFNAME itself.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace dsc {
 
-// The interfaces that are up and have an address which other hosts may reach.
+// Returns the interfaces that are up and have an address that other hosts may reach.
 std::vector<std::string> outward_interfaces();
 
-// The interface through which the kernel reaches an address, or that has it; empty if it cannot be told.
+// Returns the interface through which the kernel reaches an address, or that has it; empty if unknown.
 std::string interface_towards(const std::string& address, Deadline deadline);
 
-// A sentence for a job of several hosts where NCCL would have to choose between interfaces; else empty.
-// `towards` is the interface that leads to rank 0; empty: unknown.
+// Returns a sentence of advice if a job has several hosts and NCCL would have to choose between interfaces;
+// otherwise an empty text. `towards` is the interface that leads to rank 0, or empty if unknown.
 std::string interface_advice(const Launch& launch, const Environment& environment,
                              const std::vector<std::string>& interfaces, const std::string& towards);
 
-// The same for this host. Never fails.
+// Does the same for the interfaces of this host. It never throws.
 std::string interface_advice(const Launch& launch, const Environment& environment, Deadline deadline);
 
 }  // namespace dsc

@@ -23,13 +23,14 @@ namespace {
 
 constexpr size_t kMostPlaceBytes = 255;
 
-// As many ranks on each of some hosts that follow one another.
+// A run of consecutive hosts with the same number of ranks each.
 struct Block {
   uint32_t hosts = 0;
   uint32_t ranks_per_host = 0;
   uint32_t first_host = 0;
 };
 
+// Merges consecutive hosts with equally many ranks into blocks.
 std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
   std::vector<Block> blocks;
   for (size_t first = 0, next = 0; first < hosts.size(); first = next) {
@@ -45,7 +46,7 @@ std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
   return blocks;
 }
 
-// Names of hosts begin alike: each says how much of the one before it keeps.
+// Host names often share a prefix, so that each entry stores how much of the preceding name it keeps.
 void write_places(ByteWriter& writer, const std::vector<std::string>& places) {
   std::string_view before;
   for (const std::string& whole : places) {
@@ -66,7 +67,7 @@ std::optional<std::string> read_place(ByteReader& reader, std::string_view befor
   return std::string(before.substr(0, kept)) + std::string(text);
 }
 
-// False if it cannot be.
+// Returns false if the block is invalid.
 bool add(const Block& block, JobLayout& layout) {
   const uint64_t room = static_cast<uint64_t>(kMaxJobRanks) - layout.host_of_rank.size();
   if (uint64_t{block.first_host} + block.hosts > layout.places.size()) return false;
@@ -91,6 +92,7 @@ std::string encode(const JobLayout& layout) {
   return writer.take();
 }
 
+// All counts are limited before memory is allocated for them.
 std::optional<JobLayout> decode_layout(std::string_view bytes) {
   ByteReader reader(bytes);
   JobLayout layout;

@@ -1,4 +1,4 @@
-// Which rank is on which host.
+// The mapping from ranks to hosts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dsc {
 
 struct JobLayout {
   std::vector<int32_t> host_of_rank;  // hosts are numbered in the order of their lowest ranks
-  std::vector<std::string> places;    // of each host, its name in errors
+  std::vector<std::string> places;    // name of each host in errors
 
   int32_t world_size() const { return static_cast<int32_t>(host_of_rank.size()); }
   int32_t host_count() const { return static_cast<int32_t>(places.size()); }
@@ -22,13 +22,13 @@ struct JobLayout {
   }
 };
 
-// Of members in rank order.
+// Makes the layout from members in rank order.
 JobLayout layout_of(const std::vector<Member>& members);
 
-// Every rank gets it, so it is short: a few bytes of each host's place, and nothing more for hosts with as
-// many ranks as the one before.
+// The encoding is compact, because every rank receives it: a few bytes per host name, and nothing more for
+// hosts with as many ranks as the preceding one.
 std::string encode(const JobLayout& layout);
-// Nothing if the bytes are no layout.
+// Returns nullopt if the bytes are malformed.
 std::optional<JobLayout> decode_layout(std::string_view bytes);
 
 }  // namespace dsc

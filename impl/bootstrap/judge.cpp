@@ -44,7 +44,7 @@ std::optional<Verdict> Judge::decide(const std::vector<Claim>& came, const std::
     verdict.text = conflict->text;
     return verdict;
   }
-  conflict_since_ns_ = 0;  // whoever was wrong may have gone away
+  conflict_since_ns_ = 0;  // the rank at fault may have left
   if (complete) {
     verdict.nonce = random_nonce();
     verdict.members = make_table(came);

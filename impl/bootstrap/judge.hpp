@@ -1,5 +1,5 @@
-// From the claims of those who came to a verdict for all: a table of members, or why they cannot form a
-// world. Whoever hosts a meeting has one.
+// Decides from the claims of the ranks that have arrived: a table of members, or the reason why they cannot
+// form a world. The rank that hosts a meeting owns one Judge.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@ namespace dsc {
 
 class Judge {
  public:
-  // The log names who is missing every progress_ms.
+  // Every progress_ms the missing ranks are logged.
   Judge(int32_t world_size, Hosts hosts, Deadline deadline, int64_t progress_ms);
 
-  // Nobody waits past the deadline of who is least patient.
+  // The earliest deadline of all ranks limits the wait.
   void hurry(Deadline deadline) noexcept { deadline_ = sooner(deadline_, deadline); }
 
-  // Nothing while it makes sense to wait on. A conflict waits a while for the ranks that are on their way,
-  // who should hear of it. `left`: came and went away, only for the report.
+  // Returns nullopt while waiting makes sense. After a conflict it waits a little, so that ranks that are
+  // about to arrive learn of it too. `left` are ranks that arrived and left; they are only mentioned in the
+  // error.
   std::optional<Verdict> decide(const std::vector<Claim>& came, const std::vector<Claim>& left);
 
-  // When decide() may say something else though nobody came.
+  // Returns when decide() may have another result even if no rank arrives.
   Deadline next_look() const noexcept;
 
  private:
@@ -38,7 +39,7 @@ class Judge {
   const int64_t start_ns_;
   Deadline deadline_;
   int64_t next_log_ns_;
-  int64_t conflict_since_ns_ = 0;  // 0: no conflict
+  int64_t conflict_since_ns_ = 0;  // 0 if there is no conflict
 };
 
 }  // namespace dsc

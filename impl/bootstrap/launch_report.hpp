@@ -1,4 +1,4 @@
-// What start-up would do here, as JSON.
+// Describes as JSON what start-up would do in this environment.
 #pragma once
 
 #include <string>

@@ -36,6 +36,7 @@ void check_same(const Launcher& launcher, const Environment& environment) {
   }
 }
 
+// Throws CONFIG if the numbers of a row contradict each other.
 void check_counts(const RowFindings& row) {
   const Finding &size = row.world_size, &local_size = row.local_world_size, &hosts = row.hosts;
   if (size.value < 1) fail(DSC_ERR_CONFIG, "%s is %d, expected 1 or more", size.variable, size.value);
@@ -98,7 +99,7 @@ std::optional<std::string> row_master(const HostSource& source, const Environmen
     std::optional<std::string> (*read)(std::string_view);
     const char* expected;
   };
-  // In the order of HostForm.
+  // Indexed by HostForm.
   static constexpr Reader kReaders[] = {{plain_host, "a host"},
                                         {host_before_colon, "HOST:PORT"},
                                         {first_slurm_host, "a list of hosts such as node[1-3,7],gpu05"},
@@ -115,7 +116,8 @@ VariableList row_variables(const Launcher& launcher, const Environment& environm
     if (name == nullptr || std::any_of(variables.begin(), variables.end(), known)) return;
     auto value = environment(name);
     if (value && value->size() > kLongestShown)
-      value = "(" + std::to_string(value->size()) + " characters)";  // SageMaker's: the job's own settings
+      // not shown: SageMaker's variable contains settings of the job
+      value = "(" + std::to_string(value->size()) + " characters)";
     variables.emplace_back(name, std::move(value));
   };
   add(launcher.only_with);

@@ -1,4 +1,4 @@
-// What the environment says in the words of one launcher.
+// Reads the variables of one launcher.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,31 @@
 
 namespace dsc {
 
-// A number, and the variable that it came from.
+// A number and the variable from which it was read.
 struct Finding {
-  const char* variable = nullptr;  // null: not set
+  const char* variable = nullptr;  // null if the variable is not set
   int32_t value = -1;
 
   explicit operator bool() const { return variable != nullptr; }
 };
 
+// The numbers that a row of the launcher table provides.
 struct RowFindings {
   Finding rank, world_size, local_rank, local_world_size, hosts;
-  std::string missing;    // why the row does not count; empty: it gives rank and world size
-  bool half_set = false;  // it gives one of the two
+  std::string missing;    // why the row is not used; empty if it provides rank and world size
+  bool half_set = false;  // it provides one of the two
 };
 
-// Throws CONFIG, naming the variables, for what is no number and for contradictions.
+// Throws CONFIG with the names of the variables for malformed numbers and contradictions.
 RowFindings read_row(const Launcher& launcher, const Environment& environment);
 
-// The row's own job id: what is set of its names, joined by dots.
+// Returns the job id of the row: the values of its job_id variables that are set, joined by dots.
 std::string row_job_id(const Launcher& launcher, const Environment& environment);
 
-// The host of rank 0; nothing if the row's variable is not set. Throws CONFIG if it makes no sense.
+// Returns the host of rank 0; nullopt if the row's variable is not set. Throws CONFIG if it is malformed.
 std::optional<std::string> row_master(const HostSource& source, const Environment& environment);
 
-// All variables that the row looks at, with their values.
+// Returns all variables that the row reads, with their values.
 using VariableList = std::vector<std::pair<std::string, std::optional<std::string>>>;
 VariableList row_variables(const Launcher& launcher, const Environment& environment);
 

@@ -1,4 +1,4 @@
-// The launchers that are known, as data.
+// The table of known launchers.
 #pragma once
 
 #include <array>
@@ -10,37 +10,38 @@ namespace dsc {
 
 inline constexpr int32_t kDefaultPort = 29500;
 
-using Names = std::array<const char*, 2>;  // of variables; null: none
+using Names = std::array<const char*, 2>;  // names of variables; unused entries are null
 
 enum class HostForm { kPlain, kBeforeColon, kSlurmList, kSageMakerJson };
 
-// Where a launcher says on which host rank 0 is.
+// The variable in which a launcher names the host of rank 0.
 struct HostSource {
-  const char* variable = nullptr;  // null: nowhere
+  const char* variable = nullptr;  // null if there is none
   HostForm form = HostForm::kPlain;
-  int32_t port = kDefaultPort;  // where nothing says another
+  int32_t port = kDefaultPort;  // used if no other port is set
 };
 
+// One row: the variables in which a launcher describes a process.
 struct Launcher {
   const char* name;
-  uint32_t source;                  // dsc_source bit that switches it on
-  const char* only_with = nullptr;  // the row counts only if this is set
-  const char* not_with = nullptr;   // and this is not
-  // Of two names the first that is set counts.
+  uint32_t source;                  // bit of dsc_source that enables the row
+  const char* only_with = nullptr;  // the row is used only if this variable is set
+  const char* not_with = nullptr;   // ... and this one is not
+  // If a property has two names, the first one that is set counts.
   Names rank{};
   Names world_size{};
   Names local_rank{};
   Names local_world_size{};
   Names hosts{};                      // number of hosts of the job
-  Names job_id{};                     // together they name the job
-  std::array<Names, 2> same{};        // pairs that say one thing, and must not differ
-  const char* agent_store = nullptr;  // "True": the launcher itself listens at MASTER_ADDR:MASTER_PORT
-  HostSource master{};                // used where MASTER_ADDR is not set
-  HostSource one_host_master{};       // the same where all ranks are on one host; nowhere: as above
+  Names job_id{};                     // joined they identify the job
+  std::array<Names, 2> same{};        // pairs of variables that must be equal if both are set
+  const char* agent_store = nullptr;  // if "True" the launcher itself listens at MASTER_ADDR:MASTER_PORT
+  HostSource master{};                // used if MASTER_ADDR is not set
+  HostSource one_host_master{};       // used instead of `master` if all ranks are on one host and it is set
 };
 
-// In order of precedence. RANK and WORLD_SIZE come first: torchrun inside srun is normal, and the inner one
-// is meant.
+// The rows are in order of precedence. RANK and WORLD_SIZE come first because torchrun is often run inside
+// srun, and then the inner launcher counts.
 inline constexpr Launcher kLaunchers[] = {
     {.name = "torchrun",
      .source = DSC_SOURCE_ENV,
@@ -74,13 +75,13 @@ inline constexpr Launcher kLaunchers[] = {
      .world_size = {"WORLD_SIZE"},
      .local_rank = {"LOCAL_RANK"},
      .local_world_size = {"LOCAL_WORLD_SIZE"}},
-    // The server is asked for all numbers.
+    // All numbers come from the PMIx server.
     {.name = "PMIx",
      .source = DSC_SOURCE_PMIX,
      .only_with = "PMIX_NAMESPACE",
      .rank = {"PMIX_RANK"},
      .job_id = {"PMIX_NAMESPACE"}},
-    // Two clouds that start ranks with Open MPI, and say themselves where the first one is.
+    // Two clouds that start ranks with Open MPI and provide the host of rank 0 themselves.
     {.name = "Azure ML",
      .source = DSC_SOURCE_LAUNCHER,
      .only_with = "AZUREML_EXPERIMENT_ID",
@@ -130,8 +131,8 @@ inline constexpr Launcher kLaunchers[] = {
      .local_rank = {"FLUX_TASK_LOCAL_ID"},
      .hosts = {"FLUX_JOB_NNODES"},
      .job_id = {"FLUX_JOB_ID"}},
-    // Only a step: a batch script also has SLURM_PROCID, but runs once. The names without STEP may be the
-    // whole job's.
+    // Used only inside a step: a batch script also has SLURM_PROCID but runs only once. The names without
+    // STEP may describe the whole job.
     {.name = "Slurm",
      .source = DSC_SOURCE_LAUNCHER,
      .only_with = "SLURM_STEP_ID",
@@ -141,7 +142,7 @@ inline constexpr Launcher kLaunchers[] = {
      .hosts = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"},
      .job_id = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
      .master = {"SLURM_STEP_NODELIST", HostForm::kSlurmList}},
-    // After Slurm and Flux, which may set the PMI_* names for their own server.
+    // This row follows Slurm and Flux, which may set PMI_* variables for their own servers.
     {.name = "MPICH (Hydra)",
      .source = DSC_SOURCE_LAUNCHER,
      .rank = {"PMI_RANK"},

@@ -19,7 +19,7 @@ bool is_among(const SocketAddress& address, const std::vector<SocketAddress>& ot
                              [&](const SocketAddress& other) { return same_address(address, other); });
 }
 
-// A name may lead nowhere, or to a host that had it before.
+// Errors are ignored and results must be checked: the name may be unknown, or belong to another host.
 std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
   std::vector<SocketAddress> found;
   capture([&] { found = resolve(own_host_name(), 0, "this host's name", deadline); },

@@ -56,7 +56,7 @@ MasterFinding find_master(const char* init_method, int32_t port, const Environme
     find_host(environment, launchers, found);
     find_port(port, environment, launchers, found);
   }
-  // The address is part of the meeting's name, so its usual spellings must be one.
+  // The address is part of the meeting's name, so that common spellings are made equal.
   if (found.host == "localhost") found.host = "127.0.0.1";
   return found;
 }

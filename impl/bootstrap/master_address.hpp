@@ -1,4 +1,4 @@
-// Where the ranks of a job meet, and who says so.
+// The address at which the ranks of a job meet, and its source.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace dsc {
 
+// The address and the sources of its two parts.
 struct MasterFinding {
   std::string host;
   int32_t port;
   std::string host_from, port_from;  // "init_method", "option port", a variable, or "default"
 };
 
-// In this order: the caller's init_method and port (0: none), MASTER_ADDR, DSC_PORT and MASTER_PORT, what the
-// launcher has for it, 127.0.0.1 and 29500. Throws INVALID_ARG (init_method) and CONFIG (variables).
+// Searches in this order: the caller's init_method and port (0: none); MASTER_ADDR, DSC_PORT and MASTER_PORT;
+// the launcher's variable; 127.0.0.1 and 29500. Throws INVALID_ARG (init_method) and CONFIG (variables).
 MasterFinding find_master(const char* init_method, int32_t port, const Environment& environment,
                           const HostSource& launchers);
 

@@ -54,7 +54,7 @@ void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSetti
 
 namespace {
 
-// What a world of one rank decides by itself.
+// Returns the verdict of a world of one rank.
 Verdict alone(const Claim& claim) {
   Verdict verdict;
   verdict.host_pid = claim.pid;
@@ -63,7 +63,7 @@ Verdict alone(const Claim& claim) {
   return verdict;
 }
 
-// One attempt to host or to follow; DSC_IN_PROGRESS if the name changed hands meanwhile.
+// Tries once to host or to follow; DSC_IN_PROGRESS if the owner of the name changed meanwhile.
 Verdict attempt(const MeetingSettings& settings, const Claim& claim, const std::string& name,
                 UniqueFd& listener) {
   if (UniqueFd bound = listen_abstract(name, 64 + 2 * settings.world_size)) {
@@ -99,7 +99,7 @@ Verdict attempt_until_deadline(const MeetingSettings& settings, const Claim& cla
 std::string meeting_name(const MeetingSettings& settings) {
   const std::string key = std::to_string(::geteuid()) + '\n' + settings.master_addr + '\n' +
                           std::to_string(settings.master_port) + '\n' + settings.job_id;
-  // Two independent hashes: 128 bits, so that two jobs never share a name by chance.
+  // Two chained hashes give 128 bits, so that two jobs do not share a name by chance.
   Nonce bits;
   uint64_t hash = kFnvStart;
   for (size_t half = 0; half < 2; ++half) {
@@ -138,7 +138,8 @@ void answer_late_comer(int listen_fd, const HeldName& held) {
     if (!connection && error != ECONNABORTED && error != EINTR) return;
     if (!connection) continue;
     char hello[sizeof(HelloWire)];
-    receive_message(connection.get(), hello, sizeof hello);  // unread, it would turn our answer into a reset
+    // an unread message would turn the answer into a connection reset
+    receive_message(connection.get(), hello, sizeof hello);
     send_message(connection.get(), bytes.data(), bytes.size());
   }
 }

@@ -1,6 +1,6 @@
-// How the ranks of one host find each other: all come to one abstract socket. The first to bind it hosts: it
-// collects what every rank says about itself and tells everyone the same verdict, a table of members or an
-// error. Those of several hosts: store_meeting.hpp.
+// The meeting of the ranks of one host at an abstract socket. The first rank to bind the name hosts the
+// meeting: it collects a claim from every rank and sends all of them the same verdict, which is a table of
+// members or an error. For several hosts see store_meeting.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 
 namespace dsc {
 
+// The properties of a rank that takes part in a meeting.
 struct MeetingSettings {
   std::string master_addr;
   int32_t master_port = 0;
@@ -24,16 +25,16 @@ struct MeetingSettings {
   int32_t world_size = 1;
   int32_t local_rank = -1;  // -1: derived from the table
   uint32_t library_version = 0;
-  std::string host;      // host_identity()
-  std::string place;     // of this host, for errors; empty if the ranks of one host meet
+  std::string host;      // result of host_identity()
+  std::string place;     // name of this host for errors; empty if only ranks of one host meet
   std::string endpoint;  // Endpoint::name() of this process
-  std::string config;    // "key=value;key=value": what must be equal on all ranks
+  std::string config;    // "key=value;key=value": settings that must be equal on all ranks
   Deadline deadline = Deadline::never();
-  int64_t progress_ms = 10'000;           // how often the log names who is missing
+  int64_t progress_ms = 10'000;           // interval in which missing ranks are logged
   std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up
 };
 
-// Who holds a name, as told to those who come too late.
+// The owner of a name, as reported to ranks that arrive too late.
 struct HeldName {
   Nonce nonce{};
   int32_t world_size = 0;
@@ -41,29 +42,30 @@ struct HeldName {
   bool closing = false;  // the world is ending: the name will soon be free
 };
 
+// The outcome of a meeting, on one rank.
 struct MeetingResult {
-  Nonce nonce{};                // names this incarnation of the world
-  std::vector<Member> members;  // of this host, in rank order
-  UniqueFd listener;            // on one rank only: keeps the name; serve it with answer_late_comer()
+  Nonce nonce{};                // identifies this incarnation of the world
+  std::vector<Member> members;  // ranks of this host, in rank order
+  UniqueFd listener;  // set on one rank only: holds the name and must be served with answer_late_comer()
   HeldName held;
-  JobLayout layout;  // of the whole job, where `members` are only those of this host
+  JobLayout layout;  // the whole job, while `members` are only those of this host
 };
 
-// The abstract socket at which ranks with these settings meet.
+// Returns the name of the abstract socket at which ranks with these settings meet.
 std::string meeting_name(const MeetingSettings& settings);
 
-// Blocks until all ranks came. A world of one rank meets nobody and holds no name. The error, the same on
-// every rank that came, is TIMEOUT (naming the missing ranks), CONFIG, VERSION, UNSUPPORTED (several hosts),
-// ADDR_IN_USE or PROTOCOL (something else holds the name).
+// Blocks until all ranks have arrived. A world of one rank has no meeting and holds no name. Errors are equal
+// on all ranks that arrived: TIMEOUT (with the missing ranks), CONFIG, VERSION, UNSUPPORTED (several hosts),
+// ADDR_IN_USE or PROTOCOL (a different program holds the name).
 MeetingResult meet(const MeetingSettings& settings);
 
-// What this process says about itself.
+// Returns the claim of this process.
 Claim claim_of(const MeetingSettings& settings);
-// Throws an error of the meeting, saying which rank came where.
+// Throws an error of the meeting, prefixed with this rank and the place of the meeting.
 [[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings);
 
-// Answers everybody who waits at the name of a world that formed. Never blocks; call when listen_fd is
-// readable.
+// Answers everybody who waits at the name of a world that has formed. Call it when listen_fd is readable; it
+// never blocks.
 void answer_late_comer(int listen_fd, const HeldName& held);
 
 }  // namespace dsc

@@ -12,7 +12,7 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kVerdictGraceMs = 1000;  // the host's verdict at the deadline needs a moment to arrive
+constexpr int64_t kVerdictGraceMs = 1000;  // time for a verdict at the deadline to arrive
 
 Verdict answer(dsc_result_t code, std::string text) {
   Verdict verdict;
@@ -35,7 +35,7 @@ bool wait_for_verdict(int fd, Deadline deadline, const std::function<void()>& ch
 
 Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadline,
                        const std::function<void()>& check) {
-  // A stranger may have bound the name first: abstract names have no permissions.
+  // Abstract names have no permissions, so another user may have bound the name first.
   const PeerCredentials host = peer_credentials(connection.get());
   const std::string who = "pid " + std::to_string(host.pid);
   if (host.uid != ::geteuid())
@@ -43,11 +43,12 @@ Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadlin
                                            ", expected user " + std::to_string(::geteuid()));
   const std::string hello = encode_hello({claim, deadline.remaining_ms()});
   const ssize_t sent = send_message(connection.get(), hello.data(), hello.size());
-  if (sent < 0 && errno != EPIPE && errno != ECONNRESET)  // of a closed connection, receiving says why
+  // if the connection is closed, receiving shows the reason
+  if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
     return answer(DSC_IN_PROGRESS, who + ", which hosts, could not be told who comes");
   std::string bytes(kMaxVerdictBytes, '\0');
   ssize_t got = -1;
-  do {  // it is given once
+  do {  // the verdict is sent only once
     if (!wait_for_verdict(connection.get(), deadline, check))
       return answer(DSC_ERR_TIMEOUT,
                     who + " hosts the meeting but gave no verdict; is that process stopped?");

@@ -1,4 +1,4 @@
-// A rank that found the meeting's name taken: says hello and waits for the verdict.
+// The part of a rank that finds the meeting's name taken: it sends its claim and waits for the verdict.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// The host's verdict; DSC_IN_PROGRESS if it went away or asks to come again.
+// Returns the host's verdict; DSC_IN_PROGRESS if the host went away or asks this rank to try again.
 Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadline,
                        const std::function<void()>& check);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kHostCheckMs = 50;
 constexpr int64_t kHostSliceMs = 1000;
-constexpr int64_t kHelloMs = 5000;  // how long a connection may stay silent
+constexpr int64_t kHelloMs = 5000;  // limit until a connection sends its hello
 constexpr int kAcceptsAtOnce = 64;
 
 }  // namespace
@@ -57,7 +57,8 @@ std::optional<Verdict> MeetingHost::decide() {
 }
 
 void MeetingHost::announce(const Verdict& verdict) {
-  // An error is for everybody who is on his way; after a success those who still wait are late.
+  // An error is also sent to those that are just connecting; after success they are late and get another
+  // answer.
   if (verdict.code != DSC_OK) accept_waiting();
   const std::string bytes = encode_verdict(verdict);
   for (const Connection& connection : connections_)
@@ -92,7 +93,7 @@ void MeetingHost::accept_waiting() {
         connections_.push_back({std::move(fd), now_ns(), {}});
     } else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
       accept_error_ = error;
-      sleep_until(Deadline::after_ms(10));  // they stay in the queue until descriptors are free
+      sleep_until(Deadline::after_ms(10));  // connections stay in the queue until descriptors are free
       return;
     } else if (error != EINTR && error != ECONNABORTED) {
       return;
@@ -100,7 +101,7 @@ void MeetingHost::accept_waiting() {
   }
 }
 
-// Empties connection.fd when the other side is gone or is none of us.
+// Closes connection.fd if the other side is gone or is not a rank.
 void MeetingHost::read_hello(Connection& connection) {
   HelloWire wire;
   const ssize_t got = receive_message(connection.fd.get(), &wire, sizeof wire);

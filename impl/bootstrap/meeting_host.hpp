@@ -1,4 +1,4 @@
-// The rank that bound the meeting's name first: collects claims and gives the verdict.
+// The rank that bound the meeting's name first: it collects claims and decides.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ class MeetingHost {
   MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
               std::function<void()> check);
 
-  // Blocks until the verdict. Everybody who came has been told by then.
+  // Blocks until the verdict, which has then been sent to everybody who arrived.
   Verdict run();
 
-  // Keeps the name after a verdict of OK.
+  // Keeps the name after a verdict of DSC_OK.
   UniqueFd take_listener() { return std::move(listener_); }
 
  private:
+  // A connection of a rank that takes part.
   struct Connection {
     UniqueFd fd;
     int64_t since_ns;
-    std::optional<Claim> claim;  // empty until its hello came
+    std::optional<Claim> claim;  // empty until its hello has arrived
   };
 
   std::vector<Claim> claims() const;
@@ -46,8 +47,8 @@ class MeetingHost {
   Judge judge_;
   const std::function<void()> check_;
   std::vector<Connection> connections_;
-  std::vector<Claim> left_;  // came and went away, for the report
-  int accept_error_ = 0;     // 0: the last who knocked was let in
+  std::vector<Claim> left_;  // claims of ranks that arrived and left, for the report
+  int accept_error_ = 0;     // 0 if the latest accept() succeeded
 };
 
 }  // namespace dsc

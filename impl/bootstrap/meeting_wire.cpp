@@ -67,6 +67,7 @@ std::string encode_hello(const Hello& hello) {
   return bytes;
 }
 
+// Of another version only the prefix is read. Numbers are clamped, as they come from another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};
   if (bytes < kHelloPrefixBytes) return std::nullopt;
@@ -137,7 +138,7 @@ Verdict decode_verdict(const void* data, size_t bytes) {
   verdict.code = wire.code;
   verdict.text = bounded_text(wire.text);
   verdict.host_pid = wire.host_pid;
-  if (verdict.code != DSC_OK) return verdict;  // readable in every version
+  if (verdict.code != DSC_OK) return verdict;  // errors are readable in all versions
   if (wire.wire_version != kMeetingVersion)
     return problem(DSC_ERR_VERSION, "the meeting speaks wire version " + std::to_string(wire.wire_version) +
                                         ", expected " + std::to_string(kMeetingVersion));

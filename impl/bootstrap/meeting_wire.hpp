@@ -1,4 +1,5 @@
-// The two messages of a meeting. Both ends are on one host, so numbers travel as they are; sizes are fixed.
+// The two messages of a meeting. Both ends are on one host, so that numbers need no conversion; sizes are
+// fixed.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,12 @@ namespace dsc {
 
 inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
 inline constexpr uint32_t kMeetingVersion = 2;
-inline constexpr int32_t kMaxRanks = 1024;       // of one host; keeps the table in one message
-inline constexpr int32_t kMaxJobRanks = 65'536;  // keeps what they say within the limits of a store
+inline constexpr int32_t kMaxRanks = 1024;  // limit for one host, which keeps the table in one message
+// limit for a job, which keeps its claims within the limits of a store
+inline constexpr int32_t kMaxJobRanks = 65'536;
 inline constexpr size_t kConfigBytes = 512;
 
-// The fields up to `pid` keep their place in every version, so that different versions can name each other.
+// The fields up to `pid` have fixed offsets in all versions, so that different versions can name each other.
 struct HelloWire {
   uint64_t magic;
   uint32_t wire_version;
@@ -27,7 +29,7 @@ struct HelloWire {
   int32_t rank;
   int32_t world_size;
   int64_t pid;
-  int64_t remaining_ms;  // until this rank's deadline
+  int64_t remaining_ms;  // time until this rank's deadline
   uint64_t config_hash;
   int32_t local_rank;
   char host[64];
@@ -40,11 +42,11 @@ inline constexpr size_t kHelloPrefixBytes = 32;
 static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
 static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4, "no hidden padding");
 
-// All fields keep their place in every version; if all is well, world_size MemberWires follow.
+// All fields have fixed offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow.
 struct VerdictWire {
   uint64_t magic;
   uint32_t wire_version;
-  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS: come again a little later
+  int32_t code;  // dsc_result_t; DSC_IN_PROGRESS: try again a little later
   uint8_t nonce[16];
   int32_t world_size;
   int32_t host_pid;
@@ -52,6 +54,7 @@ struct VerdictWire {
 };
 static_assert(sizeof(VerdictWire) == 480, "no hidden padding");
 
+// One row of the table of members.
 struct MemberWire {
   int32_t rank;
   int32_t local_rank;
@@ -63,15 +66,17 @@ static_assert(sizeof(MemberWire) == 144, "no hidden padding");
 
 inline constexpr size_t kMaxVerdictBytes = sizeof(VerdictWire) + size_t{kMaxRanks} * sizeof(MemberWire);
 
+// The claim of a rank, and the time until its deadline.
 struct Hello {
   Claim claim;
-  int64_t remaining_ms;  // kNoDeadlineMs or more: none
+  int64_t remaining_ms;  // kNoDeadlineMs or more if there is no deadline
 };
 
 inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
 
+// The decision of the host of a meeting.
 struct Verdict {
-  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: come again
+  dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: try again
   std::string text;
   int64_t host_pid = 0;
   Nonce nonce{};
@@ -79,15 +84,15 @@ struct Verdict {
 };
 
 std::string encode_hello(const Hello& hello);
-// Nothing if the bytes are no hello. One of another version has its first fields only.
+// Returns nullopt if the bytes are malformed. Of another version only the first fields are set.
 std::optional<Hello> decode_hello(const void* data, size_t bytes);
 
-// The table by itself; what is not whole at its end is left out.
+// Encode and decode the table alone; an incomplete entry at the end is ignored.
 std::string encode_members(const std::vector<Member>& members);
 std::vector<Member> decode_members(std::string_view bytes);
 
 std::string encode_verdict(const Verdict& verdict);
-// PROTOCOL or VERSION if the bytes are no verdict that this version understands.
+// Returns a verdict of PROTOCOL or VERSION if the bytes are malformed or of an unknown version.
 Verdict decode_verdict(const void* data, size_t bytes);
 
 }  // namespace dsc

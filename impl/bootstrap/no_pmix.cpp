@@ -1,4 +1,4 @@
-// In place of pmix.cpp where PMIx's headers were missing when the library was built.
+// Replaces pmix.cpp if PMIx's headers were not found when the library was built.
 #include "base/error.hpp"
 #include "bootstrap/pmix.hpp"
 

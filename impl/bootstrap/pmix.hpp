@@ -1,4 +1,4 @@
-// What a PMIx server tells the process that it started. libpmix is loaded when it is asked for, never linked.
+// Information from the PMIx server that started this process. libpmix is loaded at run time, never linked.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,33 @@
 
 namespace dsc {
 
+// The numbers that a PMIx server knows about this process.
 struct PmixJob {
   int32_t rank = 0;
   int32_t size = 1;
-  int32_t local_rank = -1;  // -1, here and below: the server does not say
+  int32_t local_rank = -1;  // -1, here and below: unknown to the server
   int32_t local_size = -1;
   int32_t hosts = -1;
-  std::string version;  // of libpmix, in its own words
+  std::string version;  // version text of libpmix
 };
 
-// Whether this build knows PMIx.
+// Returns whether this build supports PMIx.
 bool has_pmix() noexcept;
 
-// The libpmix that would be used: libpmix is loaded, but no server is asked. Throws NO_BACKEND.
+// The libpmix that would be used. find_pmix() loads it but does not contact the server. Throws NO_BACKEND.
 struct PmixPlace {
   std::string path;
   std::string version;
 };
 PmixPlace find_pmix(const Environment& environment);
 
-// Connects to the server, once for the process and until it ends: a program that uses MPI as well shares the
-// connection, and PMIx does not come back after the last user has left. Throws NO_BACKEND (no libpmix that
-// can be used; says where it looked), TIMEOUT, SYSTEM (the server refuses, in libpmix's words).
+// Connects to the server at the first call, and until the process ends: PMIx cannot be initialised again
+// after its last user has finalized it, and a program that uses MPI shares the connection. Throws NO_BACKEND
+// (no usable libpmix, with the places that were searched), TIMEOUT, SYSTEM (the server refuses, with
+// libpmix's text).
 PmixJob ask_pmix(const Environment& environment, Deadline deadline);
 
-// Values between ranks through the server: pmix_exchange.hpp. Throws as ask_pmix().
+// Exchanges values between ranks through the server, see pmix_exchange.hpp. Throws what ask_pmix() throws.
 std::shared_ptr<Exchange> pmix_exchange(const Environment& environment, uint32_t world, Deadline deadline);
 
 using AskPmix = std::function<PmixJob()>;

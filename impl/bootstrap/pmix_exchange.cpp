@@ -14,12 +14,12 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kAskAgainMs = 20;     // before a server that knows nothing is asked again
-constexpr int64_t kServerLookMs = 100;  // between looks at whether the server is still there
-constexpr int kPatienceS = 2;           // of the server with one question
+constexpr int64_t kAskAgainMs = 20;     // before a server without the value is asked again
+constexpr int64_t kServerLookMs = 100;  // interval of checks whether the server is still there
+constexpr int kPatienceS = 2;           // time that the server may take for one request, in seconds
 
-// One question to the server. It lives until the caller and the callback are both done with it, and with it
-// the arguments, which libpmix reads on a thread of its own.
+// One request to the server. It lives until both the caller and the callback have released it, together with
+// its arguments, which libpmix reads on its own thread.
 struct Question {
   pmix_proc_t owner{};
   std::string key;
@@ -42,7 +42,7 @@ struct Question {
 
 using Share = std::shared_ptr<Question>;
 
-// On libpmix's thread, perhaps long after the caller gave up.
+// Runs on libpmix's thread, possibly long after the caller gave up.
 void on_value(pmix_status_t status, pmix_value_t* value, void* context) {
   const std::unique_ptr<Share> question(static_cast<Share*>(context));
   capture(
@@ -68,13 +68,14 @@ Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::strin
   const pmix_status_t status =
       library.get_nb(&question->owner, question->key.c_str(), &question->patience, 1, on_value, share.get());
   if (status == PMIX_SUCCESS)
-    static_cast<void>(share.release());  // the callback's
+    static_cast<void>(share.release());  // now owned by the callback
   else
     question->answer(status, "");
   return question;
 }
 
-// False if the deadline passed first. Nobody answers for a server that is gone, so that is looked at besides.
+// Returns false if the deadline passed first. Also checks the connection, because no callback comes from a
+// server that is gone.
 bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::string& value) {
   MutexLock lock(question.mutex);
   while (!question.over) {
@@ -89,7 +90,7 @@ bool wait(Question& question, Deadline deadline, pmix_status_t& status, std::str
   return true;
 }
 
-// Servers say one of these of a key that is not there yet.
+// Servers return one of these for a key that has not been put yet.
 bool may_still_come(pmix_status_t status) {
   return status == PMIX_ERR_NOT_FOUND || status == PMIX_ERR_TIMEOUT;
 }
@@ -111,7 +112,7 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
     pmix_value_t object{};
     object.type = PMIX_BYTE_OBJECT;
     object.data.bo = {value.data(), value.size()};
-    pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // copies it
+    pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // the value is copied
     if (status == PMIX_SUCCESS) status = library.commit();
     if (status != PMIX_SUCCESS)
       fail(DSC_ERR_SYSTEM, "PMIx does not take the key '%s': %s", key.c_str(), library.error_string(status));
@@ -120,8 +121,8 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
-// The question is repeated, because Open MPI's server at times says at once that there is no such key,
-// although it was told to wait for it.
+// Asks repeatedly, because Open MPI's server sometimes answers at once that there is no such key, although it
+// was told to wait for it.
 std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline deadline) {
   const PmixLibrary& library = session_.library();
   const pmix_proc_t process = session_.member(static_cast<uint32_t>(owner));

@@ -1,4 +1,4 @@
-// Values between ranks through the PMIx server.
+// Exchange of values between ranks through the PMIx server.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace dsc {
 
-// Any thread. No call outlasts its deadline, whether or not the server answers.
+// Any thread may use it. No call lasts longer than its deadline, even if the server does not answer.
 class PmixExchange final : public Exchange {
  public:
   static constexpr size_t kMostKeyBytes = 256;
 
-  // The world's number in this process, from 0, becomes part of every key: a second world must not read what
-  // the first one wrote. All ranks have to give the same.
+  // `world` counts the worlds of this process from 0 and must be equal on all ranks. It is part of every key,
+  // so that a second world does not read values of the first.
   PmixExchange(const PmixSession& session, uint32_t world);
 
-  // Throws TIMEOUT, SYSTEM (in libpmix's words).
+  // Throws TIMEOUT, SYSTEM (with libpmix's text).
   void put(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) override;
 

@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-// The first whose values have today's layout.
+// The oldest version whose values have today's layout.
 constexpr int kLeastMajor = 3;
 constexpr int kLeastMinor = 1;
 constexpr const char* kNames[] = {"libpmix.so.2", "libpmix.so"};
@@ -22,7 +22,7 @@ struct Loaded {
   std::string name;
 };
 
-// Stays loaded: its threads may run until the process ends.
+// The library stays loaded, because its threads may run until the process ends.
 Loaded open_library(const Environment& environment) {
   std::string tried;
   const auto open = [&tried](const std::string& name) {
@@ -53,7 +53,7 @@ void find(const Loaded& library, const char* name, Function*& function) {
          kLeastMajor, kLeastMinor);
 }
 
-// "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)"
+// Parses a text such as "OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2, ...)".
 void check_version(const Loaded& library, const char* text) {
   int major = 0, minor = 0;
   const char* digits = text + std::strcspn(text, "0123456789");

@@ -1,4 +1,4 @@
-// The functions of libpmix that are used, found at run time.
+// The functions of libpmix that libdsc uses, loaded at run time.
 #pragma once
 
 #include <pmix.h>
@@ -10,7 +10,7 @@
 namespace dsc {
 
 struct PmixLibrary {
-  std::string path;  // of the file, or the name by which the system found it
+  std::string path;  // path of the file, or the name by which the system found it
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
   decltype(&PMIx_Get) get = nullptr;
@@ -22,7 +22,7 @@ struct PmixLibrary {
   decltype(&PMIx_Get_version) version = nullptr;
 };
 
-// Looks at the path DSC_PMIX_LIBRARY or, without it, in the system. Throws NO_BACKEND.
+// Loads the path in DSC_PMIX_LIBRARY or, if it is not set, from the system's search path. Throws NO_BACKEND.
 PmixLibrary load_pmix(const Environment& environment);
 
 }  // namespace dsc

@@ -24,21 +24,20 @@ PmixSession::PmixSession(const PmixLibrary& library) : library_(library), proces
   watch_pmix_events(library_, self_);
 }
 
-// A launcher takes a process that connected and ends without a word for one that failed. A child made by
-// fork() must leave the connection alone.
-// It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init fails after
-// PMIx_Finalize.
+// A launcher treats a process that connected and ends without finalizing as failed. A forked child must not
+// touch the connection. It is not finalized before the process ends, because with Open MPI 4.1.4 MPI_Init
+// fails after PMIx_Finalize.
 PmixSession::~PmixSession() {
   if (getpid() == process_) library_.finalize(nullptr, 0);
 }
 
 const PmixSession& PmixSession::opened(const PmixLibrary& library) {
   MutexLock lock(session_mutex);
-  static const PmixSession session(library);  // a failed try is made again
+  static const PmixSession session(library);  // if the constructor throws, the next call tries again
   return session;
 }
 
-// On a thread, since connecting has no time limit of the caller's.
+// Runs on a thread of its own, because connecting has no timeout.
 const PmixSession& PmixSession::connect(const Environment& environment, Deadline deadline) {
   const PmixLibrary library = load_pmix(environment);
   const auto session = std::make_shared<const PmixSession*>(nullptr);
@@ -67,7 +66,7 @@ PmixJob PmixSession::job() const {
   return job;
 }
 
-// Facts of the job, which the server gives to every process at the start: asking does not wait.
+// Reads a property of the job. The server provides these to every process at start, so this does not wait.
 std::optional<int32_t> PmixSession::number(const pmix_proc_t& whose, const char* key) const {
   pmix_value_t* value = nullptr;
   if (library_.get(&whose, key, nullptr, 0, &value) != PMIX_SUCCESS || !value) return std::nullopt;

@@ -24,18 +24,19 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kOtherDescriptors = 64;  // that a process opens besides
+constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
 constexpr int kPauseMs = 20;
 constexpr int kSecondClaimMs = 500;
 constexpr int kReadAgainMs = 500;
 constexpr int kMostPatienceMs = 4000;
 constexpr int kReadersMs = 2000;
 constexpr int kEndMs = 500;
-constexpr int kRefusalMs = 5000;  // for all who are started at about the same time
+constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time
 constexpr std::string_view kPlaceKey = "store";
 
-// What a carrier holds outlives a world: the next one must not read it. Ranks of one process come to a world
-// together, whatever numbers they have in it, so that a process counts the worlds of a job that it has met.
+// Counts the worlds of a job in which this process took part. Values in an out-of-band exchange outlive a
+// world, and the number keeps the next world from reading them. All ranks of a process join a world together,
+// whatever their ranks are, so that the number is equal on all of them.
 class WorldCounts {
  public:
   uint32_t of(const std::string& job_id) {
@@ -63,11 +64,11 @@ WorldCounts& worlds_met() {
   return counts;
 }
 
-// Where rank 0's store is, as a carrier brings it.
+// The location of rank 0's store, as sent through an out-of-band exchange.
 struct Place {
   std::string host;
   uint16_t port = 0;
-  std::string token;  // empty: none
+  std::string token;  // empty if there is none
 
   bool operator==(const Place&) const = default;
   std::string uri() const { return "tcp://" + host_and_port(host, port); }
@@ -95,7 +96,7 @@ Place decode_place(std::string_view bytes, const std::string& carrier) {
   return place;
 }
 
-// Keys with the number of the world before them.
+// Prefixes all keys with the number of the world.
 class NumberedExchange final : public Exchange {
  public:
   NumberedExchange(std::shared_ptr<Exchange> exchange, const std::string& job_id, uint32_t world)
@@ -113,6 +114,7 @@ class NumberedExchange final : public Exchange {
   const std::string prefix_;
 };
 
+// One attempt of a rank to find the store and to meet there.
 class Meeting {
  public:
   Meeting(const RendezvousSettings& rendezvous, const MeetingSettings& settings)
@@ -139,6 +141,8 @@ class Meeting {
   Place place_;
 };
 
+// Returns the exchange that carries the location of the store: the caller's, a file, torchrun's agent, or
+// PMIx; null if the store is at the master address.
 std::shared_ptr<Exchange> Meeting::find_carrier() const {
   const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
@@ -164,9 +168,9 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
-// Few connections are enough to tell the others, one after another.
+// A few connections suffice to tell the other ranks the reason, one after another.
 void Meeting::check_room() {
-  constexpr size_t kConnections = 2;  // of each rank: one to ask, one to hear
+  constexpr size_t kConnections = 2;  // connections per rank: one for requests, one for the log
   capture(
       [&] {
         check_descriptors(kConnections * static_cast<size_t>(launch_.world_size) + kOtherDescriptors,
@@ -188,7 +192,7 @@ OpenStore Meeting::serve() {
   return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);
 }
 
-// A carrier that only this job can read brings a token as well.
+// An exchange that only this job can read also carries a token.
 OpenStore Meeting::serve_at_own_address() {
   const Environment& environment = rendezvous_.environment;
   place_.host = launch_.master_addr_from == "default"
@@ -201,7 +205,7 @@ OpenStore Meeting::serve_at_own_address() {
   return open;
 }
 
-// If the port is taken by another rank 0 all should hear of it, not this one alone.
+// If the port is taken by another rank 0, all ranks should learn of it, so this rank joins that store.
 OpenStore Meeting::serve_or_join() {
   OpenStore open;
   std::string taken;
@@ -229,9 +233,9 @@ Place Meeting::place(Deadline deadline) const {
   return decode_place(bytes, launch_.told_through);
 }
 
-// What a carrier brings may be the place of an earlier rank 0: it is read again until it leads somewhere. Any
-// other error than that nobody answers is final if the place is still the same after a moment. A server that
-// many come to at once may be slow: each time it has longer.
+// An out-of-band exchange may still hold the location of an earlier rank 0, so it is read again until
+// connecting succeeds. An error other than a timeout is final if the location is unchanged after a moment.
+// The timeout grows with each attempt, because a server to which many connect at once may be slow.
 OpenStore Meeting::find(Deadline deadline) {
   place_ = place(deadline);
   if (!carrier_) return join(deadline);
@@ -250,7 +254,7 @@ OpenStore Meeting::find(Deadline deadline) {
 OpenStore Meeting::join(Deadline deadline) const {
   const StoreOptions options = this->options(false);
   const Environment& environment = rendezvous_.environment;
-  // Rank 0 would refuse to listen so, and everybody else would wait in vain.
+  // Rank 0 would refuse to listen without a token, and this rank would wait in vain.
   if (!allows_unauthenticated(options, environment))
     require_token(resolve(place_.host, place_.port, "the master address", deadline),
                   find_token(options.token, environment), "be");
@@ -263,7 +267,7 @@ OpenStore Meeting::join(Deadline deadline) const {
   return open;
 }
 
-// The connection is how rank 0 knows that this process is there; it serves the world afterwards.
+// Rank 0 knows by this connection that the process is alive; afterwards the world uses it.
 std::optional<MeetingResult> Meeting::meet_as_guest(TcpStore& store, std::string& reason) const {
   std::unique_ptr<Channel> channel;
   if (!capture([&] { channel = store.take(settings_.deadline); },
@@ -311,6 +315,7 @@ void JobStore::drop_wills() noexcept {
   if (open_.server) open_.server->drop_wills();
 }
 
+// Starts again if the store or its world goes away during the meeting, until the deadline.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
   if (settings.world_size > kMaxJobRanks)
     fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,

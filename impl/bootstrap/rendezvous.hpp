@@ -1,4 +1,4 @@
-// Ranks of several hosts: rank 0 serves a store, the others find it, and all meet there.
+// The meeting of ranks of several hosts: rank 0 serves a store, and the others find it and meet there.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,15 @@
 
 namespace dsc {
 
+// Settings of meet_through_tcp().
 struct RendezvousSettings {
   Launch launch;
   Environment environment;
-  const char* token = nullptr;        // null: the environment's
-  std::shared_ptr<Exchange> carrier;  // of the caller's; null: what launch.told_through says
+  const char* token = nullptr;        // null: from the environment
+  std::shared_ptr<Exchange> carrier;  // an exchange of the caller; null: launch.told_through decides
 };
 
-// The store of one job, as long as its world holds the port.
+// The store of one job, which exists as long as its world holds the port.
 class JobStore {
  public:
   explicit JobStore(OpenStore open) : open_(std::move(open)) {}
@@ -28,19 +29,20 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // A store that is served here does not end before so many others know how the meeting ended.
+  // A store that is served here is not closed before that many other ranks know the result of the meeting.
   void expect_readers(int32_t count) noexcept { readers_ = count; }
 
   Store& store() const noexcept { return *open_.store; }
   const StoreTarget& target() const noexcept { return *open_.target; }
-  // Under which this host reaches the store, as a number.
+  // Returns the numeric address with which this host reaches the store.
   std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
-  // Whoever comes to the port from now on is asked to come again. Only rank 0, which serves the store, needs
-  // to say so, but of a world that failed each rank: it may be the first to come again.
+  // Ranks that arrive at the port from now on are asked to try again. Normally only rank 0, which serves the
+  // store, has to announce this; after a failure every rank does, because any rank may be the first to
+  // return.
   void begin_closing(bool failed) noexcept;
-  // All have met for the end: whose connection ends from now on is nobody's news.
+  // All ranks have met to finalize: from now on the end of a connection is no longer reported.
   void drop_wills() noexcept;
 
  private:
@@ -48,15 +50,16 @@ class JobStore {
   int32_t readers_ = 0;
 };
 
+// The outcome of a meeting, and the store in which it took place.
 struct Rendezvous {
   MeetingResult met;
   std::shared_ptr<JobStore> job;
 };
 
-// Blocks until all ranks came. Besides what meet_in_store() throws: ADDR_IN_USE (the port is taken), AUTH (no
-// token, and an address that is not loopback; another token), CONFIG (no such address), PROTOCOL (a stranger
-// listens there), TIMEOUT (rank 0 did not come), UNSUPPORTED (too many ranks), VERSION, and what a carrier
-// throws.
+// Blocks until all ranks have arrived. Throws what meet_in_store() throws, ADDR_IN_USE (the port is taken),
+// AUTH (another token, or no token and an address that is not loopback), CONFIG (no such address), PROTOCOL
+// (a different program listens there), TIMEOUT (rank 0 did not arrive), UNSUPPORTED (too many ranks),
+// VERSION, and errors of the out-of-band exchange.
 Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Calls into libraries that know no deadline.
+// Timeouts for calls into libraries that have none.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace dsc {
 
-// Runs `body` on a thread of its own and throws what it throws; after the deadline TIMEOUT with the text
-// `late`. The body may come back later still, so it must own all that it touches.
+// Runs `body` on a thread of its own and rethrows its exception. Throws TIMEOUT with the text `late` after
+// the deadline. The body may still be running then, so it must own everything that it uses.
 void run_until(Deadline deadline, const char* thread_name, const std::function<void()>& body,
                const char* late);
 

@@ -11,7 +11,7 @@ namespace dsc {
 namespace {
 
 constexpr int kStoreCheckMs = 50;
-constexpr int kStoreGraceMs = 1000;  // the verdict at the deadline needs a moment to arrive
+constexpr int kStoreGraceMs = 1000;  // time for a verdict at the deadline to arrive
 constexpr int kStoreAnswerMs = 5000;
 constexpr int kLookMs = 10;
 
@@ -19,7 +19,7 @@ Deadline with_grace(Deadline deadline, int grace_ms) {
   return deadline.ns == Deadline::never().ns ? deadline : Deadline{deadline.ns + grace_ms * kNsPerMs};
 }
 
-// Nobody else has it.
+// Returns a random number that identifies this process.
 std::string new_number() { return hex(random_nonce()).substr(0, kNumberBytes); }
 
 void leave_will(Store& store, const std::string& number, Deadline deadline) {
@@ -33,7 +33,7 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
   store.perform(will, deadline);
 }
 
-// Returns the number under which rank 0 knows this process.
+// Publishes the claim and returns the number by which rank 0 knows this process.
 std::string introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
   const Deadline deadline = later(settings.deadline, Deadline::after_ms(kStoreGraceMs));
   std::string number = new_number();
@@ -54,7 +54,7 @@ std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
   }
 }
 
-// Who has not been looked at comes too late: `late` is then set.
+// Sets `late` if the world formed before rank 0 had read this rank's hello.
 StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& settings, bool& late) {
   const std::string number = introduce(store, claim, settings);
   auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
@@ -63,7 +63,7 @@ StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& set
   return *std::move(verdict);
 }
 
-// Rank 0 may end the store now, or has: whoever gets here needs it no more.
+// Errors are ignored: rank 0 may end the store now, and this rank does not need it any more.
 void say_heard(Store& store) {
   capture([&] { store.add(kHeardKey, 1, Deadline::after_ms(kStoreAnswerMs)); },
           [](dsc_result_t, const char*) {});
@@ -86,6 +86,7 @@ std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict,
   return std::nullopt;
 }
 
+// Hosts or follows; returns nullopt if this rank is too late and should try again.
 std::optional<MeetingResult> attend(Store& store, const Claim& claim, const MeetingSettings& settings,
                                     bool hosts, std::string& reason) {
   bool late = false;

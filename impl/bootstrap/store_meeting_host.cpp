@@ -16,9 +16,10 @@ namespace {
 constexpr int kStoreHostCheckMs = 50;
 constexpr int kStoreSliceMs = 1000;
 constexpr int kJudgePeriodMs = 100;
-constexpr int kJudgePart = 10;  // judging costs what all have said: a tenth of the time at most goes there
+// a decision takes time in proportion to the number of ranks: spend at most a tenth of the time on it
+constexpr int kJudgePart = 10;
 constexpr int kLingerMs = 2000;
-constexpr int kAnswerMs = 5000;  // a store in the same process
+constexpr int kAnswerMs = 5000;  // the store is in the same process
 
 }  // namespace
 
@@ -68,6 +69,7 @@ StoreMeetingHost::StoreMeetingHost(Store& store, Claim own, const MeetingSetting
       judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
       largest_size_(own_.world_size) {}
 
+// Decisions are rate-limited while ranks arrive, since each one examines all claims.
 StoreVerdict StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
   std::optional<Verdict> verdict;
@@ -97,7 +99,7 @@ std::vector<Claim> StoreMeetingHost::claims() const {
   return claims;
 }
 
-// Waits for somebody, for a while.
+// Waits up to one slice for new ranks; returns whether there were any.
 bool StoreMeetingHost::take_news() {
   const int slice_ms = settings_.check ? kStoreHostCheckMs : kStoreSliceMs;
   const Deadline deadline = sooner(Deadline::after_ms(slice_ms), judge_.next_look());
@@ -119,7 +121,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   const std::string key = hello_key(number);
   if (gone_early_.erase(number) > 0 || !store_.check({&key, 1}, soon)) return;
   const std::string bytes = store_.get(key, soon);
-  store_.remove(key, soon);  // a large job would fill the store
+  store_.remove(key, soon);  // otherwise a large job would fill the store
   const auto hello = decode_hello(bytes.data(), bytes.size());
   if (!hello) return;
   came_[number] = hello->claim;
@@ -127,6 +129,7 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
 }
 
+// A rank may be gone before its hello was read; its number is then remembered.
 void StoreMeetingHost::drop_gone() {
   const auto news = try_to_follow(store_, kGoneKey, gone_bytes_, Deadline::after_ms(0));
   if (!news) return;

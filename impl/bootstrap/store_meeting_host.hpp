@@ -1,4 +1,4 @@
-// Rank 0 at a meeting in a store: collects claims and leaves the verdict.
+// Rank 0 at a meeting in a store: it collects claims and publishes the verdict.
 #pragma once
 
 #include <map>
@@ -15,31 +15,33 @@
 namespace dsc {
 
 // Keys of a meeting.
-inline constexpr std::string_view kRollKey = "join/roll";  // numbers of those who came, one after another
-inline constexpr std::string_view kGoneKey = "join/gone";  // of those whose connection ended
+inline constexpr std::string_view kRollKey = "join/roll";  // numbers of the ranks that arrived, concatenated
+inline constexpr std::string_view kGoneKey = "join/gone";  // numbers of those whose connection ended
 inline constexpr std::string_view kVerdictKey = "join/verdict";  // encode(StoreVerdict)
-inline constexpr std::string_view kHeardKey = "join/heard";      // how many have read it
-inline constexpr std::string_view kClosingKey = "join/closing";  // there once the world is ending
-inline constexpr size_t kNumberBytes = 16;                       // of a process: hexadecimal digits
+inline constexpr std::string_view kHeardKey = "join/heard";      // how many ranks have read the verdict
+inline constexpr std::string_view kClosingKey = "join/closing";  // exists once the world is ending
+inline constexpr size_t kNumberBytes = 16;                       // hexadecimal digits of a process's number
 std::string hello_key(std::string_view number);
 std::string table_key(int32_t host);
 
+// The verdict in the store. Tables of members are stored separately, one per host.
 struct StoreVerdict {
   dsc_result_t code = DSC_OK;
   std::string text;
   Nonce nonce{};
   int64_t host_pid = 0;
-  JobLayout layout;  // only if all is well
+  JobLayout layout;  // only with DSC_OK
 };
 std::string encode(const StoreVerdict& verdict);
 std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes);
 
+// Holds one meeting; used by one thread.
 class StoreMeetingHost {
  public:
   StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings);
 
-  // Blocks until the verdict, which has been left for all; after an error until those who came have read it,
-  // for two seconds at most.
+  // Blocks until the verdict, which is then published. After an error it waits until those who arrived have
+  // read it, for at most two seconds.
   StoreVerdict run();
 
  private:
@@ -47,7 +49,7 @@ class StoreMeetingHost {
   void take_hello(const std::string& number);
   void drop_gone();
   std::vector<Claim> claims() const;
-  // Cheap, and at times late: who said the largest size may have left.
+  // A cheap check that may be true too late, as the rank that claimed the largest size may have left.
   bool complete() const { return came_.size() + 1 >= static_cast<size_t>(largest_size_); }
   void publish(const Verdict& verdict, const StoreVerdict& told);
   void linger();
@@ -58,13 +60,13 @@ class StoreMeetingHost {
   Judge judge_;
   std::map<std::string, Claim> came_;  // by number
   std::vector<Claim> left_;
-  std::set<std::string> gone_early_;  // before anybody looked at what they said
-  int32_t largest_size_;              // of a world, that anybody has claimed
+  std::set<std::string> gone_early_;  // numbers of ranks that left before their hello was read
+  int32_t largest_size_;              // largest world size that was claimed
   size_t roll_bytes_ = 0;
   size_t gone_bytes_ = 0;
 };
 
-// Nothing if nobody has appended anything by the deadline.
+// Returns nullopt if nothing has been appended by the deadline.
 std::optional<std::string> try_to_follow(Store& store, std::string_view key, size_t from, Deadline deadline);
 
 }  // namespace dsc

@@ -19,7 +19,8 @@ struct Address {
   sockaddr_un un{};
   socklen_t bytes = 0;
 
-  // A leading zero byte makes the name abstract: it lives in the network namespace and ends with its socket.
+  // A leading zero byte makes the name abstract: it exists in the network namespace until its socket is
+  // closed.
   explicit Address(const std::string& name) {
     if (name.empty() || name.size() > sizeof un.sun_path - 1)
       fail(DSC_ERR_INTERNAL, "socket name of %zu bytes, expected 1 to %zu", name.size(),
@@ -118,23 +119,24 @@ ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descrip
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor) {
   for (bool was_reset = false;;) {
     iovec part{data, bytes};
-    alignas(
-        cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};  // room for one: the kernel closes any others
+    // The buffer holds one descriptor: the kernel closes any others.
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
-    message.msg_controllen =
-        CMSG_LEN(sizeof(int));  // its padding would hold a second one, which nobody closes
+    // CMSG_SPACE() includes padding that would hold a second descriptor, which nobody closes.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
     if (got >= 0) {
       take_descriptor(message, descriptor);
       if (descriptor || (message.msg_flags & MSG_CTRUNC) == 0) return got;
-      errno = EMFILE;  // the kernel drops a descriptor for which this process has no room
+      errno = EMFILE;  // the kernel drops a descriptor if the process has no free one
       return -1;
     }
     if (errno != EINTR && errno != ECONNRESET) return got;
-    // A reset says that the other side closed without reading us; what it sent before is still in the queue.
+    // ECONNRESET means that the other side closed without reading our data; its earlier messages are still in
+    // the queue.
     if (errno == ECONNRESET && std::exchange(was_reset, true)) return 0;
   }
 }

@@ -1,5 +1,5 @@
-// Abstract unix SOCK_SEQPACKET sockets: no file in any folder, whole messages, and the kernel says who is
-// there.
+// Abstract unix SOCK_SEQPACKET sockets: they need no file, keep message boundaries, and the kernel reports
+// the identity of the peer.
 #pragma once
 
 #include <sys/types.h>
@@ -13,31 +13,33 @@
 
 namespace dsc {
 
+// The identity of a peer, as the kernel reports it.
 struct PeerCredentials {
   uid_t uid;
-  pid_t pid;  // 0 when the process is not visible from here (another pid namespace)
+  pid_t pid;  // 0 if the process is not visible here (another pid namespace)
 };
 
-// A non-blocking listener, or an empty descriptor if somebody holds the name.
+// Returns a non-blocking listener, or an empty descriptor if the name is taken.
 UniqueFd listen_abstract(const std::string& name, int backlog);
 
-// A non-blocking connection, or an empty descriptor with errno in `error`: ECONNREFUSED if nobody listens,
-// EAGAIN if the listener's queue is full.
+// Returns a non-blocking connection, or an empty descriptor with errno in `error`: ECONNREFUSED if nobody
+// listens, EAGAIN if the listener's queue is full.
 UniqueFd connect_abstract(const std::string& name, int& error);
 
-// The next connection, or an empty descriptor with errno in `error` (EAGAIN: none is waiting).
+// Returns the next connection, or an empty descriptor with errno in `error` (EAGAIN: none is pending).
 UniqueFd accept_connection(int listen_fd, int& error);
 
 PeerCredentials peer_credentials(int fd);
 
-// One whole message, never more than `bytes`. Both are non-blocking; a dead other side is an error, never a
-// signal.
+// Send and receive one whole message of at most `bytes`. Both are non-blocking; a closed connection is an
+// error, never a signal.
 ssize_t send_message(int fd, const void* data, size_t bytes);
-// 0: the other side is gone; -1 with errno EAGAIN: nothing yet. A longer message is given as its true length.
+// Returns 0 if the other side is gone; -1 with errno EAGAIN if no message has arrived. For a longer message
+// the true length is returned.
 ssize_t receive_message(int fd, void* data, size_t bytes);
 
-// The same with one descriptor beside the bytes; -1: none. What comes is close-on-exec; -1 with errno EMFILE:
-// there was no room for it.
+// The same with one descriptor in addition; -1 means none. A received descriptor is close-on-exec. Receiving
+// returns -1 with errno EMFILE if the process has no free descriptor.
 ssize_t send_with_descriptor(int fd, const void* data, size_t bytes, int descriptor);
 ssize_t receive_with_descriptor(int fd, void* data, size_t bytes, UniqueFd& descriptor);
 

@@ -9,17 +9,18 @@
 namespace dsc {
 namespace {
 
+// A bucket under construction.
 struct Bucket {
   std::vector<size_t> indices;
   size_t limit = 0;
-  size_t first_position = 0;  // where its first tensor stood in the order
+  size_t first_position = 0;  // position of its first tensor in the order
 };
 
-// What one (dtype, device) is filling.
+// The open bucket of one (dtype, device).
 struct Filling {
   Bucket bucket;
   size_t bytes = 0;
-  size_t place = 0;  // in the list of limits
+  size_t place = 0;  // index of its limit
 };
 
 void check_order(std::span<const size_t> order, size_t n) {
@@ -45,6 +46,8 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
   return sum;
 }
 
+// Fills one bucket per (dtype, device) at a time. A bucket is closed by the tensor that reaches its limit,
+// and the next one uses the next limit. Sparse tensors get buckets of their own.
 std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                            std::span<const size_t> limits) {
   std::vector<Bucket> closed;
@@ -83,7 +86,7 @@ BucketPlan plan_buckets(std::span<const PlanTensor> tensors, std::span<const siz
   check_order(order, tensors.size());
   std::vector<Bucket> buckets = assign(tensors, order, limits);
   if (order.empty()) {
-    // Tensors were taken by index, so the first of a bucket is its smallest.
+    // Tensors were taken in order of their index, so that the first one of a bucket has its smallest index.
     std::ranges::sort(buckets, {}, &Bucket::first_position);
   }
   BucketPlan plan;

@@ -1,4 +1,4 @@
-// Which tensor goes into which bucket: pure arithmetic, no memory is touched.
+// Assignment of tensors to buckets. This is pure arithmetic that touches no tensor data.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// The properties of a tensor that affect its bucket.
 struct PlanTensor {
   size_t count;
   size_t element_bytes;
@@ -16,10 +17,11 @@ struct PlanTensor {
   bool expect_sparse = false;
 };
 
+// The buckets of a plan, one after another.
 struct BucketPlan {
-  std::vector<size_t> indices;  // tensor indices, bucket after bucket
+  std::vector<size_t> indices;  // indices of tensors, bucket after bucket
   std::vector<size_t> starts;   // bucket b is indices[starts[b]] to indices[starts[b + 1] - 1]
-  std::vector<size_t> limits;   // what each bucket was filled by
+  std::vector<size_t> limits;   // limit in bytes that applied to each bucket
 
   size_t buckets() const noexcept { return limits.size(); }
   std::span<const size_t> bucket(size_t b) const {
@@ -27,12 +29,12 @@ struct BucketPlan {
   }
 };
 
-// The rules of dsc_bucket_plan(). An empty order is 0, 1, 2, ...; throws INVALID_ARG for an order that is not
-// a permutation, and OVERFLOW when a tensor's or a bucket's bytes do not fit.
+// Implements dsc_bucket_plan(). An empty order means 0, 1, 2, ... Throws INVALID_ARG if the order is not a
+// permutation, OVERFLOW if the size of a tensor or bucket does not fit.
 BucketPlan plan_buckets(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                         std::span<const size_t> limits);
 
-// The last bucket first, the order inside each kept.
+// Reverses the order of the buckets; the order inside each bucket is kept.
 BucketPlan reversed(const BucketPlan& plan);
 
 }  // namespace dsc

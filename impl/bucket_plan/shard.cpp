@@ -11,6 +11,7 @@
 namespace dsc {
 namespace {
 
+// Random numbers of a shuffle, which depend only on the seed.
 class Shuffler {
  public:
   explicit Shuffler(uint64_t seed) noexcept : random_(seed) {}
@@ -69,7 +70,7 @@ void shard_indices(const Sharding& sharding, size_t shard, std::span<size_t> ind
   if (sharding.shuffle) sequence = shuffled(sharding.count, sharding.seed);
   for (size_t i = 0; i < size; ++i) {
     const size_t sample =
-        (i * sharding.shards + shard) % sharding.count;  // past the end: from the start again
+        (i * sharding.shards + shard) % sharding.count;  // positions past the end wrap around to the start
     indices[i] = sharding.shuffle ? sequence[sample] : sample;
   }
 }

@@ -1,4 +1,5 @@
-// Which sample of a data set belongs to which rank: pure arithmetic, the same on every machine.
+// Assignment of the samples of a data set to ranks. This is pure arithmetic with the same result on every
+// machine.
 #pragma once
 
 #include <cstddef>
@@ -7,23 +8,25 @@
 
 namespace dsc {
 
+// Describes how samples are divided.
 struct Sharding {
   size_t count;  // samples
   size_t shards;
   bool shuffle;
-  uint64_t seed;   // of the shuffle
-  bool drop_last;  // every shard gets count / shards samples, rounded down; else up, filled from the start
+  uint64_t seed;  // seed of the shuffle
+  // each shard gets count / shards samples rounded down, else rounded up with samples from the start repeated
+  bool drop_last;
 };
 
-// Samples of every shard. Throws INVALID_ARG for a count or number of shards of 0, OVERFLOW when they are
-// larger than any memory.
+// Returns the number of samples of every shard. Throws INVALID_ARG if the count or the number of shards is 0,
+// OVERFLOW if they exceed any memory.
 size_t shard_size(const Sharding& sharding);
 
-// Throws INVALID_ARG unless `shard` is one of the shards.
+// Throws INVALID_ARG if `shard` is not below the number of shards.
 void check_shard(const Sharding& sharding, size_t shard);
 
-// Writes the samples of one shard: those at position `shard`, `shard` + shards, ... of the sequence.
-// `indices` has shard_size() entries.
+// Writes the samples of one shard, which are at positions `shard`, `shard` + shards, ... of the sequence.
+// `indices` must have shard_size() entries.
 void shard_indices(const Sharding& sharding, size_t shard, std::span<size_t> indices);
 
 }  // namespace dsc

@@ -87,7 +87,7 @@ CallFields fields_of(const Call& call) noexcept {
 
 namespace {
 
-// A step of SplitMix64's finisher: every input bit reaches every output bit.
+// One step of SplitMix64's finisher, in which every input bit affects every output bit.
 uint64_t mix(uint64_t hash, uint64_t value) noexcept {
   hash = (hash ^ value) * 0xbf58476d1ce4e5b9u;
   return hash ^ (hash >> 29);
@@ -95,6 +95,7 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
+// The fields are mixed one after the other, so that exchanged values change the result.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);
@@ -127,8 +128,8 @@ std::string describe(const CallFields& call, const char* note) {
                                  : "root ") +
         std::to_string(call.root));
   }
-  if (call.dtype != 0 &&
-      call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {  // what others carry is not the user's
+  // Operations from kFinalize on are internal; their element types mean nothing to the user.
+  if (call.dtype != 0 && call.kind < static_cast<uint8_t>(OpKind::kFinalize)) {
     add(dtype_name(call.dtype));
     if (call.kind != static_cast<uint8_t>(OpKind::kAllToAllV)) add(std::to_string(call.count));
   }

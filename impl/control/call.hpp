@@ -1,4 +1,4 @@
-// What one rank asks for: the arguments of an operation, and the part of them that all ranks must agree on.
+// The arguments of an operation as one rank passes them, and the subset on which all ranks must agree.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 namespace dsc {
 
+// Kinds of operations, including internal ones, which come from kFinalize on.
 enum class OpKind : uint8_t {
   kNone,
   kAllReduce,
@@ -27,58 +28,60 @@ enum class OpKind : uint8_t {
   kMonitoredBarrier,
   kFinalize,       // barrier that ends a communicator
   kSplit,          // all-gather of colors and keys
-  kCreateGroup,    // all-gather of rank lists' hashes
+  kCreateGroup,    // all-gather of hashes of rank lists
   kMemAlloc,       // all-gather of sizes and outcomes
   kVerify,         // all-gather of descriptions
-  kReducerFinish,  // barrier of ranks whose iteration is incomplete: never matches a bucket's all-reduce
+  kReducerFinish,  // barrier of ranks whose iteration is incomplete; it never matches a bucket's all-reduce
   kReady,          // barrier of the ranks of a world that have mapped it, before they use it
-  kPipeRun,        // all-gather of what stages are about to run
-  kBind            // all-gather of what ranks make of their devices, before the group is the user's
+  kPipeRun,        // all-gather of the signatures of the schedules that stages are about to run
+  kBind  // all-gather of the results of binding to devices, before the group is returned to the user
 };
 
 const char* op_kind_name(OpKind kind) noexcept;
 
-// Of a group's start-up: the numbers that users see begin behind it.
+// Returns whether the operation belongs to the start-up of a group, which happens before the operations that
+// users see are counted.
 constexpr bool comes_before_numbers(OpKind kind) noexcept {
   return kind == OpKind::kReady || kind == OpKind::kBind;
 }
 
 struct UserOp;
 
-inline constexpr int32_t kUserOp = 1000;  // code of the caller's
+inline constexpr int32_t kUserOp = 1000;  // code of user-defined operations
 
-// What happens when an input of a reduction is a NaN or infinite.
+// Selects the reaction to NaN or infinite inputs of a reduction.
 enum class NonFiniteCheck : uint8_t { kOff = 0, kCount = 1, kFail = 2 };
 
-// Blocks of different lengths, packed one after another in the order of the members.
+// Blocks of different lengths, stored contiguously in the order of the members.
 struct BlockList {
-  explicit BlockList(std::vector<size_t> lengths);  // elements
+  explicit BlockList(std::vector<size_t> lengths);  // lengths in elements
   size_t total() const noexcept { return starts.back(); }
 
   std::vector<size_t> lengths;
-  std::vector<size_t> starts;  // one more than lengths
+  std::vector<size_t> starts;  // has one entry more than `lengths`: the last is the total
 };
 
 uint64_t hash_of(const BlockList& blocks) noexcept;
 
+// One operation of one rank, with all of its arguments.
 struct Call {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
-  int32_t op = 0;     // reduce operation; 0 where there is none
-  int32_t root = -1;  // root, or the peer of a message; -1 where there is none
+  int32_t op = 0;     // reduction operation; 0 if there is none
+  int32_t root = -1;  // root, or the peer of a message; -1 if there is none
   const void* send = nullptr;
   void* recv = nullptr;
-  size_t count = 0;        // elements, per rank where the operation has parts
-  double prescale = 1;     // every input is multiplied by it as it is read
-  uint64_t tag = 0;        // further value that must agree; 0 where there is none
-  int32_t timeout_ms = 0;  // 0: the communicator's
-  void* stream = nullptr;  // of a device; null: its default stream, or none
+  size_t count = 0;        // in elements; per rank if the operation has parts
+  double prescale = 1;     // factor for every input, applied when it is read
+  uint64_t tag = 0;        // additional value that must agree; 0 if there is none
+  int32_t timeout_ms = 0;  // 0: the communicator's timeout
+  void* stream = nullptr;  // stream of a device; null: its default stream, or no device
   NonFiniteCheck nonfinite = NonFiniteCheck::kOff;
-  std::shared_ptr<const UserOp> user;            // with op kUserOp
-  uint64_t op_id = 0;                            // the caller's number of it
-  std::shared_ptr<const BlockList> send_blocks;  // of operations whose blocks differ in length
+  std::shared_ptr<const UserOp> user;            // set if `op` is kUserOp
+  uint64_t op_id = 0;                            // identifies the user-defined operation; given by the caller
+  std::shared_ptr<const BlockList> send_blocks;  // set by operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
-  char note[40] = {};  // shown in the text of a mismatch, not compared
+  char note[40] = {};  // shown in the text of a mismatch but not compared
 };
 
 }  // namespace dsc

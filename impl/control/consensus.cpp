@@ -12,9 +12,12 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kProposerBits = 16;
-constexpr int64_t kFailureKnownNs = kNsPerSecond;  // to all members, from when one of them knows it
-constexpr int kReads = 1000;  // of a decision that changes again and again: a rank gone mad
+// time after which all members know of a failure that one of them knows
+constexpr int64_t kFailureKnownNs = kNsPerSecond;
+// limit of attempts to read a decision that changes all the time, as a corrupted peer could make it do
+constexpr int kReads = 1000;
 
+// A proposal in shared memory; two sets of members follow it.
 struct Proposal {
   int32_t outcome;
   int32_t flags;
@@ -73,8 +76,8 @@ bool Consensus::is_hopeless() const noexcept {
   return false;
 }
 
-// Nothing when a member must still be waited for. Members that showed their ballot and then were lost are
-// counted, and lost.
+// Returns nullopt while a member must be waited for. A member that published its ballot and was lost
+// afterwards is counted and also marked as lost.
 std::optional<Decision> Consensus::count(uint64_t number) const {
   Decision decision(group_.size());
   decision.number = number;
@@ -99,6 +102,8 @@ std::optional<Decision> Consensus::count(uint64_t number) const {
   return decision;
 }
 
+// If members were asked different questions, the decision becomes MISMATCH and names those that differ from
+// the first one.
 void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const {
   const auto question = [&](int member) { return ballots[static_cast<size_t>(member)].question; };
   int first = 0;
@@ -114,6 +119,7 @@ void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>&
   }
 }
 
+// Makes a decision without waiting any longer. TIMEOUT names the members without a ballot, REVOKED this rank.
 Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
   Decision decision(group_.size());
   decision.number = number;
@@ -130,8 +136,8 @@ Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
   return decision;
 }
 
-// Members that began a collective operation which this rank has not called do not come before it does. After
-// a failure they are freed, and then it must have had the time to be known.
+// Finds members that have begun a collective which this rank has not called, and so will not answer before it
+// does. A failure of the group frees them; therefore this waits until a failure would be known everywhere.
 std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot& mine,
                                                   const Asked& asked) const {
   if (group_.revoked() || now_ns() - asked.start_ns < kFailureKnownNs) return std::nullopt;
@@ -157,6 +163,8 @@ std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot&
   return decision;
 }
 
+// The proposal is written first; then the compare-and-swap makes it the decision, unless another one was
+// faster.
 void Consensus::propose(const Decision& decision) {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   Proposal head{};
@@ -176,6 +184,8 @@ void Consensus::propose(const Decision& decision) {
     if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.ring_all();
 }
 
+// Reading is repeated if a newer decision replaces the proposal meanwhile. All values are checked, as another
+// process wrote them.
 Decision Consensus::read_decision() const {
   const size_t set_bytes = MemberSet::words_for(group_.size()) * sizeof(uint64_t);
   std::vector<std::byte> payload(sizeof(Proposal) + 2 * set_bytes);
@@ -207,7 +217,7 @@ void Consensus::check_membership() const {
          group_.describe_member(group_.rank()).c_str());
 }
 
-// A decision later than the one that was asked for tells this rank only whom the group has lost since.
+// If the decision is newer than the one asked for, it tells this rank only which members are lost.
 Decision Consensus::settle(Decision decision, uint64_t number) {
   number_ = decision.number;
   lost_ = decision.lost;
@@ -244,7 +254,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       propose_timed(give_up(number, DSC_ERR_REVOKED));
     } else if (deadline.passed()) {
       if (auto decision = give_up(number, DSC_ERR_TIMEOUT); !decision.named.empty())
-        propose_timed(std::move(decision));  // else the last one has just come
+        propose_timed(std::move(decision));  // otherwise the last missing ballot has just arrived
     } else if (besides.drive()) {
       backoff.reset();
     } else if (backoff.pause(moved, deadline.remaining_ns())) {

@@ -1,9 +1,9 @@
-// One answer for all members of a group that still live, whenever any of them dies.
+// Reaches one decision among all living members of a group, whichever of them dies meanwhile.
 //
-// Every member shows its ballot. Who has seen the ballots of all that live writes down what follows from them
-// as its proposal, and tries to make that the decision by compare-and-swap. The first one wins; all others
-// read the winner's proposal and forget their own. Ballots, proposals and the decision lie in memory that
-// outlives its writers, so a rank that decides and dies leaves the decision behind.
+// Every member publishes its ballot. A member that has seen the ballots of all living members writes the
+// resulting decision as its proposal, and tries to install it by compare-and-swap. The first one wins; all
+// others adopt the winner's proposal and drop their own. Ballots, proposals and the decision lie in memory
+// that outlives their writers, so the decision of a rank survives its death.
 #pragma once
 
 #include <cstdint>
@@ -17,59 +17,62 @@
 
 namespace dsc {
 
-// What the members are asked; they must all be asked the same.
+// The question that the members answer; all must be asked the same one.
 enum class Question : int32_t { kAgree = 1, kShrink = 2, kMapped = 3 };
 
+// A member's answer to a question, in shared memory.
 struct Ballot {
   Question question;
   int32_t flags;
   int32_t code;  // DSC_OK, or why this member's part failed
   int32_t unused;
-  char text[240];  // to the code
+  char text[240];  // explains the code
 };
 
-// The decision, equal on all members.
+// A decision, which is equal on all members.
 struct Decision {
   explicit Decision(int size) : lost(size), named(size) {}
 
   uint64_t number = 0;
   dsc_result_t outcome = DSC_OK;
-  int32_t flags = -1;      // bitwise AND of all ballots
-  int64_t elapsed_ns = 0;  // on the rank that proposed it
-  MemberSet lost;          // dead, left or stopped: these take no part any more, now and later
-  MemberSet named;         // who is to blame for the outcome
-  std::string text;        // to the outcome; empty where code and members say it all
+  int32_t flags = -1;      // bitwise AND of the flags of all ballots
+  int64_t elapsed_ns = 0;  // as measured by the rank that proposed it
+  MemberSet lost;          // members that are dead, stopped or have left; they are excluded from now on
+  MemberSet named;         // members that are to blame for the outcome
+  std::string text;        // explains the outcome; empty if code and members say everything
 };
 
-// What a thread that waits for a decision does besides: it may be the only one that moves queued operations.
+// Work that a thread does while it waits for a decision, as it may be the only one that drives queued
+// operations.
 struct Besides {
-  std::function<bool()> drive;  // one step; true when something moved
+  std::function<bool()> drive;  // executes one step; true if there was progress
   std::function<void()> look_at_clock;
 };
 
-// When a call began that asks the others, and the last collective operation that this rank called before.
+// When a call that asks the others began, and the sequence number of the last collective that this rank
+// called before.
 struct Asked {
   int64_t start_ns;
   uint64_t latest_collective;
 };
 
-// Only the thread that is in a call of the communicator uses it.
+// Used only by the thread that is inside a call of the communicator.
 class Consensus {
  public:
   explicit Consensus(Group& group) : group_(group), lost_(group.size()) {}
 
-  // Before a question that starts afresh: what the others decided without this rank is over. Throws
-  // PEER_STALLED if they have given this rank up.
+  // Called before a new question: skips decisions that the others made without this rank. Throws PEER_STALLED
+  // if they have excluded this rank.
   void catch_up();
 
-  // Blocks until there is a decision: at the deadline that is TIMEOUT, once `interrupted` is true REVOKED.
-  // When all that are missing wait for this rank in another operation it is MISMATCH.
-  // Throws as catch_up(), and PROTOCOL.
+  // Blocks until there is a decision. At the deadline it is TIMEOUT; once `interrupted` returns true it is
+  // REVOKED; if all missing members wait for this rank in another operation it is MISMATCH. Throws what
+  // catch_up() throws, and PROTOCOL.
   Decision reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                  const std::function<bool()>& interrupted, const Besides& besides);
 
-  // Whether working towards the next question is in vain: a member is lost, has brought a failure, or the
-  // decision is there.
+  // Returns whether preparing the next question is pointless: a member is lost or has reported a failure, or
+  // the decision has been made.
   bool is_hopeless() const noexcept;
 
  private:
@@ -86,7 +89,7 @@ class Consensus {
   Decision settle(Decision decision, uint64_t number);
 
   Group& group_;
-  uint64_t number_ = 0;  // of the last decision that this rank knows
+  uint64_t number_ = 0;  // number of the last decision that this rank knows
   MemberSet lost_;
 };
 

@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-// Failure word: 1 << 63 | code << 16 | member that wrote the text.
+// The failure word holds 1 << 63 | code << 16 | member whose cell has the text.
 constexpr uint64_t kFailed = uint64_t{1} << 63;
 
 uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
@@ -23,7 +23,8 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
 
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 
-// An operation in one word, so that it is read whole: kind, root or peer plus 1, number.
+// The latest operation is packed into one word so that it can be read atomically: kind, root or peer plus 1,
+// sequence number.
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
@@ -59,6 +60,7 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
 
 Group::~Group() { withdraw(); }
 
+// The segment is complete before it is published, because other members may map it at once.
 void Group::make_segment() {
   const UniqueFd fd = create_segment("dsc-group", geometry_.bytes, static_cast<size_t>(size_));
   mappings_.resize(static_cast<size_t>(size_));
@@ -98,12 +100,14 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
         });
       },
       [&](dsc_result_t code, const char* text) {
-        if (code == DSC_ERR_PEER_LEFT) check_peers();  // it may have left because of one that died
+        // the member may have left because of another one that died
+        if (code == DSC_ERR_PEER_LEFT) check_peers();
         throw Error(code, text);
       });
   return fd;
 }
 
+// Each notifier is kept once, since several members may share a process.
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
@@ -201,7 +205,7 @@ void Group::revoke(const Failure& cause) noexcept {
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;
   FailureCell& cell = failure_cell(rank_);
-  if (cause.ranks.empty()) {  // a list would have needed memory
+  if (cause.ranks.empty()) {  // callers without memory give only one rank
     cell.ranks_at_fault = cause.rank == kNoRank ? 0 : 1;
     cell.fault_list[0] = cause.rank;
   } else {
@@ -226,6 +230,8 @@ dsc_result_t Group::first_code() const noexcept {
   return -static_cast<dsc_result_t>(failure_word().load(std::memory_order_acquire) >> 16 & 0xff);
 }
 
+// The text is read from the segment of the member that set the word. Counts are clamped, as that member may
+// be corrupted.
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);
   Failure cause;
@@ -256,7 +262,7 @@ std::vector<int32_t> Group::members_in(const PeerProcess& peer) const {
 void Group::process_gone(const PeerProcess& peer) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // A member that left the group first may end as it likes.
+  // The end of a member that has left the group is not a failure.
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
   if (cause.ranks.empty()) return;
   cause.code = peer.gone.load();
@@ -270,7 +276,8 @@ void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const c
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
-  world_->process().notifier().notify();  // revoking wakes nobody a second time
+  // needed because revoke() wakes no thread if the group has failed already
+  world_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.rank = cause.ranks.front();
@@ -302,7 +309,7 @@ dsc_result_t Group::loss_of(int member) const noexcept {
 }
 
 void Group::leave_because(uint32_t reason) noexcept {
-  uint32_t none = 0;  // the first reason counts
+  uint32_t none = 0;  // only the first reason is kept
   state(rank_).left.compare_exchange_strong(none, reason, std::memory_order_seq_cst);
   ring_all();
 }

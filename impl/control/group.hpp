@@ -1,4 +1,5 @@
-// The shared side of one communicator: arrival slots, stages, counters, and the first cause of its failure.
+// The shared state of one communicator on this host: arrival slots, stages, counters, and the first cause of
+// its failure.
 #pragma once
 
 #include <atomic>
@@ -19,32 +20,33 @@ namespace dsc {
 
 inline constexpr uint64_t kWorldId = 0;
 
-// A communicator that this host's group is a part of: one over several hosts, or that of the operations on
-// devices.
+// A larger communicator to which this host's group belongs: one over several hosts, or the one for operations
+// on devices.
 struct WholeGroup {
   uint64_t id = 0;
   std::string name;
-  std::vector<int32_t> global_ranks;  // none: there is no such communicator
+  std::vector<int32_t> global_ranks;  // empty if there is no such communicator
 };
 
+// A group of ranks of one host, as one of its members sees it.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // Makes and publishes this rank's segment. The members stand in the order of `local_ranks`.
+  // Makes and publishes this rank's segment. Members are numbered in the order of `local_ranks`.
   static std::shared_ptr<Group> create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
                                        std::vector<int32_t> local_ranks);
   ~Group();
 
-  // Maps the segments of all members; each must have called create(). `check` runs while waiting and may
-  // throw.
+  // Maps the segments of all members, each of which must have called create(). `check` runs repeatedly while
+  // this waits, and may throw.
   void map_members(Deadline deadline, const std::function<void()>& check);
 
-  // What a member has published; errors name it by its rank in this group.
+  // Fetches an item that a member has published; errors name the member by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
     return world_->fetch(local_rank(member), describe_member(member), kind, id, deadline, check);
   }
 
-  // All members have mapped this rank's segment: nobody will ask for it again.
+  // Withdraws this rank's segment from publication, once all members have mapped it.
   void withdraw() noexcept;
 
   World& world() const noexcept { return *world_; }
@@ -58,23 +60,24 @@ class Group : public std::enable_shared_from_this<Group> {
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
 
-  // --- Arrival. A tick is one meeting of all members; every collective takes one or more. A rank that has
-  // seen all others at tick t may overwrite what it showed at t - 1. Only the thread that drives the group's
-  // collectives calls these.
+  // --- Arrival. An epoch is one barrier round of all members; every collective takes one or more. A rank
+  // that has seen all others at epoch t may overwrite what it published at t - 1. Only the thread that drives
+  // the group's collectives calls these functions.
   uint64_t epoch() const noexcept { return epoch_; }
   Slot& next_slot() noexcept { return slot(rank_, epoch_ + 1); }
   std::byte* next_stage() noexcept { return stage(rank_, epoch_ + 1); }
-  void arrive() noexcept {  // at the next tick
+  void arrive() noexcept {  // at the next epoch
     ++epoch_;
     arrived_upto_ = 0;
     slot(rank_, epoch_).tick.store(epoch_, std::memory_order_seq_cst);
     ring_all();
   }
-  bool all_arrived() noexcept {  // at the current tick
+  bool all_arrived() noexcept {  // at the current epoch
     while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
     return arrived_upto_ == size_;
   }
-  // Whether a member still misses the current tick, in the order of all that is sequentially consistent.
+  // Returns whether a member has not yet arrived at the current epoch. The loads are sequentially consistent,
+  // so that the answer can be ordered against other such accesses.
   bool misses_somebody() const noexcept {
     for (int member = 0; member < size_; ++member)
       if (slot(member, epoch_).tick.load(std::memory_order_seq_cst) < epoch_) return true;
@@ -90,7 +93,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::byte* stage(int member, uint64_t tick) const noexcept {
     return base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride + sizeof(Slot);
   }
-  // Lengths of the blocks that a member sends to each, then of those that it expects from each.
+  // Returns lengths of the blocks that a member sends to each member, followed by those that it expects from
+  // each.
   uint64_t* lengths(int member, uint64_t tick) const noexcept {
     return reinterpret_cast<uint64_t*>(base(member) + geometry_.lengths) +
            (tick & 1) * 2 * static_cast<size_t>(size_);
@@ -112,7 +116,7 @@ class Group : public std::enable_shared_from_this<Group> {
            (static_cast<size_t>(to) * 2 + (number & 1)) * geometry_.chunk_bytes;
   }
 
-  // For consensus.hpp.
+  // Shared cells that Consensus uses.
   std::atomic<uint64_t>& decision() const noexcept {
     return reinterpret_cast<DecisionCell*>(base(0) + geometry_.decision)->word;
   }
@@ -125,56 +129,59 @@ class Group : public std::enable_shared_from_this<Group> {
     return {base(member) + geometry_.proposals + (number & 1) * SharedRecord::bytes(words), words};
   }
 
-  // Wakes whoever may wait for what this rank has just stored.
+  // Wakes all processes in which a thread may wait for what this rank has just stored.
   void ring_all() noexcept {
     for (Notifier* notifier : notifiers_) notifier->notify();
   }
   void ring(int member) noexcept { process_of(member).page->notifier.notify(); }
   PeerProcess& process_of(int member) const noexcept { return world_->process_of(local_rank(member)); }
 
-  // --- Failure. Any thread.
+  // --- Failure. Any thread may call these functions.
   bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
-  // Sets the first cause for all members, unless there is one.
+  // Sets the first cause of failure for all members; has no effect if there already is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
-  dsc_result_t first_code() const noexcept;  // all of it that needs no memory; DSC_OK: none
-  // Tells the world of the failure: whenever this rank's part of it has come further.
+  // the code alone, which needs no memory; DSC_OK if there is no failure
+  dsc_result_t first_code() const noexcept;
+  // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
+  // more of the failed operation.
   void tell_failure() noexcept;
-  // Tells it for a rank that makes no call.
+  // Reports the failure on behalf of a rank that makes no call; called at every heartbeat.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state);
-  // Members whose process does not run now; empty if all do.
+  // Returns the members whose process does not run now, and the longest such time.
   std::vector<int32_t> silent_members(int64_t& longest_ns) const;
 
-  // This rank takes no further part.
+  // Announces that this rank takes part in no further operation.
   void leave() noexcept;
-  // The same, and members that wait for this rank hear that it finalizes the world.
+  // Like leave(), and waiting members are told that this rank finalizes the world.
   void leave_to_finalize() noexcept;
-  // What the communicator of this group does when this rank finalizes the world; empty: nothing.
+  // Sets what the communicator of this group does when this rank finalizes the world; an empty function does
+  // nothing.
   void on_finalize(std::function<void()> handler);
   void tell_of_finalize() noexcept;
-  // "rank 3 (pid 4711) has left the group"
+  // Returns a text such as "rank 3 (pid 4711) has left the group".
   std::string describe_departure(int member) const;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
   Recorder& recorder() noexcept { return recorder_; }
 
-  // The communicator that shares its operations on devices, for the trace. Any thread.
+  // Sets the communicator that runs this group's operations on devices, for the trace. Any thread.
   void bind_to_devices(WholeGroup whole);
   WholeGroup on_devices() const;
 
-  // From now on the operations of this group are steps of those of `whole`, which records its own here. Any
-  // thread.
+  // From now on operations of this group are steps of operations of `whole`, which records its own in this
+  // recorder. Any thread.
   void become_part_of(WholeGroup whole);
   bool is_part() const noexcept { return is_part_.load(std::memory_order_relaxed); }
   WholeGroup between_hosts() const;
 
-  // Why nothing more is to be expected of a member, as far as this rank can see: PEER_DEAD, PEER_LEFT or
+  // Returns why no answer can be expected from a member, as far as this rank knows: PEER_DEAD, PEER_LEFT or
   // PEER_STALLED; DSC_OK while it may answer.
   dsc_result_t loss_of(int member) const noexcept;
 
-  // A member that does its part of an operation, for those who wait for it. Only in words.
+  // Returns whether a member is working on its part of an operation. Used only in the text of errors.
   bool is_busy(int member) const noexcept {
     const MemberState& it = state(member);
     return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;
@@ -182,20 +189,21 @@ class Group : public std::enable_shared_from_this<Group> {
   void show_busy(bool busy) noexcept { state(rank_).busy.store(busy ? 1 : 0, std::memory_order_relaxed); }
   bool is_silent(int member) const noexcept { return process_of(member).silent_ns.load() != 0; }
 
-  // This rank begins an operation.
+  // Publishes that this rank begins an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;
-  // "all_reduce number 811", "send number 3 to rank 2": what a member began last, or "nothing".
+  // Describes what a member began last: "all_reduce number 811", "send number 3 to rank 2", or "nothing".
   std::string describe_latest(int member) const;
-  // The message that a member began last, unless it is complete.
+  // Returns the message that a member began last, unless it is complete.
   struct OpenMessage {
     bool sends = false;
     int peer = 0;
   };
   std::optional<OpenMessage> open_message(int member) const noexcept;
-  // The number of the collective operation that a member began last; 0 if it began a message, or nothing.
+  // Returns the sequence number of the collective that a member began last; 0 if its last operation was a
+  // message, or there was none.
   uint64_t latest_collective(int member) const noexcept;
 
-  // "rank 3 (pid 4711)"
+  // Returns a text such as "rank 3 (pid 4711)".
   std::string describe_member(int member) const;
 
  private:
@@ -221,11 +229,11 @@ class Group : public std::enable_shared_from_this<Group> {
   const Geometry geometry_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::byte*> bases_;
-  std::vector<Notifier*> notifiers_;  // of each process once
+  std::vector<Notifier*> notifiers_;  // one entry per process
   std::atomic<bool> published_{false};
 
   uint64_t epoch_ = 0;
-  int arrived_upto_ = 0;  // members below have arrived at epoch_
+  int arrived_upto_ = 0;  // members below this index have arrived at epoch_
 
   Recorder recorder_;
   Mutex finalize_mutex_;
@@ -243,7 +251,7 @@ class Group : public std::enable_shared_from_this<Group> {
 // Hash of everything that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
 CallFields fields_of(const Call& call) noexcept;
-// "all_reduce(sum, f32, 1000)"
+// Returns a text such as "all_reduce(sum, f32, 1000)".
 std::string describe(const CallFields& call, const char* note);
 
 }  // namespace dsc

@@ -13,13 +13,13 @@
 namespace dsc {
 namespace {
 
-constexpr int kStoreMs = 500;     // the store takes up to a second more to say that it does not answer
-constexpr int kAnswersMs = 1000;  // behind the deadline, for answers that are there
+constexpr int kStoreMs = 500;     // the store takes up to a second more to report that it does not answer
+constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that have arrived
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kHeardMs = 2000;
 constexpr int kHeardSliceMs = 20;
-constexpr const char* kHeardKey = "control/heard";  // the ranks that know that rank 0 has left, as u32
+constexpr const char* kHeardKey = "control/heard";  // ranks that know that rank 0 has left, as u32
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -45,6 +45,7 @@ void JobControl::append(const JobEvent& event, Deadline deadline) {
   });
 }
 
+// The compare-and-set decides which cause counts; only its winner appends the event.
 Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   Failure first = cause;
   capture(
@@ -63,7 +64,7 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   return first;
 }
 
-// The store may have taken the cause, and not the news of it. To tell it twice is no harm.
+// The store may have accepted the cause but not the event about it. Publishing it twice is harmless.
 void JobControl::on_round() {
   std::map<uint64_t, Failure> untold;
   {
@@ -76,6 +77,8 @@ void JobControl::on_round() {
   }
 }
 
+// The key holds the latest number and the rank that claimed it; a claim succeeds only by replacing a lower
+// number.
 bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
   bool claimed = true;
   capture(
@@ -94,6 +97,8 @@ bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Dea
   return claimed;
 }
 
+// The question is appended to the log; each rank answers under a key of its own, which is removed after
+// reading.
 std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                          const std::string& question, Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
@@ -131,6 +136,7 @@ void JobControl::leave() noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
+// Ranks that are gone are not waited for.
 void JobControl::await_hearers(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);
@@ -192,7 +198,7 @@ void JobControl::on_server_gone(dsc_result_t code, const std::string& text) {
   if (settings_.rank != 0 && set_gone(0, code)) call_listener([&] { listener_.on_gone(0, code, text); });
 }
 
-// False if something was said about it before.
+// Returns false if the end of the rank was already known.
 bool JobControl::set_gone(int32_t rank, dsc_result_t code) {
   MutexLock lock(mutex_);
   dsc_result_t& known = gone_[static_cast<size_t>(rank)];

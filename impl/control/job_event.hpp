@@ -1,4 +1,5 @@
-// What the processes of a job on several hosts tell each other, as records of one log that all of them read.
+// Events that the processes of a job on several hosts exchange as records of one log, which all of them read
+// in the same order.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +13,28 @@
 
 namespace dsc {
 
-// What was said first about a rank holds.
+// The end of a rank. The first event about the end of a rank is final.
 struct RankGone {
   int32_t rank = 0;
   dsc_result_t code = DSC_ERR_PEER_DEAD;  // or PEER_LEFT, PEER_STALLED
-  int64_t pid = 0;                        // 0: not known
+  int64_t pid = 0;                        // 0 if unknown
 };
 
-// Nothing was heard of it for a while, or something is again. It has not been given up.
+// A rank has been silent for a while, or is heard again. It has not been given up.
 struct RankQuiet {
   int32_t rank = 0;
   bool quiet = true;
 };
 
+// A group has failed; `cause` is its first cause.
 struct GroupFailed {
   uint64_t group = 0;
   Failure cause;
 };
 
-// Some ranks are to say what they did last in a group, or what the question says.
+// Asks some ranks what they did last in a group, or a specific question.
 struct LatestAsked {
-  uint64_t number = 0;  // of the question
+  uint64_t number = 0;  // identifies the request
   uint64_t group = 0;
   std::vector<int32_t> ranks;
   std::string question = {};
@@ -45,23 +47,24 @@ inline constexpr size_t kMostCauseText = 512;
 inline constexpr size_t kMostAskedRanks = 64;
 inline constexpr size_t kMostQuestion = 64;  // bytes
 
-// Longer lists and texts are cut.
+// Lists and texts that are too long are cut.
 std::string encode(const Failure& cause);
-// Nothing if the bytes are none, or longer than encode() makes them.
+// Returns nullopt if the bytes are malformed, or longer than what encode() produces.
 std::optional<Failure> decode_failure(std::string_view bytes);
 
-// One record of the log.
+// Encodes one record of the log.
 std::string encode(const JobEvent& event);
 
+// The result of decoding a part of the log.
 struct JobEvents {
   std::vector<JobEvent> events;
-  size_t refused = 0;  // records that are none of these, and what cannot be told apart
+  size_t refused = 0;  // number of unknown or malformed records
 };
-// Of whole records; those that begin at `end` or behind it are left out. Work and memory are bounded by the
+// Decodes whole records; those that begin at `end` or later are ignored. Time and memory are bounded by the
 // number of bytes.
 JobEvents decode_events(std::string_view records, size_t end = SIZE_MAX);
 
-// "rank 3 (pid 1234) died"
+// Returns a text such as "rank 3 (pid 1234) died".
 std::string describe(const RankGone& gone);
 
 }  // namespace dsc

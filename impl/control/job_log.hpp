@@ -1,6 +1,6 @@
-// Where the records of a job's log lie: in keys one after another, since a key has room for so much only. A
-// record that begins behind the limit of its key counts for nothing, so that all readers go on to the next
-// key at the same record, and whoever wrote it writes it again.
+// Distributes the records of a job's log over several keys of the store, since the size of a key is limited.
+// A record that begins beyond the limit of its key is invalid: all readers switch to the next key at the same
+// record, and the writer appends it there again.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@ namespace dsc {
 
 inline constexpr size_t kJobLogBytes = size_t{256} << 10;
 
+// Tracks the key to which records are appended and from which they are read.
 class JobLog {
  public:
   explicit JobLog(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
@@ -18,14 +19,15 @@ class JobLog {
   std::string key() const { return key_of(number_.load()); }
   size_t limit_bytes() const noexcept { return limit_bytes_; }
 
-  // Any thread. `append_to(key, record)` returns the bytes of the key afterwards.
+  // Appends a record, from any thread. `append_to(key, record)` must return the size of the key in bytes
+  // afterwards.
   template <typename AppendTo>
   void append(const std::string& record, AppendTo append_to) {
     for (uint64_t number = number_.load();; ++number)
       if (append_to(key_of(number), record) - record.size() < limit_bytes_) return;
   }
 
-  // The reader has seen all of the present key.
+  // Called when the reader has read all of the current key.
   void go_on() noexcept { number_.fetch_add(1); }
 
  private:

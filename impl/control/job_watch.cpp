@@ -16,11 +16,12 @@ namespace {
 
 constexpr int kPauseMs = 20;
 constexpr int kPatienceMs = 5000;
-constexpr int64_t kSendMs = 1000;        // a few bytes, of which the kernel takes more than there can be
-constexpr int64_t kLeaderRoundMs = 500;  // from one sign of life to the next
-constexpr int64_t kRoundMs = 1000;       // of all others: from one question to the server to the next, and
-                                         // longer in a large job: all of them ask a thousand times a second
-constexpr int64_t kLookMs = 1000;        // of rank 0 at all leaders
+constexpr int64_t kSendMs = 1000;        // for a few bytes, which fit into the socket's buffer
+constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
+// least interval of requests of other ranks; longer in a large job, so that the server gets about 1000
+// requests per second
+constexpr int64_t kRoundMs = 1000;
+constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all leaders
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
 
@@ -36,7 +37,7 @@ StoreRequest follow(const std::string& key, size_t from) {
   return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
-// It was there before.
+// The store has existed before, so that an attempt to connect to it is repeated for a few seconds only.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   const Deadline patience = sooner(deadline, Deadline::after_ms(kPatienceMs));
   Channel::Failure failure;
@@ -87,7 +88,7 @@ void JobWatch::append(const JobEvent& event) {
   });
 }
 
-// Who cannot go on ends his connection, so that the others learn of it as of his death.
+// If the thread fails, it ends the connection, so that the others treat this rank as dead.
 void JobWatch::run() {
   capture(
       [this] {
@@ -151,7 +152,7 @@ void JobWatch::look_at_leaders() {
     const int64_t beats = call(count_beats(leader.rank, 0)).number;
     const int64_t now = now_ns();
     if (beats == 0)
-      leader.silence.begin_again(now);  // it has not come here yet
+      leader.silence.begin_again(now);  // this rank has not connected yet
     else if (std::exchange(leader.beats, beats) == beats)
       look_at(leader, now);
     else if (leader.silence.heard(now) == Silence::News::kBack)
@@ -165,7 +166,8 @@ void JobWatch::look_at(Leader& leader, int64_t now) {
   if (news == Silence::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
 }
 
-// Who died before it had read to the end of a full key left its will there, where nobody looks any more.
+// A rank that died before it had read a full key to the end left its will in that key, where nobody looks any
+// more.
 void JobWatch::tell_of_late_wills() {
   if (former_key_.empty()) return;
   channel_->send(follow(former_key_, former_read_), Deadline::after_ms(kSendMs));
@@ -174,7 +176,7 @@ void JobWatch::tell_of_late_wills() {
   if (reply.code != DSC_OK) return;
   former_read_ += reply.value.size();
   for (const JobEvent& event : decode_events(reply.value).events)
-    if (std::holds_alternative<RankGone>(event)) append(event);  // once more is no harm
+    if (std::holds_alternative<RankGone>(event)) append(event);  // publishing it once more is harmless
 }
 
 StoreReply JobWatch::call(const StoreRequest& request) {
@@ -184,7 +186,8 @@ StoreReply JobWatch::call(const StoreRequest& request) {
   return reply;
 }
 
-// Of a request that does not wait: it may take long only if the server does not run.
+// Waits for the reply to a request that the server answers at once: a long wait means that the server does
+// not run.
 StoreReply JobWatch::await_reply() {
   server_.begin_again(now_ns());
   for (;;) {

@@ -1,6 +1,6 @@
-// The thread of one process that speaks with the server of its job: it hands on what is in the log, in order,
-// says that it lives, and judges who is silent. The server carries out a will when its connection ends, so
-// that all learn of a death at once.
+// The thread of a process that talks to the server of its job: it passes on the events of the log in order,
+// sends heartbeats, and judges who is unresponsive. The server publishes a prepared event (the "will") when
+// its connection ends, so that all ranks learn of a death at once.
 #pragma once
 
 #include <atomic>
@@ -17,50 +17,54 @@
 
 namespace dsc {
 
+// Settings of a JobWatch.
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
-  std::vector<int32_t>
-      leaders;  // one rank of each host, which says that its host lives; rank 0 looks at them
+  // One rank of each host, which sends the heartbeat of its host; rank 0 monitors them.
+  std::vector<int32_t> leaders;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
   size_t log_bytes = kJobLogBytes;
 };
 
+// Owns the connection and the thread. Only job_log() and runs_here() may be used by other threads.
 class JobWatch {
  public:
-  // Called on the watch's thread, while nothing is under way.
+  // Callbacks on the watch's thread, while it has no request in progress.
   class Client {
    public:
     virtual ~Client() = default;
     virtual void on_event(const JobEvent& event) = 0;
-    // At least once a second; in a large job after as many milliseconds as it has ranks.
+    // Called at least once a second; in a job of more than 1000 ranks once in as many milliseconds as it has
+    // ranks.
     virtual void on_round() = 0;
-    // It does not answer, or does again.
+    // The server does not answer, or answers again.
     virtual void on_server_quiet(bool quiet) = 0;
-    // PEER_STALLED: it does not answer for too long; PEER_DEAD: the connection has ended, and nothing else
-    // comes.
+    // PEER_STALLED: the server has not answered for too long. PEER_DEAD: the connection has ended, and no
+    // event follows.
     virtual void on_server_gone(dsc_result_t code, const std::string& text) = 0;
   };
 
   // Throws what Channel throws, and PEER_DEAD if there is no connection by the deadline.
   JobWatch(JobWatchSettings settings, Client& client, Deadline deadline);
-  // Waits for a call of the client's that runs, and for nothing else.
+  // Waits only for a running callback of the client.
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
 
   bool runs_here() const noexcept { return thread_.get_id() == std::this_thread::get_id(); }
 
-  // Where others of this process append.
+  // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
 
-  // Only in a call of the client's. Of at most 4 KiB. A store that refuses is no failure of anybody's: its
-  // reply holds an error.
+  // May be called only inside a callback, with a request of at most 4 KiB. If the store refuses the request,
+  // the reply holds the error.
   StoreReply call(const StoreRequest& request);
   void append(const JobEvent& event);
 
  private:
+  // Rank 0's view of a leader: the last count of its heartbeats, and for how long it has been silent.
   struct Leader {
     int32_t rank;
     int64_t beats;
@@ -85,12 +89,12 @@ class JobWatch {
   std::unique_ptr<Channel> channel_;
   std::atomic<bool> stopping_{false};
   JobLog log_;
-  size_t read_ = 0;         // bytes of its present key
-  std::string former_key_;  // the one before
+  size_t read_ = 0;         // bytes that were read of the current key
+  std::string former_key_;  // the key before the current one
   size_t former_read_ = 0;
   OwnPace pace_;
   Silence server_;
-  std::vector<Leader> leaders_;  // that rank 0 looks at, as long as they are not gone
+  std::vector<Leader> leaders_;  // monitored by rank 0 until they are gone
   int64_t next_look_ns_ = 0;
   std::thread thread_;
 };

@@ -30,7 +30,8 @@ Geometry::Geometry(int size, const Tuning& tuning)
   send_channels = place(members * sizeof(SendChannel));
   recv_channels = place(members * sizeof(RecvChannel));
   lengths = place(4 * members * sizeof(uint64_t));
-  slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;  // stages must not share cache sets
+  // the extra line keeps stages from mapping to the same cache sets
+  slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;
   slots = place(2 * slot_stride);
   chunks = place(members * 2 * chunk_bytes);
   bytes = round_up(at, 4096);

@@ -1,6 +1,6 @@
-// What lies in shared memory. Every structure is zero at first, is written by one rank unless it says
-// otherwise, and stands on cache lines of its own. Whatever is read here may come from a rank gone mad: copy
-// once, check, then use.
+// The layout of shared memory. Every structure starts as zeros, is written by one rank unless noted
+// otherwise, and has cache lines of its own. A corrupted or hostile peer may have written any value that is
+// read here: copy it once, check it, then use the copy.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ namespace dsc {
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
 inline constexpr uint32_t kLayoutVersion = 3;
-inline constexpr size_t kLine = 128;  // two lines of 64: processors fetch them in pairs
+inline constexpr size_t kLine = 128;  // two lines of 64 bytes, because processors prefetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
 
-// One per process.
+// State of one process, visible to all processes of its world.
 struct alignas(kLine) ProcessPage {
   uint64_t magic;
   uint32_t version;
@@ -32,7 +32,7 @@ struct alignas(kLine) ProcessPage {
   alignas(kLine) Notifier notifier;
 };
 
-// Arguments of an operation as all ranks see them.
+// The arguments of an operation that other ranks see.
 struct CallFields {
   uint64_t count;
   uint64_t tag;
@@ -42,18 +42,18 @@ struct CallFields {
   int32_t op;
   int32_t root;
   uint8_t kind;
-  uint8_t has_payload;  // the first part of the data stands in the stage already
+  uint8_t has_payload;  // the first part of the data is already in the stage
   uint8_t nonfinite;
   uint8_t unused;
 };
 
-// A buffer that others reach: a segment of the world's memory and a place in it. Segment 0: private memory.
+// Location of a shared buffer: a segment of the world's memory and an offset. Segment 0 means private memory.
 struct SharedPlace {
   uint64_t segment;
   uint64_t offset;
 };
 
-// A rank's arrival at a tick. The tick is stored last, everything else before it.
+// A rank's arrival at an epoch. `tick` holds the epoch and is stored last, after everything else.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> tick;
   uint64_t fingerprint;
@@ -67,15 +67,15 @@ struct alignas(kLine) Slot {
   int64_t nonfinite_rank;
 };
 
-// Shared counters of one tick, written by all ranks; they lie with member 0. Each word carries the tick it
-// belongs to, so nobody has to reset it.
+// Shared counters of one epoch, which all ranks write; they lie in member 0's segment. Each word contains its
+// epoch, so that nobody has to reset it.
 struct alignas(kLine) TickRecord {
   std::atomic<uint64_t> claim;
   alignas(kLine) std::atomic<uint64_t> done;
 };
 
-// First cause of a group's failure. The word lies with member 0 and is set once, by anybody; the text lies
-// with the rank that set it and was written before.
+// First cause of a group's failure. The word in member 0's segment is set once, by any member; the text is in
+// the segment of the member that set it, and was written before.
 struct alignas(kLine) FailureCell {
   std::atomic<uint64_t> word;
   int32_t ranks_at_fault;
@@ -86,15 +86,16 @@ struct alignas(kLine) FailureCell {
   char text[512];
 };
 
-// Of consensus.hpp.
+// Sizes of the records that Consensus uses.
 inline constexpr size_t kBallotBytes = 256;
-inline constexpr size_t kProposalBytes = 256;  // and two sets of members behind
+inline constexpr size_t kProposalBytes = 256;  // followed by two sets of members
 
-// What the members that still live have agreed upon. With member 0; it changes by compare-and-swap.
+// The latest decision of the living members, in member 0's segment. It changes by compare-and-swap.
 struct alignas(kLine) DecisionCell {
-  std::atomic<uint64_t> word;  // number << 16 | member whose proposal counts
+  std::atomic<uint64_t> word;  // number << 16 | member whose proposal was chosen
 };
 
+// Identifies a member's segment, so that other members can check it when they map it.
 struct alignas(kLine) MemberHeader {
   uint64_t magic;
   uint32_t version;
@@ -104,14 +105,16 @@ struct alignas(kLine) MemberHeader {
   uint64_t group;
 };
 
+// State of a member, which other members read while they wait for it.
 struct alignas(kLine) MemberState {
-  std::atomic<uint32_t> working;  // threads of this rank that are in other ranks' memory now
-  std::atomic<uint32_t> left;     // not 0: this rank takes no further part, 2: because it finalizes the world
-  std::atomic<uint64_t> latest;   // the operation that it began last, for those who wait for it: see Group
-  std::atomic<uint32_t> busy;     // 1: it moves or reduces what the others wait for
+  std::atomic<uint32_t> working;  // number of threads of this rank that are accessing other ranks' memory now
+  std::atomic<uint32_t> left;  // nonzero: this rank takes no further part; 2: because it finalizes the world
+  // operation that the rank began last, packed as described in group.cpp; used in error texts
+  std::atomic<uint64_t> latest;
+  std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data that others wait for
 };
 
-// Messages of one direction between two ranks, by parity of their number.
+// One message from one rank to another; posts alternate by the parity of the message's number.
 struct alignas(kLine) MessagePost {
   std::atomic<uint64_t> number;
   uint64_t fingerprint;
@@ -119,37 +122,38 @@ struct alignas(kLine) MessagePost {
   SharedPlace place;
 };
 
-struct alignas(kLine) SendChannel {  // with the sender
+struct alignas(kLine) SendChannel {  // in the sender's segment
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> produced;  // chunks of all messages so far
 };
 
-struct alignas(kLine) RecvChannel {  // with the receiver
+struct alignas(kLine) RecvChannel {  // in the receiver's segment
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> consumed;  // chunks of all messages so far
-  std::atomic<uint64_t> finished;                 // number of the last message that is complete
+  std::atomic<uint64_t> finished;                 // number of the last complete message
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 
-// Where everything lies in a member's segment.
+// Offsets of all parts of a member's segment, in bytes. A comment that is a number is the count of elements.
 struct Geometry {
   Geometry(int size, const Tuning& tuning);
 
-  size_t stage_bytes;  // room for data at each parity
-  size_t chunk_bytes;  // of a message; two per direction
+  size_t stage_bytes;  // size of the stage of each parity
+  size_t chunk_bytes;  // size of a chunk of a message; there are two per direction
   size_t header = 0;
   size_t state;
   size_t failure;
   size_t records;  // 2
   size_t decision;
-  size_t ballots;    // 2, by parity of their number
+  size_t ballots;    // 2, selected by the parity of their number
   size_t proposals;  // 2
   size_t ballot_words;
   size_t proposal_words;
   size_t slots;  // 2, each followed by its stage
   size_t slot_stride;
-  size_t lengths;        // 2 x 2 x size: of blocks sent and expected, where they differ
+  // 2 x 2 x size: lengths of blocks sent and expected, of operations whose blocks differ in length
+  size_t lengths;
   size_t send_channels;  // size
   size_t recv_channels;  // size
   size_t chunks;         // size x 2

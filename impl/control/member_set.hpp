@@ -1,4 +1,4 @@
-// Some of a group's members.
+// A subset of a group's members, as a bit set that can be copied to shared memory.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Memory of dsc_mem_alloc: one segment per rank and allocation, mapped by all ranks that allocated it
-// together.
+// Memory of dsc_mem_alloc(): each rank of an allocation makes one segment, and all of these ranks map all of
+// its segments.
 #pragma once
 
 #include <atomic>
@@ -12,47 +12,48 @@
 
 namespace dsc {
 
+// One allocation, as one of its ranks sees it.
 struct Allocation {
   uint64_t id = 0;  // equal on all ranks of the allocation
   size_t bytes = 0;
-  int own_rank = 0;                                // in the world
-  std::vector<std::shared_ptr<Mapping>> mappings;  // by rank in the world; null where that rank has no part
-  std::atomic<bool> detached{false};  // part of this rank's memory is no longer reached by others
+  int own_rank = 0;                                // local rank of the owner
+  std::vector<std::shared_ptr<Mapping>> mappings;  // by local rank; null for ranks outside of the allocation
+  std::atomic<bool> detached{false};  // part of this rank's memory is no longer shared with others
   Mutex detaching;
 
   std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
   std::byte* own_base() const noexcept { return base(own_rank); }
-  // Makes a range of this rank's memory private; nobody else's view of it counts any more. Returns when it is
-  // done, also when another thread is at it. Throws NOMEM.
+  // Makes a range of this rank's memory private; what others see there no longer matters. Returns when it is
+  // done, even if another thread is doing it. Throws NOMEM.
   void detach(const void* start, size_t length);
-  // Whether the segment of that rank is here and holds [offset, offset + length).
+  // Returns whether that rank's segment is mapped here and contains [offset, offset + length).
   bool holds(int local_rank, uint64_t offset, size_t length) const noexcept;
 };
 
-// A buffer in shared memory, and what keeps it mapped.
+// A buffer in shared memory, with the allocation that keeps it mapped.
 struct SharedRange {
   SharedPlace place{0, 0};
   std::shared_ptr<Allocation> allocation;
 };
 
-// The allocations of one rank.
+// The allocations of one rank. Any thread may use it.
 class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
  public:
   void add(std::shared_ptr<Allocation> allocation);
 
-  // Nothing when the range is not wholly inside one allocation.
+  // Returns an empty range unless the buffer lies entirely inside one allocation that is not detached.
   SharedRange find(const void* data, size_t bytes) const noexcept;
   std::shared_ptr<Allocation> get(uint64_t id) const noexcept;
-  // The allocation that an address lies in, also when it is detached; null if there is none.
+  // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 
-  // Forgets the allocation that starts here, of whichever rank of this process; false if there is none.
+  // Forgets the allocation that starts at this address, for any rank of this process; false if there is none.
   static bool release(void* memory);
 
  private:
   std::shared_ptr<Allocation> take(const void* memory) noexcept;
 
-  // So that a program that never allocates here does not pay for looking.
+  // Lets find() return at once in programs that never allocate here.
   std::atomic<bool> used_{false};
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<Allocation>> allocations_ DSC_GUARDED_BY(mutex_);

@@ -20,7 +20,7 @@ constexpr int kGapPeriods = 4;
 constexpr int kCheckPeriodMs = 5;
 thread_local bool on_monitor_thread = false;
 
-// Locks unless the caller is the monitor, which holds the lock while it calls its clients.
+// Locks unless the caller is the monitor thread, which holds the lock while it calls its clients.
 class OptionalLock {
  public:
   explicit OptionalLock(Mutex& mutex) noexcept DSC_TSA(no_thread_safety_analysis) : mutex_(mutex) {
@@ -94,14 +94,15 @@ void Monitor::run() noexcept {
       const int64_t now = now_ns();
       if (now - last_beat_ns_ >= kHeartbeatMs * kNsPerMs) beat(now);
     }
-    // What found no memory is readable still: the others get the lock meanwhile, and the processor.
+    // A descriptor whose handler lacked memory stays readable. The pause lets other threads get the lock and
+    // the processor.
     if (!done) poll(nullptr, 0, kCheckPeriodMs);
   }
 }
 
 bool Monitor::dispatch(int fd) noexcept {
   if (fd == endpoint_.poll_fd())
-    return call_out([this] { endpoint_.serve(); });  // who finds no memory here comes again
+    return call_out([this] { endpoint_.serve(); });  // a request that fails for lack of memory is tried again
   const auto found =
       std::find_if(watches_.begin(), watches_.end(), [fd](const Watch& watch) { return watch.fd == fd; });
   return found == watches_.end() || found->client->on_readable(fd);

@@ -1,5 +1,5 @@
-// The one thread that watches: it answers the endpoint, sees processes die, beats and looks at the others'
-// heartbeats.
+// The monitor thread of a process: it answers the endpoint, detects that processes have ended, increments
+// this process's heartbeat and checks those of the others.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,27 @@ namespace dsc {
 
 inline constexpr int64_t kHeartbeatMs = 250;
 
-// Called on the monitor's thread, one call after another. Must not wait.
+// Callbacks on the monitor's thread, one at a time. They must not block.
 class MonitorClient {
  public:
   virtual ~MonitorClient() = default;
-  // False: there was no memory for it, and it is to be called again.
+  // Returns false if it lacked memory and has to be called again.
   virtual bool on_readable(int fd) noexcept = 0;
-  // Every kHeartbeatMs. `after_gap`: this thread itself did not run for a while, so nobody may be accused.
+  // Called every kHeartbeatMs. `after_gap` means that this thread itself did not run for a while, so that
+  // silence of others proves nothing.
   virtual void on_heartbeat(int64_t now, bool after_gap) noexcept = 0;
 };
 
+// Owns the monitor thread. Any thread may call its functions.
 class Monitor {
  public:
   Monitor(Endpoint& endpoint, ProcessPage& page);
 
   void add(MonitorClient& client, const std::vector<int>& fds);
-  // Watches no more of these; returns when no call of the client runs. On the monitor's own thread: at once.
+  // Stops watching these descriptors; returns when no callback of the client is running. On the monitor's own
+  // thread it returns at once.
   void remove(MonitorClient& client, const std::vector<int>& fds) noexcept DSC_TSA(no_thread_safety_analysis);
-  // Watches one descriptor no more; the caller may close it then. Any thread.
+  // Stops watching one descriptor, which the caller may then close. Any thread.
   void forget(int fd) noexcept DSC_TSA(no_thread_safety_analysis);
 
   void close_after_fork() noexcept { epoll_.reset(); }
@@ -54,7 +57,8 @@ class Monitor {
   Mutex mutex_;
   std::vector<Watch> watches_ DSC_GUARDED_BY(mutex_);
   std::vector<MonitorClient*> clients_ DSC_GUARDED_BY(mutex_);
-  std::vector<MonitorClient*> beating_ DSC_GUARDED_BY(mutex_);  // always with room for all clients
+  // always has capacity for all clients, so that a heartbeat never allocates
+  std::vector<MonitorClient*> beating_ DSC_GUARDED_BY(mutex_);
   int64_t last_beat_ns_ DSC_GUARDED_BY(mutex_) = 0;
 };
 

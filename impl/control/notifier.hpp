@@ -1,4 +1,4 @@
-// How waiting threads of other processes are woken: one futex word per process.
+// Waking threads of other processes, with one futex word per process (an eventcount).
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,11 @@
 
 namespace dsc {
 
-// Lies in shared memory. A thread that wants to sleep announces itself, looks once more at what it waits for,
-// and sleeps unless the word has moved since. Who changes something that others may wait for rings; it costs
-// one load when nobody sleeps. All accesses are sequentially consistent: the change comes before the look at
-// `sleepers`, and announcing before the second look, so that one of the two sides always sees the other.
+// Lies in shared memory. A thread that wants to sleep announces itself, checks its condition once more, and
+// sleeps unless the word has changed since. Whoever changes something that others may wait for calls
+// notify(), which is one load if nobody sleeps. All accesses are sequentially consistent: the change precedes
+// the load of `sleepers`, and the announcement precedes the second check, so that at least one side sees the
+// other.
 struct alignas(64) Notifier {
   std::atomic<uint32_t> word;
   std::atomic<uint32_t> sleepers;
@@ -24,7 +25,7 @@ struct alignas(64) Notifier {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-// A thread that is about to sleep on a notifier.
+// Announces that the calling thread is about to sleep on a notifier.
 class NotifierWait {
  public:
   explicit NotifierWait(Notifier& notifier) noexcept : notifier_(notifier) {
@@ -35,7 +36,7 @@ class NotifierWait {
   NotifierWait(const NotifierWait&) = delete;
   NotifierWait& operator=(const NotifierWait&) = delete;
 
-  // Returns when the notifier has rung since construction, after at most max_ns, or early.
+  // Returns after a notification since construction, after max_ns at the latest, or spuriously.
   void sleep(int64_t max_ns) noexcept;
 
  private:
@@ -43,10 +44,10 @@ class NotifierWait {
   uint32_t seen_;
 };
 
-// Spin, then yield, then sleep. `work` is tried between; it returns true when the wait is over.
+// Waits by spinning, then yielding, then sleeping. pause() is one step of that.
 class Backoff {
  public:
-  // For waits on what takes long, and needs a processor that others would be kept from.
+  // For long waits, during which the processor should be left to others.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept
@@ -54,7 +55,7 @@ class Backoff {
         spins_(std::max(spins, 0)),
         patience_(spins == kSleepSoon ? 1 : spins + kYields) {}
 
-  // One step of patience. True when the caller has waited long enough that it should look at the clock.
+  // One step of waiting. Returns true if the caller has waited long enough to check the clock.
   template <typename Ready>
   bool pause(Ready&& ready, int64_t max_sleep_ns = kMaxSleepNs) {
     const int turn = turn_;
@@ -64,7 +65,7 @@ class Backoff {
       return false;
     }
     if (turn < patience_) {
-      // By now all others of this processor have had their turn: they would only hand it round.
+      // By now every other thread of this processor has had a turn; more yields would only pass it around.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
         return false;
@@ -81,7 +82,7 @@ class Backoff {
  private:
   static constexpr int kEagerYields = 4;
   static constexpr int kYields = kEagerYields + 10;
-  static constexpr int kPauses = 64;  // between yields at first: about a microsecond
+  static constexpr int kPauses = 64;  // pauses between the first yields: about a microsecond
   static constexpr int kMostDoublings = 4;
   static constexpr int kPausesPerLook = 8;
   static constexpr int64_t kMaxSleepNs = 50 * kNsPerMs;
@@ -106,11 +107,11 @@ class Backoff {
 
   Notifier& notifier_;
   int spins_;
-  int patience_;  // turns before it sleeps
+  int patience_;  // number of steps before it sleeps
   int turn_ = 0;
 };
 
-// Spins that are worth it: none when more ranks than processors want to run.
+// Returns how many times to spin: 0 if there are more ranks than processors.
 int spin_limit(bool oversubscribed) noexcept;
 
 }  // namespace dsc

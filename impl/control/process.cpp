@@ -30,7 +30,7 @@ ProcessPage* start_page(Mapping& mapping) {
   return page;
 }
 
-// Runs when the process exits in an orderly way: the others then see that this rank left, rather than died.
+// Runs at an orderly exit of the process, so that others see that its ranks left rather than died.
 __attribute__((destructor)) void say_goodbye() {
   Process* process = the_process.load();
   if (process && !is_forked_child()) process->page().state.store(ProcessState::kLeft);

@@ -1,4 +1,4 @@
-// What a process has once, however many ranks live in it: its page, its endpoint and its monitor.
+// The resources that a process has once, however many ranks it holds: its page, endpoint and monitor.
 #pragma once
 
 #include <array>
@@ -13,9 +13,10 @@
 
 namespace dsc {
 
+// The singleton of the process. Any thread may use it.
 class Process {
  public:
-  // Made at the first call and kept until the process is gone: its threads cannot be waited for at exit.
+  // Made at the first call and kept until the process ends, because its threads cannot be joined at exit.
   static Process& get();
 
   ProcessPage& page() noexcept { return *page_; }
@@ -25,7 +26,7 @@ class Process {
   Endpoint& endpoint() noexcept { return endpoint_; }
   Monitor& monitor() noexcept { return monitor_; }
 
-  // Descriptors that a child made by fork() must not keep open: they hold names.
+  // Registers a descriptor that a forked child must close, as it would keep a name occupied.
   void hold(int fd) noexcept;
   void release(int fd) noexcept;
 

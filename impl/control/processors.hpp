@@ -1,4 +1,4 @@
-// The processors that ranks may run on.
+// The set of processors on which ranks may run.
 #pragma once
 
 #include <array>
@@ -6,10 +6,10 @@
 
 namespace dsc {
 
-// A bit per processor. Empty when there are more than it has bits.
+// One bit per processor; empty if the system has more processors than bits.
 using ProcessorSet = std::array<uint64_t, 16>;
 
-// Those of the calling thread.
+// Returns the processors on which the calling thread may run.
 ProcessorSet allowed_processors() noexcept;
 
 int count_processors(const ProcessorSet& processors) noexcept;

@@ -5,10 +5,11 @@
 namespace dsc {
 namespace {
 
-// Places that an operation tries before it goes without: those before are held by operations that still run.
+// Number of entries to try before an operation is recorded without one; they may all belong to running
+// operations.
 constexpr int kTries = 16;
 
-// Ids of entries that hold no operation.
+// Special ids of entries that hold no operation.
 constexpr uint64_t kUnused = 0;
 constexpr uint64_t kChanging = ~uint64_t{0};
 
@@ -68,13 +69,13 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 
 Recorder::Recorder(size_t capacity)
     : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {
-  on_device_.in_order = false;  // streams differ, and so do those who see their ends
+  on_device_.in_order = false;  // several streams may be in use, and several threads observe their ends
 }
 
 Recorder::~Recorder() = default;
 
-// Whoever exchanges the id of an entry that is free and older than its own has it. `next_` only says where to
-// look first: writers at the same time may set it back a little.
+// Whoever exchanges the id of a free entry that is older than its own gets the entry. `next_` is only a hint
+// where to start; concurrent writers may set it back a little.
 RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);
   for (int tries = 0; tries < kTries; ++tries, ++position) {
@@ -91,6 +92,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   return nullptr;
 }
 
+// The id is stored last, so that readers ignore the entry until all of its fields are valid.
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
@@ -122,7 +124,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   return Record(latest, entry, collective, created);
 }
 
-// Whoever holds the entry's id may write it: a new operation may want its place at this moment.
+// The id is exchanged first, which reserves the entry: a new operation may want it at the same moment.
 uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks,
                                  dsc_result_t result) noexcept {
   const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {
@@ -148,7 +150,7 @@ uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t t
   return first;
 }
 
-// What was written last is read first: an operation that has ended has all its times.
+// Fields are read in the reverse order of writing, so that an operation that has ended has all its times.
 bool Recorder::read_entry(const RecordEntry& entry, RecordedOperation& operation) noexcept {
   operation.id = entry.id.load(kRead);
   if (operation.id == kUnused || operation.id == kChanging) return false;

@@ -1,5 +1,5 @@
-// The flight recorder of one group on one rank: its last operations, recorded always. Operations of several
-// queues write at once, each its own entry, while any thread reads: without locks, and without allocating.
+// The flight recorder of one group on one rank, which always records the latest operations. Several queues
+// write at the same time, each to its own entries, while any thread reads; neither locks nor allocates.
 #pragma once
 
 #include <algorithm>
@@ -15,48 +15,50 @@
 
 namespace dsc {
 
-// How the data of an operation moved.
+// The way in which the data of an operation was moved.
 enum class Algorithm : uint8_t { kNone, kLocal, kDirect, kDivided, kClaimed, kStaged, kZeroCopy };
 
 inline constexpr std::array kAlgorithms = {Algorithm::kLocal,   Algorithm::kDirect, Algorithm::kDivided,
                                            Algorithm::kClaimed, Algorithm::kStaged, Algorithm::kZeroCopy};
 static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "all but kNone, in their order");
 
-const char* algorithm_name(Algorithm algorithm) noexcept;  // null: there was nothing to move, or not yet
-// When it is chosen, and how it moves data; settings of DSC_TUNING by their names. Null as above.
+const char* algorithm_name(Algorithm algorithm) noexcept;  // null if nothing was moved, or not yet
+// Describes when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings; null
+// as above.
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
-// How long an operation on a device was followed, when that was not to its end. One on a stream of the
-// program's leaves nothing to ask for its end; one that was captured runs whenever its graph does.
+// Until when an operation on a device was tracked, if not until its end. The end of an operation on a stream
+// of the program cannot be observed; a captured one runs whenever its graph is launched.
 enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
-// What is known of an operation when it is called.
+// The properties of an operation that are known when it is called.
 struct RecordedCall {
   OpKind kind = OpKind::kNone;
   int32_t dtype = 0;
   int32_t op = 0;
   int32_t root = -1;  // or the peer of a message
   uint64_t sequence = 0;
-  size_t send_bytes = 0;  // of this rank's buffers; 0 where it has none
+  size_t send_bytes = 0;  // size of this rank's buffer; 0 if it has none
   size_t recv_bytes = 0;
   int32_t timeout_ms = 0;
-  bool on_device = false;  // those are numbered apart, and roots are ranks of Group::on_devices()
+  // device operations have their own numbers, and their roots are ranks of Group::on_devices()
+  bool on_device = false;
 };
 
-// An operation as read from the recorder. Times are ticks; 0: not yet.
+// An operation as read from the recorder. Times are ticks of tick_now(); 0 means not yet.
 struct RecordedOperation {
   RecordedCall call;
-  uint64_t id = 0;  // operations of the group are counted from 1
+  uint64_t id = 0;  // position among the operations of the group, from 1
   int64_t created = 0;
   int64_t started = 0;
   int64_t met = 0;
   int64_t ended = 0;
   Algorithm algorithm = Algorithm::kNone;
-  dsc_result_t result = DSC_OK;  // once it has ended
+  dsc_result_t result = DSC_OK;  // valid once it has ended
   Detached detach = Detached::kNo;
 };
 
-// Number of the last collective that came so far; 0: none.
+// Sequence numbers of the last collective in each state; 0 if there is none.
 struct RecordedProgress {
   uint64_t enqueued = 0;
   uint64_t started = 0;
@@ -65,9 +67,9 @@ struct RecordedProgress {
 
 class Recorder;
 
-// Every field is an atomic of its own, so nobody reads half of one; a reader that finds the same id before
-// and after has read one operation. From `started` on the fields are written while it runs, in the order in
-// which they stand.
+// Every field is atomic, so that no value is torn; a reader that finds the same id before and after reading
+// has a consistent entry. Fields from `started` on are written while the operation runs, in the order of
+// their declaration.
 struct alignas(128) RecordEntry {
   std::atomic<uint64_t> id{0};
   std::atomic<int64_t> created{0};
@@ -89,18 +91,20 @@ struct alignas(128) RecordEntry {
 };
 static_assert(sizeof(RecordEntry) == 128);
 
-// Numbers of a group's latest collectives, and how many operations found no place, on the host or on devices.
+// Sequence numbers of a group's latest collectives, and the number of operations without an entry, for the
+// host or for devices.
 struct LatestNumbers {
   std::atomic<uint64_t> enqueued{0};
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> completed{0};
   std::atomic<uint64_t> omitted{0};
-  bool in_order = true;  // they complete one after another
+  bool in_order = true;  // operations complete in the order of their numbers
 };
 
-// An operation that runs, written by its queue alone. Without an entry only its number counts. Its times are
-// taken by different threads, and a processor may read its counter ahead of the instructions before it, by
-// about as long as it waits for what another one wrote: so none is recorded as earlier than the one before.
+// Records the progress of a running operation; only its queue uses it. Without an entry only the number is
+// updated. Different threads take the times, and a processor may read its counter ahead of earlier
+// instructions, for about as long as it waits for another core's data; therefore no time is recorded as
+// earlier than the one before.
 class Record {
  public:
   Record() noexcept = default;
@@ -116,7 +120,7 @@ class Record {
     if (entry_) entry_->algorithm.store(algorithm, kWrite);
   }
   inline void end(int64_t ticks, dsc_result_t result) noexcept;
-  // Nobody will see its end: it gives up its place like one that has ended.
+  // Stops tracking an operation whose end cannot be observed; its entry may be reused as if it had ended.
   void detach(Detached how) noexcept {
     if (entry_) entry_->detach.store(how, kWrite);
     entry_ = nullptr;
@@ -131,32 +135,33 @@ class Record {
   int64_t not_before(int64_t ticks) noexcept { return latest_ = std::max(latest_, ticks); }
 
   LatestNumbers* latest_numbers_ = nullptr;
-  RecordEntry* entry_ = nullptr;  // null when there was no place
-  uint64_t collective_ = 0;       // its number; 0 for messages
-  int64_t latest_ = 0;            // of its times
+  RecordEntry* entry_ = nullptr;  // null if no entry was free
+  uint64_t collective_ = 0;       // sequence number; 0 for messages
+  int64_t latest_ = 0;            // the latest time that was recorded
 };
 
+// A ring of entries for the latest operations of one group.
 class Recorder {
  public:
-  // Room for so many operations; 0 records nothing.
+  // Reserves entries for `capacity` operations; 0 records nothing.
   explicit Recorder(size_t capacity);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Takes the place of the oldest operation that has ended or was let go of. One that still runs is never
-  // given up: it may be what everybody waits for.
+  // Takes the entry of the oldest operation that has ended or was detached. A running operation keeps its
+  // entry, because it may be the one for which everybody waits.
   Record open(const RecordedCall& call, int64_t created) noexcept;
 
-  // Collectives on devices that were let go of, from that number on, are known to have failed after all: the
-  // first of them with that result if its number is below `struck_below`, all others as REVOKED. The number
-  // of the first, or 0. Any thread.
+  // Marks detached device collectives from that sequence number on as failed: the first of them gets `result`
+  // if its number is below `struck_below`, all others REVOKED. Returns the number of the first, or 0. Any
+  // thread.
   uint64_t fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
-  // The operations in the order of their ids. One that is being replaced at this moment is left out.
+  // Returns the operations in the order of their ids. An entry that is being replaced is omitted.
   std::vector<RecordedOperation> read() const;
   RecordedProgress progress(bool on_device = false) const noexcept;
-  // Operations for which there was no place, because so many were running, here or there.
+  // Returns the number of operations that got no entry because too many were running.
   uint64_t omitted(bool on_device = false) const noexcept {
     return (on_device ? on_device_ : on_host_).omitted.load(std::memory_order_relaxed);
   }
@@ -185,7 +190,7 @@ void Record::end(int64_t ticks, dsc_result_t result) noexcept {
   if (!entry_) return;
   entry_->result.store(result, kWrite);
   entry_->ended.store(not_before(ticks), kWrite);
-  entry_ = nullptr;  // it may soon be another operation's
+  entry_ = nullptr;  // the entry may soon belong to another operation
 }
 
 }  // namespace dsc

@@ -24,18 +24,19 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 using SegmentId = std::pair<dev_t, ino_t>;
 
+// Mappings by segment, so that all ranks of a process share one mapping.
 struct MappingCache {
   Mutex mutex;
   std::map<SegmentId, std::weak_ptr<Mapping>> mappings DSC_GUARDED_BY(mutex);
 };
 
-// Never destroyed: mappings may outlive static objects.
+// The cache is never destroyed, because mappings may outlive static objects.
 MappingCache& cache() {
   static MappingCache* const instance = new MappingCache;
   return *instance;
 }
 
-// First number after a key in a small file of numbers; `missing` if there is none.
+// Returns the first number that matches `format` in a small text file, or `missing`.
 size_t read_number(const char* path, const char* format, size_t missing) {
   std::FILE* file = std::fopen(path, "re");
   if (!file) return missing;
@@ -47,7 +48,8 @@ size_t read_number(const char* path, const char* format, size_t missing) {
   return found ? number : missing;
 }
 
-// What can be reserved without driving the machine, or this process's control group, out of memory.
+// Returns how much can be reserved without exhausting the memory of the machine or of this process's control
+// group.
 size_t available_bytes() {
   const size_t machine = read_number("/proc/meminfo", "MemAvailable: %zu", SIZE_MAX >> 10) << 10;
   const size_t limit = read_number("/sys/fs/cgroup/memory.max", "%zu", SIZE_MAX);
@@ -55,7 +57,8 @@ size_t available_bytes() {
   return std::min(machine, limit > used ? limit - used : 0);
 }
 
-// Reserving more than there is would not fail: the kernel would kill processes to make room.
+// The check is needed because reserving too much does not fail: the kernel would kill processes to free
+// memory.
 void check_available(size_t bytes, size_t copies) {
   const size_t available = available_bytes();
   size_t needed = 0;
@@ -85,8 +88,8 @@ std::byte* map_pages(int fd, size_t bytes, OnFork on_fork) {
   return static_cast<std::byte*>(data);
 }
 
-// The kernel gives up and starts from nothing at every signal: a timer of a millisecond would keep it busy
-// for ever.
+// Signals are blocked because the kernel restarts the reservation from the beginning at every signal, so that
+// a timer with a short period would make it loop forever.
 int reserve(int fd, size_t bytes) noexcept {
   const SignalsBlocked uninterrupted;
   return posix_fallocate(fd, 0, static_cast<off_t>(bytes));
@@ -99,6 +102,7 @@ Mapping::Mapping(int fd, size_t bytes, OnFork on_fork)
 
 Mapping::~Mapping() { munmap(data_, bytes_); }
 
+// The copy is moved over the old pages in one step, so that the range is mapped at all times.
 void Mapping::detach(size_t offset, size_t bytes) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::byte* const start = data_ + offset / page * page;

@@ -1,4 +1,4 @@
-// Anonymous shared memory: nothing has a name, so nothing stays behind when the processes are gone.
+// Anonymous shared memory: it has no name, so that nothing is left behind when the processes are gone.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class Mapping {
   std::byte* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
 
-  // Puts private memory with the same contents in the place of these pages: from now on no other process
-  // reaches them.
+  // Replaces these pages by private memory with the same contents: from now on no other process can access
+  // them.
   void detach(size_t offset, size_t bytes);
 
  private:
@@ -30,11 +30,11 @@ class Mapping {
   size_t bytes_;
 };
 
-// A memfd of 0600 whose pages are reserved and whose size is sealed. NOSPACE when there is no memory for
-// `copies` such segments: as many ranks of this host make one at the same moment.
+// Makes a memfd that only this user may open, with reserved pages and a sealed size. Throws NOSPACE if there
+// is no memory for `copies` such segments, because so many ranks of this host make one at the same time.
 UniqueFd create_segment(const char* name, size_t bytes, size_t copies);
 
-// Maps a segment, also one that another process made: its seals and size are checked first (PROTOCOL).
+// Maps a segment, possibly of another process; throws PROTOCOL if its seals or size are wrong.
 std::shared_ptr<Mapping> map_segment(int fd, size_t bytes, OnFork on_fork);
 
 }  // namespace dsc

@@ -1,4 +1,5 @@
-// A record in shared memory that its owner overwrites now and then, and that others may read at any moment.
+// A record in shared memory that its owner overwrites from time to time, and that others may read at any
+// moment.
 #pragma once
 
 #include <atomic>
@@ -8,8 +9,8 @@
 
 namespace dsc {
 
-// First the number of what it shows (0: nothing yet), then the payload, word by word. The number is taken
-// away before the payload changes: who finds the same number before and after reading has a whole record.
+// Consists of its number (0: none yet) and the payload in words. The number is cleared before the payload
+// changes, so that a reader that finds the same number before and after has a consistent record.
 class SharedRecord {
  public:
   static constexpr size_t bytes(size_t payload_words) noexcept {
@@ -22,7 +23,7 @@ class SharedRecord {
   uint64_t number() const noexcept { return words_[0].load(std::memory_order_seq_cst); }
   bool shows(uint64_t number) const noexcept { return this->number() == number; }
 
-  // By the owner only.
+  // Only the owner may write.
   void write(uint64_t number, const void* payload) noexcept {
     words_[0].store(0, std::memory_order_relaxed);
     for (size_t i = 0; i < payload_words_; ++i) {
@@ -33,7 +34,7 @@ class SharedRecord {
     words_[0].store(number, std::memory_order_seq_cst);
   }
 
-  // False if it does not show this number, or no more.
+  // Returns false if the record does not hold this number, or was overwritten meanwhile.
   bool read(uint64_t number, void* payload) const noexcept {
     if (!shows(number)) return false;
     for (size_t i = 0; i < payload_words_; ++i) {

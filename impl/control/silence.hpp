@@ -1,4 +1,4 @@
-// Judges how long somebody was silent. Pure: it is told the time.
+// Judges how long a peer has been silent. The caller passes the time, so that there are no side effects.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,25 @@ namespace dsc {
 
 inline constexpr int64_t kReportSilenceMs = 2000;
 
+// Tracks one peer. One thread uses it.
 class Silence {
  public:
   enum class News { kNone, kQuiet, kStalled, kBack };
 
-  // stall_timeout_ms 0: it is never kStalled.
+  // With stall_timeout_ms 0 a peer is never reported as kStalled.
   Silence(int64_t stall_timeout_ms, int64_t now) : stall_ns_(stall_timeout_ms * kNsPerMs), since_ns_(now) {}
 
-  // The time up to now does not count: it was not asked, or the one who listens did not run himself.
+  // Ignores the time up to now: the peer was not asked, or the observer itself did not run.
   void begin_again(int64_t now) { since_ns_ = now; }
 
-  // kBack if it was quiet before.
+  // Returns kBack if the peer was reported as quiet before.
   News heard(int64_t now) {
     since_ns_ = now;
     stalled_ = false;
     return std::exchange(quiet_, false) ? News::kBack : News::kNone;
   }
 
-  // Each news once.
+  // Reports each change once.
   News look(int64_t now) {
     const int64_t silent = silent_ns(now);
     if (stall_ns_ > 0 && silent >= stall_ns_ && !std::exchange(stalled_, true)) return News::kStalled;
@@ -44,10 +45,10 @@ class Silence {
   bool stalled_ = false;
 };
 
-// Whether the one who judges ran himself: if not, he accuses nobody.
+// Tells whether the observer itself ran without a gap; otherwise it must not accuse others.
 class OwnPace {
  public:
-  static constexpr int64_t kPeriodMs = 250;  // he calls at least so often
+  static constexpr int64_t kPeriodMs = 250;  // had_gap() must be called at least this often
   static constexpr int64_t kGapPeriods = 4;
 
   explicit OwnPace(int64_t now) : last_ns_(now) {}

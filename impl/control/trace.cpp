@@ -25,8 +25,8 @@ int64_t wall_ns() noexcept {
   return time.tv_sec * kNsPerSecond + time.tv_nsec;
 }
 
-// Places ticks in the world's time. Of several readings of both clocks it takes the tightest, which no other
-// thread has come between.
+// Converts ticks to Unix time. It reads both clocks several times and keeps the reading with the shortest
+// interval, which is least likely to have been preempted.
 class Clock {
  public:
   Clock() {
@@ -51,12 +51,14 @@ class Clock {
   const TickScale scale_ = tick_scale();
 };
 
-// c10d names a group by a key and describes it; ours is described by the name that the program gave it.
+// The key and the description by which c10d's format identifies a group; the description is the name that the
+// program gave.
 struct GroupNames {
   std::string key, text;
 };
 
-// What the operations on host memory are operations of: the group, or one over several hosts.
+// Returns the communicator whose operations this group records for host memory: the group itself, or one over
+// several hosts.
 WholeGroup host_group_of(const Group& group) {
   if (group.is_part()) return group.between_hosts();
   WholeGroup own{group.id(), group.name(), {}};
@@ -64,7 +66,7 @@ WholeGroup host_group_of(const Group& group) {
   return own;
 }
 
-// A group is another one for its operations on devices, which have numbers of their own.
+// A group appears twice if it has operations on devices, because these have their own numbers.
 struct ShownGroup {
   explicit ShownGroup(Group& group)
       : group(&group),
@@ -80,6 +82,7 @@ struct ShownGroup {
 };
 using Groups = std::vector<ShownGroup>;
 
+// An operation together with the group that recorded it.
 struct Entry {
   const GroupNames* group;
   RecordedOperation operation;
@@ -100,7 +103,7 @@ bool is_message(const RecordedCall& call) noexcept {
   return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
 }
 
-// c10d writes the ranks as text.
+// Ranks are written as text, as c10d does.
 std::string rank_list_text(const std::vector<int32_t>& global_ranks) {
   std::string text = "[";
   for (const int32_t rank : global_ranks) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
@@ -166,7 +169,7 @@ void write_groups(JsonWriter& json, const Groups& groups) {
   json.end_object();
 }
 
-// What the names of the entries mean.
+// Explains the algorithm names that entries contain.
 void write_algorithms(JsonWriter& json) {
   json.key("algorithms");
   json.begin_object();
@@ -175,7 +178,7 @@ void write_algorithms(JsonWriter& json) {
   json.end_object();
 }
 
-// One tensor's sizes and types; none where this rank has no such buffer.
+// Writes the size and type of one buffer, or empty lists if this rank has no such buffer.
 void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, size_t bytes, OpKind never) {
   const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
   const bool has_one = call.dtype != 0 && (bytes > 0 || (empty && call.kind != never));
@@ -194,7 +197,8 @@ void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, 
   json.end_array();
 }
 
-// c10d has the first three: what is started there and never completed hangs.
+// The first three states are those of c10d, where a collective that started and never completed counts as
+// hanging; "launched" and "captured" are added.
 const char* state_of(const RecordedOperation& operation) noexcept {
   if (operation.ended != 0 && operation.result == DSC_OK) return "completed";
   if (operation.ended == 0 && operation.detach != Detached::kNo)
@@ -214,7 +218,8 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
   time("time_discovered_completed_ns", completed ? operation.ended : 0);
   time("time_failed_ns", failed ? operation.ended : 0);
   json.key("duration_ms");
-  if (completed && !operation.call.on_device)  // when that began and ended is known to the device alone
+  // the real start and end of a device operation are known only to the device
+  if (completed && !operation.call.on_device)
     json.number(static_cast<double>(ticks_to_ns(operation.ended - operation.started)) / kNsPerMs, 6);
   else
     json.null();

@@ -37,7 +37,7 @@ void TraceWriter::post(std::shared_ptr<World> world, std::string reason) {
     MutexLock lock(mutex_);
     const bool due =
         std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.world == world; });
-    if (due) return;  // what happened until it is written stands in it
+    if (due) return;  // the pending trace will contain everything that happens until it is written
     jobs_.push_back({std::move(world), std::move(groups), std::move(reason)});
   }
   dispatch(Duty::kTrace);
@@ -68,7 +68,7 @@ void TraceWriter::write(const Job& job) {
           [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "trace: %s", text); });
 }
 
-// Exit does not wait for one that ran out of memory.
+// Clears the flag even if writing throws, so that exit does not wait for a writer that ran out of memory.
 struct TraceWriter::Writing {
   explicit Writing(TraceWriter& desk) : desk(desk) { desk.set_writing(true); }
   ~Writing() { desk.set_writing(false); }

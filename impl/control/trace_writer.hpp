@@ -1,5 +1,5 @@
-// Trace files that nobody waits for: after a failure, and when a signal handler asks. The dispatch thread
-// writes them.
+// Writes trace files in the background, after a failure or on request of a signal handler. The dispatch
+// thread does the work, so that nobody waits for it.
 #pragma once
 
 #include <atomic>
@@ -15,26 +15,29 @@ namespace dsc {
 class Group;
 class World;
 
+// One per process. Any thread may call it.
 class TraceWriter {
  public:
-  // Made at the first call and kept until the process is gone.
+  // Made at the first call and kept until the process ends.
   static TraceWriter& get();
 
-  // A world with a folder for traces; it withdraws when it goes. Throws without memory or threads.
+  // Adds a world that has a folder for traces; the world withdraws when it is destroyed. Throws without
+  // memory or threads.
   void enroll(const std::shared_ptr<World>& world);
   static void withdraw() noexcept { enrolled_.fetch_sub(1); }
 
-  // Writes this world's trace soon; world and groups live until then.
+  // Requests that this world's trace is written soon; the world and its groups are kept alive until then.
   void post(std::shared_ptr<World> world, std::string reason);
 
-  // Writes the traces of all enrolled worlds soon. Async-signal-safe. STATE when there is none, FORKED in a
-  // child.
+  // Requests the traces of all enrolled worlds. Async-signal-safe. Returns STATE if there is none, FORKED in
+  // a forked child.
   static dsc_result_t request() noexcept;
 
-  // Waits until what is due is written, for a second at most.
+  // Waits until requested traces are written, for at most a second.
   static void drain_at_exit();
 
  private:
+  // A trace to be written; it keeps the world and its groups alive.
   struct Job {
     std::shared_ptr<World> world;
     std::vector<std::shared_ptr<Group>> groups;

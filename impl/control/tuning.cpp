@@ -19,18 +19,19 @@ constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kNoLimit = size_t{1} << 62;
 constexpr size_t kPage = 4096;
 
+// The tuning for groups up to a size.
 struct Row {
-  int members;  // at most
+  int members;  // upper limit
   bool oversubscribed;
   Tuning tuning;
 };
 
-// The first row that fits counts. Chosen on one machine of two cores. Stages of all members together stay
-// in the last-level cache.
-constexpr size_t kCache = 0;  // stands for the size of the last-level cache
-// Fixed shares spare each rank the copy of its own; with more ranks than processors a share would wait for
-// its rank to run.
-constexpr size_t kAlone = 1;  // stands for no limit, or nothing with more ranks than processors
+// The first row that fits is used. The values were measured on a machine with two cores. They are such that
+// the stages of all members together stay in the last-level cache.
+constexpr size_t kCache = 0;  // placeholder for the size of the last-level cache
+// Fixed shares save each rank the copy of its own data; but with more ranks than processors a share would
+// wait until its rank runs.
+constexpr size_t kAlone = 1;  // placeholder for no limit, or 0 if there are more ranks than processors
 constexpr std::array kRows = {
     Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
     Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
@@ -43,12 +44,13 @@ constexpr std::array kRows = {
     Row{1 << 30, true, {128 * kKiB, kAlone, 64 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 4 * kKiB}},
 };
 
+// A setting by name, with the values that it accepts.
 struct Key {
   const char* name;
   size_t Tuning::*value;
   size_t least;
   size_t most;
-  size_t unit;  // it is a multiple of this
+  size_t unit;  // the value must be a multiple of this
 };
 constexpr std::array kKeys = {
     Key{"direct_bytes", &Tuning::direct_bytes, 0, kNoLimit, 1},
@@ -61,7 +63,7 @@ constexpr std::array kKeys = {
     Key{"message_chunk_bytes", &Tuning::message_chunk_bytes, kPage, kMiB, kPage},
 };
 
-// Powers of 1024; a unit of 1000 ("KB") would be misread by half of its readers.
+// Units are powers of 1024. "KB" is refused, because some would read it as 1000.
 constexpr std::pair<std::string_view, int> kUnits[] = {{"", 0},   {"b", 0},    {"k", 10}, {"kib", 10},
                                                        {"m", 20}, {"mib", 20}, {"g", 30}, {"gib", 30}};
 
@@ -86,7 +88,7 @@ const Key* find_key(std::string_view name) noexcept {
   return found == kKeys.end() ? nullptr : found;
 }
 
-// "65536", "64KiB", "64k": units are powers of 1024, in any case. Nothing for anything else.
+// Parses "65536", "64KiB" or "64k", in upper or lower case; nullopt for anything else.
 std::optional<size_t> parse_bytes(std::string_view text) {
   size_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -110,7 +112,7 @@ std::pair<std::string, size_t> parse_item(std::string_view item) {
   return {key->name, *value};
 }
 
-// Beyond it, what is written is gone from the cache before it is read again.
+// Returns the cache size, beyond which written data has left the cache before it is read again.
 size_t last_level_cache() noexcept {
   constexpr size_t kMost = 32 * kMiB;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -19,9 +19,9 @@ namespace {
 
 constexpr int64_t kReportSilenceNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
-constexpr int kEndMs = 200;  // from a process that answers no more to its reported end
+constexpr int kEndMs = 200;  // from a process that no longer answers to the report of its end
 
-// 'T' for a stopped process, 'D' for one in the kernel's hands, '?' when it cannot be told.
+// Returns 'T' for a stopped process, 'D' for one in uninterruptible sleep, '?' if it cannot be determined.
 char process_state_letter(int64_t pid) noexcept {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
@@ -47,7 +47,7 @@ const char* describe_state(char letter) noexcept {
   }
 }
 
-// The event may be of another descriptor that had this number before.
+// Checks again, as the event may be about another descriptor that had the same number before.
 bool has_ended(int pidfd) noexcept {
   pollfd query{pidfd, POLLIN, 0};
   return poll(&query, 1, 0) == 1;
@@ -93,6 +93,7 @@ World::~World() {
   process_.endpoint().leave_world(nonce_, static_cast<uint32_t>(rank_));
 }
 
+// Ranks with the same endpoint live in the same process.
 void World::find_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const Member& member = members_[static_cast<size_t>(rank)];
@@ -110,24 +111,25 @@ void World::find_processes() {
   }
 }
 
-// Who waits for one process may do so in vain because another one died: that one is to be named.
+// Waiting for one process may be in vain because another one has died: the latter is named in the error.
 void World::probe_processes() const {
   for (const auto& peer : peers_) {
-    if (peer->gone.load() != DSC_OK) continue;  // its groups know
+    if (peer->gone.load() != DSC_OK) continue;  // its groups know of it already
     int error = 0;
     if (!connect_abstract(peer->endpoint, error) && error == ECONNREFUSED)
       fail(DSC_ERR_PEER_DEAD, "rank %d (pid %" PRId64 ") died", global_rank(peer->ranks.front()), peer->pid);
   }
 }
 
-// A process that ends closes its sockets before the kernel reports its end, from which its groups learn of
-// it.
+// Waits for the end to be reported, because a process that ends closes its sockets before the kernel reports
+// its end, from which its groups learn of it.
 void World::await_end(const PeerProcess& peer) {
-  if (!peer.pidfd) return;  // nobody watches it yet
+  if (!peer.pidfd) return;  // nobody watches the process yet
   const Deadline deadline = Deadline::after_ms(kEndMs);
   while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
+// While it waits for one process, it checks regularly that none of the others has died.
 void World::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
@@ -153,7 +155,7 @@ void World::fetch_pages(Deadline deadline) {
   }
 }
 
-// All ranks come to the same end: they choose how data moves by it.
+// All ranks get the same result, which they use to choose algorithms.
 void World::count_all_processors() {
   ProcessorSet all{};
   for (const auto& peer : peers_)
@@ -168,7 +170,8 @@ void World::watch() {
     if (peer->pidfd) watched_fds_.push_back(peer->pidfd.get());
   }
   {
-    MutexLock lock(name_mutex_);  // not held below: the monitor takes it while it holds its own
+    // released before the monitor's lock is taken: the monitor takes this one while it holds its own
+    MutexLock lock(name_mutex_);
     if (listener_) {
       watched_fds_.push_back(listener_.get());
       process_.hold(listener_.get());
@@ -198,7 +201,8 @@ UniqueFd World::fetch(int local_rank, const std::string& owner, ItemKind kind, u
                           key(local_rank, kind, id), deadline, check);
       },
       [&](dsc_result_t code, const char* text) {
-        if (code == DSC_ERR_PEER_LEFT) probe_processes();  // it may have left because of one that died
+        // it may have left because of another one that died
+        if (code == DSC_ERR_PEER_LEFT) probe_processes();
         if (code == DSC_ERR_PEER_DEAD) await_end(process_of(local_rank));
         throw Error(code, text);
       });
@@ -211,7 +215,7 @@ void World::enroll(const std::shared_ptr<Group>& group) {
     std::erase_if(groups_, [](const auto& known) { return known.expired(); });
     groups_.push_back(group);
   }
-  for (const auto& peer : peers_)  // one that ended before
+  for (const auto& peer : peers_)  // reports processes that ended before
     if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
 }
 
@@ -230,6 +234,7 @@ void World::tell_of_finalize(uint64_t except) noexcept {
   });
 }
 
+// The trace names the first failure of any group, because later ones often are its consequences.
 void World::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
@@ -246,9 +251,9 @@ void World::on_failure(const Group& group) noexcept {
   });
 }
 
-// A rank that has ended a world which failed may be the first to come for the next one.
+// After a failed world, one of its ranks may be the first to arrive for the next one.
 bool World::has_failed() noexcept {
-  for (size_t i = 0;; ++i) {  // one by one, since a list would need memory
+  for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
     std::shared_ptr<Group> group;
     {
       MutexLock lock(groups_mutex_);
@@ -275,7 +280,7 @@ void World::begin_closing(bool failed) noexcept {
 
 void World::close_name() noexcept {
   UniqueFd listener;
-  std::shared_ptr<JobStore> job;  // ends without the mutex
+  std::shared_ptr<JobStore> job;  // destroyed after the mutex is released
   {
     MutexLock lock(name_mutex_);
     listener = std::move(listener_);
@@ -289,7 +294,7 @@ void World::close_name() noexcept {
 
 void World::end() noexcept {
   ended_.store(true);
-  for (size_t i = 0;; ++i) {  // one by one, since a list would need memory
+  for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
     std::shared_ptr<Group> group;
     {
       MutexLock lock(groups_mutex_);
@@ -301,7 +306,7 @@ void World::end() noexcept {
 }
 
 bool World::on_readable(int fd) noexcept {
-  const auto self = weak_from_this().lock();  // the last of groups() may be all that keeps this world
+  const auto self = weak_from_this().lock();  // a group in groups() may hold the last reference to this world
   if (!self) return true;                     // another thread is about to end it
   const bool closing = held_closing_.load() || has_failed();
   {
@@ -314,7 +319,7 @@ bool World::on_readable(int fd) noexcept {
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
-    // Without memory the descriptor stays watched, and is readable until it works.
+    // Without memory the descriptor stays watched and readable, so that this is tried again.
     if (!capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) return false;
     process_.monitor().forget(fd);
   }
@@ -325,10 +330,10 @@ void World::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  process_.notifier()
-      .notify();  // a rank that leaves an operation may wait for this one to be gone, not for the cause
-  begin_closing(
-      false);  // what is left of this world will not live long; its name must not block the next one
+  // A rank that leaves an operation may wait for the end of that process, not for the cause.
+  process_.notifier().notify();
+  // What is left of this world will not live long; its name must not block the next world.
+  begin_closing(false);
 }
 
 void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
@@ -337,14 +342,17 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
   for (const auto& peer : peers_)
     if (!peer->own && peer->gone.load() == DSC_OK)
       capture([&] { look_at(*peer, now, after_gap); },
-              [](dsc_result_t, const char*) {});  // the next beat again
-  // Of a failure elsewhere nobody hears here who makes no call.
+              [](dsc_result_t, const char*) {});  // tried again at the next heartbeat
+  // A rank that makes no call would never notice a failure raised by another rank, so the heartbeat checks
+  // every group.
   if (!enrolled_.load()) return;
   call_out([this] {
     for (const auto& group : groups()) group->look_at_failure();
   });
 }
 
+// Compares the heartbeat with the last one seen, and fails the groups of a process that has been silent for
+// too long.
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {

@@ -1,5 +1,6 @@
-// All ranks of a job on this host, as one of them sees them: who they are, whether they live, and what they
-// share. They are numbered from 0 by their place on the host; with one host that is their rank in the job.
+// The ranks of a job on this host, as one of them sees them: who they are, whether they are alive, and what
+// they share. Local ranks are indices among the ranks of the host; on a single host they equal the global
+// ranks.
 #pragma once
 
 #include <atomic>
@@ -20,7 +21,7 @@ class Group;
 
 enum class ItemKind : uint32_t { kProcessPage = 1, kPidfd = 2, kGroupSegment = 3, kMemory = 4 };
 
-// Another process of the world, or this one.
+// A process of the world, possibly this one.
 struct PeerProcess {
   std::string endpoint;
   int64_t pid = 0;
@@ -29,17 +30,19 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
-  std::atomic<dsc_result_t> gone{DSC_OK};  // PEER_DEAD or PEER_LEFT once its end was seen
-  std::atomic<int64_t> silent_ns{0};       // how long its heartbeat has stood still; 0: it beats
+  std::atomic<dsc_result_t> gone{DSC_OK};  // PEER_DEAD or PEER_LEFT once its end was observed
+  std::atomic<int64_t> silent_ns{0};       // how long its heartbeat has not changed; 0 while it does
   uint64_t last_beat = 0;                  // monitor's thread only
   int64_t last_change_ns = 0;              // monitor's thread only
 };
 
+// Selects how much is recorded and where traces are written.
 struct TraceSettings {
-  size_t entries = 2000;  // operations that each group's recorder holds
-  std::string folder;     // of the files that are written by themselves; empty: none
+  size_t entries = 2000;  // capacity of each group's recorder, in operations
+  std::string folder;     // where traces are written automatically; empty: nowhere
 };
 
+// Settings of a world.
 struct WorldSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;
@@ -47,11 +50,12 @@ struct WorldSettings {
   TraceSettings trace;
 };
 
+// The host group of one rank. The monitor calls it on its thread.
 class World : public MonitorClient, public std::enable_shared_from_this<World> {
  public:
   using Meet = std::function<MeetingResult(const MeetingSettings&)>;
 
-  // Blocks until all ranks came and every process page and pidfd is here.
+  // Blocks until all ranks have arrived and the page and pidfd of every process is here.
   static std::shared_ptr<World> join(const WorldSettings& settings, const Meet& meet_ranks = meet);
   ~World() override;
 
@@ -66,7 +70,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
     return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
   int process_count() const noexcept { return static_cast<int>(peers_.size()); }
-  // More ranks than processors that they may run on. Equal on all ranks.
+  // Returns whether there are more ranks than processors on which they may run; equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }
   Tuning tuning_of(int members) const { return choose_tuning(members, oversubscribed_, tuning_overrides_); }
@@ -75,35 +79,38 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
 
-  // Descriptors of the ranks of this world.
+  // Publishes, withdraws and fetches descriptors of ranks of this world.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
   UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const;
 
-  // Whether a process has not run for so long that it counts as failed.
+  // Returns whether a process has not run for so long that it counts as failed.
   bool is_stalled(const PeerProcess& peer) const noexcept {
     return stall_timeout_ms_ > 0 && peer.silent_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
-  // Groups are told when a process of theirs ends or stops.
+  // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // This rank finalizes the world: the members of its other groups must not wait for it.
+  // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
 
-  // A group has failed: with a folder for traces, this rank's is written soon. Any thread.
+  // Called when a group has failed: if there is a folder for traces, this rank's trace is written soon. Any
+  // thread.
   void on_failure(const Group& group) noexcept;
 
-  // The world is about to end: who comes to its name is asked to wait instead of being sent away.
+  // The world is about to end: from now on late arrivals at its name are asked to wait instead of being
+  // rejected.
   void begin_closing(bool failed) noexcept;
-  // The world may fail before it is anybody's: who comes to its name meanwhile is asked to wait, too.
+  // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
+  // asked to wait, too.
   void set_tentative(bool tentative) noexcept { held_closing_.store(tentative); }
   void close_name() noexcept;
-  // What is closed together with the name.
+  // Keeps the job's store until the name is closed.
   void hold_name(std::shared_ptr<JobStore> job) noexcept;
 
-  // This rank takes no further part in any group.
+  // Announces that this rank takes no further part in any group.
   void end() noexcept;
   bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 
@@ -128,7 +135,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
-  std::atomic<bool> enrolled_{false};  // the monitor looks at it already when it is set
+  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this world; read by the monitor
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
@@ -148,7 +155,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
-  std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty: none
+  std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty if none has failed
 };
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// What works on one device share: the device, its events and its kernels.
+// Resources shared by all code that works on one device: the device, its pool of events and its kernels.
 #pragma once
 
 #include <memory>

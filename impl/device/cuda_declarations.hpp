@@ -1,5 +1,6 @@
-// What is used of cuda.h (13), so that it is not needed to build. Numbers and prototypes are its;
-// unit/device_declarations compares them where the real one is installed.
+// The part of cuda.h (CUDA 13) that libdsc uses, declared here so that building needs no CUDA toolkit. Values
+// and prototypes are those of cuda.h; the test unit/device_declarations compares them with the real header
+// where it is installed.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +9,12 @@
 namespace dsc {
 
 struct CudaContext;
-struct CudaStream;  // CUstream_st, which cudaStream_t points to as well
+struct CudaStream;  // same type as CUstream_st, which cudaStream_t points to as well
 struct CudaEvent;
 struct CudaModule;
 struct CudaFunction;
 using CudaDevice = int;
-using CudaAddress = unsigned long long;  // CUdeviceptr
+using CudaAddress = unsigned long long;  // same type as CUdeviceptr
 
 struct CudaUuid {
   char bytes[16];
@@ -46,7 +47,8 @@ enum class CudaCaptureMode : uint32_t { global = 0, thread_local_only = 1, relax
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
 
-// Named as in cuda.h, without "cu"; those that it maps to a later version are that version.
+// Members are named as in cuda.h, without "cu". Where cuda.h maps a name to a versioned symbol (_v2, _v3),
+// the member is that version.
 struct CudaFunctions {
   CudaResult (*init)(unsigned flags) = nullptr;
   CudaResult (*driver_get_version)(int* version) = nullptr;

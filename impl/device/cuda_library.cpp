@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-// CUDA counts 1000 and 10: 13.1 is 13010.
+// CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010.
 constexpr int kLeastCuda = 12000;  // the older of the two major versions that NVIDIA builds NCCL for
 constexpr WantedLibrary kCuda{.name = "CUDA's driver",
                               .file = "libcuda.so.1",
@@ -68,7 +68,7 @@ void need(const CudaLibrary& library, const char* function, CudaResult result) {
        library.words(result).c_str());
 }
 
-// A driver that is broken or busy may not come back from it.
+// Calls cuInit() on a detached thread, because a broken or busy driver may never return from it.
 CudaResult init_in_time(const CudaLibrary& library, int patience_ms) {
   struct Attempt {
     Mutex mutex;
@@ -134,7 +134,7 @@ void CudaLibrary::fail_with(CudaResult result, const char* function) const {
   throw Error(DSC_ERR_BACKEND, text, place);
 }
 
-// Those that CUDA documents to leave the process in an inconsistent state.
+// These are the errors that CUDA documents to leave the process in an inconsistent state.
 bool ends_cuda(CudaResult result) noexcept {
   const auto number = static_cast<uint32_t>(result);
   return number == 214 || number == 220 || number == 700 || number == 702 || number == 710 ||

@@ -1,4 +1,4 @@
-// The CUDA driver, found at run time.
+// The CUDA driver library, loaded at run time.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 namespace dsc {
 
 struct CudaLibrary {
-  std::string path;     // of the file
-  std::string version;  // of CUDA that the driver serves: "13.0"
-  int devices = 0;      // 1 or more
+  std::string path;     // path of the loaded file
+  std::string version;  // CUDA version that the driver supports, such as "13.0"
+  int devices = 0;      // number of visible devices, at least 1
   CudaFunctions functions;
 
-  // "CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected"; the number where the driver has no words.
+  // Describes a result by name and text, such as "CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected";
+  // gives the number if the driver has no name for it.
   std::string words(CudaResult result) const;
-  // Throws BACKEND with these words, unless it is a success.
+  // Throws BACKEND with the description of the result unless it is success.
   void check(CudaResult result, const char* function) const {
     if (result != CudaResult::success) fail_with(result, function);
   }
@@ -25,12 +26,12 @@ struct CudaLibrary {
   [[noreturn]] void fail_with(CudaResult result, const char* function) const;
 };
 
-// After such a result every call of CUDA in this process fails.
+// Returns whether this result is sticky: every later CUDA call in this process fails.
 bool ends_cuda(CudaResult result) noexcept;
 
-// Looks at `path` unless it is empty, the path DSC_CUDA_LIBRARY, or in the system; initialises the driver,
-// after which forked children cannot use it. Throws NO_BACKEND: no library, no driver behind it, one that
-// does not answer in time, too old a one, or no device.
+// Loads the driver from `path`, from the path in DSC_CUDA_LIBRARY if `path` is empty, or else from the
+// system, and initialises it; processes forked afterwards cannot use CUDA. Throws NO_BACKEND if there is no
+// library, no driver or no device, if the driver is too old, or if it does not answer within `patience_ms`.
 CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,
                       int patience_ms = 60'000);
 

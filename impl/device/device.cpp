@@ -69,7 +69,7 @@ int device_of_memory(const Device& device, const void* memory) {
   const DeviceScope scope(device);
   const CudaResult result =
       device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory));
-  // CUDA does not know it, or no context does
+  // CUDA does not know the address, or there is no current context.
   if (result == CudaResult::invalid_value || result == CudaResult::invalid_context) return kHostMemory;
   device.check(result, "cuPointerGetAttributes");
   return type == CudaMemoryType::device || managed ? number : kHostMemory;

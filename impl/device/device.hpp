@@ -1,4 +1,4 @@
-// The GPU that a world is bound to.
+// A GPU that a world is bound to; retains its primary context for its lifetime. Any thread may use it.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@ namespace dsc {
 
 class Device {
  public:
-  // By its number, which is at least 0. Retains its primary context. Throws INVALID_ARG when there are not so
-  // many, BACKEND when CUDA fails.
+  // Binds the device with this ordinal (0 or more) and retains its primary context. Throws INVALID_ARG if
+  // CUDA shows fewer devices, BACKEND if CUDA fails.
   static std::shared_ptr<const Device> bind(std::shared_ptr<const CudaLibrary> cuda, int number);
-  // That of the calling thread's context; -1 without one.
+  // Returns the ordinal of the device of the calling thread's current context, or -1 if it has none.
   static int current(const CudaLibrary& cuda);
   ~Device();
   Device(const Device&) = delete;
@@ -23,12 +23,13 @@ class Device {
   const std::shared_ptr<const CudaLibrary>& library() const noexcept { return library_; }
   int number() const noexcept { return number_; }
   const std::string& name() const noexcept { return name_; }
-  // Of the card, or the part of one: equal in all processes, which may number what they see differently.
+  // UUID of the card, or of the MIG instance. It is equal in all processes, although they may number their
+  // visible devices differently.
   const CudaUuid& uuid() const noexcept { return uuid_; }
-  int compute_capability() const noexcept { return compute_capability_; }  // 90 is 9.0
+  int compute_capability() const noexcept { return compute_capability_; }  // 10 * major + minor: 90 is 9.0
   int multiprocessors() const noexcept { return multiprocessors_; }
 
-  // Throws BACKEND with CUDA's words, unless it is a success.
+  // Throws BACKEND with CUDA's description unless the result is success.
   void check(CudaResult result, const char* function) const { library_->check(result, function); }
 
  private:
@@ -47,8 +48,9 @@ class Device {
   int multiprocessors_ = 0;
 };
 
-// While it lives, the calling thread works on the device, and may do so beside a capture of its own. Inside
-// another one of the same device it costs nothing; none is held while code of the caller's runs.
+// While it exists, the device's context is current in the calling thread, whose CUDA calls are allowed even
+// while the thread captures a stream. Nesting scopes of the same device costs nothing. User code must not run
+// inside a scope.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);
@@ -58,18 +60,19 @@ class DeviceScope {
 
  private:
   const Device& device_;
-  const Device* const outer_;  // of the thread's scope around this one
+  const Device* const outer_;  // device of the enclosing scope of this thread
   CudaCaptureMode mode_ = CudaCaptureMode::relaxed;
 };
 
-// Where memory lives: the number of its device, or kHostMemory.
+// Returns the ordinal of the device on which memory lives, or kHostMemory.
 inline constexpr int kHostMemory = -1;
 int device_of_memory(const Device& device, const void* memory);
 
-// Why an event cannot be asked now: some stream is being captured in another way than this thread's.
+// Returns whether a call failed because of stream capture: a stream is being captured in a mode that forbids
+// the call now.
 bool is_of_capture(CudaResult result) noexcept;
 
-// Whether what is put on a stream is kept for later runs instead of being run.
+// Returns whether the stream is being captured: work put on it is recorded into a graph instead of being run.
 bool is_capturing(const Device& device, CudaStream* stream);
 
 }  // namespace dsc

@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Any thread.
+// Any thread may use it.
 class KernelStore {
  public:
   explicit KernelStore(std::shared_ptr<const Device> device) noexcept : device_(std::move(device)) {}
@@ -17,7 +17,8 @@ class KernelStore {
   KernelStore(const KernelStore&) = delete;
   KernelStore& operator=(const KernelStore&) = delete;
 
-  // Throws as Kernels does. Not during a capture.
+  // Loads the kernels at the first call and throws what the constructor of Kernels throws. It must not be
+  // called during a stream capture.
   const Kernels& get();
 
  private:

@@ -17,7 +17,8 @@ constexpr unsigned kBlocksPerMultiprocessor = 4;
 static_assert(Kernels::kPartsPerLaunch == kernels::kMaxSegments);
 static_assert(Kernels::kNormResultBytes == sizeof(kernels::Norm));
 
-// By number; impl/dtype has more of them.
+// Names and sizes of element types, indexed by dsc_dtype value. The table is repeated here so that this
+// folder does not depend on impl/dtype.
 struct Type {
   const char* name;
   uint8_t bytes;
@@ -31,6 +32,7 @@ const Type& type_of(int32_t dtype) {
   return kTypes[dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYPE_BOOL ? dtype : 0];
 }
 
+// Names a kernel of DSC_KERNEL_MOVES by its element types.
 struct MoveKernel {
   int32_t from, to;
   const char *name, *norm_name;
@@ -45,6 +47,7 @@ struct MoveKernel {
   {DSC_DTYPE_OF_##from, DSC_DTYPE_OF_##to, "dsc_move_" #from "_" #to, "dsc_move_norm_" #from "_" #to},
 constexpr MoveKernel kMoves[] = {DSC_KERNEL_MOVES(DSC_MOVE)};
 
+// Names a kernel of DSC_KERNEL_REDUCES by its element type.
 struct ReduceKernel {
   int32_t dtype;
   const char* name;
@@ -60,6 +63,7 @@ char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
 
 }  // namespace
 
+// Handles of all kernels, in the order of the lists.
 struct Kernels::Functions {
   CudaFunction* move[std::size(kMoves)];
   CudaFunction* move_norm[std::size(kMoves)];
@@ -68,12 +72,12 @@ struct Kernels::Functions {
   CudaFunction* copy_strided;
 };
 
-// How elements of one type get to another.
+// The kernel that converts one element type to another, and its element sizes.
 struct Kernels::Way {
   CudaFunction* function;
   const char* name;
   unsigned from_bytes, to_bytes;
-  bool as_bytes;  // the kernel counts bytes
+  bool as_bytes;  // the kernel counts bytes, not elements
 };
 
 StridedCopy join_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
@@ -165,7 +169,8 @@ Kernels::Way Kernels::way(int32_t from, int32_t to, double scale, CudaAddress no
        from == to ? " with a scale or norm" : "");
 }
 
-// Calls segment(i) for the i-th of `count`, whose elements are turned into what the kernel counts.
+// Launches over `count` segments, which segment(i) describes in elements; the counts are converted to the
+// unit that the kernel counts in.
 template <class Segments>
 void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm, Segments segment,
                    CudaStream* stream) const {
@@ -223,7 +228,7 @@ void Kernels::copy(const ScaledCopy& copy, CudaStream* stream) const {
 
 void Kernels::copy_strided(StridedCopy copy, CudaStream* stream) const {
   if (copy.parts == 0 || copy.rows == 0 || copy.row_bytes == 0) return;
-  // Rows that touch each other are one.
+  // Contiguous rows are merged into one longer row.
   for (int level = 0; level < 2; ++level) {
     const bool touch = copy.from_row == copy.row_bytes && copy.to_row == copy.row_bytes;
     if (!touch && copy.rows > 1) break;

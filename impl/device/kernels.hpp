@@ -1,8 +1,9 @@
-// The kernels of kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums of parts.
+// Launches of the kernels in kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums
+// of parts.
 //
-// A launch allocates nothing and waits for nothing, and may be captured. The calling thread's context is that
-// of the device, and pointers are of memory that it reaches, at any address; aligned to their elements, and
-// both sides alike to 16 bytes, they are fast.
+// A launch neither allocates nor waits, and may be captured. The device's context must be current in the
+// calling thread, and all pointers must be accessible from the device. Any address is allowed; access is fast
+// if both sides are aligned to their elements and have the same offset modulo 16 bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,37 +16,41 @@
 
 namespace dsc {
 
-// Without the kernels, as when there was no nvcc, a fatbin that is good for no GPU.
+// The image is a fatbin; if libdsc was built without nvcc, it is an empty one that fits no GPU.
 std::span<const std::byte> kernels_image() noexcept;
 bool has_kernels() noexcept;
 
-// One tensor of a bucket; in elements.
+// Describes one tensor of a bucket. Counts and offsets are in elements.
 struct BucketPart {
   CudaAddress tensor;
   uint64_t count;
-  uint64_t offset;  // into the bucket
+  uint64_t offset;  // position in the bucket
 };
 
-// Numbers are multiplied by `scale` in f32 (f64 for f64) and rounded once; equal types and a scale of 1 keep
-// all bits. NaN becomes the positive quiet one otherwise.
+// Copies elements, multiplied by `scale` in f32 (f64 for f64) and rounded once. With equal types and a scale
+// of 1 all bits are kept; otherwise any NaN becomes the positive quiet NaN.
 struct BucketCopy {
-  std::span<const BucketPart> parts;  // none overlaps another
+  std::span<const BucketPart> parts;  // must not overlap
   int32_t tensor_dtype;
   CudaAddress bucket;
   int32_t bucket_dtype;
   double scale = 1;
-  CudaAddress norm = 0;  // of Kernels::norm_bytes(), to which what is read is added, before the scale
+  // 0, or memory of Kernels::norm_bytes(), to which the norm of the unscaled input is added
+  CudaAddress norm = 0;
 };
 
+// Copies `count` elements with scale and conversion, under the same rules as BucketCopy.
 struct ScaledCopy {
-  CudaAddress from, to;  // equal ones, with equal types: scales in place; without a scale the norm alone
+  // if equal, with equal types: scales in place, or with a scale of 1 only computes the norm
+  CudaAddress from, to;
   uint64_t count;
   int32_t from_dtype, to_dtype;
   double scale = 1;
   CudaAddress norm = 0;
 };
 
-// Rows of `row_bytes`: `rows` of them in each of `parts`. Distances are from one to the next, in bytes.
+// Copies rows of `row_bytes`; each of `parts` parts has `rows` rows. from_part, from_row, to_part and to_row
+// are distances between the starts of consecutive parts or rows, in bytes.
 struct StridedCopy {
   CudaAddress from, to;
   uint64_t parts, rows, row_bytes;
@@ -53,16 +58,17 @@ struct StridedCopy {
   uint64_t to_part, to_row;
 };
 
-// [parts][outer][part_bytes] becomes [outer][parts][part_bytes], and back: slices of a dimension, one after
-// another as a collective leaves them, and the whole tensor. part_bytes are of the slice's part of the
-// dimension and all dimensions inside it.
+// join_slices() turns [parts][outer][part_bytes] into [outer][parts][part_bytes], and split_slices() does the
+// reverse. The first layout is what a collective leaves: the slices of a tensor along one dimension, one
+// after another; the second is the whole tensor. part_bytes is the size of a slice's share of that dimension
+// together with all inner dimensions.
 StridedCopy join_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
                         uint64_t part_bytes) noexcept;
 StridedCopy split_slices(CudaAddress from, CudaAddress to, uint64_t parts, uint64_t outer,
                          uint64_t part_bytes) noexcept;
 
-// The sum of n_parts parts of `count` elements, in their order, in f32 (f64 for f64), rounded once. Each
-// element is multiplied by `prescale` as it is read, the sum divided by `divisor`. `to` may be one of the
+// Adds n_parts parts of `count` elements in their order, in f32 (f64 for f64), and rounds once. Each element
+// is multiplied by `prescale` when it is read, and the sum is divided by `divisor`. `to` may be one of the
 // parts.
 struct PartsSum {
   CudaAddress from, to;
@@ -71,32 +77,34 @@ struct PartsSum {
   int32_t dtype;
   double prescale = 1;
   double divisor = 1;
-  uint64_t part_bytes = 0;  // from one part to the next; 0: they touch
+  uint64_t part_bytes = 0;  // distance between the starts of two parts; 0 if they are contiguous
 };
 
-// Any thread.
+// The loaded kernels of one device. Any thread may launch them.
 class Kernels {
  public:
-  // How many tensors go into one launch.
+  // Number of tensors that one launch can take; longer lists are split into several launches.
   static constexpr size_t kPartsPerLaunch = 256;
 
-  // What a norm needs in device memory. Zeroed once, it begins with the sum of squares, an f64, and the
-  // number of non-finite elements, a u64, which grow until these kNormResultBytes are zeroed again. One
-  // launch at a time may use it. Its bits depend on the launches and the GPU only.
+  // Size of the device memory that a norm needs, and of the result at its start: the sum of squares (f64) and
+  // the number of non-finite elements (u64). The caller zeroes all of it once; the result then grows until
+  // the caller zeroes these kNormResultBytes again. Only one launch at a time may use it. Its bits depend
+  // only on the launches and the GPU.
   static constexpr size_t kNormResultBytes = 16;
   static size_t norm_bytes() noexcept;
 
-  // Loads the image and finds all kernels. The device's context is the calling thread's, also when this is
-  // destroyed. Throws UNSUPPORTED when libdsc was built without kernels, BACKEND when the driver refuses.
+  // Loads the image and finds all kernels. The device's context must be current in the calling thread, also
+  // when this is destroyed. Throws UNSUPPORTED if libdsc was built without kernels, BACKEND if the driver
+  // refuses the image.
   Kernels(std::shared_ptr<const CudaLibrary> cuda, int multiprocessors,
           std::span<const std::byte> image = kernels_image());
   ~Kernels();
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // All throw BACKEND when a launch fails, UNSUPPORTED for types that there is no kernel for: of different
-  // types f32 with f16, bf16, f8e4m3 or f8e5m2; with a scale or norm besides any floating type with itself;
-  // sums of floating types.
+  // All functions throw BACKEND if a launch fails, and UNSUPPORTED for types without a kernel. There are
+  // kernels from f32 to f16, bf16, f8e4m3 and f8e5m2 and back; for any floating type to itself with a scale
+  // or norm; and for sums of any floating type. Plain copies work for all types.
   void gather(const BucketCopy& copy, CudaStream* stream) const;
   void scatter(const BucketCopy& copy, CudaStream* stream) const;
   void copy(const ScaledCopy& copy, CudaStream* stream) const;

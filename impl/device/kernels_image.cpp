@@ -1,4 +1,4 @@
-// The kernels as nvcc made them, where it was there.
+// The fatbin of the kernels as nvcc compiled them, or an empty one if libdsc was built without nvcc.
 #include "device/kernels.hpp"
 
 #if DSC_HAS_KERNELS
@@ -14,7 +14,7 @@ bool has_kernels() noexcept { return true; }
 namespace dsc {
 namespace {
 
-// The header of a fatbin: magic, version, its own bytes, and none after it.
+// A fatbin that consists of its header alone: magic, version, header size, and zero bytes of content.
 struct Fatbin {
   uint32_t magic = 0xba55ed50;
   uint16_t version = 1;

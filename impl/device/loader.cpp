@@ -13,7 +13,7 @@ std::vector<std::string> all_loaded() {
   std::vector<std::string> paths;
   dl_iterate_phdr(
       [](dl_phdr_info* object, size_t, void* out) {
-        // The program itself has no name.
+        // The entry of the main program has an empty name.
         if (object->dlpi_name && *object->dlpi_name)
           static_cast<std::vector<std::string>*>(out)->emplace_back(object->dlpi_name);
         return 0;
@@ -22,7 +22,7 @@ std::vector<std::string> all_loaded() {
   return paths;
 }
 
-// The file whose code or data is at an address.
+// Returns the file that is mapped at the address.
 std::string file_at(const void* address) {
   Dl_info info{};
   return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
@@ -32,8 +32,9 @@ std::vector<std::string> loaded_with(const char* symbol) {
   std::vector<std::string> found;
   for (const std::string& path : all_loaded()) {
     void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!handle) continue;  // unloaded meanwhile, or the kernel's own
-    // It may belong to a library that this one needs.
+    if (!handle) continue;  // it was unloaded meanwhile, or is the kernel's vDSO
+    // dlsym() also searches the dependencies of this library, so the symbol's address decides which file
+    // defines it.
     if (const void* address = dlsym(handle, symbol))
       if (std::string file = file_at(address); std::ranges::find(found, file) == found.end())
         found.push_back(std::move(file));
@@ -43,10 +44,11 @@ std::vector<std::string> loaded_with(const char* symbol) {
 }
 
 void* open_file(const std::string& file, OpenMode mode, std::string& why) {
-  const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;  // its threads may run until the process ends
+  // NODELETE, because threads of the library may run until the process ends
+  const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   void* const handle = dlopen(file.c_str(), mode == OpenMode::load ? flags : flags | RTLD_NOLOAD);
   if (handle) return handle;
-  const char* reason = dlerror();  // a library that is just not loaded is no error
+  const char* reason = dlerror();  // dlerror() is null if RTLD_NOLOAD finds that the library is not loaded
   why = reason ? reason : file + " is not loaded";
   return nullptr;
 }

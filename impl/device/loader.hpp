@@ -1,4 +1,5 @@
-// The dynamic loader and the folders of wheels, as functions, so that tests pass their own.
+// The operations of the dynamic loader and the file system that searching needs, as functions, so that tests
+// can replace them.
 #pragma once
 
 #include <functional>
@@ -10,17 +11,18 @@ namespace dsc {
 enum class OpenMode { load, only_if_loaded };
 
 struct Loader {
-  // Files in this process that define a symbol themselves, each once.
+  // Returns the files loaded in this process that themselves define the symbol, each once.
   std::function<std::vector<std::string>(const char* symbol)> loaded;
 
-  // A path, or a name without '/' for the system to find. What was opened stays loaded. NULL with the reason
-  // in `why`; equal files give equal handles.
+  // Opens a path, or a name without '/' that the system searches for. A library stays loaded until the
+  // process ends. Returns NULL with the reason in `why` if it cannot be opened; the same file always gives
+  // the same handle.
   std::function<void*(const std::string& file, OpenMode mode, std::string& why)> open;
 
   std::function<std::string(void* handle)> path_of;
   std::function<void*(void* handle, const char* symbol)> symbol;
 
-  // Names in a folder, sorted; none if it cannot be read.
+  // Returns the sorted names in a folder, or nothing if it cannot be read.
   std::function<std::vector<std::string>(const std::string& folder)> list;
 };
 

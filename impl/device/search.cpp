@@ -8,6 +8,7 @@
 namespace dsc {
 namespace {
 
+// A path and the option or variable that names it.
 struct NamedPath {
   std::string path;
   std::string by;
@@ -39,7 +40,7 @@ FoundLibrary open_loaded(const WantedLibrary& wanted, const std::string& path, c
   return {handle, path};
 }
 
-// Beside a loaded copy it must be that file, by whatever name.
+// Opens the named file. If a copy is already loaded, the name must refer to that same file.
 FoundLibrary open_named(const WantedLibrary& wanted, const NamedPath& named,
                         const std::optional<std::string>& loaded, const Loader& loader) {
   std::string why;
@@ -56,7 +57,7 @@ FoundLibrary open_named(const WantedLibrary& wanted, const NamedPath& named,
        named.path.c_str(), named.by.c_str(), why.c_str());
 }
 
-// Native code is not taken from wherever the program happens to stand.
+// Relative entries are skipped, so that native code is never loaded from the current directory.
 void add_python_path(const std::string& entries, std::vector<std::string>& folders) {
   for (size_t begin = 0; begin <= entries.size();) {
     const size_t end = std::min(entries.find(':', begin), entries.size());
@@ -72,7 +73,8 @@ void add_interpreters_of(const std::string& prefix, const Loader& loader, std::v
     if (name.starts_with("python3")) folders.push_back(std::string(lib).append(name) + "/site-packages");
 }
 
-// In Python's own order, then where conda's own package has it.
+// Lists the folders in the order in which Python searches them, followed by the folder of conda's own
+// package.
 std::vector<std::string> known_folders(const WantedLibrary& wanted, const Environment& environment,
                                        const Loader& loader) {
   std::vector<std::string> folders;
@@ -86,7 +88,8 @@ std::vector<std::string> known_folders(const WantedLibrary& wanted, const Enviro
   return folders;
 }
 
-// NULL if there is none; `tried` grows by what was wrong with those that cannot be loaded.
+// Returns NULL if no folder holds a loadable library; appends the errors of those that could not be loaded to
+// `tried`.
 void* open_in(const WantedLibrary& wanted, const std::vector<std::string>& folders, const Loader& loader,
               std::string& tried) {
   for (const std::string& folder : folders) {

@@ -1,5 +1,5 @@
-// Where a vendor's library is looked for: a path that somebody names, the process itself, Python wheels, a
-// conda environment, the system.
+// Searches for a vendor's library: at a named path, in the process itself, in Python wheels, in a conda
+// environment, and where the system looks.
 #pragma once
 
 #include <string>
@@ -9,26 +9,30 @@
 
 namespace dsc {
 
+// Describes a library and the places to search.
 struct WantedLibrary {
-  const char* name;      // for messages: "NCCL"
-  const char* file;      // "libnccl.so.2"
-  const char* option;    // of start-up, that may hold its path
-  const char* variable;  // may hold its path, too
-  // Only one copy may be in a process, known by this symbol; NULL: the system sees to that.
-  // CUDA's driver has none, because tools that limit a device's memory define its symbols, too.
+  const char* name;      // for messages, such as "NCCL"
+  const char* file;      // file name, such as "libnccl.so.2"
+  const char* option;    // start-up option that may hold its path
+  const char* variable;  // environment variable that may hold its path
+  // A process must hold only one copy of the library, which defines this symbol. NULL if the system
+  // guarantees that. CUDA's driver has none, because tools that limit a device's memory define its symbols,
+  // too.
   const char* only_one = nullptr;
-  const char* wheel_folder = nullptr;  // below site-packages; NULL: there are no wheels of it
+  const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };
 
+// A library that was opened, and the path of its file.
 struct FoundLibrary {
   void* handle = nullptr;
   std::string path;
 };
 
-// Loads the first of: `path` unless it is empty; the path in the variable; the copy that the process has
-// loaded; wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX; the `lib` of CONDA_PREFIX if there are wheels
-// of it; what the system finds. A path that is named is the only one tried. It stays loaded. Throws
-// NO_BACKEND, which says where was looked and what was wrong there, or which two copies there are.
+// Loads the library from the first of these places: `path` unless it is empty; the path in the variable; the
+// copy that is already loaded; wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX; the `lib` folder of
+// CONDA_PREFIX if wheels contain it; the system's search path. If a path is named, no other place is tried.
+// The library stays loaded. Throws NO_BACKEND with the places that were searched and what was wrong there, or
+// with the two copies that are loaded.
 FoundLibrary find_library(const WantedLibrary& wanted, const std::string& path,
                           const Environment& environment, const Loader& loader);
 

@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerLooks = 100;  // before it sleeps between looks
+constexpr int kEagerLooks = 100;  // number of immediate polls before it sleeps between polls
 constexpr timespec kPause{0, 50'000};
 
 }  // namespace
@@ -76,6 +76,7 @@ CudaEvent* EventPool::make() const {
   return event;
 }
 
+// Creates an event outside of the lock if no idle one is left.
 PooledEvent EventPool::take() {
   CudaEvent* event = nullptr;
   {

@@ -1,4 +1,4 @@
-// Streams and events of a device, given back by themselves.
+// Streams and events of a device, released by their destructors.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace dsc {
 
-// One that does not wait for the default stream.
+// A Stream does not synchronise with the default stream.
 class Stream {
  public:
-  // Smaller priorities are more urgent; out of range they are the nearest.
+  // Smaller values are more urgent; CUDA clamps values that are out of range.
   Stream(std::shared_ptr<const Device> device, int priority);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -29,16 +29,17 @@ class Stream {
 
 class EventPool;
 
-// The handle that means another stream in every thread: CU_STREAM_PER_THREAD.
+// CU_STREAM_PER_THREAD: this handle means a different stream in every thread.
 inline CudaStream* const kPerThreadStream = reinterpret_cast<CudaStream*>(2);
 
-// Makes `later` wait for what is on `stream` now.
+// Makes `later` wait for everything that is on `stream` now.
 void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
-// False when what is on the stream now is not over by then.
+// Waits for everything that is on the stream now, or for the event; false if the deadline passes first.
 bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline);
 bool wait_for(const Device& device, CudaEvent* event, Deadline deadline);
 
-// Goes back to its pool, also while it is waited for: what was told to wait knows what for.
+// An event on loan from its pool, to which it returns when this is destroyed, even while streams wait for it:
+// cuStreamWaitEvent() refers to the work recorded at the time of the call.
 class PooledEvent {
  public:
   PooledEvent() noexcept = default;
@@ -64,10 +65,10 @@ class PooledEvent {
   CudaEvent* event_ = nullptr;
 };
 
-// Any thread.
+// Reuses events, since creating one is slow. Any thread may use it.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
-  // With so many events ready.
+  // Creates `ready` events in advance.
   EventPool(std::shared_ptr<const Device> device, size_t ready);
   ~EventPool();
   EventPool(const EventPool&) = delete;

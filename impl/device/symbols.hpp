@@ -1,4 +1,4 @@
-// Functions of a loaded library, each into its place in a table.
+// Looks up functions of a loaded library and stores them in the members of a table.
 #pragma once
 
 #include "base/error.hpp"
@@ -8,7 +8,7 @@ namespace dsc {
 
 class Symbols {
  public:
-  // `expected` ends the message about a function that is missing: "NCCL 2.18 or newer".
+  // `expected` ends the message about a missing function, such as "NCCL 2.18 or newer".
   Symbols(const Loader& loader, const FoundLibrary& library, const char* expected)
       : loader_(loader), library_(library), expected_(expected) {}
 

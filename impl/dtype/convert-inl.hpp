@@ -1,4 +1,4 @@
-// Conversions between arrays of two element types that are computed with alike.
+// Conversion between arrays of two element types that share an accumulation type.
 #if defined(DSC_DTYPE_CONVERT_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_CONVERT_INL_HPP
 #undef DSC_DTYPE_CONVERT_INL_HPP
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// From and To order their elements alike.
+// Requires that From and To order the elements inside a Quad in the same way.
 template <class To, class From>
 HWY_INLINE void convert(void* dst, const void* src, size_t count) {
   using In = typename From::Element;

@@ -1,4 +1,4 @@
-// Element types and reduce operations: names, sizes, and which pairs go together.
+// Element types and reduce operations: names, sizes, and which operations exist for which types.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace dsc {
 
-// What every call asks, without a call.
+// Properties of an element type, as an inline table because every call looks at them.
 struct DtypeFacts {
   uint8_t bytes;
   bool floating;
-  uint16_t ops;  // bit n: operation n can be computed
+  uint16_t ops;  // bit n is set if operation n is available
 };
 
 inline constexpr uint16_t kOrderOps = 1 << DSC_OP_SUM | 1 << DSC_OP_PROD | 1 << DSC_OP_MAX | 1 << DSC_OP_MIN;
 inline constexpr uint16_t kFloatOps = kOrderOps | 1 << DSC_OP_AVG;
 inline constexpr uint16_t kIntegerOps = kOrderOps | 1 << DSC_OP_BAND | 1 << DSC_OP_BOR | 1 << DSC_OP_BXOR;
 
-// By number: i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, bool.
+// Indexed by dsc_dtype: none, i8, u8, i32, u32, i64, u64, f16, f32, f64, bf16, f8e4m3, f8e5m2, bool.
 inline constexpr DtypeFacts kDtypeFacts[] = {
     {0, false, 0},           {1, false, kIntegerOps}, {1, false, kIntegerOps}, {4, false, kIntegerOps},
     {4, false, kIntegerOps}, {8, false, kIntegerOps}, {8, false, kIntegerOps}, {2, true, kFloatOps},
@@ -30,17 +30,19 @@ static_assert(sizeof kDtypeFacts / sizeof *kDtypeFacts == DSC_DTYPE_BOOL + 1);
 
 inline bool is_dtype(int32_t dtype) { return dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYPE_BOOL; }
 inline const DtypeFacts& dtype_facts(int32_t dtype) { return kDtypeFacts[is_dtype(dtype) ? dtype : 0]; }
-inline size_t dtype_bytes(int32_t dtype) { return dtype_facts(dtype).bytes; }  // 0 when unknown
+inline size_t dtype_bytes(int32_t dtype) { return dtype_facts(dtype).bytes; }  // 0 if unknown
 inline bool is_floating(int32_t dtype) { return dtype_facts(dtype).floating; }
-const char* dtype_name(int32_t dtype);  // "f32"; "unknown dtype" when unknown
+const char* dtype_name(int32_t dtype);  // such as "f32"; "unknown dtype" if unknown
 
-inline bool is_op(int32_t op) { return op >= DSC_OP_SUM && op <= DSC_OP_BXOR; }  // the built-in ones
-const char* op_name(int32_t op);  // "sum"; "unknown op" when unknown
+// true for built-in operations
+inline bool is_op(int32_t op) { return op >= DSC_OP_SUM && op <= DSC_OP_BXOR; }
+const char* op_name(int32_t op);  // such as "sum"; "unknown op" if unknown
 
 inline bool op_supports(int32_t op, int32_t dtype) {
   return is_op(op) && (dtype_facts(dtype).ops >> op & 1) != 0;
 }
-// Null when `op` on `dtype` can be computed, else the reason in words that fit after "f32 band: ".
+// Returns null if `op` is available for `dtype`, otherwise the reason, as a phrase that can follow "f32 band:
+// ".
 const char* op_unsupported_reason(int32_t op, int32_t dtype);
 
 }  // namespace dsc

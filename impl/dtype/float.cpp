@@ -1,4 +1,4 @@
-// f32 and f64.
+// The reduction kernels of f32 and f64.
 #include "dsc/types.h"
 #include "dtype/kernels.hpp"
 

@@ -1,5 +1,5 @@
-// The two 8-bit floats as vectors to compute with, in f32. Every f16 has room for an f8: its exponent and
-// fraction only have to be moved.
+// The two 8-bit floats as vectors of f32. Every f8 value is representable in f16, so that widening only moves
+// its exponent and fraction.
 #if defined(DSC_DTYPE_FLOAT8_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_FLOAT8_INL_HPP
 #undef DSC_DTYPE_FLOAT8_INL_HPP
@@ -13,8 +13,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Common to both. Format says how many bits of the fraction are stored, the exponent's bias, and the code
-// that everything too large becomes; widen() gives the f32.
+// The common part of both types. Format provides the number of stored fraction bits, the bias of the
+// exponent, the code for magnitudes that are too large, and widen(), which converts to f32.
 template <class Format>
 struct Float8 {
   using Element = uint8_t;
@@ -48,7 +48,7 @@ struct Float8 {
     const auto odd = hn::And(hn::ShiftRight<kDropped>(magnitude), hn::Set(u, 1));
     const auto rebased = magnitude - hn::Set(u, kSmallestNormal - (1u << 23));
     const auto normal = hn::ShiftRight<kDropped>(rebased + hn::Set(u, (1u << (kDropped - 1)) - 1) + odd);
-    // An f32 whose last place is that of the f8 denormals: adding it rounds there.
+    // The unit in the last place of this f32 equals that of the f8 denormals, so that adding it rounds there.
     const auto unit = hn::Set(u, kUnit);
     const auto denormal = hn::BitCast(u, hn::BitCast(t, magnitude) + hn::BitCast(t, unit)) - unit;
     auto result = hn::IfThenElse(magnitude < hn::Set(u, kSmallestNormal), denormal, normal);
@@ -84,7 +84,7 @@ struct Float8 {
 #endif
 };
 
-// Without infinity; what is too large becomes NaN.
+// E4m3 has no infinity: values that are too large become NaN.
 struct E4m3 : Float8<E4m3> {
   static constexpr int kStored = 3;
   static constexpr int kBias = 7;
@@ -98,11 +98,12 @@ struct E4m3 : Float8<E4m3> {
     const auto sign = hn::ShiftLeft<8>(hn::Xor(code, magnitude));
     const auto is_nan = magnitude == hn::Set(h, uint16_t{kNan});
     const auto half = hn::IfThenElse(is_nan, hn::Set(h, 0x7e00), hn::Or(hn::ShiftLeft<7>(magnitude), sign));
-    return F16::widen(half) * hn::Set(Tag(), 256.0f);  // the difference of the biases
+    // 2^8 makes up for the difference of the exponent biases
+    return F16::widen(half) * hn::Set(Tag(), 256.0f);
   }
 };
 
-// As IEEE 754 would have it: the upper half of an f16.
+// E5m2 follows IEEE 754 and has the bits of the upper half of an f16.
 struct E5m2 : Float8<E5m2> {
   static constexpr int kStored = 2;
   static constexpr int kBias = 15;

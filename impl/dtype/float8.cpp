@@ -1,9 +1,9 @@
-// The 8-bit floats, and their conversions from and to f32.
+// The reduction kernels of the 8-bit floats, and their conversions from and to f32.
 #include "dsc/types.h"
 #include "dtype/kernels.hpp"
 
-// 8-bit floats are rare on hosts, and the table of conversions is slow to compile: one instruction set will
-// do.
+// Compiled for the baseline instruction set only: 8-bit floats are rare on hosts, and their conversion tables
+// take long to compile.
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "dtype/float8.cpp"

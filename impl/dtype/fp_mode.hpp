@@ -1,4 +1,5 @@
-// Round to nearest even, denormals honoured, no traps; the caller's mode comes back at the end of the scope.
+// Sets the floating-point mode that results depend on (round to nearest even, denormals honoured, no traps)
+// for a scope, and restores the caller's mode at its end.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// f16 and bf16 as vectors to compute with.
+// f16 and bf16 as vectors of f32.
 #if defined(DSC_DTYPE_HALF_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_HALF_INL_HPP
 #undef DSC_DTYPE_HALF_INL_HPP
@@ -12,13 +12,13 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Common to both 16-bit floats: they are computed with in f32.
+// The common part of both 16-bit floats, whose accumulation type is f32.
 struct Half {
   using Element = uint16_t;
   using Tag = hn::ScalableTag<float>;
   using V = hn::Vec<Tag>;
-  using Bits = hn::RebindToUnsigned<Tag>;    // the f32 vector's bits
-  using Packed = hn::Rebind<uint16_t, Tag>;  // as many 16-bit elements
+  using Bits = hn::RebindToUnsigned<Tag>;    // bits of the f32 vector
+  using Packed = hn::Rebind<uint16_t, Tag>;  // the same number of 16-bit elements
   static constexpr bool kFloat = true;
   static constexpr size_t kMaxElements = 4 * hn::MaxLanes(Tag());
   static HWY_INLINE size_t elements() { return 4 * hn::Lanes(Tag()); }
@@ -28,14 +28,15 @@ struct F16 : Half {
   static constexpr Element kNonFinite = 0x7c00;
 
 #if HWY_TARGET == HWY_SCALAR
-  // Highway's conversions without F16C leave out NaN and infinity and do not round to nearest even.
+  // Highway's conversions without F16C handle neither NaN nor infinity and do not round to nearest even.
   static HWY_INLINE V widen(hn::Vec<Packed> v) {
     const Tag t;
     const Bits u;
     const auto half = hn::PromoteTo(u, v);
     const auto magnitude = hn::And(half, hn::Set(u, 0x7fff));
     const auto sign = hn::ShiftLeft<16>(hn::Xor(half, magnitude));
-    // Moves the exponent; right for denormals too.
+    // The multiplication moves the exponent from the bias of f16 to that of f32; it is exact for denormals
+    // too.
     const auto scaled = hn::BitCast(t, hn::ShiftLeft<13>(magnitude)) * hn::Set(t, 0x1p112f);
     const auto special = hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(u, 0x7f800000));
     const auto is_special = magnitude > hn::Set(u, 0x7bff);
@@ -73,7 +74,7 @@ struct F16 : Half {
             widen(load_any(packed, p + 3 * n))};
   }
 
-  // Half vectors are stored one by one: putting two together would keep the converting units busy.
+  // Half vectors are stored one by one, because combining two would use the execution ports that convert.
   static HWY_INLINE Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
     return {narrow(q.a), narrow(q.b), narrow(q.c), narrow(q.d)};
   }
@@ -84,9 +85,9 @@ struct F16 : Half {
   }
 };
 
-// Element 2i sits in the low half of 32-bit lane i and element 2i + 1 in the high half, where it already is
-// an f32: a and c hold the even elements, b and d the odd ones, and nothing is shuffled.
-// The rounding is done here, because Highway 1.0.3 truncates when it converts to bf16.
+// Element 2i is in the low half of 32-bit lane i and element 2i + 1 in the high half, where it already is an
+// f32. So a and c hold the even elements, b and d the odd ones, and no shuffle is needed. The rounding is
+// done here, because Highway 1.0.3 truncates when it converts to bf16.
 struct Bf16 : Half {
   static constexpr Element kNonFinite = 0x7f80;
   using Full = hn::ScalableTag<uint16_t>;
@@ -132,8 +133,8 @@ struct Bf16 : Half {
             hn::BitCast(t, hn::ShiftLeft<16>(cd)), hn::BitCast(t, hn::And(cd, high))};
   }
 
-  // Rounds to nearest even: a kept half goes up when what is dropped is more than a half, or just a half and
-  // the kept one is odd. NaNs come here as the canonical one, which drops zeros only.
+  // Rounds to nearest even: the kept half is incremented if the dropped half is more than one half, or
+  // exactly one half and the kept one is odd. NaNs are canonical here, and drop only zeros.
   static HWY_INLINE hn::Vec<Full> round(V even, V odd) {
     const Bits u;
     const Full full;
@@ -144,8 +145,9 @@ struct Bf16 : Half {
     const auto sticky = hn::OrAnd(dropped, kept, hn::Set(full, 1));
     return hn::IfThenElse(sticky > hn::Set(full, 0x8000), kept + hn::Set(full, 1), kept);
 #else
-    // Without compares of unsigned numbers: the carry is the top bit of an average.
-    const auto bias = hn::OrAnd(hn::Set(full, 0x7ffe), kept, hn::Set(full, 1));  // the average adds one more
+    // Needs no unsigned comparison: the carry is the top bit of a rounded average, which itself adds one more
+    // to the bias.
+    const auto bias = hn::OrAnd(hn::Set(full, 0x7ffe), kept, hn::Set(full, 1));
     return kept + hn::ShiftRight<15>(hn::AverageRound(dropped, bias));
 #endif
   }
@@ -161,7 +163,7 @@ struct Bf16 : Half {
 #endif
 };
 
-// f32 in the order of Bf16.
+// f32 with the elements of a Quad in the order that Bf16 uses.
 struct F32Pairs {
   using Element = float;
   using Tag = hn::ScalableTag<float>;

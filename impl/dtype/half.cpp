@@ -1,4 +1,4 @@
-// f16 and bf16, and their conversions from and to f32.
+// The reduction kernels of f16 and bf16, and their conversions from and to f32.
 #include "dsc/types.h"
 #include "dtype/kernels.hpp"
 

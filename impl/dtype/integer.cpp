@@ -1,5 +1,5 @@
-// Integers and bool. All but max and min do the same to signed and unsigned ones, and are done unsigned,
-// where they wrap.
+// The reduction kernels of integers and bool. All operations except max and min give the same bits for signed
+// and unsigned integers, so they use unsigned ones, which wrap.
 #include <type_traits>
 
 #include "dsc/types.h"
@@ -15,6 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
+// The bitwise operations, on vectors of any lane type.
 struct BitAnd {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -36,7 +37,8 @@ struct BitXor {
   }
 };
 
-// The low bits of a product. There is no 8-bit multiplication: even and odd bytes are done in 16-bit lanes.
+// Computes the low bits of a product. Without an 8-bit multiplication, even and odd bytes are multiplied in
+// 16-bit lanes.
 struct WrapMul {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
@@ -59,14 +61,14 @@ struct WrapMul {
   }
 };
 
-// Any byte that is not zero counts as one.
+// Bool loads any nonzero byte as 1.
 struct Bool : Plain<uint8_t> {
   static HWY_INLINE Quad<V> load(const uint8_t* p) {
     return each(Min(), Plain<uint8_t>::load(p), hn::Set(Tag(), 1));
   }
 };
 
-// A sum and a maximum of truth values is their or, a product and a minimum their and.
+// For truth values sum and max are "or", prod and min are "and".
 HWY_INLINE void reduce_truth(const KernelArgs& args) {
   switch (args.op) {
     case DSC_OP_SUM:

@@ -1,4 +1,4 @@
-// The vector kernels behind reduce.hpp. They trust their arguments and the floating-point mode.
+// The vectorised kernels behind reduce.hpp. They check neither their arguments nor the floating-point mode.
 #pragma once
 
 #include <cstddef>
@@ -8,33 +8,34 @@
 
 namespace dsc {
 
+// Arguments of a reduction kernel. Scales and the divisor must be 1 for integers and bool.
 struct KernelArgs {
   const void* const* srcs;
   int src_count;
   void* const* dsts;
   int dst_count;
   size_t count;
-  int32_t op;              // never AVG: that is SUM with a divisor
-  double prescale = 1.0;   // every source is multiplied by it
-  double postscale = 1.0;  // the result is multiplied by it ...
-  double divisor = 1.0;    // ... and divided by it
+  int32_t op;              // never AVG, which is SUM with a divisor
+  double prescale = 1.0;   // factor for every source element
+  double postscale = 1.0;  // factor for the result ...
+  double divisor = 1.0;    // ... and its divisor
   bool non_temporal = false;
   NonFinite* report = nullptr;
 };
 
 using Kernel = void (*)(const KernelArgs&);
-// Adds the non-finite elements of one array to the report, as those of `source`.
+// Adds the non-finite elements of one array to the report, attributed to `source`.
 using ScanKernel = void (*)(const void* array, size_t count, int source, NonFinite& report);
 using CastKernel = void (*)(void* dst, const void* src, size_t count);
 
-// The best kernel for this processor; null when there is none for the type.
+// Each function returns the best kernel for this processor, or null if it has none for the type.
 Kernel float_kernel(int32_t dtype);
 Kernel half_kernel(int32_t dtype);
 Kernel float8_kernel(int32_t dtype);
-Kernel integer_kernel(int32_t dtype);  // and bool
+Kernel integer_kernel(int32_t dtype);  // includes bool
 ScanKernel scan_kernel(int32_t dtype);
 
-// Between f32 and the type.
+// Return kernels for conversion between f32 and the type.
 CastKernel half_cast_kernel(int32_t dtype, bool to_f32);
 CastKernel float8_cast_kernel(int32_t dtype, bool to_f32);
 

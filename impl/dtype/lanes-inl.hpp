@@ -1,11 +1,11 @@
-// How arrays of each element type become vectors to compute with, and back. Compiled once per instruction
-// set, so the guard is Highway's toggle.
+// Conversion between arrays of an element type and vectors of its accumulation type. Compiled once per
+// instruction set, so the include guard is Highway's toggle.
 //
 // The unit of work is a Quad: four vectors of the accumulation type. A lanes type L has
 //   Element, Tag (of the accumulation type), kFloat, kMaxElements, elements(), load(), pack(),
 //   store<kStream>()
-// and may order elements inside its Quad as it likes, since all arithmetic is element-wise. kNonFinite are
-// the bits that NaN and infinity have all set, and no other number. pack() takes canonical NaNs only.
+// and may order elements inside its Quad in any way, since all arithmetic is element-wise. kNonFinite is the
+// mask of bits that are all set in NaN and infinity, and in no other value. pack() requires canonical NaNs.
 #if defined(DSC_DTYPE_LANES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_LANES_INL_HPP
 #undef DSC_DTYPE_LANES_INL_HPP
@@ -24,12 +24,13 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Four vectors of the accumulation type.
 template <class V>
 struct Quad {
   V a, b, c, d;
 };
 
-// A vector at any address, also one that is not a multiple of the element's size.
+// Loads a vector from any address, even if it is not a multiple of the element's size.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_any(D tag, const T* at) {
 #if HWY_TARGET == HWY_SCALAR
@@ -41,7 +42,7 @@ HWY_INLINE hn::Vec<D> load_any(D tag, const T* at) {
 #endif
 }
 
-// kStream stores past the caches; the address must then be a multiple of the vector's size.
+// With kStream the store bypasses the caches; the address must then be a multiple of the vector's size.
 template <bool kStream, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void store_any(D tag, hn::Vec<D> v, T* at) {
 #if HWY_TARGET == HWY_SCALAR
@@ -69,7 +70,7 @@ HWY_INLINE void store_quad(D tag, const Quad<hn::Vec<D>>& q, T* p) {
 template <typename T>
 inline constexpr bool kMasks = HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2 && sizeof(T) >= 4;
 
-// Types that are computed with as they are.
+// Types that are their own accumulation type.
 template <typename T>
 struct Plain {
   using Element = T;
@@ -93,8 +94,8 @@ struct Plain {
     store_quad<kStream>(Tag(), q, p);
   }
 
-  // Where loads and stores can leave out elements without touching their memory: of the first n elements
-  // only.
+  // Only on targets with masked access: load and store the first n elements without touching the memory of
+  // the others.
   static HWY_INLINE Quad<V> load_first(const T* p, size_t n) requires(kMasks<T>) {
     return {mask_load(p, 0, n), mask_load(p, 1, n), mask_load(p, 2, n), mask_load(p, 3, n)};
   }
@@ -119,7 +120,7 @@ struct Plain {
   }
 };
 
-// NaNs become the positive quiet one without payload.
+// Replaces NaNs by the positive quiet NaN without payload.
 template <class V>
 HWY_INLINE V canonical(V v) {
   using T = hn::TFromV<V>;

@@ -1,4 +1,4 @@
-// The reduction loop and the operations, once per instruction set.
+// The reduction loop and the operations, compiled once per instruction set.
 #if defined(DSC_DTYPE_REDUCE_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_REDUCE_INL_HPP
 #undef DSC_DTYPE_REDUCE_INL_HPP
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// An operation that keeps non-finite ones gives NaN or infinity whenever one of its operands is.
+// kKeepsNonFinite: the result is NaN or infinite whenever an operand is.
 struct Add {
   static constexpr bool kKeepsNonFinite = true;
   template <class V>
@@ -41,13 +41,13 @@ struct Div {
   }
 };
 
-// IEEE 754-2019 maximum; among +0 and -0, which compare equal, the sign bits are and-ed.
+// IEEE 754-2019 maximum. +0 and -0 compare equal, so their sign bits are combined with "and".
 struct Max {
   static constexpr bool kKeepsNonFinite = false;
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
-      const V larger = hn::IfThenElse(a > b, a, b);  // b when one is a NaN
+      const V larger = hn::IfThenElse(a > b, a, b);  // b if one operand is NaN
       const V ordered = hn::IfThenElse(a == b, hn::And(a, b), larger);
       return hn::IfThenElse(hn::IsNaN(a), a, ordered);
     } else {
@@ -61,7 +61,7 @@ struct Min {
   template <class V>
   HWY_INLINE V operator()(V a, V b) const {
     if constexpr (hwy::IsFloat<hn::TFromV<V>>()) {
-      const V smaller = hn::IfThenElse(a < b, a, b);  // b when one is a NaN
+      const V smaller = hn::IfThenElse(a < b, a, b);  // b if one operand is NaN
       const V ordered = hn::IfThenElse(a == b, hn::Or(a, b), smaller);
       return hn::IfThenElse(hn::IsNaN(a), a, ordered);
     } else {
@@ -85,7 +85,7 @@ concept TakesFirst = requires(const typename L::Element* p) {
   L::load_first(p, size_t{});
 };
 
-// A Quad from element `at` on. When not kWhole only `n` elements exist; the rest is zero.
+// Loads a Quad from element `at` on. Without kWhole only `n` elements exist, and the rest is zero.
 template <class L, bool kWhole>
 HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
   using T = typename L::Element;
@@ -97,7 +97,7 @@ HWY_INLINE auto fetch(const void* array, size_t at, size_t n) {
   return L::load(lanes);
 }
 
-// The numbers that the floats of one call are multiplied and divided by, as vectors.
+// The factors and the divisor of one call, as vectors.
 template <class L>
 struct Scales {
   using T = hn::TFromD<typename L::Tag>;
@@ -114,10 +114,10 @@ HWY_NOINLINE void report_inputs(const KernelArgs& args, size_t at, size_t n) {
   for (int s = 0; s < args.src_count; ++s) scan(args.srcs[s], at, n, L::kNonFinite, s, *args.report);
 }
 
-// One call for one element type and operation. kScaled: numbers are multiplied or divided besides.
+// One call for one element type and operation. kScaled: factors or a divisor are applied.
 //
-// NaN and infinity are rare: they show in `probe_`, which adds up whatever they cannot leave unseen, and only
-// then are NaNs made canonical and inputs reported.
+// NaN and infinity are rare. They are detected in a probe, a sum that becomes non-finite if any value in it
+// is; only then are NaNs made canonical and inputs reported. kProbeInputs adds the inputs to the probe.
 template <class L, class Op, bool kScaled, bool kProbeInputs>
 class Loop {
  public:
@@ -155,7 +155,7 @@ class Loop {
 
   static HWY_INLINE V total(const Quad<V>& q) { return (q.a + q.b) + (q.c + q.d); }
 
-  // Multiplying by 1.0 first changes no bit.
+  // A prescale of 1.0 is applied too, as it changes no bit.
   template <bool kWhole>
   HWY_INLINE Quad<V> source(int s, size_t at, size_t n) const {
     const auto values = fetch<L, kWhole>(args_.srcs[s], at, n);
@@ -163,7 +163,7 @@ class Loop {
     return values;
   }
 
-  // The result for elements [at, at + n).
+  // Returns the result for elements [at, at + n).
   template <bool kWhole>
   HWY_INLINE Quad<V> combine(size_t at, size_t n) const {
     auto result = source<kWhole>(0, at, n);
@@ -192,7 +192,8 @@ class Loop {
   const Scales<L> scales_;
 };
 
-// How many elements come before the first cache line of the first destination; 0 if it never starts a line.
+// Returns the number of elements before the first cache line of the first destination; 0 if no element starts
+// at a line.
 template <typename T>
 HWY_INLINE size_t elements_to_line(const KernelArgs& args) {
   constexpr size_t kLineBytes = 64;
@@ -200,7 +201,7 @@ HWY_INLINE size_t elements_to_line(const KernelArgs& args) {
   return bytes % sizeof(T) == 0 ? std::min(bytes / sizeof(T), args.count) : 0;
 }
 
-// By value, so that the caller's copy stays in registers.
+// The arguments are passed by value, so that the caller's copy can stay in registers.
 template <class L, class Op, bool kScaled, bool kProbeInputs>
 HWY_NOINLINE void reduce_part(KernelArgs args, size_t at, size_t n) {
   Loop<L, Op, kScaled, kProbeInputs>(args).part(at, n);
@@ -219,7 +220,8 @@ HWY_INLINE void reduce_all(const KernelArgs args) {
   if (args.non_temporal) hwy::FlushStream();
 }
 
-// Of an infinity only the result of max or min may show nothing.
+// The result of max or min may be finite although an input is infinite; then the inputs have to be probed as
+// well.
 template <class L, class Op, bool kScaled>
 HWY_INLINE void reduce_reporting(const KernelArgs& args) {
   if constexpr (!Op::kKeepsNonFinite) {

@@ -35,10 +35,10 @@ CastKernel find_cast(int32_t dst_dtype, int32_t src_dtype) {
   return half != nullptr ? half : float8_cast_kernel(other, to_f32);
 }
 
-// Dividing by a power of two and multiplying by its inverse give the same bits; the latter is several times
-// faster.
+// Dividing by a power of two and multiplying by its inverse give the same bits, and the latter is several
+// times faster.
 void set_divisor(KernelArgs& args, double divisor) {
-  constexpr int kSafeExponent = 100;  // the inverse is a normal number in f32 too
+  constexpr int kSafeExponent = 100;  // below this exponent the inverse is a normal number in f32 too
   int exponent = 0;
   const bool power_of_two = std::fabs(std::frexp(divisor, &exponent)) == 0.5;
   if (power_of_two && std::abs(exponent) <= kSafeExponent) {
@@ -89,6 +89,7 @@ void NonFinite::add(const NonFinite& part, size_t start) {
   index = at;
 }
 
+// An average is a sum with a divisor.
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
             size_t count, NonFinite* report) {
   check(spec, src_count);
@@ -144,7 +145,7 @@ void copy(void* dst, const void* src, size_t bytes, bool non_temporal) {
     std::memcpy(dst, src, bytes);
     return;
   }
-  KernelArgs args{&src, 1, &dst, 1, bytes, DSC_OP_BOR};  // one source: its bytes, unchanged
+  KernelArgs args{&src, 1, &dst, 1, bytes, DSC_OP_BOR};  // with one source, BOR copies its bytes
   args.non_temporal = true;
   run(DSC_DTYPE_U8, args);
 }

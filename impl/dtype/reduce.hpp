@@ -1,23 +1,22 @@
 // Element-wise reductions and conversions on host memory.
 //
-// The bits of a result depend on the values and the order of the sources, and on nothing else: not on the
-// vector instructions of the machine, alignment, position in the array, how the array was cut into chunks, or
-// the caller's floating-point mode (rounding is to nearest even, denormals count; the caller's mode is put
-// back).
+// The bits of a result depend only on the values and the order of the sources. They do not depend on the
+// vector instructions of the machine, alignment, position in the array, division into chunks, or the caller's
+// floating-point mode (rounding is to nearest even, denormals are honoured, and the caller's mode is
+// restored).
 //
-// - Floats are combined in source order ((s0 + s1) + s2) ...; those of 8 and 16 bits in f32, rounded once at
-// the end. What is too large becomes infinity, in f8e4m3, which has none, NaN.
-// - Max and min are IEEE 754-2019 maximum and minimum: a NaN wins, and -0 < +0, so their order does not
-// matter.
-// - A NaN result is the type's positive quiet NaN without payload, since which payload an addition of two
-// NaNs keeps
-//   is up to processor and compiler.
+// - Floats are combined in source order, ((s0 + s1) + s2) and so on; those of 8 and 16 bits in f32 with one
+//   rounding at the end. Values that are too large become infinity, or NaN in f8e4m3, which has no infinity.
+// - Max and min are IEEE 754-2019 maximum and minimum: NaN propagates, and -0 < +0, so the order of sources
+//   does not matter.
+// - A NaN result is the type's positive quiet NaN without payload, because processors and compilers differ in
+//   the payload that an addition of two NaNs keeps.
 // - Integers wrap.
-// - Bool is true for any byte but 0, results are 0 and 1: sum, max and bor are its or, prod, min and band its
-// and, bxor tells whether an odd number is true.
+// - Bool is true for any byte but 0, and results are 0 or 1: sum, max and bor are "or", prod, min and band
+//   are "and", and bxor tells whether an odd number is true.
 //
-// Pointers need not be aligned. A destination may be exactly one of the sources, and must not overlap any in
-// part.
+// Pointers need not be aligned. A destination may be identical to one of the sources, but must not partly
+// overlap any.
 #pragma once
 
 #include <cstddef>
@@ -29,47 +28,50 @@ namespace dsc {
 
 struct UserOp;  // dtype/user_op.hpp
 
+// Describes a reduction.
 struct ReduceSpec {
   int32_t dtype;
   int32_t op;
-  int32_t divisor = 1;           // for AVG: number of ranks; one true division after the sum
-  double prescale = 1.0;         // each input is multiplied by this as it is read; floats only
-  bool non_temporal = false;     // store past the caches; worth it beyond the last-level cache only
-  const UserOp* user = nullptr;  // when set it replaces op, on any type; no divisor, no prescale
+  int32_t divisor = 1;           // for AVG: number of ranks; the sum is divided by it once
+  double prescale = 1.0;         // factor for each input as it is read; floats only
+  bool non_temporal = false;     // store past the caches; faster only for data beyond the last-level cache
+  const UserOp* user = nullptr;  // if set it replaces op, for any type, without divisor and prescale
 };
 
-// Inputs that are NaN or infinite. The first one is that of the lowest source, then of the lowest index.
+// NaN or infinite inputs. The first one is that of the lowest source and then the lowest index.
 struct NonFinite {
   uint64_t count = 0;
-  int source = -1;  // -1: none
+  int source = -1;  // -1: none was found
   size_t index = 0;
 
-  // Adds what was found in the part of the arrays that starts at element `start`.
+  // Adds the result for the part of the arrays that starts at element `start`.
   void add(const NonFinite& part, size_t start);
 };
 
-// dsts[d][i] = op over all s, in order, of srcs[s][i], for every d. Sources are read once, without a
-// temporary. With a report, adds the non-finite elements of all sources to it; integers and bool have none.
-// Throws UNSUPPORTED when the op does not exist for the type, CALLBACK when a user operation fails.
+// Computes dsts[d][i] = op over all s, in order, of srcs[s][i], for every d. Each source is read once,
+// without a temporary array. If `report` is set, the non-finite elements of all sources are added to it;
+// integers and bool have none. Throws UNSUPPORTED if the type does not have the op, CALLBACK if a
+// user-defined operation fails.
 void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts, int dst_count,
             size_t count, NonFinite* report = nullptr);
 
-// dst = src * factor, dst = src / divisor (true division): the number is rounded to the accumulation type
-// (f64 for f64, else f32), the result once. Floats only.
+// Compute dst = src * factor and dst = src / divisor (true division). The number is rounded to the
+// accumulation type (f64 for f64, else f32), and the result is rounded once. Floats only.
 void multiply(int32_t dtype, void* dst, const void* src, size_t count, double factor);
 void divide(int32_t dtype, void* dst, const void* src, size_t count, double divisor);
 
-// dst += src
+// Computes dst += src.
 void add(int32_t dtype, void* dst, const void* src, size_t count);
 
 // Converts between f32 and f16, bf16, f8e4m3 or f8e5m2, rounding to nearest even; the same type copies bytes.
 void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size_t count);
 
-// memcpy, if asked with stores past the caches.
+// Copies like memcpy, with stores past the caches if `non_temporal` is set.
 void copy(void* dst, const void* src, size_t bytes, bool non_temporal);
 
-// memcpy that leaves the source's cache lines with this processor alone, as if it had written them: whoever
-// writes them next, here or elsewhere, does so at once. Nobody else may be using the source.
+// Copies like memcpy, and also rewrites the source with its own contents, so that its cache lines are
+// exclusive to this processor and the next write to them is fast. No other thread may use the source
+// meanwhile.
 void take(void* dst, void* src, size_t bytes);
 
 }  // namespace dsc

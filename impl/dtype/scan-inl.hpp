@@ -1,4 +1,4 @@
-// Finds NaN and infinity: elements of which all bits of a mask are set.
+// Finds NaN and infinity: elements in which all bits of a mask are set.
 #if defined(DSC_DTYPE_SCAN_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_SCAN_INL_HPP
 #undef DSC_DTYPE_SCAN_INL_HPP
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Adds those of elements [start, start + count) of an array to the report, as those of `source`.
+// Adds the matching elements among [start, start + count) to the report, attributed to `source`.
 template <typename T>
 HWY_INLINE void scan(const void* array, size_t start, size_t count, T mask, int source, NonFinite& report) {
   const hn::ScalableTag<T> tag;

@@ -1,4 +1,4 @@
-// Finds NaN and infinity in whole arrays.
+// Kernels that find NaN and infinity in whole arrays.
 #include "dsc/types.h"
 #include "dtype/kernels.hpp"
 
@@ -13,7 +13,7 @@ namespace dsc {
 namespace HWY_NAMESPACE {
 
 void scan_f8e4m3(const void* array, size_t count, int source, NonFinite& report) {
-  scan<uint8_t>(array, 0, count, 0x7f, source, report);  // no infinity
+  scan<uint8_t>(array, 0, count, 0x7f, source, report);  // f8e4m3 has no infinity
 }
 void scan_f8e5m2(const void* array, size_t count, int source, NonFinite& report) {
   scan<uint8_t>(array, 0, count, 0x7c, source, report);

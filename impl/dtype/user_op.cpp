@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kTileBytes = 32 << 10;  // two stay in the first-level cache or close to it
+constexpr size_t kTileBytes = 32 << 10;  // two tiles about fit into the first-level cache
 constexpr std::align_val_t kTileAlignment{64};
 
 struct FreeTile {
@@ -25,6 +25,7 @@ Tile make_tile(size_t bytes) { return Tile(static_cast<std::byte*>(::operator ne
 
 bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
+// Calls the function with the library's floating-point mode, and marks the thread as being in a callback.
 void call(const UserOp& op, int32_t dtype, const void* in, void* inout, size_t count) {
   int32_t returned = 0;
   char text[Error::kTextBytes] = "";
@@ -54,7 +55,7 @@ void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_cou
   const size_t bytes_each = dtype_bytes(spec.dtype);
   const size_t tile_count = std::min(count, kTileBytes / bytes_each);
   const Tile accumulator = make_tile(tile_count * bytes_each);
-  Tile aligned;  // for sources that are not
+  Tile aligned;  // holds copies of unaligned sources
   for (size_t at = 0; at < count; at += tile_count) {
     const size_t n = std::min(tile_count, count - at);
     const size_t bytes = n * bytes_each;

@@ -1,24 +1,26 @@
-// Reduce operations of the caller's.
+// User-defined reduce operations.
 #pragma once
 
 #include "dtype/reduce.hpp"
 
 namespace dsc {
 
+// A user-defined operation.
 struct UserOp {
-  // inout[i] = inout[i] op in[i] for `count` elements; both are aligned for the type. Not 0: it failed.
+  // Computes inout[i] = inout[i] op in[i] for `count` elements; both are aligned for the type. Nonzero means
+  // failure.
   int32_t (*function)(const void* in, void* inout, size_t count, int32_t dtype, void* context);
   void* context;
   uint64_t id;
-  bool commutative;  // sources are combined in order all the same
+  bool commutative;  // informative: sources are always combined in order
 };
 
-// What is wrong with the other fields of a spec with a user operation, thrown.
+// Throws if another field of a spec with a user-defined operation is wrong.
 void check_user_op(const ReduceSpec& spec, int src_count);
 
-// reduce() by spec.user, in tiles. The function is called in order of sources, on one thread, in the
-// floating-point mode of reduce(), and the library refuses to be called from inside it. When it fails,
-// some destinations are written and others not.
+// Implements reduce() with spec.user, in tiles. The function is called in order of sources, on one thread, in
+// the floating-point mode of reduce(), and may not call the library. If it fails, some destinations have been
+// written and others not.
 void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts,
                     int dst_count, size_t count);
 

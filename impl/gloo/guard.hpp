@@ -1,5 +1,5 @@
-// The boundary of the module, and its only try and catch: no exception of Gloo's leaves it, neither towards
-// libdsc nor out of the thread that Gloo made, where it would end the process.
+// The only try and catch of the module: no exception of Gloo may leave it, neither into libdsc nor out of
+// Gloo's thread, where it would terminate the process.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The table of libdsc_gloo.so.
+// Implements the function table of libdsc_gloo.so on top of Gloo.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -24,6 +24,7 @@ using dsc::gloo_module::Region;
 using dsc::gloo_module::WatchedPair;
 namespace tcp = gloo::transport::tcp;
 
+// Gloo's device, and the context that its pairs need.
 struct dsc_transport_device {
   std::shared_ptr<tcp::Device> device;
   std::shared_ptr<tcp::Context> context;
@@ -39,7 +40,7 @@ constexpr const char* kLibrary = "Gloo " DSC_TEXT_OF(GLOO_VERSION_MAJOR) "." DSC
 WatchedPair* pair_of(dsc_transport_pair* pair) { return reinterpret_cast<WatchedPair*>(pair); }
 Region* region_of(dsc_transport_region* region) { return reinterpret_cast<Region*>(region); }
 
-// Asks nobody: Gloo would take a name to the resolver, and not look at what it says.
+// Parses a numeric address. Gloo would pass a name to the resolver and ignore its result.
 tcp::attr numeric_address(const char* text) {
   tcp::attr attr(text);
   std::memset(&attr.ai_addr, 0, sizeof attr.ai_addr);
@@ -66,7 +67,8 @@ void check_is_ours(const tcp::attr& attr) {
   if (!bound) throw std::system_error(error, std::generic_category(), "not an address of this host");
 }
 
-// Gloo's thread inherits name and signal mask of the one that makes it.
+// Makes the device on a thread of its own, because Gloo's thread inherits the name and the signal mask of its
+// creator.
 void make_device(const char* address, dsc_transport_device& made) {
   sigset_t all;
   sigfillset(&all);
@@ -133,7 +135,7 @@ int open_region(dsc_transport_pair* pair, int32_t slot, void* memory, size_t byt
 uint32_t take_arrived(dsc_transport_region* region) { return region_of(region)->take_arrived(); }
 
 void close_region(dsc_transport_region* region) {
-  char unsaid[256];  // the connection has ended then, which its listener hears
+  char unsaid[256];  // if it fails the connection has ended, which the listener is told
   guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
 }
 
@@ -143,7 +145,7 @@ int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t byte
 }
 
 void poll_pair(dsc_transport_pair* pair, int32_t by_device) {
-  char unsaid[256];  // as in close_region
+  char unsaid[256];  // errors are reported as in close_region()
   guard(unsaid, sizeof unsaid, [&] { pair_of(pair)->poll(by_device != 0); });
 }
 

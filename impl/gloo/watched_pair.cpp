@@ -19,8 +19,8 @@
 
 namespace dsc::gloo_module {
 
-// From here on Gloo's thread sends, and the caller has the time. Two threads at one connection would wait for
-// each other's lock.
+// Gloo's thread sends messages of this size or more, so that the caller can do other work meanwhile. Below
+// that, two threads on one connection would only wait for each other's lock.
 constexpr size_t kLargeBytes = size_t{64} * 1024;
 
 Region::Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes)
@@ -37,13 +37,14 @@ WatchedPair::WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_t
   if (fd_ >= 0) ::fcntl(fd_, F_SETFD, FD_CLOEXEC);
 }
 
-// When Gloo's thread ended the connection it may still be on its way out of here.
+// If Gloo's thread ended the connection, it may still be inside handleEvents().
 WatchedPair::~WatchedPair() {
   end();
   while (handling_) ::sched_yield();
 }
 
-// Gloo's has whatever lay on its stack behind the address: nothing for other hosts to read.
+// Copies only the bytes of the address: Gloo's version includes uninitialised stack memory, which other hosts
+// must not see.
 std::vector<char> WatchedPair::address_bytes() const {
   const sockaddr_storage& own = self_.getSockaddr();
   sockaddr_storage clean{};
@@ -64,7 +65,7 @@ void WatchedPair::connect_to(const std::vector<char>& bytes) {
   connect(bytes);
 }
 
-// Not close(), which throws away what the socket has not sent yet.
+// Gloo's close() is not used, because it discards what the socket has not sent yet.
 void WatchedPair::end() {
   const std::lock_guard<std::mutex> lock(m_);
   if (state_ != CLOSED) changeState(CLOSED);
@@ -91,7 +92,7 @@ Region* WatchedPair::add_region(int32_t slot, void* memory, size_t bytes) {
 
 void WatchedPair::remove_region(Region* region) {
   {
-    std::unique_ptr<Region> removed;  // ends without the lock, which its destructor takes
+    std::unique_ptr<Region> removed;  // destroyed after the lock is released, as its destructor takes it
     const std::lock_guard<std::mutex> lock(m_);
     removed = take_region(region);
   }
@@ -118,8 +119,8 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   empty_outbox();
 }
 
-// Whoever finds the pair locked leaves; whoever had the lock comes here after it, and looks once more when he
-// has given it back: the other one may have come in between.
+// A thread that finds the pair locked returns and leaves its message to the holder of the lock. The holder
+// therefore looks at the outbox again after it has unlocked.
 void WatchedPair::empty_outbox() {
   do {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
@@ -141,6 +142,7 @@ bool WatchedPair::has_messages() {
   return !outbox_.empty();
 }
 
+// Queues the message with Gloo's own framing, and sends it at once unless that is left to Gloo's thread.
 void WatchedPair::send_now(const Message& message) {
   if (idle_.empty()) idle_.push_back(std::make_unique<Source>(this));
   Source* const source = idle_.back().get();
@@ -181,7 +183,7 @@ void WatchedPair::poll(bool by_device) {
   empty_outbox();
 }
 
-// Who finds the pair locked comes again: what the socket had to tell is told once.
+// If the pair is locked the caller must try again, because edge-triggered events are reported only once.
 bool WatchedPair::move() {
   bool again = false;
   {
@@ -204,7 +206,7 @@ bool WatchedPair::move() {
   return again;
 }
 
-// Gloo's thread is told of the end also when it is to look at nothing else.
+// Gloo's thread learns of the end of the connection even if it watches no other event.
 void WatchedPair::handleReadWrite(int events) {
   if (events & EPOLLOUT) send_waiting();
   if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
@@ -212,9 +214,9 @@ void WatchedPair::handleReadWrite(int events) {
   watch();
 }
 
-// Gloo's returns when the pair is locked, and is called again at once: without the yield it would keep who
-// has the lock from the processor. The last thing that Gloo's thread does with a pair is to say that it is
-// through.
+// Gloo's version returns if the pair is locked and is called again at once; the yield lets the holder of the
+// lock run. Clearing handling_ is the last access of Gloo's thread to a pair, after which the destructor may
+// continue.
 void WatchedPair::handleEvents(int events) {
   if (!begin_handling()) {
     ::sched_yield();
@@ -235,14 +237,15 @@ bool WatchedPair::begin_handling() {
   return lock.owns_lock();
 }
 
-// On Gloo's thread, which must not wait for the lock: its owner may be waiting for this thread. Then the same
-// event comes again.
+// Runs on Gloo's thread, which must not wait for the lock because the holder may wait for this thread. If it
+// cannot get the lock, the same event occurs again.
 void WatchedPair::give_up(const char* why) {
   const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
   if (lock && state_ != CLOSED && !ex_) signalException(why);
 }
 
-// Gloo adds place and length without a look at the sum, and looks for ever at a slot that nobody has.
+// Gloo adds offset and length without a check for overflow, and loops forever over a slot that does not
+// exist.
 void WatchedPair::check_preamble() const {
   const auto& preamble = rx_.preamble;
   const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const auto& region) {
@@ -255,8 +258,8 @@ void WatchedPair::check_preamble() const {
     throw ::gloo::IoException("what came is no message of libdsc");
 }
 
-// False until it is whole. The end of the connection is left to Gloo, on its thread: another one would wait
-// until that looks up.
+// Reads the header of a message; false until it is complete. Closing is left to Gloo's thread: from another
+// thread it would block until that one returns from its poll.
 bool WatchedPair::read_preamble() {
   char* const bytes = reinterpret_cast<char*>(&rx_.preamble);
   while (rx_.nread < sizeof rx_.preamble) {
@@ -267,7 +270,8 @@ bool WatchedPair::read_preamble() {
     if (got <= 0) return !moving_;
     rx_.nread += static_cast<size_t>(got);
   }
-  // Also when it was whole before: who was to end the connection then may not have got the lock.
+  // The check is repeated for a header that was complete before, because the thread that had to end the
+  // connection may not have got the lock.
   if (rx_.buf == nullptr) check_preamble();
   return true;
 }

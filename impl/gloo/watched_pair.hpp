@@ -1,8 +1,8 @@
-// A TCP connection of Gloo's that tells what happens to it, and that nothing a peer sends can turn into the
-// end of the process.
+// A TCP connection of Gloo that reports its events to a listener, and in which no message of a peer can
+// terminate the process.
 //
-// Messages go into memory that was registered before, without Gloo's question whether it may send: libdsc has
-// its own. Its waits are libdsc's too, as Gloo's cannot be given a deadline each.
+// Messages go into memory that was registered before, without Gloo's own request-to-send round: libdsc has
+// its own flow control. Waiting is libdsc's too, as Gloo's waits cannot have a deadline per call.
 #pragma once
 
 #include <array>  // gloo/transport/tcp/device.h needs it
@@ -41,7 +41,8 @@ class Region final : public tcp::Buffer {
   WatchedPair& owner_;
 };
 
-// Memory that is being sent. Its slot is nobody's: a buffer's end unregisters what has the same number.
+// Memory that is being sent. It has slot -1, which is never registered, because the destructor of a buffer
+// unregisters its slot.
 class Source final : public tcp::Buffer {
  public:
   explicit Source(tcp::Pair* pair) : Buffer(pair, -1, nullptr, 0) {}
@@ -56,20 +57,20 @@ class WatchedPair final : public tcp::Pair {
   WatchedPair(tcp::Context* context, tcp::Device* device, const dsc_transport_listener& listener);
   ~WatchedPair() override;
 
-  // For the peer.
+  // Returns the address that the peer connects to.
   std::vector<char> address_bytes() const;
-  // Throws for an address of another family: Gloo would not say what is wrong.
+  // Throws for an address of another family, for which Gloo gives no clear error.
   void connect_to(const std::vector<char>& bytes);
   void end();
-  std::string reason();  // why it ended
+  std::string reason();  // returns why the connection ended
   Region* add_region(int32_t slot, void* memory, size_t bytes);
   void remove_region(Region* region);
-  // Waits for nobody: when the pair is locked, who has the lock sends it afterwards.
+  // Never blocks: if the pair is locked, the holder of the lock sends the message afterwards.
   void post(int32_t slot, const void* memory, size_t bytes, size_t offset);
 
-  // By Gloo's thread, or by who calls move().
+  // Selects who polls the socket: Gloo's thread, or the caller with move().
   void poll(bool by_device);
-  // True when it should be called again at once.
+  // Returns true if it should be called again at once.
   bool move();
 
   void handleEvents(int events) override;
@@ -79,7 +80,7 @@ class WatchedPair final : public tcp::Pair {
   bool read() override;
   bool write(tcp::Op& op) override;
   void changeState(state next) noexcept override;
-  // connect() does not wait: the listener is told.
+  // Gloo's connect() waits here; this one returns at once, and the listener is told later.
   void waitUntilConnected(std::unique_lock<std::mutex>&, bool) override {}
 
  private:
@@ -110,13 +111,13 @@ class WatchedPair final : public tcp::Pair {
   std::atomic<bool> handling_{false};
   std::mutex outbox_mutex_;
   std::deque<Message> outbox_;
-  // All guarded by Gloo's mutex of the pair.
+  // The members below are guarded by Gloo's mutex of the pair.
   std::vector<std::unique_ptr<Source>> idle_;
-  std::deque<std::unique_ptr<Source>> busy_;  // oldest first, as they are sent
+  std::deque<std::unique_ptr<Source>> busy_;  // oldest first, the order in which they are sent
   std::vector<std::unique_ptr<Region>> regions_;
   bool by_device_ = true;
-  bool moving_ = false;  // the caller reads
-  int watched_ = 0;      // events that Gloo's thread is told of; 0: only of the end
+  bool moving_ = false;  // set while the caller reads
+  int watched_ = 0;      // epoll events that Gloo's thread watches; 0: only the end of the connection
 };
 
 }  // namespace dsc::gloo_module

@@ -1,11 +1,11 @@
-// The partition whose list of part weights, heaviest first, is the smallest in dictionary order; among equal
-// ones the later boundary, the last one first.
+// Finds the partition whose list of part weights, heaviest first, is lexicographically smallest; among equal
+// ones the one with later boundaries, starting from the last.
 //
-// Dynamic programming over (parts, layers). It is exact since that order of lists keeps when the same weight
-// is added to both, so a best partition begins with a best one. For the same limit of all parts the best
-// start of the last part never moves back when a layer is added, and once the parts before it are heavier by
-// themselves than the best list, later starts are worse: hence few comparisons per entry, each of lists of at
-// most `parts` numbers.
+// This is dynamic programming over (parts, layers). It is exact because adding the same weight to two lists
+// preserves their order, so that a best partition begins with a best one. If all parts have the same limit,
+// the best start of the last part never moves back when a layer is added, and later starts become worse as
+// soon as the parts before them are by themselves worse than the best list. So each entry needs few
+// comparisons, each of lists of at most `parts` numbers.
 #include <algorithm>
 #include <limits>
 
@@ -17,13 +17,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Weights of parts, heaviest first, and one more that is not in its place yet.
+// Weights of parts, heaviest first, and one more weight that is not sorted in yet.
 struct Candidate {
   const double* sorted;
   double extra;
 };
 
-// Reads a candidate as one list, heaviest first.
+// Iterates over a candidate as one sorted list, heaviest first.
 class Merged {
  public:
   explicit Merged(const Candidate& candidate, size_t size)
@@ -44,7 +44,7 @@ class Merged {
   bool pending_ = true;
 };
 
-// Below 0: a is the better list; `size` is without the extra ones.
+// Returns a value below 0 if a is the better list; `size` does not count the extra weights.
 int compare(const Candidate& a, const Candidate& b, size_t size) {
   Merged left(a, size);
   Merged right(b, size);
@@ -56,7 +56,7 @@ int compare(const Candidate& a, const Candidate& b, size_t size) {
   return 0;
 }
 
-// Whether the sorted list alone, whatever is added to it, is worse than the candidate.
+// Returns whether the sorted list alone, without any further part, is already worse than the candidate.
 bool hopeless(const double* sorted, const Candidate& best, size_t size) {
   Merged list(best, size);
   for (size_t n = 0; n < size; ++n) {
@@ -66,6 +66,7 @@ bool hopeless(const double* sorted, const Candidate& best, size_t size) {
   return false;
 }
 
+// One run of the dynamic program.
 class Search {
  public:
   explicit Search(const PartitionRequest& request)
@@ -85,6 +86,7 @@ class Search {
     }
   }
 
+  // Fills one row per part, and then follows the recorded starts back from the last part.
   Boundaries run() {
     first_part();
     for (size_t part = 1; part < parts_; ++part) {
@@ -105,7 +107,7 @@ class Search {
   }
 
  private:
-  // Parts 0 to `part` end there at most: each of the others needs a layer.
+  // Parts 0 to `part` end here at the latest, because each of the others needs a layer.
   size_t last_layer(size_t part) const { return n_ - (parts_ - 1 - part); }
   const double* row(const std::vector<double>& rows, size_t i) const { return rows.data() + i * parts_; }
   bool possible(const std::vector<double>& rows, size_t i) const { return *row(rows, i) < kInfinity; }
@@ -124,7 +126,7 @@ class Search {
       if (fits(0, 0, i)) after_[i * parts_] = sums_[i];
   }
 
-  // Notes that the best partition of the first `end` layers has its last part begin at `start`.
+  // Records that the best partition of the first `end` layers has its last part start at `start`.
   void keep(size_t part, size_t start, size_t end) {
     Merged list(candidate(start, end), part);
     double* target = after_.data() + end * parts_;
@@ -132,7 +134,7 @@ class Search {
     from_[part * (n_ + 1) + end] = static_cast<uint32_t>(start);
   }
 
-  // From the best start for a layer less; returns the best one.
+  // Searches forward from the best start for one layer less; returns the best start.
   size_t scan_on(size_t part, size_t start, size_t end) {
     while (start < end && !fits(part, start, end)) ++start;
     if (start == end || !possible(before_, start)) return refuse(start, end);
@@ -147,7 +149,7 @@ class Search {
     return best;
   }
 
-  // All starts, the last one first, as long as the last part is not the heaviest by far.
+  // Tries all starts, the last one first, until the last part alone is heavier than the best partition.
   void scan_back(size_t part, size_t end) {
     size_t best = end;
     double heaviest = kInfinity;
@@ -172,12 +174,12 @@ class Search {
   const size_t n_;
   const size_t parts_;
   const bool one_limit_;
-  std::vector<double> sums_;     // of the weights before each layer
+  std::vector<double> sums_;     // prefix sums of the weights, before each layer
   std::vector<uint64_t> bytes_;  // empty: no limits
-  std::vector<double>
-      before_;                 // by layers: weights of the parts so far, heaviest first; infinity: impossible
-  std::vector<double> after_;  // the same with one part more
-  std::vector<uint32_t> from_;  // by part and layers: where the last part begins
+  // By number of layers: weights of the parts so far, heaviest first; infinity if impossible.
+  std::vector<double> before_;
+  std::vector<double> after_;   // the same with one more part
+  std::vector<uint32_t> from_;  // by part and number of layers: start of the last part
 };
 
 }  // namespace

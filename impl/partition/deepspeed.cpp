@@ -1,4 +1,4 @@
-// DeepSpeed's rules (deepspeed/runtime/utils.py, commit edaa722, and v0.9.5 for those of _v0).
+// DeepSpeed's rules (deepspeed/runtime/utils.py, commit edaa722, and v0.9.5 for those that end in _v0).
 #include <algorithm>
 #include <limits>
 
@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-constexpr double kEpsilon = 1e-3;  // of the old search, in units of weights
+constexpr double kEpsilon = 1e-3;  // precision of the old search, in units of weights
 
 Boundaries one_each(size_t layers, size_t parts) {
   Boundaries result(parts + 1);
@@ -17,13 +17,13 @@ Boundaries one_each(size_t layers, size_t parts) {
   return result;
 }
 
-// The heaviest and the lightest part of the partition that was chosen for the first i layers.
+// Weight of the heaviest and the lightest part of the partition that was chosen for the first i layers.
 struct Range {
   double most = kUnbounded;
   double least = kUnbounded;
 };
 
-// All partitions of the first i layers into `part + 1` parts, from those into `part`.
+// Extends the partitions of the first i layers into `part` parts to partitions into `part + 1` parts.
 std::vector<Range> next_ranges(const std::vector<double>& sums, const std::vector<Range>& before, size_t part,
                                uint32_t* from) {
   std::vector<Range> after(sums.size());
@@ -42,18 +42,18 @@ std::vector<Range> next_ranges(const std::vector<double>& sums, const std::vecto
   return after;
 }
 
-// The old search's view of the weights: sums up to and with each layer.
+// Weights as the old search sees them: prefix sums that include each layer.
 struct OldSums {
   std::vector<double> upto;
   size_t parts;
 
   size_t layers() const { return upto.size(); }
   double total() const { return upto.back(); }
-  // An index of -1 is the last entry there.
+  // In the original an index of -1 selects the last entry.
   double before(size_t layer) const { return layer == 0 ? total() : upto[layer - 1]; }
 };
 
-// Fills part after part below the bottleneck; true when all layers have a place.
+// Fills part after part up to the bottleneck; returns true if all layers are placed.
 bool probe(const OldSums& sums, double bottleneck, Boundaries& result) {
   const size_t n = sums.layers();
   result.assign(sums.parts + 1, n);
@@ -80,7 +80,7 @@ double find_bottleneck(const OldSums& sums) {
   while (upper > lower + kEpsilon) {
     const double middle = lower + (upper - lower) / 2;
     const bool fits = probe(sums, middle, unused);
-    // Where the step is below the numbers' precision, the original would go on for ever.
+    // Without this the original would loop forever when the step is below the precision of the numbers.
     if (!fits && middle + kEpsilon <= lower) break;
     if (fits && middle >= upper) break;
     (fits ? upper : lower) = fits ? middle : middle + kEpsilon;
@@ -106,6 +106,7 @@ Boundaries partition_uniform_v0(size_t layers, size_t parts) {
   return result;
 }
 
+// Minimises the difference between the heaviest and the lightest part by dynamic programming.
 Boundaries partition_balanced(std::span<const double> weights, size_t parts) {
   const size_t n = weights.size();
   if (n <= parts) return partition_uniform(n, parts);

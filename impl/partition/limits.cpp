@@ -1,4 +1,4 @@
-// Why no partition keeps within limits of memory.
+// Explains why no partition satisfies limits of memory.
 #include <algorithm>
 #include <numeric>
 
@@ -22,13 +22,13 @@ void check_each_layer(const PartitionRequest& request) {
            Number{request.bytes[i]}, Number{most});
 }
 
-// Ends that a part can have, from those of the part before it.
+// Returns the possible ends of a part, given those of the part before it.
 std::vector<bool> next_ends(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = request.layers - (request.parts - 1 - part);
   std::vector<bool> ends(request.layers + 1);
   size_t from = 0;
-  size_t possible = 0;  // starts in [from, end)
-  uint64_t held = 0;    // bytes of [from, end)
+  size_t possible = 0;  // number of possible starts in [from, end)
+  uint64_t held = 0;    // bytes of the layers [from, end)
   for (size_t end = 1; end <= last; ++end) {
     possible += starts[end - 1] ? 1 : 0;
     held += request.bytes[end - 1];
@@ -50,6 +50,7 @@ size_t last_of(const std::vector<bool>& flags) {
          static_cast<size_t>(std::find(flags.rbegin(), flags.rend(), true) - flags.rbegin());
 }
 
+// Throws the reason why `part` cannot end anywhere.
 [[noreturn]] void fail_at(const PartitionRequest& request, const std::vector<bool>& starts, size_t part) {
   const size_t last = last_of(starts);
   if (request.parts == 1)

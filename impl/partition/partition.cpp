@@ -15,14 +15,17 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMostParts = (size_t{1} << 31) - 1;
-constexpr size_t kMostCells = size_t{1} << 24;  // layers times parts: the tables of the methods that search
+// limit of layers x parts, for methods that search with a table
+constexpr size_t kMostCells = size_t{1} << 24;
 
 using Method = Boundaries (*)(const PartitionRequest&);
 
+// A method and its requirements.
 struct Row {
   std::string_view name;
   Method method;
-  bool searches;  // needs weights, and a table
+  bool searches;  // whether the method needs weights and a table
+  // whether the method leaves no part empty
   bool non_empty;
 };
 
@@ -91,7 +94,7 @@ void check_size(const PartitionRequest& request, const Row& row) {
 
 }  // namespace
 
-// A callback that gets records may plan itself, which must not make more records.
+// A callback that receives log records may itself make a plan, which must not produce more records.
 void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept {
   if (!log_enabled(DSC_LOG_INFO) || in_callback() || log_rank() > 0) return;
   for (size_t part = 0; part < request.parts; ++part) {

@@ -1,4 +1,4 @@
-// Which layers are on which stage.
+// Assignment of layers to stages.
 #pragma once
 
 #include <cstddef>
@@ -9,32 +9,34 @@
 
 namespace dsc {
 
-// Part p holds the layers boundaries[p] to boundaries[p + 1] - 1.
+// Part p consists of the layers boundaries[p] to boundaries[p + 1] - 1.
 using Boundaries = std::vector<size_t>;
 
+// Arguments of dsc_pipe_partition().
 struct PartitionRequest {
   std::string_view method;
   size_t layers = 0;
   size_t parts = 0;
-  std::span<const double> weights;   // of each layer; "uniform" reads none
-  std::span<const uint64_t> bytes;   // of each layer; empty: no limits
-  std::span<const uint64_t> limits;  // of each part, or one for all
+  std::span<const double> weights;   // one per layer; "uniform" ignores them
+  std::span<const uint64_t> bytes;   // one per layer; empty: no limits
+  std::span<const uint64_t> limits;  // one per part, or one for all
 };
 
-// The rules of dsc_pipe_partition(). Throws INVALID_ARG and OVERFLOW.
+// Implements dsc_pipe_partition(). Throws INVALID_ARG and OVERFLOW.
 Boundaries partition_layers(const PartitionRequest& request);
 
-// One log record for each part, on rank 0 or where there are no ranks: who plans does so on every rank.
+// Logs one record per part, only on rank 0 or in processes without a rank, as every rank computes the same
+// plan.
 void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept;
 
-// The methods, for requests that were checked.
+// The individual methods; they require a request that was checked.
 Boundaries partition_bottleneck(const PartitionRequest& request);
 Boundaries partition_uniform(size_t layers, size_t parts);
 Boundaries partition_uniform_v0(size_t layers, size_t parts);
 Boundaries partition_balanced(std::span<const double> weights, size_t parts);
 Boundaries partition_balanced_v0(std::span<const double> weights, size_t parts);
 
-// INVALID_ARG with the first part that cannot hold what it would have to. For a request that has no
+// Throws INVALID_ARG that names the first part that cannot hold its layers. The request must have no
 // partition within its limits.
 [[noreturn]] void explain_limits(const PartitionRequest& request);
 

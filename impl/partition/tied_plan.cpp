@@ -17,6 +17,7 @@ void check_boundaries(std::span<const size_t> boundaries) {
            boundaries[p], p - 1, boundaries[p - 1]);
 }
 
+// The layers and stages in which one key occurs.
 struct Holders {
   size_t first_entry = 0;
   std::set<size_t> layers;

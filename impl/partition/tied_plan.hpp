@@ -1,4 +1,4 @@
-// Which stages hold the layers that share their weights.
+// Finds the stages that hold layers with shared weights.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,20 @@
 
 namespace dsc {
 
+// A layer that shares its weights under a key.
 struct TiedEntry {
   std::string key;
   size_t layer;
 };
 
+// The stages with layers of one key.
 struct TiedStages {
-  size_t first_entry;           // with this key
-  std::vector<int32_t> stages;  // rising
+  size_t first_entry;           // index of the first entry with this key
+  std::vector<int32_t> stages;  // ascending
 };
 
-// One per key, in the order of the keys' bytes. Boundaries are those of a partition. Throws INVALID_ARG.
+// Returns one entry per key, sorted by the keys' bytes. Boundaries are those of a partition. Throws
+// INVALID_ARG.
 std::vector<TiedStages> plan_tied(std::span<const TiedEntry> entries, std::span<const size_t> boundaries);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// The lowering of PyTorch: a message follows the operation that makes it, at both ends.
+// The lowering that PyTorch uses: a message follows directly after the operation that makes it, at both ends.
 #include <array>
 #include <vector>
 
@@ -8,6 +8,7 @@
 namespace dsc {
 namespace {
 
+// Runs all stages in turn, each in its own order, and reports the common order to a listener.
 class Round {
  public:
   Round(const PipelinePlan& plan, OrderListener& listener)
@@ -31,7 +32,7 @@ class Round {
   int64_t& position(int32_t stage) { return positions_[static_cast<size_t>(stage)]; }
   bool at_end(int32_t stage) { return position(stage) == order_.size(stage); }
 
-  // The stage that the next operation at `k` waits for, or -1.
+  // Returns the stage for which the next operation, at position k, waits; -1 if it waits for none.
   int32_t waits_for(int32_t stage, int64_t k, const Compute& op) {
     progress_.check(stage, k, op);
     const Source from = source_of(placement_, placement_.part(stage, op.chunk), op.op);
@@ -39,7 +40,7 @@ class Round {
     return placement_.stage(from.part);
   }
 
-  // The next operation, or the next two that run at once.
+  // Runs the next operation of a stage, or the next two if they overlap; false if it has to wait.
   bool advance(int32_t stage) {
     for (; !at_end(stage) && order_.at(stage, position(stage)).op == kIdle; ++position(stage))
       listener_.compute(stage, {});
@@ -73,7 +74,8 @@ class Round {
       if (at_end(stage)) continue;
       int64_t k = position(stage);
       Compute op = order_.at(stage, k);
-      if (waits_for(stage, k, op) < 0) op = order_.at(stage, ++k);  // it is the second of two
+      // the first of two overlapping operations has its input
+      if (waits_for(stage, k, op) < 0) op = order_.at(stage, ++k);
       stuck.push_back({stage, k, op, waits_for(stage, k, op)});
     }
     if (!stuck.empty()) refuse_stuck(stuck);

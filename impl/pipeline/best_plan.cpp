@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kMostOperations = 200'000;  // of all stages, of an order that is looked for
+constexpr int64_t kMostOperations = 200'000;  // of all stages together, for searches
 constexpr int64_t kMostRepaired = 1'500;
 constexpr int kRepairs = 400;
 
@@ -24,8 +24,8 @@ bool keeps_to(const PipelineReport& report, const PipelineLimits& limits) {
   });
 }
 
-// A stage computes all that it has, and before that somebody must have computed what comes first to it, and
-// afterwards what is made of it.
+// Lower bound of the makespan: a stage has to run all of its operations, after the forward passes that
+// precede its first part.
 double bound_of(const PipelinePlan& shape, const PipelineCosts& costs) {
   double bound = 0;
   const Placement& placement = shape.placement;
@@ -43,15 +43,16 @@ double bound_of(const PipelinePlan& shape, const PipelineCosts& costs) {
     }
     bound = std::max(bound, before + busy * shape.spec.micro_batches);
   }
-  return bound * std::min(1.0, costs.overlap);  // of what runs at once
+  return bound * std::min(1.0, costs.overlap);  // overlapped operations take less time
 }
 
+// Collects candidates and keeps the best one.
 class Finder {
  public:
   Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
       : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
 
-  // Whatever comes later is no better than what meets the bound, so that it may be left out.
+  // Stops as soon as a candidate meets the bound, since none can be better.
   BestPlan find() {
     for (const PlacementShape shape : shapes())
       bound_ = std::min(bound_, bound_of(PipelinePlan(spec_, nullptr, shape), costs_));
@@ -71,9 +72,10 @@ class Finder {
   }
 
  private:
-  // No order helps if a stage is too full before it computes anything.
+  // Reports the case that a stage exceeds the limit before it computes anything, which no order can avoid.
   void expect_room_for_what_stays() const {
-    double least = std::numeric_limits<double>::infinity();  // on the fullest stage
+    // over all placements, bytes of the fullest stage
+    double least = std::numeric_limits<double>::infinity();
     for (const PlacementShape shape : shapes()) {
       const PipelinePlan plan(spec_, nullptr, shape);
       std::vector<double> bytes(static_cast<size_t>(spec_.stages));
@@ -92,7 +94,7 @@ class Finder {
   }
   bool meets_bound() const { return best_.plan && best_.report.makespan <= bound_ * (1 + 1e-12); }
 
-  // True if it is the best so far.
+  // Returns true if the plan is the best so far.
   bool consider(std::shared_ptr<const PipelinePlan> plan, const char* origin) {
     PipelineReport report = simulate(*plan, costs_);
     if (!keeps_to(report, limits_)) return false;
@@ -103,7 +105,7 @@ class Finder {
     return true;
   }
 
-  // Those that there are not for these numbers are left out.
+  // Schedules that do not exist for these numbers are skipped.
   void consider_named(const char* name) {
     ScheduleSpec spec = spec_;
     spec.name = name;
@@ -127,7 +129,8 @@ class Finder {
     const ExactSearch exact = exact_order(shape, costs_, limits_, known);
     if (exact.order) consider(plan_of(placement, exact.order), "exact");
     n_exact_ += exact.is_complete ? 1 : 0;
-    best_.is_optimal = n_exact_ == (spec_.chunks > 1 ? 2 : 1) && costs_.overlap >= 1;  // it knows no pairs
+    // the search does not try overlapping pairs
+    best_.is_optimal = n_exact_ == (spec_.chunks > 1 ? 2 : 1) && costs_.overlap >= 1;
   }
 
   std::shared_ptr<const PipelinePlan> plan_of(PlacementShape placement, std::shared_ptr<ComputeOrder> order) {
@@ -150,7 +153,7 @@ class Finder {
     return all;
   }
 
-  // Changes neighbours on a stage, and keeps what is no worse.
+  // Swaps neighbouring operations of a stage, and keeps changes that are not worse.
   void repair(PlacementShape placement) {
     const PipelinePlan& plan = *best_.plan;
     std::vector<StageOrder> orders(static_cast<size_t>(spec_.stages));
@@ -159,7 +162,7 @@ class Finder {
       for (int64_t k = 0; k < plan.order->size(stage); ++k, ++total)
         orders[static_cast<size_t>(stage)].push_back(plan.order->at(stage, k));
     if (total > kMostRepaired) return;
-    std::mt19937 random(1);  // the same result every time
+    std::mt19937 random(1);  // fixed seed, so that the result is reproducible
     double makespan = best_.report.makespan;
     for (int i = 0; i < kRepairs; ++i) {
       StageOrder& order = orders[random() % orders.size()];
@@ -177,7 +180,7 @@ class Finder {
       consider(plan_of(placement, std::make_shared<ListedOrder>(orders)), "repaired");
   }
 
-  // Infinite if it can not be run within the limits.
+  // Returns infinity if the orders cannot be run within the limits.
   double makespan_of(PlacementShape placement, const std::vector<StageOrder>& orders) {
     double makespan = std::numeric_limits<double>::infinity();
     capture(

@@ -19,7 +19,8 @@ namespace {
 
 using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
 
-// A schedule that PatternOrder holds can be had without its backward passes.
+// Removes backward passes or merges their halves as the spec asks. A PatternOrder can be reduced to its
+// forward passes without being listed.
 template <typename Order>
 std::shared_ptr<const ComputeOrder> of_passes(Order order, const ScheduleSpec& spec) {
   if constexpr (requires { order->only_forward(); })
@@ -66,13 +67,14 @@ std::shared_ptr<const ComputeOrder> passes_in_turn(const ScheduleSpec& s) {
   return in_turn_order(s.stages, s.micro_batches);
 }
 
+// A named schedule and its limits.
 struct Entry {
   std::string_view name;
   int32_t fewest_chunks, most_chunks, default_chunks;
   PlacementShape shape;
   OrderMaker order;
-  ClosedForm closed_form = nullptr;  // of its instructions; the others are lowered
-  bool is_listed = false;            // its order takes memory for every operation
+  ClosedForm closed_form = nullptr;  // makes the instructions directly; null: they are lowered from the order
+  bool is_listed = false;            // its order takes memory for each operation
 };
 
 constexpr int32_t kAny = INT32_MAX;
@@ -91,10 +93,10 @@ constexpr std::array kEntries{
     Entry{"v_min", 2, 2, 2, PlacementShape::kZigZag, v_min, nullptr, true},
     Entry{"dualpipe_v", 2, 2, 2, PlacementShape::kZigZag, dualpipe_v}};
 
-// Orders that are listed take 16 bytes for each of up to 6 operations per part and micro-batch.
+// Listed orders take 16 bytes for each of up to 6 operations per part and micro-batch.
 constexpr int64_t kMostListed = int64_t{1} << 21;
 
-// How many letters must be added, removed or changed.
+// Computes the Levenshtein distance.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -109,6 +111,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// Lists the known names, the most similar one first.
 [[noreturn]] void refuse_name(std::string_view name) {
   constexpr size_t kShown = 32;
   const std::string_view shown = name.substr(0, kShown);
@@ -161,7 +164,7 @@ int64_t most_of(const Entry& entry, const ScheduleSpec& spec) {
   return is_listed ? kMostListed : kMostPlanned;
 }
 
-// Parts of the model times micro-batches; saturates.
+// Returns parts of the model times micro-batches; saturates.
 int64_t passes_of(const ScheduleSpec& spec) {
   int64_t passes = int64_t{spec.stages} * spec.chunks;
   return __builtin_mul_overflow(passes, spec.micro_batches, &passes) ? INT64_MAX : passes;
@@ -174,7 +177,7 @@ int64_t passes_of(const ScheduleSpec& spec) {
        spec.stages, spec.chunks, spec.micro_batches, static_cast<long long>(most));
 }
 
-// Its order is taken from that of 2 stages - 1 micro-batches.
+// Fewer micro-batches use the order of 2 * stages - 1 micro-batches, whose size is checked here.
 void check_short_zb_v(ScheduleSpec spec) {
   spec.micro_batches = 2 * spec.stages - 1;
   if (passes_of(spec) > 4 * kMostListed)
@@ -183,7 +186,7 @@ void check_short_zb_v(ScheduleSpec spec) {
          spec.stages, spec.micro_batches);
 }
 
-// Megatron's rule: a last group that is smaller than the pipeline is long would leave it idle.
+// Megatron's rule: a last group that is smaller than the number of stages would leave the pipeline idle.
 void check_group(const ScheduleSpec& spec) {
   const int32_t group = spec.micro_batch_group;
   const int32_t least = std::min(spec.stages, spec.micro_batches);
@@ -196,7 +199,8 @@ void check_group(const ScheduleSpec& spec) {
         spec.micro_batches, group, spec.stages);
 }
 
-// As many rounds of equal groups as there can be of at least as many micro-batches as stages (PyTorch).
+// PyTorch's rule: the micro-batches are divided into as many equal groups as possible, each with at least as
+// many micro-batches as there are stages.
 bool has_equal_groups(int32_t micro_batches, int32_t stages) {
   return micro_batches % std::max(1, micro_batches / stages) == 0;
 }
@@ -204,7 +208,8 @@ bool has_equal_groups(int32_t micro_batches, int32_t stages) {
 int32_t default_group(const ScheduleSpec& spec) {
   const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
   if (has_equal_groups(spec.micro_batches, spec.stages)) return spec.micro_batches / rounds;
-  int64_t more = int64_t{spec.micro_batches} + 1;  // no further than the next multiple
+  // needs no more steps than to the next multiple of `stages`
+  int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,
        "micro_batches is %d, expected what can be cut into equal groups of %d (stages) or a few more for "

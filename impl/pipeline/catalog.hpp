@@ -1,4 +1,4 @@
-// Schedules by name.
+// The named schedules, and plans from custom orders.
 #pragma once
 
 #include <memory>
@@ -8,26 +8,28 @@
 
 namespace dsc {
 
-// Chunks that are 0 become what the schedule is made for. Throws INVALID_ARG for a name or number that is
-// wrong, OVERFLOW for a schedule that is too large to be written down.
+// Chunks of 0 become the schedule's default. Throws INVALID_ARG for an unknown name or invalid number,
+// OVERFLOW for a schedule that is too large.
 std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec);
 
-// A schedule from the order of each stage. First the numbers are checked and completed, so that nobody looks
-// at more stages than there can be. Throws INVALID_ARG, also for orders that can not be run.
+// make_custom() makes a schedule from the order of each stage. complete_custom() checks and completes the
+// numbers first, so that excessive numbers are rejected early. Throws INVALID_ARG, also for orders that
+// cannot be run.
 void complete_custom(ScheduleSpec& spec);
 std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<StageOrder> orders,
                                                 PlacementShape shape);
 
-// The same with other places for messages, or with halves of backward passes merged. Throws INVALID_ARG where
-// the schedule has places of its own for its messages, which these would change.
+// Returns the same schedule with another rule for messages, or with the halves of backward passes merged.
+// Throws INVALID_ARG for a schedule that defines the places of its messages, which these options would
+// change.
 std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge_backward,
                                             PipeMessages messages);
 
-// The instructions of one stage. Throws INVALID_ARG for a stage that there is not, OVERFLOW for a schedule
-// too large to be lowered.
+// Returns the instructions of one stage. Throws INVALID_ARG if the stage does not exist, OVERFLOW if the
+// schedule is too large to be lowered.
 std::unique_ptr<Schedule> instructions_of(const PipelinePlan& plan, int32_t stage);
 
-// Both, for the stage that spec names.
+// Does both, for the stage in the spec.
 std::unique_ptr<Schedule> make_schedule(ScheduleSpec spec);
 
 }  // namespace dsc

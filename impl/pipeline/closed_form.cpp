@@ -6,7 +6,7 @@
 namespace dsc {
 namespace {
 
-// Walks from step to step and holds the instructions of one.
+// Iterates over the steps and holds the instructions of the current one.
 class ClosedForm : public Schedule {
  public:
   using Schedule::Schedule;
@@ -23,7 +23,7 @@ class ClosedForm : public Schedule {
   }
 
  protected:
-  // Jumps over long stretches without instructions, to steps() at the end.
+  // Returns the next step at or after `step` that may have instructions; steps() if there is none.
   virtual int64_t skip_idle(int64_t step) const = 0;
   // Adds the instructions of a step.
   virtual void fill(int64_t step) = 0;
@@ -63,9 +63,9 @@ class ClosedForm : public Schedule {
   std::array<Instruction, kMostOfAStep> held_;
 };
 
-// Stage s runs forward passes in the steps of its own parity, from step s on, and backward passes in the
-// others, from step 2 stages - 1 - s on. What a step makes is sent in the next one; neighbours have opposite
-// parity, so that their sends and receives face each other.
+// Stage s runs forward passes from step s on in steps of its own parity, and backward passes from step 2 *
+// stages - 1 - s on in the others. The result of a step is sent in the next one. Neighbouring stages have
+// opposite parity, so that a send of one meets a receive of the other.
 class DeepSpeedTrain final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;
@@ -85,7 +85,8 @@ class DeepSpeedTrain final : public ClosedForm {
   int64_t buffer(int64_t micro_batch) const { return micro_batch % buffers(); }
 
   int64_t skip_idle(int64_t step) const override {
-    const int64_t passes = 2 * int64_t{spec().micro_batches};  // a pass every other step, a send after each
+    // one pass every other step, with a send after each
+    const int64_t passes = 2 * int64_t{spec().micro_batches};
     step = std::max<int64_t>(step, spec().stage);
     if (step >= spec().stage + passes) step = std::max(step, first_backward());
     return step >= first_backward() + passes ? std::max(step, steps() - 1) : step;
@@ -111,7 +112,7 @@ class DeepSpeedTrain final : public ClosedForm {
   }
 };
 
-// Stage s runs micro-batch m in step s + m and sends it in the next one.
+// Stage s runs micro-batch m in step s + m and sends it in the next step.
 class DeepSpeedInference final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;
@@ -130,7 +131,7 @@ class DeepSpeedInference final : public ClosedForm {
     const int64_t now = step - spec().stage;
     const int64_t receives = (step + spec().stage) % 2;
     if (is_valid(now) && (is_first() || is_last())) add(PipeOp::kLoadMicroBatch, now, receives);
-    const bool even = spec().stage % 2 == 0;  // one end sends first, the other receives first
+    const bool even = spec().stage % 2 == 0;  // even stages send first and odd ones receive first
     if (even) send(now - 1, 1 - receives);
     if (is_valid(now) && !is_first()) add(PipeOp::kRecvActivation, now, receives, previous());
     if (!even) send(now - 1, 1 - receives);
@@ -142,6 +143,7 @@ class DeepSpeedInference final : public ClosedForm {
   }
 };
 
+// Every stage processes its own micro-batches, without messages.
 class DataParallel final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;

@@ -1,4 +1,5 @@
-// DeepSpeed's three schedules: what a step holds follows from its number, so nothing is stored.
+// DeepSpeed's three schedules in closed form: the instructions of a step are computed from its number, so
+// that nothing is stored.
 #pragma once
 
 #include <memory>
@@ -7,10 +8,10 @@
 
 namespace dsc {
 
-// Forward and backward passes in turn on a common clock of 2 (micro_batches + stages - 1) steps.
+// Alternates forward and backward passes on a common clock of 2 (micro_batches + stages - 1) steps.
 std::unique_ptr<Schedule> deepspeed_train(ScheduleSpec spec);
 
-// Forward passes only, on a clock of micro_batches + stages - 1 steps, with two buffers.
+// Runs only forward passes on a clock of micro_batches + stages - 1 steps, with two buffers.
 std::unique_ptr<Schedule> deepspeed_inference(ScheduleSpec spec);
 
 // Every stage holds the whole model; a step is one micro-batch.

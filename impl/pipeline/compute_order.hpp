@@ -1,4 +1,5 @@
-// In which order each stage computes: what a schedule decides. All else follows by lowering.
+// The order in which each stage computes, which is what a schedule defines. Everything else follows by
+// lowering.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,15 @@
 
 namespace dsc {
 
-inline constexpr PipeOp kIdle{};  // a step in which a stage computes nothing
+inline constexpr PipeOp kIdle{};  // a step in which the stage computes nothing
 
 // One operation of a stage: forward, backward, backward_input, backward_weight, or nothing.
 struct Compute {
   PipeOp op = kIdle;
   int32_t chunk = -1;
   int32_t micro_batch = -1;
-  bool overlaps = false;  // runs at once with the next one: a forward pass with a backward pass
+  // overlaps with the next operation: one is a forward pass, the other a backward pass
+  bool overlaps = false;
 
   bool operator==(const Compute&) const = default;
 };
@@ -29,16 +31,17 @@ inline bool runs_weight_half(PipeOp op) noexcept {
   return op == PipeOp::kBackward || op == PipeOp::kBackwardWeight;
 }
 
+// Gives the operations of each stage by position.
 class ComputeOrder {
  public:
   virtual ~ComputeOrder() = default;
   virtual int64_t size(int32_t stage) const = 0;
-  virtual Compute at(int32_t stage, int64_t k) const = 0;  // k: 0 to size(stage) - 1
+  virtual Compute at(int32_t stage, int64_t k) const = 0;  // k is 0 to size(stage) - 1
 };
 
 using StageOrder = std::vector<Compute>;
 
-// Written down operation by operation.
+// Stores every operation.
 class ListedOrder final : public ComputeOrder {
  public:
   explicit ListedOrder(std::vector<StageOrder> stages) : stages_(std::move(stages)) {}

@@ -1,4 +1,4 @@
-// Pictures of what a simulation gives.
+// Pictures of simulated schedules.
 #pragma once
 
 #include <string>
@@ -7,28 +7,29 @@
 
 namespace dsc {
 
-// Numbers as in the public header.
+// The values are those of the public header.
 enum class PipePicture : int32_t { kText = 1, kColor = 2, kSvg = 3, kPerfetto = 4 };
 
-// Throws INVALID_ARG for a picture that there is not, OVERFLOW for more operations than anybody can look at.
+// Throws INVALID_ARG for an unknown picture, OVERFLOW if there are too many operations for a readable
+// picture.
 std::string draw(const PipelinePlan& plan, const PipelineCosts& costs, PipePicture picture);
 
-// The pictures, of a report with its timeline.
+// The individual pictures; the report must contain a timeline.
 std::string draw_text(const PipelinePlan& plan, const PipelineReport& report, bool with_color);
 std::string draw_svg(const PipelinePlan& plan, const PipelineReport& report);
 std::string draw_perfetto(const PipelinePlan& plan, const PipelineReport& report);
 
-// "F3" for the forward pass of micro-batch 3; in small letters on the second of two chunks, "F1.3" on chunk 1
-// of more than two.
+// Returns "F3" for the forward pass of micro-batch 3. With two chunks the second one has lower-case letters;
+// with more, chunk 1 gives "F1.3".
 std::string label_of(const PipelinePlan& plan, const Compute& op);
 
-// "zb_v: 4 stages x 2 chunks, 8 micro-batches"
+// Returns a text such as "zb_v: 4 stages x 2 chunks, 8 micro-batches".
 std::string title_of(const PipelinePlan& plan);
 
-// "makespan 51, idle 5.9 %, ..."
+// Returns a text such as "makespan 51, idle 5.9 %, ...".
 std::string summary_of(const PipelineReport& report);
 
-// A number with as many digits as are of use.
+// Formats a number with as many digits as are useful.
 std::string number_text(double value);
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// The trace event format, which ui.perfetto.dev and chrome://tracing open. A track per stage, and a counter
-// of the activations that it holds.
+// Writes the trace event format, which ui.perfetto.dev and chrome://tracing open, with a track per stage and
+// a counter of the activations that it holds.
 #include <nlohmann/json.hpp>
 
 #include "pipeline/draw.hpp"

@@ -8,10 +8,10 @@ namespace dsc {
 namespace {
 
 constexpr double kLeft = 70, kTop = 46, kRow = 26, kGap = 4, kRight = 130, kBottom = 58;
-constexpr double kLetter = 6.2;  // width of one at the size of the labels
+constexpr double kLetter = 6.2;  // width of a character at the size of the labels
 constexpr double kFont = 11, kSmallestFont = 5.5;
-constexpr double kNarrowest = 600,
-                 kWidest = 1600;  // of the time axis: a page's width, or labels shrink beyond reading
+// Width of the time axis: at most the width of a page, but wide enough for readable labels.
+constexpr double kNarrowest = 600, kWidest = 1600;
 
 const char* color_of(const Compute& op) {
   const bool odd = op.chunk % 2 == 1;
@@ -38,6 +38,7 @@ const char* long_name(PipeOp op) {
   }
 }
 
+// Escapes text for XML; control characters become '?'.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -69,8 +70,8 @@ std::string words(double x, double y, const char* anchor, const std::string& tex
          "</text>\n";
 }
 
-// Upright where it fits; else turned by a quarter and smaller; else nothing, as the title of the box has it
-// all.
+// Draws the label horizontally if it fits, otherwise rotated by 90 degrees and smaller, otherwise not at all;
+// the tooltip of the box contains it in any case.
 std::string label_in_box(const std::string& label, double x, double y, double width, double height) {
   const auto letters = static_cast<double>(label.size());
   const std::string middle = "<text text-anchor='middle' pointer-events='none' ";
@@ -82,7 +83,7 @@ std::string label_in_box(const std::string& label, double x, double y, double wi
          fixed(y) + ") rotate(-90)'>" + label + "</text>";
 }
 
-// The lower of two that run at once takes the lower half.
+// The second of two overlapping operations takes the lower half.
 std::string box(const PipelinePlan& plan, const PipelineSpan& span, double scale, double y, int half) {
   const double x = kLeft + span.start * scale;
   const double width = (span.end - span.start) * scale;
@@ -116,7 +117,7 @@ std::string row(const PipelinePlan& plan, const PipelineReport& report, size_t s
   return out + words(kLeft + report.makespan * scale + 8, y + 15, "start", side);
 }
 
-// So wide that labels of the shortest operations fit upright, if a page has room for that.
+// Chooses a width at which labels of the shortest operations fit horizontally, within the limits of a page.
 double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
   double shortest = report.makespan;
   for (const auto& spans : report.timeline)
@@ -129,7 +130,7 @@ double pixels_per_time(const PipelinePlan& plan, const PipelineReport& report) {
          report.makespan;
 }
 
-// What the picture has, in the order of the legend.
+// Returns the kinds of operations in the picture, in the order of the legend.
 std::vector<PipeOp> kinds_of(const PipelineReport& report) {
   std::vector<PipeOp> kinds;
   for (const PipeOp op :
@@ -157,7 +158,7 @@ std::string legend(double y, const PipelinePlan& plan, const std::vector<PipeOp>
   return out;
 }
 
-// 1, 2 or 5 times a power of ten, so that marks are about `apart` of time from each other, or more.
+// Returns 1, 2 or 5 times a power of ten, so that marks are at least `apart` units of time from each other.
 double step_of_axis(double apart) {
   const double power = std::pow(10, std::floor(std::log10(apart)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -166,7 +167,7 @@ double step_of_axis(double apart) {
 }
 
 std::string axis(double y, double makespan, double scale) {
-  constexpr double kApart = 80;  // pixels
+  constexpr double kApart = 80;  // in pixels
   std::string out = rect(kLeft, y, makespan * scale, 1, "#888") + "/>\n";
   if (makespan <= 0) return out;
   const double step = step_of_axis(kApart / scale);

@@ -1,5 +1,5 @@
-// A line per stage. Columns are time; an operation is as wide as it is long. A label that does not fit,
-// because the line would become longer than anybody reads, is left out.
+// Draws one line per stage, in which columns are time and the width of an operation is its duration. Lines
+// have a maximum length; labels that do not fit are left out.
 #include <algorithm>
 #include <cmath>
 
@@ -9,9 +9,9 @@ namespace dsc {
 namespace {
 
 constexpr double kMostColumns = 2000;
-constexpr size_t kLabelGap = 1;  // between a label and the next operation
+constexpr size_t kLabelGap = 1;  // columns between a label and the next operation
 
-// What is drawn at one place: one operation, or two that run at once.
+// The content of one box: one operation, or two that overlap.
 struct Cell {
   std::string label;
   PipeOp op{};
@@ -33,7 +33,7 @@ std::vector<Cell> cells_of(const PipelinePlan& plan, const std::vector<PipelineS
   return cells;
 }
 
-// So many columns for a unit of time that every label fits into its operation.
+// Returns the columns per unit of time at which every label fits into its operation, within the limit.
 double columns_per_time(const std::vector<std::vector<Cell>>& rows, double makespan) {
   double needed = 0;
   for (const auto& row : rows)
@@ -64,7 +64,8 @@ std::string row_of(const std::vector<Cell>& cells, double scale, double makespan
     const size_t start = std::max(at, column(cell.start));
     const size_t width = std::max(column(cell.end), start) - start;
     row.append(start - at, with_color ? ' ' : '.');
-    std::string text = cell.label.size() <= width ? cell.label : "";  // a part of one would name another
+    // part of a label could be read as another label
+    std::string text = cell.label.size() <= width ? cell.label : "";
     text.append(width - text.size(), with_color || text.size() + kLabelGap == width ? ' ' : '-');
     if (!with_color && !text.empty() && width > cell.label.size()) text.back() = ' ';
     row += with_color && width > 0 ? color_of(cell) + text + "\033[0m" : text;

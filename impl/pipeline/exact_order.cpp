@@ -1,5 +1,5 @@
-// Branch and bound over all orders. Operations are added in the order of their start times, so that every set
-// of orders of the stages is met once.
+// Branch and bound over all orders. Operations are added in order of their start times, so that every set of
+// orders of the stages is visited once.
 #include <algorithm>
 #include <limits>
 
@@ -11,13 +11,15 @@ namespace {
 constexpr int64_t kMostSearched = 36;
 constexpr int64_t kMostNodes = 3'000'000;
 
-// Micro-batches of one kind run in rising order: they are alike.
+// The next operation of one kind and part. Micro-batches run in ascending order, because they are
+// interchangeable.
 struct Lane {
   PipeOp op{};
   int32_t part = 0;
   int32_t next = 0;
 };
 
+// A depth-first search with undo.
 class OrderSearch {
  public:
   OrderSearch(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -100,6 +102,8 @@ class OrderSearch {
     return least;
   }
 
+  // Extends the order by one operation in all possible ways, unless the bound shows that no better makespan
+  // can result.
   void descend(double not_before, int64_t left) {
     if (++nodes_ > kMostNodes || bound() >= best_) return;
     if (left == 0) {
@@ -117,6 +121,7 @@ class OrderSearch {
     }
   }
 
+  // Adds one operation, searches on, and restores the state.
   void try_next(Lane& lane, size_t stage, double start, int64_t left) {
     const double was_free = free_[stage];
     const double time = time_of(lane);
@@ -153,7 +158,7 @@ class OrderSearch {
   const int32_t micro_batches_;
   double best_;
   bool holds_ = true;
-  std::vector<double> free_, left_;  // by stage: from when on it can compute, and for how long it will
+  std::vector<double> free_, left_;  // by stage: when it can compute next, and how much work is left
   std::vector<int64_t> held_;
   std::vector<double> bytes_;
   std::vector<Lane> lanes_;

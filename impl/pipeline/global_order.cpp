@@ -11,17 +11,20 @@ namespace {
 constexpr int32_t kNone = -1;
 constexpr size_t kMostAtOnce = 2;  // a forward and a backward pass
 
+// State of a stage during the simulation.
 struct Stage {
-  int64_t position = 0;  // in its order
+  int64_t position = 0;  // index in its order
   int64_t size = 0;
-  std::array<Compute, kMostAtOnce> ops;  // what it runs, or what it waits to run
+  std::array<Compute, kMostAtOnce> ops;  // operations that it runs or waits to run
   size_t n_ops = 0;
-  size_t n_missing = 0;  // inputs of ops that it does not have yet
+  size_t n_missing = 0;  // number of inputs of `ops` that are not available yet
   bool is_idle = true;
-  int32_t first_waiter = kNone;                                // inputs that come from what this one computes
-  std::array<int32_t, kMostAtOnce> next_waiter{kNone, kNone};  // in the list that an input of ops is in
+  int32_t first_waiter = kNone;  // head of the list of inputs that this stage will compute
+  // for each input of `ops`, the next one in its list
+  std::array<int32_t, kMostAtOnce> next_waiter{kNone, kNone};
 };
 
+// Runs put_when_needed(). Time advances in units; each stage is idle, waiting or busy.
 class Simulation {
  public:
   Simulation(const PipelinePlan& plan, OrderListener& listener)
@@ -43,7 +46,8 @@ class Simulation {
   }
 
  private:
-  // One of the operations that a stage is about to run, as a number: for lists without memory of their own.
+  // Identifies an operation that a stage is about to run by a number, so that lists of them need no memory of
+  // their own.
   struct Input {
     int32_t stage;
     size_t slot;
@@ -61,7 +65,7 @@ class Simulation {
     return source_of(placement_, placement_.part(input.stage, op(input).chunk), op(input).op);
   }
 
-  // Takes the next operation of a stage, or the next two that run at once.
+  // Takes the next operation of a stage, or the next two if they overlap.
   void look_at_next(int32_t stage) {
     Stage& self = at(stage);
     self.n_ops = 0;
@@ -88,7 +92,7 @@ class Simulation {
     for (size_t slot = 0; slot < self.n_ops; ++slot) look_at_input({stage, slot});
   }
 
-  // Lists an input from another stage as arriving, or as waiting for that stage.
+  // Registers an input from another stage as arriving, or as waiting for that stage.
   void look_at_input(const Input& input) {
     const Source from = source(input);
     if (from.part == Source::kNone) return;
@@ -103,6 +107,7 @@ class Simulation {
     at(holder).first_waiter = input.id();
   }
 
+  // All stages finish before any of them continues, so that simultaneous results are visible to all.
   void finish_due() {
     auto& finished = due(time_);
     for (const int32_t stage : finished) finish(stage);
@@ -151,6 +156,7 @@ class Simulation {
     due(time_ + units).push_back(stage);
   }
 
+  // Throws if stages are left that wait for inputs.
   void expect_all_done() {
     std::vector<Stuck> stuck;
     for (int32_t s = 0; s < placement_.stages(); ++s) {
@@ -172,9 +178,10 @@ class Simulation {
   OrderListener& listener_;
   Progress progress_;
   std::vector<Stage> stages_;
-  std::vector<Input> arriving_;              // inputs that are there and can be received now
-  std::vector<int32_t> ready_;               // stages that then have all inputs of what they run next
-  std::array<std::vector<int32_t>, 4> due_;  // stages by the time they finish, which is 1 to 3 units away
+  std::vector<Input> arriving_;  // inputs that can be received now
+  std::vector<int32_t> ready_;   // stages that then have all inputs of their next operations
+  // stages by the time at which they finish, which is 1 to 3 units ahead
+  std::array<std::vector<int32_t>, 4> due_;
   int64_t time_ = 0;
   int64_t n_busy_ = 0;
 };

@@ -1,5 +1,5 @@
-// Puts the operations of all stages, and the messages between them, into one order. Stages that each follow
-// their part of it never wait for each other in a circle, even if every send waits for its receive.
+// Merges the operations of all stages, and the messages between them, into one common order. Stages that
+// follow their part of it never deadlock, even if every send blocks until its receive.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,32 @@
 
 namespace dsc {
 
-// Hears of everything in the common order. Neighbouring parts on one stage need no message.
+// Is called for everything in the common order. Neighbouring parts on one stage need no message.
 class OrderListener {
  public:
   virtual ~OrderListener() = default;
-  virtual void compute(int32_t stage, const Compute& op) = 0;           // also what is idle
-  virtual void activation(int32_t from_part, int32_t micro_batch) = 0;  // to from_part + 1
-  virtual void gradient(int32_t from_part, int32_t micro_batch) = 0;    // to from_part - 1
+  virtual void compute(int32_t stage, const Compute& op) = 0;           // includes idle steps
+  virtual void activation(int32_t from_part, int32_t micro_batch) = 0;  // sent to from_part + 1
+  virtual void gradient(int32_t from_part, int32_t micro_batch) = 0;    // sent to from_part - 1
 };
 
-// Runs all stages at once, each in its own order, with one unit of time for a forward pass and for each half
-// of a backward pass. A message moves when its receiver needs it for what it computes next and its sender is
-// between two operations; gradients before activations, because they free a buffer.
-// Throws INVALID_ARG, naming stage and operation, if the orders can not be run or are not complete.
+// Simulates all stages in parallel, each in its own order, where a forward pass and each half of a backward
+// pass take one unit of time. A message moves when its receiver needs it for its next operation and its
+// sender is between two operations; gradients go before activations, because they free a buffer. Throws
+// INVALID_ARG, with stage and operation, if the orders cannot be run or are incomplete.
 void put_when_needed(const PipelinePlan& plan, OrderListener& listener);
 
-// Goes round the stages and lets each compute one operation that has its input. A message is sent right
-// after the operation that makes it, and its receive comes next on the other stage. So PyTorch 2.7 does it
-// (torch/distributed/pipelining/schedules.py); instructions are the same, one by one. Throws as above.
+// Visits the stages in turn and lets each run one operation whose input is available. A message is sent right
+// after the operation that makes it, and received next on the other stage. The instructions are identical to
+// those of PyTorch 2.7 (torch/distributed/pipelining/schedules.py). Throws as above.
 void put_at_once(const PipelinePlan& plan, OrderListener& listener);
 
-// Follows the plan's program, in which every message has its place. Throws INVALID_ARG, naming stage and
-// step, for what is computed or sent too early, for a message without another end, and for stages that wait
-// for each other in a circle if sends wait for their receives.
+// Follows the plan's program, which contains the place of every message. Throws INVALID_ARG, with stage and
+// step, for operations or messages that come too early, for a message without its counterpart, and for stages
+// that would deadlock if sends block until their receives.
 void put_as_given(const PipelinePlan& plan, OrderListener& listener);
 
-// One of the three, as the plan says.
+// Calls the one of the three that the plan requires.
 void put_in_order(const PipelinePlan& plan, OrderListener& listener);
 
 }  // namespace dsc

@@ -6,6 +6,7 @@
 namespace dsc {
 namespace {
 
+// State of a stage during the search.
 struct FreeStage {
   double free = 0;
   int64_t held = 0;
@@ -14,6 +15,7 @@ struct FreeStage {
   StageOrder order;
 };
 
+// One run with given rules.
 class Greedy {
  public:
   Greedy(const PipelinePlan& shape, const PipelineCosts& costs, const PipelineLimits& limits,
@@ -38,7 +40,7 @@ class Greedy {
     }
   }
 
-  // Always lets the stage go on that can start first.
+  // Always advances the stage whose next operation can start first.
   std::shared_ptr<ComputeOrder> run() {
     const int64_t all = int64_t{placement_.parts()} * micro_batches_ * (forward_only_ ? 1 : 3);
     for (int64_t done = 0; done < all; ++done) {
@@ -75,7 +77,7 @@ class Greedy {
     return placement_.has_output(part) ? gradient_at_[index(part + 1, m)] : 0;
   }
 
-  // Later chunks keep room for themselves, or nothing could go on.
+  // Keeps room for the later chunks, without which the pipeline could not make progress.
   bool has_room(int32_t stage, int32_t chunk) {
     const FreeStage& self = at(stage);
     const int64_t reserved = placement_.chunks() - 1 - chunk;
@@ -88,7 +90,7 @@ class Greedy {
     return rules_.most_ahead == 0 || self.held + reserved < std::max<int64_t>(ahead, placement_.chunks());
   }
 
-  // The best forward pass and input half by when they can start.
+  // best_forward() and best_input() return the candidate that can start first.
   Choice best_forward(int32_t stage) {
     Choice best;
     for (int32_t i = 0; i < placement_.chunks(); ++i) {
@@ -130,6 +132,7 @@ class Greedy {
     return first.start <= weight.start + rules_.patience * time ? first : weight;
   }
 
+  // Runs the chosen operation and updates the times at which its results arrive.
   void take(const Choice& choice) {
     FreeStage& self = at(choice.stage);
     const auto chunk = static_cast<size_t>(choice.op.chunk);
@@ -171,7 +174,7 @@ class Greedy {
   const int32_t micro_batches_;
   const bool forward_only_;
   std::vector<FreeStage> devices_;
-  std::vector<double> forward_at_, gradient_at_;  // when they get to who needs them
+  std::vector<double> forward_at_, gradient_at_;  // times at which they arrive where they are needed
 };
 
 }  // namespace

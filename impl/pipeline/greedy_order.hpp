@@ -1,4 +1,4 @@
-// Orders that are found for given costs: whoever is free takes what promises most.
+// Orders found by a greedy rule for given costs: a free stage takes the operation that promises most.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@ namespace dsc {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What a stage may hold; 0: without limit.
+// Limits of what a stage may hold; 0 means no limit.
 struct PipelineLimits {
   int64_t activations = 0;  // micro-batches times chunks
-  double bytes = 0;         // with static bytes
+  double bytes = 0;         // includes static bytes
 };
 
-// How a stage chooses.
+// The rules by which a stage chooses its next operation.
 struct GreedyRules {
-  bool forward_first = false;   // a forward pass before a backward pass that could run as well
-  bool deep_first = true;       // the later chunk before the earlier one
-  double patience = 0;          // waits for an input that comes within so much of a weight half's time
-  int64_t most_ahead = 0;       // forward passes that stage 0 may be ahead of its backward passes; 0: any
-  int64_t ahead_per_stage = 0;  // by how much fewer on each following stage
+  bool forward_first = false;  // prefer a forward pass to a backward pass that could run as well
+  bool deep_first = true;      // prefer the later chunk to the earlier one
+  double patience = 0;         // wait for an input that arrives within this fraction of a weight half's time
+  // limit of forward passes that stage 0 may be ahead of its backward passes; 0: none
+  int64_t most_ahead = 0;
+  int64_t ahead_per_stage = 0;  // amount by which that limit decreases with each stage
 };
 
-// Lets stages run in time by these rules. Null if they get stuck for want of memory.
+// Simulates the stages with these rules. Returns null if they get stuck because of the limits.
 std::shared_ptr<ComputeOrder> greedy_order(const PipelinePlan& shape, const PipelineCosts& costs,
                                            const PipelineLimits& limits, const GreedyRules& rules);
 

@@ -9,16 +9,18 @@
 namespace dsc {
 namespace {
 
-// For stages that are idle most of the time.
+// Allowance for stages that are idle most of the time.
 constexpr int64_t kSpareSteps = int64_t{1} << 20;
 constexpr int64_t kMostStepsPerEvent = 16;
 
+// The extent of an imported schedule.
 struct Size {
   int32_t parts = 0;
   int32_t micro_batches = 0;
   int64_t computes = 0;
   bool has_backward = false;
-  size_t part_line = 0, micro_batch_line = 0;  // which name the last of them
+  // lines of the text that contain the largest part and micro-batch
+  size_t part_line = 0, micro_batch_line = 0;
 };
 
 Size size_of(const Imported& imported) {
@@ -47,6 +49,7 @@ Size size_of(const Imported& imported) {
   return size;
 }
 
+// Checks the numbers before memory is allocated for them, because a short text can contain large numbers.
 void check_size(const Size& size, int32_t ranks) {
   if (size.parts % ranks != 0)
     fail(DSC_ERR_INVALID_ARG,
@@ -62,7 +65,7 @@ void check_size(const Size& size, int32_t ranks) {
         size.micro_batches, size.micro_batch_line);
 }
 
-// The first operation that is not where the placement has its part; null if there is none.
+// Returns the first operation that contradicts the placement; null if there is none.
 const ImportedOp* misplaced(const Imported& imported, const Placement& placement, int32_t& rank) {
   for (rank = 0; rank < placement.stages(); ++rank)
     for (const ImportedOp& it : imported.stages[static_cast<size_t>(rank)])
@@ -83,6 +86,7 @@ PlacementShape shape_of(const Imported& imported, int32_t ranks, int32_t chunks)
        problem->part, rank, loop.stage(problem->part), zig_zag.stage(problem->part));
 }
 
+// A listener that ignores everything.
 class Nobody final : public OrderListener {
  public:
   void compute(int32_t, const Compute&) override {}
@@ -90,7 +94,7 @@ class Nobody final : public OrderListener {
   void gradient(int32_t, int32_t) override {}
 };
 
-// A list of steps is made, so a few words must not stand for millions of them.
+// Limits the number of steps, because a list of steps is allocated and a short text could ask for millions.
 void expect_few_steps(const Program& program) {
   int64_t events = 0;
   for (const StageProgram& stage : program) events += static_cast<int64_t>(stage.events.size());
@@ -114,7 +118,8 @@ void expect_runs(const PipelinePlan& plan) {
     return std::ranges::any_of(stage.events, [](const Event& event) { return event.buffer >= 0; });
   };
   if (std::ranges::none_of(*plan.program, has_buffers)) return;
-  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);  // buffers that are given
+  // checks the buffers in the program
+  for (int32_t stage = 0; stage < plan.spec.stages; ++stage) lower(plan, stage);
 }
 
 std::shared_ptr<const PipelinePlan> plan_of(const Imported& imported) {

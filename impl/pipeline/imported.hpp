@@ -1,4 +1,4 @@
-// From what a text says to a plan.
+// Turns the operations read from a text into a plan.
 #pragma once
 
 #include <memory>
@@ -9,24 +9,25 @@
 
 namespace dsc {
 
-// One operation or message, on which part of the model, and where the text says so.
+// One operation or message, with its part of the model and its place in the text.
 struct ImportedOp {
   Event event;  // its chunk is not set yet
   int32_t part = 0;
   size_t line = 0;
 };
 
+// Everything that a text says, by stage.
 struct Imported {
   std::vector<std::vector<ImportedOp>> stages;
-  std::vector<int64_t> steps;  // of each stage, with messages
+  std::vector<int64_t> steps;  // number of steps of each stage, with messages
   bool has_messages = false;
 };
 
-// Finds chunks, placement and number of micro-batches, and checks that the schedule can be run. Throws
+// Determines chunks, placement and number of micro-batches, and checks that the schedule can be run. Throws
 // INVALID_ARG.
 std::shared_ptr<const PipelinePlan> plan_of(const Imported& imported);
 
-// Checks that a schedule can be run, by running it.
+// Checks that a schedule can be run, by running it without effect.
 void expect_runs(const PipelinePlan& plan);
 
 }  // namespace dsc

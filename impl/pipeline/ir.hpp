@@ -1,4 +1,4 @@
-// What a schedule is made of: instructions, and a way to walk through those of one stage.
+// The elements of a schedule: instructions, and an iterator over those of one stage.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace dsc {
 
-// Numbers as in the public header.
+// The values are those of the public header.
 enum class PipeOp : int32_t {
   kLoadMicroBatch = 1,
   kForward = 2,
@@ -24,11 +24,11 @@ enum class PipeOp : int32_t {
   kOverlap = 13,
 };
 
-// "unknown" for a number that is no op.
+// Returns "unknown" for a number that is not an operation.
 const char* pipe_op_name(int32_t op) noexcept;
 inline const char* pipe_op_name(PipeOp op) noexcept { return pipe_op_name(static_cast<int32_t>(op)); }
 
-// Fields without meaning for the op are -1.
+// Fields that have no meaning for the operation are -1.
 struct Instruction {
   int64_t step = 0;
   PipeOp op{};
@@ -40,31 +40,32 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-// When the lowering puts sends and receives. Numbers as in the public header.
+// Selects where the lowering places sends and receives. The values are those of the public header.
 enum class PipeMessages : int32_t {
-  kWhenNeeded = 0,  // when the receiver needs them: fewest buffers
-  kAtOnce = 1,      // sent after what makes them, as PyTorch does
+  kWhenNeeded = 0,  // when the receiver needs them, which takes the fewest buffers
+  kAtOnce = 1,      // right after the operation that makes them, as in PyTorch
 };
 
+// The parameters of a schedule.
 struct ScheduleSpec {
   std::string name;
   int32_t stages = 1;
   int32_t stage = 0;
   int32_t micro_batches = 1;
-  int32_t chunks = 0;             // of the model, per stage; 0: what the schedule is made for
-  int32_t micro_batch_group = 0;  // interleaved_1f1b; 0: a default
+  int32_t chunks = 0;             // parts of the model per stage; 0: the schedule's default
+  int32_t micro_batch_group = 0;  // only for interleaved_1f1b; 0: a default
   bool forward_only = false;
-  bool merge_backward = false;  // both halves of a backward pass in one where they are neighbours
+  bool merge_backward = false;  // merge the halves of a backward pass where they are neighbours
   PipeMessages messages = PipeMessages::kWhenNeeded;
 };
 
-// What a step computes; micro_batch is -1 when it computes nothing.
+// The computation of a step; micro_batch is -1 if there is none.
 struct StepView {
   int32_t micro_batch;
   bool is_forward;
 };
 
-// The instructions of one stage. Everything but next() and reset() may be called from any thread.
+// Iterates over the instructions of one stage. Any thread may call functions except next() and reset().
 class Schedule {
  public:
   explicit Schedule(ScheduleSpec spec) : spec_(std::move(spec)) {}
@@ -74,12 +75,12 @@ class Schedule {
 
   const ScheduleSpec& spec() const noexcept { return spec_; }
 
-  // False at the end; `instruction` is then left alone.
+  // Returns false at the end and leaves `instruction` unchanged.
   virtual bool next(Instruction& instruction) = 0;
   virtual void reset() = 0;
 
   virtual int64_t steps() const = 0;
-  virtual StepView step(int64_t step) const = 0;  // 0 to steps() - 1
+  virtual StepView step(int64_t step) const = 0;  // step is 0 to steps() - 1
   virtual int32_t buffers() const = 0;
 
  private:

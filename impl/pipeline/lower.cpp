@@ -7,6 +7,7 @@
 namespace dsc {
 namespace {
 
+// Iterates over a stored list of instructions.
 class LoweredSchedule final : public Schedule {
  public:
   LoweredSchedule(ScheduleSpec spec, StageList&& list)

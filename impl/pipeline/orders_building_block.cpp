@@ -1,7 +1,7 @@
 // V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362; steps as in sail-sg/zero-bubble-pipeline-parallelism,
-// commit 39f2c18). Every micro-batch runs the same block, six units after the one before, so that
-// no more of them are on their way than the block is long. Then operations at both ends of the batch are
-// pulled forward, as far as no stage needs more memory than before.
+// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so that the
+// length of the block limits how many are in progress. Then operations at both ends of the batch are moved
+// earlier, as far as no stage needs more memory than before.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -12,12 +12,13 @@
 namespace dsc {
 namespace {
 
-// In the order in which a micro-batch passes a stage. Weight halves are told apart only at the end.
+// Operations in the order in which a micro-batch passes a stage. The two weight halves are distinguished only
+// at the end.
 enum Kind : uint8_t { kForward0, kForward1, kInput1, kInput0, kWeight, kWeight0, kNothing = 255 };
-constexpr size_t kKinds = 4;  // without weight halves
+constexpr size_t kKinds = 4;  // excludes weight halves
 constexpr int64_t kPeriod = 6;
 
-using TimeRow = std::vector<uint8_t>;  // what a stage does in each unit of time
+using TimeRow = std::vector<uint8_t>;  // the operation of a stage in each unit of time
 
 std::array<int64_t, kKinds> first_times(BuildingBlock block, int64_t stages, int64_t stage) {
   if (block == BuildingBlock::kHalf) {
@@ -39,9 +40,9 @@ void put(TimeRow& row, int64_t time, uint8_t kind) {
   row[at] = kind;
 }
 
-// Weight halves go where nothing else is, as soon as there are any.
+// Weight halves are put into idle units, as soon as there are any.
 TimeRow with_weights(TimeRow row, bool apart) {
-  std::array<int64_t, 2> waiting{};  // of chunk 1 and of chunk 0
+  std::array<int64_t, 2> waiting{};  // waiting weight halves of chunk 1 and of chunk 0
   const auto fill = [&] {
     const size_t which = waiting[0] > 0 ? 0 : 1;
     --waiting[which];
@@ -61,7 +62,8 @@ TimeRow without_weights(TimeRow row) {
   return row;
 }
 
-// Activations that a stage holds. Weight halves that are not in the row run where nothing else is.
+// Counts the activations that a stage holds. Weight halves that are not in the row are assumed to run in idle
+// units.
 struct Held {
   int64_t activations = 0;
   int64_t weights_waiting = 0;
@@ -75,8 +77,8 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// Goes through all operations in the order of time and moves each to the earliest free unit after what it
-// needs, as long as the stage never holds more than the fullest one did before.
+// Visits all operations in order of time and moves each to the earliest free unit after its inputs, as long
+// as the stage never holds more than the fullest one did before.
 class Reordering {
  public:
   Reordering(std::vector<TimeRow> rows, int32_t micro_batches, bool has_weights)
@@ -104,9 +106,10 @@ class Reordering {
 
  private:
   // The middle of the batch, from the first backward pass that ends a micro-batch to the last forward pass
-  // that begins one, stays as it is; and so does the start, if weight halves are not placed yet.
+  // that begins one, is left unchanged; so is the start, if weight halves have not been placed yet.
   enum class Phase { kStart, kMiddle, kEnd };
 
+  // Moves one operation if the current phase allows it, and updates the phase.
   void visit(size_t s, size_t time) {
     const uint8_t kind = rows_[s][time];
     auto& times = times_[s][static_cast<size_t>(kind)];
@@ -129,7 +132,7 @@ class Reordering {
     return time;
   }
 
-  // The first unit after all that the next operation of this kind needs.
+  // Returns the first unit after all inputs of the next operation of this kind.
   size_t first_possible(size_t s, uint8_t kind) const {
     const auto k = static_cast<size_t>(kind);
     const size_t m = times_[s][k].size();
@@ -145,7 +148,7 @@ class Reordering {
     return first;
   }
 
-  // Whether the stage holds no more than it may if the operation at `from` runs at `to` instead.
+  // Returns whether the stage stays within its limit if the operation at `from` runs at `to` instead.
   bool fits(size_t s, size_t to, size_t from) const {
     const TimeRow& row = rows_[s];
     Held held = to > 0 ? held_[s][to - 1] : Held{};
@@ -157,7 +160,7 @@ class Reordering {
     return true;
   }
 
-  // Nothing after `to` has changed.
+  // Updates the counts from `from` on; rows after `to` are unchanged.
   void note_held(size_t s, size_t from, size_t to) {
     Held held = from > 0 ? held_[s][from - 1] : Held{};
     for (size_t time = from; time < rows_[s].size(); ++time) {
@@ -172,12 +175,12 @@ class Reordering {
   const bool has_weights_;
   std::vector<std::vector<Held>> held_;  // after each unit of time
   int64_t most_ = 0;
-  std::vector<std::array<std::vector<size_t>, kKinds + 1>> times_;  // of what was visited, by kind
-  std::vector<std::vector<size_t>> input_halves_;                   // the same, of both kinds, sorted
+  std::vector<std::array<std::vector<size_t>, kKinds + 1>> times_;  // times of visited operations, by kind
+  std::vector<std::vector<size_t>> input_halves_;  // times of visited input halves of both kinds, sorted
   Phase phase_ = Phase::kStart;
 };
 
-// Starts everything as soon as it can, in the order that there is; all operations take one unit.
+// Starts every operation as early as possible in the existing order; all operations take one unit.
 std::vector<TimeRow> squeezed(const std::vector<TimeRow>& rows) {
   size_t end = 0;
   for (const TimeRow& row : rows) end = std::max(end, row.size());
@@ -217,6 +220,8 @@ StageOrder listed(const TimeRow& row) {
 
 }  // namespace
 
+// The operations are reordered twice: first with weight halves in place, and then without them, so that they
+// can fill the idle time again.
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
   std::vector<TimeRow> rows(static_cast<size_t>(stages));

@@ -1,5 +1,5 @@
-// DualPipeV: forward and backward passes of the two chunks run at once. The eight steps are those of
-// DeepSeek's DualPipe, cut in half; in PyTorch ScheduleDualPipeV.
+// DualPipeV: forward and backward passes of the two chunks overlap. The eight steps are those of DeepSeek's
+// DualPipe, cut in half; PyTorch calls it ScheduleDualPipeV.
 #include "pipeline/orders.hpp"
 #include "pipeline/pattern_order.hpp"
 
@@ -26,15 +26,16 @@ constexpr PatternSlot at_once(PatternSlot slot) {
   return slot;
 }
 
-// Weight halves come in the order of the input halves, of which a stage has some early ones in chunk 1, and
-// at the end those of both chunks. They are found by counting: input half number `ordinal` of the stage.
+// Weight halves run in the order of the input halves: early ones of chunk 1, and at the end those of both
+// chunks. target() finds the one that belongs to input half number `ordinal` of the stage by counting.
 struct WeightHalves {
   int32_t stages;
   int32_t micro_batches;
 
   int64_t early(int32_t stage) const { return stages - stage - 1; }
 
-  // Of each chunk, the whole backward passes of step 6 before halves begin: chunk 0 may begin one earlier.
+  // For each chunk, the number of whole backward passes in step 6 before halves begin: those of chunk 0 may
+  // begin one pass earlier.
   int64_t whole_of_chunk_1(int32_t stage) const { return (stage + 1) / 2 + (stage % 2 == 0 ? 1 : 0); }
   int64_t whole_of_chunk_0(int32_t stage) const { return (stage + 1) / 2; }
 
@@ -44,7 +45,7 @@ struct WeightHalves {
     const int64_t late = ordinal - early(stage);
     const int64_t first_1 = micro_batches - of_chunk_1;
     const int64_t first_0 = micro_batches - early(stage) - (stage + 1 - whole_of_chunk_0(stage));
-    // With an even stage number chunk 0 is first, else chunk 1; they alternate while chunk 1 lasts.
+    // Chunk 0 is first on even stages, chunk 1 on odd ones; they alternate as long as chunk 1 has any.
     const bool begins_with_0 = stage % 2 == 0;
     if (late < 2 * of_chunk_1) {
       const bool is_0 = (late % 2 == 0) == begins_with_0;
@@ -78,7 +79,7 @@ std::shared_ptr<PatternOrder> dualpipe_v_order(int32_t stages, int32_t micro_bat
     order->add(stage, 2 * early, {kDualF0});
     order->add(stage, stage + 1, {kDualF0, kDualF1});
     order->add(stage, early, {kDualI1, kDualW, kDualF1});
-    if (early == 0) {  // the stage at the turn has the first pair's backward pass to wait for
+    if (early == 0) {  // the stage at the turn has to wait for the backward pass of the first pair
       order->add(stage, 1, {kDualF0, kDualB1, at_once(kDualF1), kDualB0});
       --rounds;
     }

@@ -1,4 +1,4 @@
-// Schedules whose backward passes are whole.
+// Schedules with whole backward passes.
 #include <algorithm>
 
 #include "pipeline/orders.hpp"
@@ -14,7 +14,7 @@ PatternOrder::Target one_chunk(int32_t, int32_t, int64_t ordinal) {
   return {0, static_cast<int32_t>(ordinal)};
 }
 
-// Forward passes ahead, then pairs, then the backward passes that are left.
+// Adds the warm-up of forward passes, then pairs, then the remaining backward passes.
 void add_passes(PatternOrder& order, int32_t stage, int64_t total, int64_t warm_up) {
   order.add(stage, warm_up, {kF});
   order.add(stage, total - warm_up, {kF, kB});
@@ -46,7 +46,7 @@ std::shared_ptr<PatternOrder> interleaved_order(int32_t stages, int32_t micro_ba
                                                 int32_t group) {
   const auto map = [=](int32_t, int32_t stream, int64_t ordinal) -> PatternOrder::Target {
     const int64_t of_group = int64_t{group} * chunks;
-    const int64_t first = ordinal / of_group * group;  // micro-batch
+    const int64_t first = ordinal / of_group * group;  // index of the group's first micro-batch
     const int64_t size = std::min<int64_t>(group, micro_batches - first);
     const int64_t within = ordinal % of_group;
     const auto chunk = static_cast<int32_t>(within / size);

@@ -1,5 +1,5 @@
-// Schedules whose backward passes are split, so that gradients of weights fill what would be idle time:
-// ZB-H1, ZB-H2 and ZB-V.
+// Schedules with split backward passes, in which gradients of weights fill time that would be idle: ZB-H1,
+// ZB-H2 and ZB-V.
 #include <algorithm>
 
 #include "pipeline/orders.hpp"
@@ -17,7 +17,7 @@ constexpr PatternSlot kVI0{PipeOp::kBackwardInput, 2}, kVI1{PipeOp::kBackwardInp
 constexpr PatternSlot kVW0{PipeOp::kBackwardWeight, 4}, kVW1{PipeOp::kBackwardWeight, 5};
 
 // After `warm_up` forward passes, every round is an input half, the weight half of `lag` micro-batches
-// before, and a forward pass, of those that there are.
+// before, and a forward pass, as far as they exist.
 void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
   const int64_t without_weights = std::min(lag, micro_batches);
   const int64_t with_forward = micro_batches - warm_up;
@@ -29,14 +29,14 @@ void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64
   order.add(stage, without_weights, {kHalfW});
 }
 
-// For micro_batches >= 2 stages - 1.
+// Requires micro_batches >= 2 * stages - 1.
 std::shared_ptr<PatternOrder> whole_zb_v(int32_t stages, int64_t micro_batches) {
   const auto map = [](int32_t, int32_t stream, int64_t ordinal) -> PatternOrder::Target {
     return {stream % 2, static_cast<int32_t>(ordinal)};
   };
   auto order = std::make_shared<PatternOrder>(stages, map);
   for (int32_t stage = 0; stage < stages; ++stage) {
-    const int64_t behind = stages - stage;  // stages from here to the turn
+    const int64_t behind = stages - stage;  // number of stages from here to the turn
     order->add(stage, 2 * behind - 1, {kVF0});
     order->add(stage, stage, {kVF1, kVF0});
     order->add(stage, behind, {kVF1, kVI1, kVW1});
@@ -73,7 +73,7 @@ std::shared_ptr<PatternOrder> zb_h2_order(int32_t stages, int32_t micro_batches)
   return order;
 }
 
-// With fewer micro-batches the order of 2 stages - 1 holds, without those that there are not.
+// For fewer micro-batches this is the order of 2 * stages - 1 micro-batches, without those that do not exist.
 std::shared_ptr<ComputeOrder> zb_v_order(int32_t stages, int32_t micro_batches) {
   const int64_t enough = std::max<int64_t>(2 * int64_t{stages} - 1, micro_batches);
   auto whole = whole_zb_v(stages, enough);

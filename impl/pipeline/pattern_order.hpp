@@ -1,5 +1,5 @@
-// Orders that repeat themselves, which all schedules with a closed form do: a stage's order is a few
-// stretches, and in each of them a short pattern repeats. Nothing is stored per micro-batch.
+// Orders that consist of repeated patterns, as all schedules in closed form do: the order of a stage is a few
+// stretches, in each of which a short pattern repeats. Nothing is stored per micro-batch.
 #pragma once
 
 #include <array>
@@ -11,19 +11,20 @@
 
 namespace dsc {
 
-// Takes the next number of its stream, and streams count from 0. So {kForward, 0}, {kBackward, 1} repeated
-// is one pass of each in turn.
+// One operation of a pattern. It takes the next number of its stream; numbers of a stream start at 0. For
+// example, {kForward, 0}, {kBackward, 1} repeated alternates the two passes.
 struct PatternSlot {
   PipeOp op{};
   int32_t stream = 0;
   bool overlaps = false;
 };
 
+// An order of repeated patterns. It is immutable after the last add().
 class PatternOrder final : public ComputeOrder {
  public:
   static constexpr size_t kStreams = 6;
 
-  // What number `ordinal` of a stream is: chunk and micro-batch.
+  // The chunk and micro-batch of number `ordinal` of a stream.
   struct Target {
     int32_t chunk;
     int32_t micro_batch;
@@ -33,20 +34,20 @@ class PatternOrder final : public ComputeOrder {
   explicit PatternOrder(int32_t stages, Map map)
       : map_(std::move(map)), programs_(static_cast<size_t>(stages)) {}
 
-  // Appends a stretch to a stage's order; none if repeats is below 1 or the pattern is empty.
+  // Appends a stretch to a stage's order; has no effect if `repeats` is below 1 or the pattern is empty.
   void add(int32_t stage, int64_t repeats, const std::vector<PatternSlot>& pattern);
 
   int64_t size(int32_t stage) const override { return of(stage).size; }
   Compute at(int32_t stage, int64_t k) const override;
 
-  // The same without its backward passes.
+  // Returns the same order without backward passes.
   std::shared_ptr<PatternOrder> only_forward() const;
 
  private:
   struct Slot {
     PatternSlot is;
-    int64_t before = 0;      // of its stream, up to here when the stretch begins
-    int64_t per_repeat = 0;  // of its stream
+    int64_t before = 0;      // number of the stream's operations before this slot's first one
+    int64_t per_repeat = 0;  // number of the stream's operations in one repetition
   };
   struct Stretch {
     int64_t start;

@@ -1,19 +1,21 @@
-// Which stage holds which part of the model. Parts are numbered as data flows through them.
+// The assignment of parts of the model to stages. Parts are numbered in data-flow order.
 #pragma once
 
 #include <cstdint>
 
 namespace dsc {
 
+// How the parts are spread over the stages.
 enum class PlacementShape {
   kLoop,    // stages 0 to n - 1, then again 0 to n - 1
   kZigZag,  // stages 0 to n - 1, then back from n - 1 to 0
   kApart,   // every stage holds a whole model: no data flows between parts
 };
 
+// Maps between parts and (stage, chunk).
 class Placement {
  public:
-  // stages x chunks must fit in 31 bits.
+  // The product of stages and chunks must fit into 31 bits.
   Placement(int32_t stages, int32_t chunks, PlacementShape shape)
       : stages_(stages), chunks_(chunks), shape_(shape) {}
 
@@ -21,7 +23,7 @@ class Placement {
   int32_t chunks() const noexcept { return chunks_; }
   int32_t parts() const noexcept { return stages_ * chunks_; }
   PlacementShape shape() const noexcept { return shape_; }
-  // Whether a part takes its input from the one before, and gives its output to the one after.
+  // Tell whether a part receives its input from the preceding one, and passes its output to the next one.
   bool has_input(int32_t part) const noexcept { return part > 0 && shape_ != PlacementShape::kApart; }
   bool has_output(int32_t part) const noexcept {
     return part + 1 < parts() && shape_ != PlacementShape::kApart;

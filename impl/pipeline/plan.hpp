@@ -1,4 +1,5 @@
-// A schedule of a whole pipeline: where the parts of the model are, and in which order each stage computes.
+// A schedule of a whole pipeline: the placement of the parts of the model, and the order in which each stage
+// computes.
 #pragma once
 
 #include <memory>
@@ -11,29 +12,32 @@
 
 namespace dsc {
 
-// Whatever looks at every operation refuses more micro-batches in all parts of the model together, which
-// would take seconds and gigabytes.
+// Limit on micro-batches times parts, for everything that iterates over all operations: more would take
+// seconds and gigabytes.
 inline constexpr int64_t kMostPlanned = int64_t{1} << 26;
 inline constexpr int32_t kMostStages = int32_t{1} << 18;
 
 using ClosedForm = std::unique_ptr<Schedule> (*)(ScheduleSpec);
 
+// A schedule before it is lowered.
 struct PipelinePlan {
   PipelinePlan(ScheduleSpec what, std::shared_ptr<const ComputeOrder> how, PlacementShape shape)
       : spec(std::move(what)), placement(spec.stages, spec.chunks, shape), order(std::move(how)) {}
 
-  ScheduleSpec spec;  // its stage is of no meaning here
+  ScheduleSpec spec;  // its `stage` has no meaning here
   Placement placement;
-  std::shared_ptr<const ComputeOrder> order;  // null if it is too large, and has instructions without it
-  std::shared_ptr<const Program> program;     // places of messages; null: the lowering finds them
-  ClosedForm closed_form = nullptr;           // of the instructions; null: they are lowered
-  bool is_custom = false;                     // its name and numbers do not say what it is
+  // null if it would be too large; the instructions then come from `closed_form`
+  std::shared_ptr<const ComputeOrder> order;
+  std::shared_ptr<const Program> program;  // includes the places of messages; null: the lowering finds them
+  ClosedForm closed_form = nullptr;        // makes the instructions; null: they are lowered
+  bool is_custom = false;                  // name and numbers do not determine the order
 
-  // Throws OVERFLOW.
+  // Throws OVERFLOW if the order is too large.
   void expect_order() const;
 };
 
-// What an operation takes from another part: its forward pass or input half must be done. Or nothing.
+// The input that an operation takes from another part, whose forward pass or input half must be complete;
+// part is kNone if it takes none.
 struct Source {
   static constexpr int32_t kNone = -1;
 
@@ -47,7 +51,7 @@ inline Source source_of(const Placement& placement, int32_t part, PipeOp op) noe
   return {};
 }
 
-// Two orders with the same one are the same, as far as 64 bits can tell. Goes through all of it.
+// Hashes the whole order: orders with equal fingerprints are equal, with the certainty of 64 bits.
 uint64_t fingerprint_of(const PipelinePlan& plan);
 
 }  // namespace dsc

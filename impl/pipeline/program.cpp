@@ -8,7 +8,8 @@
 namespace dsc {
 namespace {
 
-// A step is one operation, or two at once, and the messages before it.
+// Records the common order as a program. A step is one operation, or two that overlap, with the messages
+// before it.
 class Recorder final : public OrderListener {
  public:
   explicit Recorder(const PipelinePlan& plan)
@@ -60,6 +61,7 @@ StageProgram walked(Schedule& schedule) {
   return program;
 }
 
+// An FNV-1a hash of numbers.
 class Fingerprint {
  public:
   void add(int64_t value) {

@@ -1,4 +1,5 @@
-// Everything that stages do, with the places of their messages, as somebody else decided them.
+// Programs: the operations of all stages with explicit places for their messages, as another program decided
+// them.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,16 @@
 
 namespace dsc {
 
-// An operation or a message; the latter has the chunk and micro-batch on this stage's side.
+// An operation or a message; for a message, chunk and micro-batch are those on this stage's side.
 struct Event {
   Compute op;
-  int64_t step = 0;     // never falling
-  int32_t buffer = -1;  // -1: any that is free
+  int64_t step = 0;     // not descending
+  int32_t buffer = -1;  // -1: any free buffer
 
   bool operator==(const Event&) const = default;
 };
 
+// The events of one stage, in order.
 struct StageProgram {
   std::vector<Event> events;
   int64_t steps = 0;
@@ -25,18 +27,18 @@ struct StageProgram {
   bool operator==(const StageProgram&) const = default;
 };
 
-using Program = std::vector<StageProgram>;  // by stage
+using Program = std::vector<StageProgram>;  // indexed by stage
 
 inline bool is_send(PipeOp op) noexcept { return op == PipeOp::kSendActivation || op == PipeOp::kSendGrad; }
 inline bool is_recv(PipeOp op) noexcept { return op == PipeOp::kRecvActivation || op == PipeOp::kRecvGrad; }
 inline bool moves_gradient(PipeOp op) noexcept { return op == PipeOp::kSendGrad || op == PipeOp::kRecvGrad; }
 
-// What of it is computed, without what is idle.
+// Returns the operations without messages and idle steps.
 std::shared_ptr<const ComputeOrder> computes_of(const Program& program);
 
 struct PipelinePlan;
 
-// What the instructions of all stages come to. Throws as their making does.
+// Returns the program that the instructions of all stages form. Throws what making them throws.
 Program program_of(const PipelinePlan& plan);
 
 }  // namespace dsc

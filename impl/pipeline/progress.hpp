@@ -1,4 +1,4 @@
-// What has been computed of a batch so far, and whether a stage may compute something next.
+// Tracks what has been computed of a batch, and checks whether a stage may run an operation next.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +9,51 @@
 
 namespace dsc {
 
-// "forward of micro-batch 3 in chunk 0"
+// Returns a text such as "forward of micro-batch 3 in chunk 0".
 std::string describe(const Compute& op);
 
+// Tracks one batch through the whole pipeline.
 class Progress {
  public:
   explicit Progress(const PipelinePlan& plan);
 
-  // Throws INVALID_ARG, naming stage and operation, for what stage can not compute as its operation k.
+  // Throws INVALID_ARG, with stage and operation, if the stage cannot run this as its operation k.
   void check(int32_t stage, int64_t k, const Compute& op) const;
   void note(int32_t stage, const Compute& op);
-  // The same for what runs at once with the next operation, which is null at the end.
+  // Checks an operation that overlaps with the next one, which is null at the end of the order.
   void check_pair(int32_t stage, int64_t k, const Compute& first, const Compute* second) const;
 
   bool has(const Source& source, int32_t micro_batch) const {
     return (source.is_gradient ? input_half_ : forward_)[index(source.part, micro_batch)];
   }
 
-  // Throws INVALID_ARG, naming the first operation that the stage's order lacks.
+  // Throws INVALID_ARG with the first operation that is missing in the stage's order.
   void expect_complete(int32_t stage) const;
 
  private:
   size_t index(int32_t part, int32_t micro_batch) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch);
   }
-  // What is wrong with the operation by itself; null if nothing.
+  // Returns what is wrong with the operation by itself; null if nothing is.
   const char* problem(int32_t stage, const Compute& op) const;
 
   const Placement placement_;
   const int32_t micro_batches_;
   const bool forward_only_;
   std::vector<bool> forward_, input_half_, weight_half_;  // by part and micro-batch
-  std::vector<int64_t> work_;                             // of each stage, in passes and halves of them
+  std::vector<int64_t> work_;                             // of each stage, in passes and halves of passes
 };
 
-// A stage that can not go on.
+// A stage that cannot continue.
 struct Stuck {
   int32_t stage;
   int64_t k;
   Compute op;
-  int32_t waits_for;  // stage
+  int32_t waits_for;  // the stage for which it waits
 };
 
-// Throws INVALID_ARG for the first of them, with the circle in which stages wait for each other, if any.
+// Throws INVALID_ARG for the first of them, with the cycle of stages that wait for each other, if there is
+// one.
 [[noreturn]] void refuse_stuck(const std::vector<Stuck>& stuck);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Follows programs in which the messages have their places already, as blocking sends and receives would.
+// Follows programs that contain their messages, with the semantics of blocking sends and receives.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -10,6 +10,7 @@
 namespace dsc {
 namespace {
 
+// Runs put_as_given().
 class Replay {
  public:
   Replay(const PipelinePlan& plan, OrderListener& listener)
@@ -21,6 +22,8 @@ class Replay {
         received_(2 * static_cast<size_t>(placement_.parts()) * static_cast<size_t>(micro_batches_)),
         positions_(program_.size()) {}
 
+  // A stage runs until it blocks at a message; a message that moves makes the stage at its other end
+  // runnable.
   void run() {
     std::vector<int32_t> runnable;
     for (int32_t s = placement_.stages() - 1; s >= 0; --s) runnable.push_back(s);
@@ -55,7 +58,7 @@ class Replay {
          describe(event.op).c_str(), reason.c_str());
   }
 
-  // The other end of a message; it must lie on another stage.
+  // Returns the part at the other end of a message, which must be on another stage.
   int32_t other_part(int32_t stage, const Compute& op) {
     if (op.chunk < 0 || op.chunk >= placement_.chunks()) refuse(stage, "is of a chunk that does not exist");
     if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
@@ -78,7 +81,7 @@ class Replay {
     return {facing, placement_.chunk(other), op.micro_batch, false};
   }
 
-  // Gives the stage at the other end if the message has moved, else -1.
+  // Returns the stage at the other end if the message has moved, otherwise -1.
   int32_t meet(int32_t stage, const Event& event) {
     const Compute facing = other_end(stage, event.op);
     const int32_t other = other_part(stage, event.op);
@@ -110,7 +113,8 @@ class Replay {
     received_[index(source, micro_batch)] = true;
   }
 
-  // Neither of two that run at once can be the other's input.
+  // Inputs are checked first for both operations of an overlapping pair, as neither can be the input of the
+  // other.
   void compute(int32_t stage) {
     const auto& events = of(stage);
     const size_t first = position(stage);

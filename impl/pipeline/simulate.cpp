@@ -56,8 +56,8 @@ void check(const PipelinePlan& plan, const PipelineCosts& costs) {
            costs.bucket_bytes, bytes, kMostBuckets);
 }
 
-// When something gets to where it is needed: for every part and micro-batch, its forward pass's output at
-// the next part and its input half's gradient at the one before.
+// The times at which data arrives where it is needed: for every part and micro-batch, the output of its
+// forward pass at the next part, and the gradient of its input half at the preceding one.
 class Arrivals {
  public:
   Arrivals(int32_t parts, int32_t micro_batches)
@@ -77,29 +77,32 @@ class Arrivals {
   std::vector<double> forward_, gradient_;
 };
 
+// State of a stage during the simulation. Times tell from when on a resource is free.
 struct Device {
   int64_t position = 0;
   int64_t size = 0;
-  double free = 0;                // from when on it can compute
-  std::array<double, 4> links{};  // from when on it can send, see link_to()
-  double network = 0;             // from when on it can all-reduce
+  double free = 0;                // for computing
+  std::array<double, 4> links{};  // for sending, indexed by link_to()
+  double network = 0;             // for all-reduces
   double first_start = kNotYet;
-  int64_t held = 0;  // activations
+  int64_t held = 0;  // number of activations
   double bytes = 0;
-  std::vector<int64_t> passes_left;  // until a chunk's gradients are whole
-  int32_t first_waiter = kNobody;    // devices that wait for something that this one computes
+  std::vector<int64_t> passes_left;  // until a chunk's gradients are complete
+  int32_t first_waiter = kNobody;    // head of the list of stages that wait for data of this one
   int32_t next_waiter = kNobody;
   Source waits_for;
   int32_t waits_for_micro_batch = 0;
 };
 
-// The stages before and after it, and both ends of the pipeline where it is a ring.
+// Returns the link from a stage to another: to the preceding or following one, or from one end of the
+// pipeline to the other if it is a ring.
 size_t link_to(int32_t stage, int32_t to) {
   if (to == stage - 1) return 0;
   if (to == stage + 1) return 1;
   return to < stage ? 2 : 3;
 }
 
+// Runs the simulation.
 class Clock {
  public:
   Clock(const PipelinePlan& plan, const PipelineCosts& costs, bool record)
@@ -130,7 +133,7 @@ class Clock {
   }
 
   Arrivals& arrivals() { return arrivals_; }
-  // Of each stage, the operation since whose end its network has always been busy.
+  // For each stage, the operation since whose end its network has been busy without a gap.
   const std::vector<size_t>& causes() const { return causes_; }
 
  private:
@@ -156,7 +159,7 @@ class Clock {
     return sum;
   }
 
-  // When the input is there; waits for it otherwise.
+  // Determines when the input is available; registers the stage as waiting if that is not known yet.
   bool find_input(int32_t stage, int64_t k, const Compute& op, double& start) {
     progress_.check(stage, k, op);
     const Source from = source_of(placement_, part(stage, op), op.op);
@@ -175,7 +178,7 @@ class Clock {
     return false;
   }
 
-  // Runs the next operation of a stage, or the next two that run at once.
+  // Runs the next operation of a stage, or the next two if they overlap.
   bool advance(int32_t stage) {
     Device& self = at(stage);
     if (self.position == self.size) return false;
@@ -215,7 +218,7 @@ class Clock {
       reduce(stage, p, start, end);
   }
 
-  // Of two that run at once both hold what they need until both have ended.
+  // Both of two overlapping operations hold their memory until both have ended.
   void let_go(int32_t stage, const Compute& op) {
     if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, part(stage, op), -1);
   }
@@ -229,7 +232,7 @@ class Clock {
     seen.peak_bytes = std::max(seen.peak_bytes, self.bytes);
   }
 
-  // Messages from one stage to another go one after the other.
+  // Messages from one stage to another are sent one after the other.
   void give(int32_t stage, const Source& what, int32_t to_part, const Compute& op, double end) {
     Device& self = at(stage);
     const int32_t to = placement_.stage(to_part);
@@ -244,6 +247,7 @@ class Clock {
     wake(self, what, op.micro_batch);
   }
 
+  // Makes the stages runnable that wait for this result, and removes them from the list.
   void wake(Device& holder, const Source& what, int32_t micro_batch) {
     for (int32_t* link = &holder.first_waiter; *link != kNobody;) {
       Device& waiter = at(*link);
@@ -259,7 +263,7 @@ class Clock {
     }
   }
 
-  // Gradients of a part become whole evenly through the last operation that adds to them.
+  // A part's gradients are assumed to become complete evenly over the last operation that adds to them.
   void reduce(int32_t stage, int32_t part, double start, double end) {
     const double bytes = of_part(costs_.gradient_bytes, part);
     if (bytes <= 0) return;
@@ -275,7 +279,7 @@ class Clock {
     }
   }
 
-  // What has just been computed is what the network was waiting for.
+  // The operation that was just computed is what the network was waiting for.
   void note_cause(int32_t stage) {
     const auto& spans = report_.timeline[static_cast<size_t>(stage)];
     causes_[static_cast<size_t>(stage)] = spans.size() - 1;
@@ -316,8 +320,8 @@ class Clock {
   PipelineReport report_;
 };
 
-// Back from the operation that ends last: each began when the one before it on its stage ended, or when its
-// input came.
+// Walks back from the operation that ends last: each operation started when the preceding one on its stage
+// ended, or when its input arrived.
 class PathWalk {
  public:
   PathWalk(const PipelinePlan& plan, const PipelineReport& report, Clock& clock)
@@ -390,7 +394,7 @@ class PathWalk {
   Arrivals& arrivals_;
   const std::vector<size_t>& causes_;
   size_t micro_batches_ = 0;
-  std::vector<int32_t> forward_, input_half_;  // place in the stage's timeline
+  std::vector<int32_t> forward_, input_half_;  // index in the stage's timeline
 };
 
 }  // namespace

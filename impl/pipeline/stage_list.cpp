@@ -19,7 +19,7 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
   if (given_) check_given();
 }
 
-// Buffers are found here for a whole stage, or for nothing of it.
+// A program must give the buffers of all operations of a stage, or of none.
 void StageList::check_given() const {
   const auto is_given = [](const Event& event) { return event.op.op == kIdle || event.buffer >= 0; };
   const auto is_open = [](const Event& event) { return event.op.op == kIdle || event.buffer < 0; };
@@ -32,7 +32,7 @@ StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
                  static_cast<size_t>(micro_batch)];
 }
 
-// Whether a neighbouring part is here, and data flows to or from it.
+// Returns whether a neighbouring part is on this stage and exchanges data with it.
 bool StageList::holds(int32_t part) const {
   const bool is_part = part >= 0 && part < placement_.parts() && placement_.shape() != PlacementShape::kApart;
   return is_part && placement_.stage(part) == stage_;
@@ -47,8 +47,8 @@ void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer)
   list_.push_back({step_, op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
 }
 
-// Its backward pass needs a buffer, and so does whoever takes the gradient of its input, and a neighbour here
-// that reads its output. Without backward passes only whoever takes its output does.
+// The buffer is needed by the backward pass, by the receiver of the gradient of its input, and by a neighbour
+// on this stage that reads its output. Without backward passes only the receiver of its output needs it.
 void StageList::occupy(int32_t part, int32_t micro_batch) {
   int32_t buffer = given_buffer_;
   if (buffer >= 0) {
@@ -122,7 +122,7 @@ void StageList::compute(int32_t stage, const Compute& op) {
   if (!in_pair_ && !given_) ++step_;
 }
 
-// Where the program puts the next event of this stage, if there is one.
+// Takes step and buffer of the next event from the program, if there is one.
 void StageList::take_place() {
   if (!given_) return;
   const Event& event = given_->events[position_++];
@@ -161,8 +161,8 @@ void StageList::close() {
   const int64_t last = static_cast<int64_t>(steps_.size()) - 1;
   for (auto it = list_.rbegin(); it != list_.rend() && it->step > last; ++it) it->step = last;
   if (forward_only_) return;
-  const bool is_apart =
-      placement_.shape() == PlacementShape::kApart;  // then no other stage has the same weights
+  // If every stage holds a whole model, no stage shares weights with another one.
+  const bool is_apart = placement_.shape() == PlacementShape::kApart;
   for (const PipeOp op : {PipeOp::kReduceTiedGrads, PipeOp::kReduceGrads, PipeOp::kOptimizerStep})
     if (op != PipeOp::kReduceTiedGrads || !is_apart) list_.push_back({.step = last, .op = op});
 }

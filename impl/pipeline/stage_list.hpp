@@ -1,4 +1,5 @@
-// The instructions of one stage, taken from the common order, with a buffer for every micro-batch on its way.
+// The instructions of one stage, extracted from the common order, with a buffer for every micro-batch in
+// progress.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 namespace dsc {
 
+// Collects the instructions of one stage from the common order.
 class StageList final : public OrderListener {
  public:
   StageList(const PipelinePlan& plan, int32_t stage);
@@ -18,7 +20,7 @@ class StageList final : public OrderListener {
   void activation(int32_t from_part, int32_t micro_batch) override;
   void gradient(int32_t from_part, int32_t micro_batch) override;
 
-  // Adds what ends a batch.
+  // Adds the instructions that end a batch.
   void close();
 
   std::vector<Instruction> take() { return std::move(list_); }
@@ -48,12 +50,12 @@ class StageList final : public OrderListener {
   const int32_t stage_;
   const int32_t micro_batches_;
   const bool forward_only_;
-  const StageProgram* const given_;  // null: steps and buffers are found here
-  size_t position_ = 0;              // in given_
-  bool in_pair_ = false;             // the first of two operations that run at once has come
+  const StageProgram* const given_;  // null: steps and buffers are determined here
+  size_t position_ = 0;              // index in given_
+  bool in_pair_ = false;             // the first of two overlapping operations has been added
   int64_t step_ = 0;
   int32_t given_buffer_ = -1;
-  std::vector<bool> in_use_;  // buffers that are given
+  std::vector<bool> in_use_;  // buffers in use, if the program determines them
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;

@@ -1,4 +1,4 @@
-// Schedules as text, for and from other programs.
+// Schedules as text, for exchange with other programs.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Numbers as in the public header.
+// The values are those of the public header.
 enum class PipeFormat : int32_t {
   kPyTorchCompute = 1,  // PyTorch's CSV without communication: a row per stage, a cell per step
   kPyTorchComms = 2,    // the same with sends and receives
@@ -18,13 +18,13 @@ enum class PipeFormat : int32_t {
   kJson = 5,
 };
 
-// Throws INVALID_ARG for a schedule that the format has no words for.
+// Throws INVALID_ARG for a schedule that the format cannot express.
 std::string write_schedule(const PipelinePlan& plan, PipeFormat format);
 
-// Throws INVALID_ARG with line and column for what is no such text, and for a schedule that can not be run.
+// Throws INVALID_ARG, with line and column, for a malformed text and for a schedule that cannot be run.
 std::shared_ptr<const PipelinePlan> read_schedule(std::string_view text, PipeFormat format);
 
-// The formats, which the two above choose from.
+// The individual formats, between which the two functions above choose.
 std::string write_pytorch(const PipelinePlan& plan, bool with_messages);
 std::string write_deepspeed(const PipelinePlan& plan);
 std::string write_megatron(const PipelinePlan& plan);

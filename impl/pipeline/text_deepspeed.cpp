@@ -2,7 +2,7 @@
 // line that names the stage:
 //   stage 0
 //   step 0: LoadMicroBatch(buffer_id=0), ForwardPass(buffer_id=0)
-// Micro-batches are not named: they come in rising order to every instruction of a stage.
+// Micro-batches are not named: every instruction of a stage takes them in ascending order.
 #include <array>
 #include <map>
 
@@ -15,6 +15,7 @@
 namespace dsc {
 namespace {
 
+// DeepSpeed's name of an instruction.
 struct Word {
   std::string_view text;
   PipeOp op;
@@ -68,6 +69,7 @@ void write_stage(const PipelinePlan& plan, int32_t stage, std::string& text) {
   }
 }
 
+// Reads the format.
 class Steps {
  public:
   explicit Steps(std::string_view text) : reader_(text) { imported_.has_messages = true; }
@@ -121,7 +123,8 @@ class Steps {
     const int32_t buffer = reader_.number();
     reader_.expect(")");
     reader_.skip_spaces();
-    if (op == PipeOp::kLoadMicroBatch) return;  // there is one for each forward pass at both ends
+    // each forward pass at both ends has one, so that it carries no information
+    if (op == PipeOp::kLoadMicroBatch) return;
     ImportedOp imported;
     imported.event = {{op, 0, next_[op]++, false}, step, buffer};
     imported.part = static_cast<int32_t>(imported_.stages.size()) - 1;
@@ -136,7 +139,7 @@ class Steps {
   }
 
   TextReader reader_;
-  std::map<PipeOp, int32_t> next_;  // micro-batch, of the stage
+  std::map<PipeOp, int32_t> next_;  // next micro-batch of each operation, for the current stage
   Imported imported_;
 };
 

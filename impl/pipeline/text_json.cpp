@@ -1,4 +1,4 @@
-// A schedule as JSON, with all that there is to know about it. docs/schedules.md has the format.
+// A schedule as JSON, without loss of information. docs/schedules.md describes the format.
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -50,7 +50,7 @@ Json programs_of(const Program& program) {
 // ---- reading ----
 
 [[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
-  // A list or object may be deeper than a stack is.
+  // Lists and objects are not printed, as they may be nested too deeply for the recursion.
   const std::string shown = json.is_array() ? "a list of " + std::to_string(json.size())
                             : json.is_object()
                                 ? "an object"
@@ -161,7 +161,7 @@ ScheduleSpec spec_of(const Json& json) {
   return spec;
 }
 
-// Before any memory is taken for parts and micro-batches: there must be an operation for each of them.
+// Checks that there is an operation for each part and micro-batch before memory is allocated for them.
 void check_size(const PipelinePlan& plan, size_t stages) {
   if (stages != static_cast<size_t>(plan.spec.stages))
     fail(DSC_ERR_INVALID_ARG, "there are %zu lists of operations, expected %d: one for each stage", stages,
@@ -175,7 +175,7 @@ void check_size(const PipelinePlan& plan, size_t stages) {
          static_cast<long long>(operations), plan.spec.stages, plan.spec.chunks, plan.spec.micro_batches);
 }
 
-// Whoever shows JSON goes through it by recursion. A callback of the parser's would be slow.
+// Limits the depth, because printing JSON is recursive. A callback of the parser would be slow.
 void expect_shallow(std::string_view text) {
   int depth = 0;
   bool in_string = false;

@@ -1,6 +1,6 @@
-// The order lists of Megatron-LM (get_schedule_table and convert_schedule_table_to_order): for each rank a
-// list with chunk + 1 for a forward pass and -(chunk + 1) for a backward pass. Micro-batches of a chunk come
-// in rising order, so the list need not name them.
+// The order lists of Megatron-LM (get_schedule_table and convert_schedule_table_to_order): each rank has a
+// list with chunk + 1 for a forward pass and -(chunk + 1) for a backward pass. Micro-batches of a chunk are
+// in ascending order and therefore not named.
 #include <map>
 #include <utility>
 

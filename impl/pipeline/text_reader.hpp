@@ -1,4 +1,4 @@
-// Walks through text line by line, and knows where it is.
+// Reads text line by line and tracks its position for error messages.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 namespace dsc {
 
+// A cursor in a text. The text must outlive it.
 class TextReader {
  public:
   explicit TextReader(std::string_view text) : text_(text) {}
@@ -17,18 +18,18 @@ class TextReader {
   size_t line() const { return line_; }
 
   char get();
-  void skip_spaces();  // not past the end of a line
+  void skip_spaces();  // stops at the end of the line
   bool take(std::string_view words);
   void expect(std::string_view words);
-  void next_line();  // expects that the line has ended
+  void next_line();  // throws unless the line has ended
   int32_t number();  // 0 or more
 
-  // Up to one of `ends` or the end of the line, without spaces around it.
+  // Returns the text up to one of `ends` or the end of the line, without surrounding spaces.
   std::string_view until(std::string_view ends);
 
-  // Throws INVALID_ARG: line, column, what is there, and what was expected.
+  // Throws INVALID_ARG with line, column, the text there, and what was expected.
   [[noreturn]] void refuse(const char* expected) const;
-  // Of a piece of the text.
+  // Throws the same for a piece of the text.
   [[noreturn]] void refuse(std::string_view piece, const char* expected) const;
 
  private:

@@ -1,5 +1,5 @@
-// The order of a run on a device: the caller's stream, on which the callbacks put their work, and messages
-// beside it.
+// Stream order of a run on a device: callbacks put their work on the caller's stream, and messages run on
+// streams of their own.
 #pragma once
 
 #include <memory>
@@ -14,22 +14,23 @@ class DeviceOrder {
  public:
   explicit DeviceOrder(const DeviceContext& context) : context_(context) {}
 
-  // Throws UNSUPPORTED while the stream is captured: ranks meet on the host in each run.
+  // Throws UNSUPPORTED if the stream is being captured, because each run synchronises ranks on the host.
   static void check(const DeviceContext& context, void* stream);
 
-  // What comes on the stream now is behind all earlier runs.
+  // Makes work that is put on the stream from now on follow all earlier runs.
   void begin(void* stream, int32_t buffers);
-  // The message takes what is on the stream by now; the stream goes on.
+  // The message waits for everything on the stream so far; the stream does not wait for it.
   void send(Comm& channel, Call call, int32_t buffer);
-  // What comes on the stream afterwards has the message.
+  // Work that is put on the stream afterwards waits for the message.
   void receive(Comm& channel, Call call, int32_t buffer);
-  // What comes on the stream afterwards may write into the buffer: its messages have gone.
+  // Work that is put on the stream afterwards waits until the buffer's messages have been sent, and may
+  // overwrite it.
   void reuse(int32_t buffer);
-  // Behind everything: what comes on the stream is after the run.
+  // Makes work that is put on the stream afterwards follow the whole run.
   void end();
-  // The run has failed, and its communicators with it.
+  // Called when the run and its communicators have failed.
   void give_up() noexcept;
-  // False when the latest run is still going on after the deadline.
+  // Waits for the latest run; false if it has not ended by the deadline.
   bool settle(Deadline deadline) noexcept;
 
  private:
@@ -38,7 +39,7 @@ class DeviceOrder {
   const DeviceContext context_;
   CudaStream* stream_ = nullptr;
   std::vector<std::vector<std::shared_ptr<Work>>> sending_;  // by buffer
-  PooledEvent ended_;                                        // of the latest run
+  PooledEvent ended_;                                        // end of the latest run
 };
 
 }  // namespace dsc

@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-// The number of elements, or -1 for sizes that no tensor has.
+// Returns the number of elements, or -1 for sizes that no tensor can have.
 int64_t elements_of(std::span<const int64_t> sizes) {
   int64_t elements = 1;
   bool is_empty = false;
@@ -20,7 +20,7 @@ int64_t elements_of(std::span<const int64_t> sizes) {
   return is_empty ? 0 : elements;
 }
 
-// "f32 [10, 20]", whatever it counts.
+// Returns a text such as "f32 [10, 20]", without the count of elements.
 std::string shape_text(const Tensor& tensor) {
   const std::string text = describe(tensor);
   return clipped(text.substr(0, text.find(']') + 1), 100);

@@ -1,5 +1,5 @@
-// The tensors of one end of a stage, for each buffer: their places, and with variable shapes what the
-// micro-batch in it has for sizes.
+// The tensors at one end of a stage, for each buffer: their addresses and, with variable shapes, the sizes of
+// the micro-batch that is in the buffer.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace dsc {
 class EndShapes {
  public:
   EndShapes() = default;
-  // Of what the caller described, whose shapes live as long as this, unless they are variable: then they are
-  // the largest.
+  // `described` lists the tensors; their shapes must outlive this object, unless they are variable: then they
+  // are the largest allowed ones.
   EndShapes(const std::vector<Tensor>& described, size_t slots, bool is_variable);
   EndShapes(const EndShapes&) = delete;
   EndShapes& operator=(const EndShapes&) = delete;
@@ -25,10 +25,11 @@ class EndShapes {
   std::span<const Tensor> row(int32_t slot) const noexcept;
   void set_data(size_t slot, size_t tensor, std::byte* data) noexcept;
 
-  // Variable shapes: somebody writes sizes of each tensor here, and take() makes them those of a slot, or
-  // throws INVALID_ARG for what does not fit. `name` is "output" or "input". Null: they are not variable.
+  // For variable shapes: the caller writes sizes of each tensor to sizes(), and take() assigns them to a
+  // slot, or throws INVALID_ARG if they do not fit. `name` is "output" or "input". sizes() is null if shapes
+  // are not variable.
   int64_t* const* sizes() const noexcept { return places_.empty() ? nullptr : places_.data(); }
-  void reset(int32_t slot) noexcept;  // both to the largest
+  void reset(int32_t slot) noexcept;  // sets the slot and the written sizes to the largest
   void take(int32_t slot, const char* name);
 
  private:
@@ -37,10 +38,10 @@ class EndShapes {
 
   std::vector<Tensor> largest_;
   std::vector<int64_t> largest_sizes_;
-  std::vector<int64_t> written_;  // what is to be taken
-  std::vector<int64_t*> places_;  // of each tensor in it
+  std::vector<int64_t> written_;  // sizes that take() will read
+  std::vector<int64_t*> places_;  // for each tensor its position in written_
   std::vector<Tensor> tensors_;   // slot after slot
-  std::vector<int64_t> sizes_;    // the same
+  std::vector<int64_t> sizes_;    // slot after slot
 };
 
 }  // namespace dsc

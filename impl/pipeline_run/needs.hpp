@@ -1,4 +1,4 @@
-// What a schedule asks of whoever runs it.
+// The operations that a schedule uses, and so what it requires of its caller.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@ namespace dsc {
 
 class PipeNeeds {
  public:
-  // Walks through the whole schedule.
+  // Iterates over the whole schedule once and resets it.
   explicit PipeNeeds(Schedule& schedule);
 
-  // The first instruction with this op.
+  // Returns the first instruction with this operation.
   const std::optional<Instruction>& first(PipeOp op) const noexcept {
     return first_[static_cast<size_t>(op)];
   }
@@ -26,7 +26,7 @@ class PipeNeeds {
 
 bool is_message(PipeOp op) noexcept;
 
-// "forward of micro-batch 3 in step 7"
+// Returns a text such as "forward of micro-batch 3 in step 7".
 std::string describe(const Instruction& instruction);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// What a schedule's handle stands for.
+// The object behind the handle of a schedule: a plan, and for a single stage its instructions and its runner.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class PipeSchedule {
     return *runner_;
   }
 
-  std::atomic<bool> in_call{false};  // one thread at a time moves it
+  std::atomic<bool> in_call{false};  // set during a call, as only one thread at a time may use the schedule
 
  private:
   void expect_stage() const {

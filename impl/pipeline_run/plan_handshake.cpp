@@ -15,6 +15,7 @@
 namespace dsc {
 namespace {
 
+// The part that ranks always exchange: hashes instead of texts.
 struct Summary {
   uint64_t schedule;
   uint64_t inputs;
@@ -26,6 +27,7 @@ struct Summary {
   int32_t reserved;
 };
 
+// The texts, exchanged only to explain a mismatch.
 struct Words {
   std::array<char, 384> text;
   std::array<char, 256> schedule;
@@ -51,14 +53,14 @@ bool differ(const std::vector<Summary>& all, const std::pair<int, int>& edge) {
   return all[static_cast<size_t>(edge.first)].outputs != all[static_cast<size_t>(edge.second)].inputs;
 }
 
-// Edges are equal on all ranks if their schedules are.
+// Edges are equal on all ranks whose schedules are equal.
 bool fits(const std::vector<Summary>& all, const Edges& edges) {
   for (const Summary& one : all)
     if (one.code != DSC_OK || one.schedule != all[0].schedule) return false;
   return std::ranges::none_of(edges, [&](const auto& edge) { return differ(all, edge); });
 }
 
-// The first thing that does not fit; all ranks find the same one.
+// Throws an error for the first mismatch, which is the same on all ranks.
 [[noreturn]] void explain(const std::vector<Summary>& all, const std::vector<Words>& words,
                           const Edges& edges) {
   for (size_t rank = 0; rank < all.size(); ++rank)

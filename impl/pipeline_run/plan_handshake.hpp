@@ -1,5 +1,5 @@
-// Before a run all ranks tell each other what they are about to do. If anything does not fit, all of them
-// fail alike, and nothing has happened.
+// Before a run all ranks exchange a description of what they are about to do. If the descriptions do not
+// match, all ranks throw the same error before anything has been done.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,23 @@
 
 namespace dsc {
 
+// The description that a rank contributes.
 struct PipeIntent {
-  dsc_result_t code = DSC_OK;  // what is wrong on this rank alone
+  dsc_result_t code = DSC_OK;  // error of this rank alone
   std::string text;
   std::string schedule;  // must be equal on all ranks
-  std::string inputs;    // must equal the outputs of whoever sends to this rank
+  std::string inputs;    // must equal the outputs of each rank that sends to this one
   std::string outputs;
-  std::vector<std::pair<int, int>> edges;  // who sends to whom, of all ranks
-  size_t bytes = 0;                        // of memory for activations and gradients
-  size_t held_bytes = 0;                   // of it that this rank has from an earlier run
-  uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0: none
+  std::vector<std::pair<int, int>> edges;  // pairs of sender and receiver, of all ranks
+  size_t bytes = 0;                        // memory for activations and gradients
+  size_t held_bytes = 0;                   // the part of it that this rank has from an earlier run
+  uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0 if it has none
 };
 
+// The result of the comparison, which is equal on all ranks.
 struct PipeAccord {
-  size_t bytes;  // the most that a rank needs
-  bool fresh;    // channels and memory are to be made: some rank has none, or they are not of one run
+  size_t bytes;  // the most that any rank needs
+  bool fresh;    // channels and memory must be made anew: a rank has none, or they come from different runs
 };
 
 // Collective. Throws the same error on all ranks.

@@ -15,7 +15,7 @@ namespace {
 constexpr PipeOp kPasses[] = {PipeOp::kForward, PipeOp::kBackward, PipeOp::kBackwardInput,
                               PipeOp::kBackwardWeight};
 
-// Two that are described alike are the same.
+// Plans with equal descriptions are equal.
 std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fingerprint) {
   const ScheduleSpec& spec = plan.spec;
   std::string text = spec.name + " (stages " + std::to_string(spec.stages) + ", micro-batches " +
@@ -30,7 +30,7 @@ std::string describe(const PipelinePlan& plan, const std::optional<uint64_t>& fi
   return text + ")";
 }
 
-// Who sends activations to whom.
+// Returns pairs of stages between which activations flow, as sender and receiver.
 std::vector<std::pair<int, int>> edges_of(const Placement& placement) {
   std::vector<std::pair<int, int>> edges;
   for (int32_t part = 0; part < placement.parts() && placement.has_output(part); ++part) {
@@ -48,7 +48,7 @@ void check_stage(const ScheduleSpec& spec, const Comm& comm) {
          spec.stage, spec.stages, comm.rank(), comm.size());
 }
 
-// Without the others there is nothing to do at their place in the schedule.
+// Checks only the passes: other operations may have no callback, and then do nothing.
 void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
   for (const PipeOp op : kPasses)
     if (needs.has(op) && !actions.has(op))
@@ -66,7 +66,7 @@ void check_memory(const Comm& comm, const PipeShapes& shapes) {
     fail(problem->code, "memory%s", problem->text.substr(problem->text.find(": ")).c_str());
 }
 
-// What differs between ranks would not be known to be the same run.
+// Properties that differ between ranks are included, so that a mismatch is detected.
 std::string describe_places(const PipeShapes& shapes) {
   std::string text;
   if (shapes.are_variable) text += " with variable shapes";
@@ -138,7 +138,7 @@ const PipeNeeds& PipeRunner::needs() {
 
 size_t PipeRunner::bytes_for(const PipeShapes& shapes) {
   const StageLayout layout(nullptr, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
-  schedule_.reset();  // wherever it was, also when its needs were known
+  schedule_.reset();  // resets the schedule even if its needs were known before
   return layout.bytes_anywhere();
 }
 
@@ -155,7 +155,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
   return layout;
 }
 
-// What is wrong on this rank becomes part of the intent.
+// An error on this rank becomes part of the description, so that all ranks learn of it.
 PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeRequest()>& read,
                                  PipeRequest& request, StageLayout& layout) {
   PipeIntent intent;
@@ -183,7 +183,7 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
   return intent;
 }
 
-// All ranks make channels and memory anew as soon as one of them has to.
+// All ranks make channels and memory anew if any of them has to.
 void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (shapes.keeps_replaced) keep_memory();
   release();
@@ -198,7 +198,7 @@ void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   comm_serial_ = comm.serial;
 }
 
-// Headers are in host memory, so that the host knows the sizes of what it puts on a stream.
+// Headers are exchanged in host memory, because the host needs the sizes to put work on a stream.
 void PipeRunner::exchange_shapes(const Instruction& instruction) {
   const bool sends = instruction.op == PipeOp::kSendActivation;
   const auto tensors = layout_.activations(instruction);
@@ -247,7 +247,7 @@ void PipeRunner::exchange(const Instruction& instruction, const PipeArea& area) 
     device_->receive(channel, call, instruction.buffer);
 }
 
-// What went wrong; empty: nothing.
+// Returns what went wrong; empty on success.
 std::string PipeRunner::call_action(PipeActions& actions, const Instruction& instruction,
                                     const PipeBuffers& buffers) {
   std::string problem;
@@ -276,7 +276,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
       !placement.has_output(placement.part(schedule_.spec().stage, instruction.chunk)))
     buffers.loss = &loss;
   if (const std::string problem = call_action(actions, instruction, buffers); !problem.empty()) {
-    if (device_) expect_alive();  // or it was given what a failed message left
+    if (device_) expect_alive();  // its input may have been left incomplete by a failed message
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
     comm.revoke(cause);
@@ -291,7 +291,7 @@ void PipeRunner::expect_alive() const {
     if (const Failure failure = channel->failure(); failure.revoked) fail_with(failure);
 }
 
-// Something failed here: nobody may wait for this rank, whatever he waits for.
+// Fails all communicators after a failure of this rank, so that no other rank waits for it.
 void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text) noexcept {
   Failure cause;
   cause.code = code;
@@ -314,7 +314,7 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
   while (schedule_.next(instruction)) {
     if (is_message(instruction.op))
       exchange(instruction);
-    else if (actions.has(instruction.op))  // not an overlap, whose two passes follow
+    else if (actions.has(instruction.op))  // an overlap needs no action, because its two passes follow
       call_back(comm, actions, instruction, losses);
   }
   if (!device_) return mean_of_all(comm, losses.sum, losses.count);
@@ -353,7 +353,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   capture(body, [&](const Error& error) {
     cancelled.over = true;
     end_everywhere(comm, error.code(), error.what());
-    const Failure first = comm.failure();  // somebody may have been faster
+    const Failure first = comm.failure();  // another rank may have failed first
     const bool was_own =
         first.code == error.code() && (first.code != DSC_ERR_CALLBACK || first.rank == comm.rank());
     if (first.revoked && !was_own) fail_with(first);

@@ -1,5 +1,4 @@
-// Carries out a schedule: the caller's actions, and the messages between stages, in the order of the
-// schedule.
+// Runs a schedule: the user's passes and the messages between stages, in the order of the schedule.
 #pragma once
 
 #include <functional>
@@ -18,13 +17,13 @@
 
 namespace dsc {
 
-// What a caller asks for.
+// The arguments of a run.
 struct PipeRequest {
   std::unique_ptr<PipeActions> actions;
   PipeShapes shapes;
 };
 
-// Keeps what one run leaves for the next one of the same schedule: channels and memory.
+// Runs one schedule repeatedly, and keeps channels and memory for the next run.
 class PipeRunner {
  public:
   PipeRunner(Schedule& schedule, const PipelinePlan& plan) : schedule_(schedule), plan_(plan) {}
@@ -32,13 +31,14 @@ class PipeRunner {
   PipeRunner(const PipeRunner&) = delete;
   PipeRunner& operator=(const PipeRunner&) = delete;
 
-  // Collective. The mean loss of all forward passes that made one; 0 if none did. What `read` throws is told
-  // to all ranks.
+  // Collective. Returns the mean loss over all forward passes that computed one; 0 if none did. If `read`
+  // throws, all ranks get the error.
   double run(Comm& comm, const std::function<PipeRequest()>& read);
-  // Of memory that a caller hands in for these shapes.
+  // Returns the size of memory that a caller has to pass for these shapes.
   size_t bytes_for(const PipeShapes& shapes);
 
  private:
+  // Sum and number of the losses of one run.
   struct Losses {
     double sum = 0;
     double count = 0;
@@ -63,19 +63,19 @@ class PipeRunner {
   Schedule& schedule_;
   const PipelinePlan& plan_;
   std::optional<PipeNeeds> needs_;
-  std::optional<uint64_t> fingerprint_;  // of an order that its name does not tell
+  std::optional<uint64_t> fingerprint_;  // set for a custom order, which its name does not identify
   StageLayout layout_;
-  uint64_t comm_serial_ = 0;  // of the communicator that the rest was made from
+  uint64_t comm_serial_ = 0;  // serial number of the communicator from which channels and memory were made
   std::shared_ptr<Comm> activations_;
   std::shared_ptr<Comm> gradients_;
   std::unique_ptr<DeviceOrder> device_;  // null for host memory
-  bool memory_is_given_ = false;         // to each run, by the caller
+  bool memory_is_given_ = false;         // the caller passes memory to each run
   std::byte* memory_ = nullptr;
   size_t memory_bytes_ = 0;
-  std::vector<std::byte*> replaced_;  // by later memory, and kept for the caller
-  bool is_variable_ = false;          // shapes, in this run
+  std::vector<std::byte*> replaced_;  // memory replaced by later runs, kept for the caller
+  bool is_variable_ = false;          // whether shapes are variable in this run
   bool checks_unwritten_ = false;
-  std::vector<uint64_t> shapes_sent_;  // in this run, by stage
+  std::vector<uint64_t> shapes_sent_;  // counters of this run, by stage
   std::vector<uint64_t> shapes_received_;
   std::vector<PipeArea> areas_;
 };

@@ -1,8 +1,10 @@
-// What goes before activations with variable shapes. Little-endian:
+// The header that precedes activations with variable shapes. Little-endian:
+//
 //   u32 magic, u16 version, u16 tensors, u64 sequence number of the message between the two stages in this
-//   run, i32 micro-batch, i32 part of the model that receives; then of each tensor i32 dtype, i32 dimensions
-//   and an i64 per dimension.
-// Both sides know types and dimensions before, and so how long it is.
+//   run, i32 micro-batch, i32 part of the model that receives; then for each tensor i32 dtype, i32 dimensions
+//   and one i64 per dimension.
+//
+// Both sides know types and numbers of dimensions in advance, and therefore the length of the header.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +16,7 @@
 
 namespace dsc {
 
+// Identifies the message that follows.
 struct ShapeHeader {
   uint64_t sequence;
   int32_t micro_batch;
@@ -23,8 +26,9 @@ struct ShapeHeader {
 size_t shape_header_bytes(std::span<const Tensor> tensors) noexcept;
 std::vector<std::byte> write_shape_header(const ShapeHeader& header, std::span<const Tensor> tensors);
 
-// Copies the sizes to places, which has one pointer per tensor. Throws MISMATCH, and copies nothing, when it
-// is not the header of that message: of the tensors only types and dimensions count.
+// Copies the sizes to `places`, which has one pointer per tensor. Throws MISMATCH, and copies nothing, if the
+// header does not belong to the expected message; of the tensors only types and numbers of dimensions are
+// compared.
 void read_shape_header(std::span<const std::byte> bytes, const ShapeHeader& expected,
                        std::span<const Tensor> tensors, int64_t* const* places);
 

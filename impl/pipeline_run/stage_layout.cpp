@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlign = 128;  // also keeps what two ranks touch on different cache lines
+constexpr size_t kAlign = 128;  // also keeps data of different ranks on different cache lines
 constexpr size_t kNoPlace = SIZE_MAX;
 
 size_t aligned(size_t bytes) {
@@ -17,7 +17,7 @@ size_t aligned(size_t bytes) {
   return bytes / kAlign * kAlign;
 }
 
-// One end's shapes must be given exactly when a chunk of the stage has that end.
+// Tensors must be listed for an end exactly if a chunk of the stage has that end.
 void check_end(const Comm* comm, const char* name, const std::vector<Tensor>& tensors, bool is_used,
                const std::optional<Instruction>& message, int32_t stage) {
   if (is_used && tensors.empty() && message)
@@ -45,10 +45,10 @@ void check_variable(const char* name, const std::vector<Tensor>& tensors) {
            label(tensors[i].name, i).c_str());
 }
 
-// What of a stage's chunks goes where.
+// The ends that the chunks of a stage have.
 struct Ends {
   bool has_inputs = false, has_outputs = false;
-  bool has_neighbours = false;  // one chunk's output is another one's input
+  bool has_neighbours = false;  // the output of one chunk is the input of another one
 };
 
 Ends ends_of(const Placement& placement, int32_t stage) {
@@ -113,7 +113,7 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
   output_shapes_ = {shapes.outputs, slots_, is_variable_};
 }
 
-// Integer tensors have no gradient.
+// Integer tensors have no gradients.
 void StageLayout::add(End& end, const std::vector<Tensor>& tensors, bool gradients) {
   end.exists = true;
   end.start = slot_bytes_;
@@ -150,7 +150,8 @@ size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : 
 
 std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
-  if (bytes < bytes_anywhere())  // also where alignment would cost less: or it works by luck
+  // also if alignment happens to cost less, as success would otherwise depend on the address
+  if (bytes < bytes_anywhere())
     fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
          bytes, bytes_anywhere());
   void* start = memory;
@@ -171,7 +172,7 @@ PipeBuffers StageLayout::buffers(const Instruction& it) {
   const int32_t part = placement_.part(stage_, it.chunk);
   const int32_t m = it.micro_batch;
   slot_of(part, m) = it.buffer;
-  if (it.op == PipeOp::kLoadMicroBatch) return {};  // its inputs may not have come yet
+  if (it.op == PipeOp::kLoadMicroBatch) return {};  // its inputs may not have arrived
   const bool is_backward = it.op != PipeOp::kForward;
   PipeBuffers found;
   if (placement_.has_input(part)) {

@@ -1,6 +1,6 @@
-// Where the activations and gradients of a stage lie in its memory: a slot per buffer, and in it an area per
-// end and direction, which travels as one message. Neighbouring chunks on one stage share what flows between
-// them: the later one reads the outputs of the earlier one, which in turn reads its gradients.
+// The layout of a stage's activations and gradients in memory: one slot per buffer, with one area per end and
+// direction that is sent as one message. Neighbouring chunks on one stage share memory: the later chunk reads
+// the outputs of the earlier one, which reads the gradients of the later one's inputs.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace dsc {
 
+// The tensors of a run, and where they are.
 struct PipeShapes {
-  std::vector<Tensor> inputs;   // what one micro-batch brings from the previous stage
-  std::vector<Tensor> outputs;  // what it gives to the next one
-  void* stream = nullptr;       // of the device that they are on, null for its default one
-  bool are_variable = false;    // then these are the largest
-  bool keeps_replaced = false;  // memory of earlier runs that this one replaces
-  void* memory = nullptr;       // the caller's, for all of them; null: the library's
+  std::vector<Tensor> inputs;   // tensors that one micro-batch receives from the previous stage
+  std::vector<Tensor> outputs;  // tensors that it passes to the next stage
+  void* stream = nullptr;       // stream of their device; null for its default stream
+  bool are_variable = false;    // then the shapes are the largest allowed ones
+  bool keeps_replaced = false;  // keep memory of earlier runs that this run replaces
+  void* memory = nullptr;       // memory of the caller for all of them; null: the library allocates it
   size_t memory_bytes = 0;
 
   bool on_device() const noexcept {
@@ -29,47 +30,52 @@ struct PipeShapes {
   }
 };
 
-// "f32 [32, 10], i32 [4]"
+// Returns a text such as "f32 [32, 10], i32 [4]".
 std::string describe(const std::vector<Tensor>& tensors);
 
+// Memory that is sent as one message.
 struct PipeArea {
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
 
+// Computes sizes first; place() then assigns addresses.
 class StageLayout {
  public:
   StageLayout() = default;
-  // Throws INVALID_ARG when the shapes do not fit what the schedule moves. Without a communicator it is not
-  // asked whether it takes such tensors.
+  // Throws INVALID_ARG if the shapes do not match what the schedule moves. Without a communicator it does not
+  // check whether the tensors are supported.
   StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeNeeds& needs, const PipelinePlan& plan,
               int32_t stage, int32_t buffers);
 
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
-  size_t bytes_anywhere() const noexcept;  // with what a start at any address loses
-  void place(std::byte* memory);           // bytes() of it
-  // The first place in it that is good for place(). Throws INVALID_ARG when there is no room.
+  size_t bytes_anywhere() const noexcept;  // includes the loss for alignment of any start address
+  void place(std::byte* memory);           // requires bytes() of memory
+  // Returns the first address in the memory that is suitable for place(). Throws INVALID_ARG if the memory is
+  // too small.
   std::byte* fit_into(void* memory, size_t bytes) const;
 
-  // Of a forward or backward pass; of anything else none. Notes in which buffer the micro-batch is.
+  // Returns the buffers of a forward or backward pass, and none for other operations. Also records which
+  // buffer holds the micro-batch.
   PipeBuffers buffers(const Instruction& instruction);
-  // What a send or receive moves, one message each.
+  // Returns what a send or receive moves, with one message per area.
   void areas(const Instruction& instruction, std::vector<PipeArea>& found) const;
 
-  // Variable shapes: those that a forward pass wrote, from now on those of its buffer. Throws INVALID_ARG.
+  // Variable shapes: assigns the sizes that a forward pass wrote to its buffer. Throws INVALID_ARG.
   void take_output_shapes(const Instruction& instruction);
-  // The activations of a message, and for a receive where their sizes are to be written, and taken then.
+  // Returns the activations of a message. For a receive, the sizes are first written to input_sizes() and
+  // then assigned by take_input_shapes().
   std::span<const Tensor> activations(const Instruction& instruction) const noexcept;
   int64_t* const* input_sizes() const noexcept { return input_shapes_.sizes(); }
   void take_input_shapes(const Instruction& instruction);
 
  private:
-  // Tensors of one end in one direction. A tensor without a place has no gradient.
+  // The tensors of one end in one direction. A tensor without a place has no gradient.
   struct End {
     bool exists = false;
-    size_t start = 0;  // in the slot
+    size_t start = 0;  // offset in the slot
     size_t bytes = 0;
-    std::vector<size_t> places;   // offset of each tensor from start
+    std::vector<size_t> places;   // offset of each tensor from `start`
     std::vector<void*> pointers;  // slot after slot
     void* const* row(int32_t slot) const noexcept;
   };

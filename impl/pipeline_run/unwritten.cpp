@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kUnwritten = 0xff;
 
-// What one callback has to write.
+// The tensors that one callback must write.
 struct Results {
   const char* name;
   void* const* data = nullptr;

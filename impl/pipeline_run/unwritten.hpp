@@ -1,4 +1,4 @@
-// A debug switch: finds callbacks that forget to write what they compute.
+// A debugging aid that finds callbacks that do not write all of their results.
 #pragma once
 
 #include <string>
@@ -8,15 +8,14 @@
 
 namespace dsc {
 
-// Whether DSC_PIPE_DEBUG is 1.
+// Returns whether DSC_PIPE_DEBUG is 1.
 bool checks_unwritten();
 
-// Fills what a callback has to write with bytes that are NaN in every floating-point type and -1 in integers:
-// the outputs of a forward pass, the gradients of the inputs of a backward pass. Memory of devices is left
-// alone.
+// Fills what a callback must write with bytes that are NaN in every floating-point type and -1 in integers:
+// the outputs of a forward pass, or the gradients of the inputs of a backward pass. Device memory is skipped.
 void fill_unwritten(const Instruction& instruction, const PipeBuffers& buffers);
 
-// "did not write output 1" if a tensor of more than no elements still holds nothing else; empty if all were
+// Returns a text such as "did not write output 1" if a tensor with elements is unchanged; empty if all were
 // written.
 std::string find_unwritten(const Instruction& instruction, const PipeBuffers& buffers);
 

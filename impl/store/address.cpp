@@ -22,13 +22,13 @@
 namespace dsc {
 namespace {
 
-constexpr int kOwnNameMs = 3000;  // for name servers, of which this host's own name needs none
+constexpr int kOwnNameMs = 3000;  // limit for name servers, which this host's own name does not need
 
 SocketAddress with_port(const sockaddr* address, socklen_t bytes, uint16_t port) {
   SocketAddress result;
   std::memcpy(&result.storage, address, bytes);
   result.bytes = bytes;
-  // The port stands at one place in both kinds.
+  // The port is at the same offset in both families.
   reinterpret_cast<sockaddr_in*>(&result.storage)->sin_port = htons(port);
   return result;
 }
@@ -121,7 +121,7 @@ std::vector<SocketAddress> listening_addresses(const std::string& host, const st
                                                uint16_t port, Deadline deadline) {
   if (bind.empty()) return resolve(host, port, "the master address", deadline);
   if (bind == "any") {
-    // One socket that takes both kinds, where the kernel knows both.
+    // One IPv6 socket accepts both families, if the kernel supports IPv6.
     if (!UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)))
       return resolve("0.0.0.0", port, "any", deadline);
     sockaddr_in6 any{};

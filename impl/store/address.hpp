@@ -1,4 +1,4 @@
-// From names to addresses of the internet, by a deadline.
+// Resolution of names to IP addresses within a deadline, and addresses of interfaces.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,6 +11,7 @@
 
 namespace dsc {
 
+// An IPv4 or IPv6 address with a port.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
@@ -18,32 +19,32 @@ struct SocketAddress {
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-// "127.0.0.1", "::1"
+// Returns the numeric address, such as "127.0.0.1" or "::1".
 std::string to_text(const SocketAddress& address);
 
-// "host:port", with brackets around an IPv6 address.
+// Returns "host:port", with brackets around an IPv6 address.
 std::string host_and_port(const std::string& host, uint16_t port);
 
 bool is_loopback(const SocketAddress& address) noexcept;
-bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // and the same port
+bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // compares the port as well
 
-// The addresses of one interface, or of all that are up if the name is empty.
+// Returns the addresses of one interface or, if the name is empty, of all that are up.
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
 
-// Says whether other hosts can use an address: it is neither of this host alone nor of one cable alone.
+// Returns whether other hosts can use the address: it is neither loopback nor link-local.
 bool reaches_further(const SocketAddress& address) noexcept;
 
 std::string own_host_name();
 
-// All addresses of a name or number, without duplicates, with their ports set; never empty. This host's own
-// name needs no resolver: if nobody knows it, it means the addresses of the interfaces. Throws CONFIG (the
-// name servers' answer), TIMEOUT. Errors call the name `what`.
+// Returns all addresses of a name or number, without duplicates, with their ports set; never empty. This
+// host's own name needs no resolver: if it cannot be resolved, it stands for the addresses of the interfaces.
+// Throws CONFIG (with the answer of the name servers), TIMEOUT. Errors call the name `what`.
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline);
 
-// Where a server that is known as `host` listens. `bind` is what DSC_BIND says: empty (the addresses of
-// `host`), "any", the name of an interface, or another name or address. Throws CONFIG as well if an interface
-// has no address.
+// Returns where a server that is known as `host` should listen. `bind` is the value of DSC_BIND: empty (the
+// addresses of `host`), "any", the name of an interface, or another name or address. Also throws CONFIG if an
+// interface has no address.
 std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,
                                                uint16_t port, Deadline deadline);
 

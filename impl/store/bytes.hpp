@@ -1,4 +1,5 @@
-// Numbers and texts one after another in a string of bytes, little endian; a reader never looks past the end.
+// Serialisation of numbers (little endian) and texts into a string of bytes; a reader never reads past the
+// end.
 #pragma once
 
 #include <concepts>
@@ -28,7 +29,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// After the first thing that is not there everything is empty, and good() is false.
+// After the first read past the end all results are empty, and good() is false.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}

@@ -1,5 +1,5 @@
-// A store of the host program's: MPI's modex, an object store, a database. It can put and get; the rest is
-// UNSUPPORTED.
+// A store that the host program implements with callbacks, such as MPI's modex, an object store or a
+// database. It supports put and get; other operations throw UNSUPPORTED.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace dsc {
 
 class CallbackStore final : public Store {
  public:
-  // Both may block up to the deadline that they are given. get() throws TIMEOUT if nobody has put the key.
+  // Both may block until the given deadline. get() must throw TIMEOUT if nobody has put the key.
   struct Callbacks {
     std::function<void(const std::string& key, const std::string& value, Deadline)> put;
     std::function<std::string(const std::string& key, Deadline)> get;

@@ -17,11 +17,11 @@
 namespace dsc {
 namespace {
 
-constexpr int kConnectMs = 2000;  // of each address
+constexpr int kConnectMs = 2000;  // limit per address
 constexpr int kGreetingMs = 5000;
 constexpr int kCancelMs = 1000;
 
-// A peer could send any number.
+// The number is checked because a hostile peer may send any value.
 dsc_result_t error_of(uint32_t number) {
   const auto code = static_cast<dsc_result_t>(number);
   return code < DSC_OK && code >= DSC_ERR_INTERNAL ? code : DSC_ERR_PROTOCOL;
@@ -38,18 +38,19 @@ std::string hex_of(std::string_view bytes) {
   return text;
 }
 
-// Said where a host has no addresses of the family, or no route.
+// Adds an explanation if this host has no address of the family, or no route.
 std::string no_way(const SocketAddress& address, int error) {
   if (error != ENETUNREACH && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return "";
   const char* const family = address.storage.ss_family == AF_INET6 ? "IPv6" : "IPv4";
   return std::string("from this host no way leads to that ") + family + " address: ";
 }
 
+// A channel over TCP: handshake, then authenticated frames.
 class TcpChannel final : public Channel {
  public:
   explicit TcpChannel(const StoreTarget& target) : target_(target.text()) {}
 
-  // False, and the reason, if another try makes sense.
+  // Returns false, with the reason, if another try may succeed.
   bool open(const StoreTarget& target, Deadline deadline, Failure& failure) {
     if (!reach(target, deadline, failure.reason)) return false;
     failure.reached = true;
@@ -102,7 +103,7 @@ class TcpChannel final : public Channel {
       fail_short("the store at " + target_ + " takes no more requests");
   }
 
-  // False if fewer have come by the deadline; the next call goes on.
+  // Returns false if fewer bytes have arrived by the deadline; the next call continues.
   bool read_up_to(size_t bytes, Deadline deadline) {
     if (in_.size() < bytes) in_.resize(bytes);
     if (came_ < bytes) came_ += stream_.read(in_.data() + came_, bytes - came_, deadline);
@@ -117,7 +118,7 @@ class TcpChannel final : public Channel {
     return *std::move(reply);
   }
 
-  // An address that does not answer is given up for the next one.
+  // An address that does not answer is given up in favour of the next one.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
     for (const SocketAddress& address : target.addresses) {
       int error = 0;
@@ -128,6 +129,8 @@ class TcpChannel final : public Channel {
     return false;
   }
 
+  // Reads the server's greeting. Errors that another try cannot cure are thrown; otherwise returns false with
+  // the reason.
   bool hear_greeting(Deadline deadline, std::string& reason) {
     const Deadline patience = Deadline::after_ms(kGreetingMs);
     greeting_.resize(kGreetingBytes);
@@ -163,6 +166,8 @@ class TcpChannel final : public Channel {
     return bytes.substr(0, known) == std::string_view(expected).substr(0, known);
   }
 
+  // Proves the token to the server and checks the server's proof; afterwards both directions are
+  // authenticated.
   bool introduce(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
@@ -210,6 +215,8 @@ class TcpChannel final : public Channel {
     exchange(FrameType::kRoom, op, writer.take(), deadline);
   }
 
+  // While the exchange is incomplete the channel counts as unusable, because a late reply could be taken for
+  // the next one.
   StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);
@@ -225,7 +232,8 @@ class TcpChannel final : public Channel {
     return reply;
   }
 
-  // The deadline has passed: asks for the answer at once. How many bytes of its head came now.
+  // Called after the deadline: cancels the request so that the server replies at once. Returns how many bytes
+  // of the reply's head have arrived.
   size_t hurry(std::string_view unsent, size_t came) {
     const Deadline patience = Deadline::after_ms(kCancelMs);
     if (stream_.write(unsent, patience) < unsent.size()) return 0;
@@ -259,7 +267,7 @@ class TcpChannel final : public Channel {
   TcpStream stream_;
   std::string greeting_;
   std::string in_;
-  size_t came_ = 0;  // of a reply that is received in steps
+  size_t came_ = 0;  // bytes that have arrived of a reply that is received in steps
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;
   Nonce incarnation_{};
@@ -271,7 +279,7 @@ class TcpChannel final : public Channel {
 
 std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, Failure& failure) {
   mark_process();
-  failure.reached = false;  // the reason of an earlier try is better than none
+  failure.reached = false;  // keeps the reason of an earlier try until there is a new one
   auto channel = std::make_unique<TcpChannel>(target);
   if (!channel->open(target, deadline, failure)) return nullptr;
   return channel;

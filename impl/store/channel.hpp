@@ -1,4 +1,4 @@
-// The client's end of one connection to a StoreServer.
+// The client side of a connection to a StoreServer.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@
 
 namespace dsc {
 
+// A server and the credentials for it.
 struct StoreTarget {
-  std::string host;  // for errors; the addresses are its
+  std::string host;  // for messages; `addresses` are its addresses
   uint16_t port = 0;
   std::vector<SocketAddress> addresses;
   Token token;
@@ -24,45 +25,46 @@ struct StoreTarget {
   std::string text() const { return host_and_port(host, port); }
 };
 
-// One thread at a time.
+// Used by one thread at a time, unless a function says otherwise.
 class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Why there is no connection yet; another try makes sense.
+  // Why a try to connect failed; another try may succeed.
   struct Failure {
-    bool reached = false;  // somebody took the connection, and gave it up
+    bool reached = false;  // a server accepted the connection and closed it
     std::string reason;
   };
 
-  // One try, of all addresses. Null, and the failure, if it came to nothing. Throws PROTOCOL (somebody else
-  // answers, or nobody says anything for five seconds), VERSION, AUTH (one side has no token, or another),
-  // ADDR_IN_USE (the store of a job with another id).
+  // Tries each address once. Returns null, with `failure`, if none worked. Throws PROTOCOL (a different
+  // program answers, or no greeting comes for five seconds), VERSION, AUTH (one side has no token, or another
+  // one), ADDR_IN_USE (the store belongs to a job with another id).
   static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, Failure& failure);
 
-  // Of the server: another one at the same place has another.
+  // Identifies the server process: another server at the same address has another incarnation.
   virtual const Nonce& incarnation() const = 0;
 
-  // Throws PEER_DEAD (the connection ended), PROTOCOL, TIMEOUT, and what the server says. The channel is of
-  // no more use unless usable().
+  // Sends a request and waits for the reply. Throws PEER_DEAD (the connection ended), PROTOCOL, TIMEOUT, and
+  // errors that the server returns. Afterwards the channel must not be used unless usable().
   virtual StoreReply ask(const StoreRequest& request, Deadline deadline) = 0;
 
-  // Of this end, as a number.
+  // Returns the numeric address of this end.
   virtual std::string own_address() const = 0;
 
-  // The same in steps, for who has something else to do meanwhile and keeps the connection whatever happens.
-  // A request of at most 4 KiB; one at a time.
+  // The functions below split ask() into steps, for callers that have other work and must keep the connection
+  // in any case. A request has at most 4 KiB, and only one is open at a time.
   virtual void send(const StoreRequest& request, Deadline deadline) = 0;
-  // The reply, also if it is an error; nothing if it has not come by the deadline. Throws PEER_DEAD,
-  // PROTOCOL.
+  // Returns the reply, even if it is an error; nullopt if it has not arrived by the deadline. Throws
+  // PEER_DEAD, PROTOCOL.
   virtual std::optional<StoreReply> receive(Deadline deadline) = 0;
-  // Asks for the reply to what was sent at once: TIMEOUT, if it would have waited.
+  // Asks for an immediate reply to the open request, which is TIMEOUT if the request would have to wait
+  // longer.
   virtual void cancel(Deadline deadline) = 0;
 
-  // Any thread: the connection ends, and whoever waits in a call hears PEER_DEAD.
+  // Ends the connection, from any thread; a thread that waits in a call gets PEER_DEAD.
   virtual void cut() noexcept = 0;
 
-  // False once the connection has ended or is out of step.
+  // Returns false once the connection has ended or an incomplete exchange has made it unusable.
   virtual bool usable() = 0;
 };
 

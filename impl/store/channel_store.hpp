@@ -1,5 +1,5 @@
-// A store through one connection, which is not replaced when it ends: whoever hears nothing of an error has
-// had the same connection all the time, and a will on it stood.
+// A store that uses one connection and never replaces it. A caller that has seen no error therefore knows
+// that the connection has existed all the time, and with it the will that it left with the server.
 #pragma once
 
 #include "base/error.hpp"
@@ -9,12 +9,12 @@
 
 namespace dsc {
 
-// One thread at a time.
+// Used by one thread at a time.
 class ChannelStore final : public Store {
  public:
   explicit ChannelStore(Channel& channel) : channel_(channel) {}
 
-  // Besides what Channel throws: PEER_DEAD if the connection ended before.
+  // Throws what Channel throws, and PEER_DEAD if the connection has ended before.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override {
     check_request(request, {});
     if (!channel_.usable()) fail(DSC_ERR_PEER_DEAD, "the connection to the store was lost");

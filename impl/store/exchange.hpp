@@ -1,5 +1,5 @@
-// The least that ranks need to find each other. Every start-up system offers it: PMIx, a program's own
-// callbacks, any store.
+// The minimal interface by which ranks find each other. Every start-up system can provide it: PMIx, callbacks
+// of a program, or any store.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Lets the other ranks read `value` under `key`. A key is put by one rank, once.
+  // Publishes `value` under `key` to the other ranks. A key is put by one rank only, once.
   virtual void put(std::string_view key, std::string_view value, Deadline deadline) = 0;
 
-  // Blocks until rank `owner` has put `key`. Throws TIMEOUT, which names the key.
+  // Blocks until rank `owner` has put `key`. Throws TIMEOUT with the name of the key.
   virtual std::string get(std::string_view key, int32_t owner, Deadline deadline) = 0;
 };
 

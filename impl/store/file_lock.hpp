@@ -1,5 +1,5 @@
-// Locks on parts of a file that belong to its open description: the kernel, or the file server, drops them
-// when the last descriptor is closed, however the process ended.
+// Locks on parts of a file that belong to the open file description: the kernel or the file server releases
+// them when the last descriptor is closed, however the process ended.
 #pragma once
 
 #include <fcntl.h>
@@ -8,16 +8,17 @@
 
 namespace dsc {
 
-// A byte that is locked; far behind all data.
+// Offsets of the bytes that are locked, far beyond all data.
 enum class LockByte : off_t {
   kWriter = off_t{1} << 62,      // held while the file is read or written
-  kUsers = (off_t{1} << 62) + 1  // shared by all who have it open
+  kUsers = (off_t{1} << 62) + 1  // a shared lock of everybody who has the file open
 };
 
-// `type` is F_RDLCK, F_WRLCK or F_UNLCK. False if somebody else's lock is in the way. Throws SYSTEM.
+// Sets or releases a lock without waiting; `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if another
+// lock conflicts. Throws SYSTEM.
 bool try_lock_file(int fd, LockByte byte, short type, const std::string& path);
 
-// The writer's lock as long as it lives, if it could be had. Throws SYSTEM.
+// Holds the writer's lock during its lifetime, if it was free; check with operator bool. Throws SYSTEM.
 class FileLock {
  public:
   FileLock(int fd, const std::string& path);

@@ -1,7 +1,7 @@
-// A store in one file, which may lie on a file system that several hosts share: a log of what was set and
-// removed, written under a lock. What a job that died left behind is never taken for this job's: whoever
-// opens the file while nobody else has it open begins anew, and the last one to close it removes it. A
-// process of an earlier attempt that still runs is told apart by its job id only.
+// A store in a file, which may lie on a file system that several hosts share. The file is a log of changes,
+// written under a lock. Data of a job that died is never used: whoever opens the file while nobody else has
+// it open starts it anew, and the last one to close it removes it. A process of an earlier attempt that still
+// runs can only be recognised by its job id.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,19 @@
 
 namespace dsc {
 
+// Any thread may use it; processes synchronise by a lock on the file.
 class FileStore final : public Store {
  public:
-  // Throws INVALID_ARG (no path, a job id of more than 64 bytes), AUTH (others own it, or may read or write
-  // it), PROTOCOL (not a file of this kind), VERSION, ADDR_IN_USE (a job with another id uses it, until the
-  // deadline), TIMEOUT, SYSTEM.
+  // Opens or joins the file. Throws INVALID_ARG (no path, a job id of more than 64 bytes), AUTH (another user
+  // owns it, or others may read or write it), PROTOCOL (not a file of this kind), VERSION, ADDR_IN_USE (a job
+  // with another id uses it until the deadline), TIMEOUT, SYSTEM.
   FileStore(std::string path, std::string job_id, Deadline deadline);
   ~FileStore() override;
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
-  // Besides what a table throws: NOSPACE when the file cannot grow, SYSTEM. Waiting looks every 10 ms.
+  // Throws what KeyTable::apply() throws, NOSPACE if the file cannot grow, and SYSTEM. Waiting operations
+  // poll every 10 ms.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
  private:
@@ -46,7 +48,7 @@ class FileStore final : public Store {
   const std::string job_id_;
   Mutex mutex_;
   ParentFd file_ DSC_GUARDED_BY(mutex_);
-  uint64_t read_bytes_ DSC_GUARDED_BY(mutex_) = 0;  // of the file: what table_ knows
+  uint64_t read_bytes_ DSC_GUARDED_BY(mutex_) = 0;  // bytes of the file that table_ reflects
   KeyTable table_ DSC_GUARDED_BY(mutex_);
 };
 

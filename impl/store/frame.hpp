@@ -1,7 +1,7 @@
-// What travels on an authenticated connection: length, counter, type, payload, and a code that only the two
-// ends can compute. A frame that was changed, repeated, left out or moved is found. Pure.
+// The frames of an authenticated connection: length, counter, type, payload, and a code that only the two
+// ends can compute. A frame that was modified, repeated, dropped or reordered is detected. No side effects.
 //
-//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 of all before
+//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 over all before
 #pragma once
 
 #include <cstddef>
@@ -14,23 +14,24 @@
 
 namespace dsc {
 
+// Types of frames.
 enum class FrameType : uint8_t {
-  kRequest = 1,  // a StoreRequest; one at a time
-  kReply = 2,    // a StoreReply; exactly one to each request
-  kCancel = 3,   // the client waits no longer: the reply comes now, whatever it is
-  kRoom = 4,     // u32: a request whose payload has so many bytes may come; the reply says when
+  kRequest = 1,  // a StoreRequest; only one at a time
+  kReply = 2,    // a StoreReply; exactly one per request
+  kCancel = 3,   // the client stops waiting: the server replies at once
+  kRoom = 4,     // u32: asks to send a request with a payload of that many bytes; the reply says when
 };
 
 inline constexpr size_t kFrameHeadBytes = 4 + 8 + 1;
 inline constexpr size_t kFrameCodeBytes = 16;
-// Two values and a key, and some room.
+// Size for two values and a key, with a margin.
 inline constexpr size_t kMaxPayloadBytes = (size_t{2} << 20) + (size_t{64} << 10);
 
-// A request with a longer payload asks for room first: unread in its socket, it would be taken for a dead
-// connection's after three seconds.
+// Requests with a longer payload ask for admission first: data that the server leaves unread in its socket
+// would be mistaken for a dead connection after three seconds.
 inline constexpr size_t kMostUnaskedBytes = 4096 - kFrameHeadBytes - kFrameCodeBytes;
 
-// One direction of a connection; both ends have one for each.
+// One direction of a connection; both ends have one for each direction.
 class FrameCounter {
  public:
   explicit FrameCounter(const Digest& key) noexcept : key_(key) {}
@@ -38,14 +39,15 @@ class FrameCounter {
   FrameCounter(const FrameCounter&) = delete;
   FrameCounter& operator=(const FrameCounter&) = delete;
 
-  // The next frame, whole.
+  // Returns the next frame, complete.
   std::string seal(FrameType type, std::string_view payload);
 
-  // Payload bytes that follow a head; nothing if there are too many, or if it is not the next frame.
+  // Returns the number of payload bytes that follow a head; nullopt if there are too many or it is not the
+  // head of the next frame.
   std::optional<size_t> payload_bytes(std::string_view head) const noexcept;
 
-  // The type of a whole frame whose head was looked at before; nothing if its code is wrong. Its payload
-  // stands between head and code.
+  // Returns the type of a complete frame whose head was checked before; nullopt if its code is wrong. The
+  // payload lies between head and code.
   std::optional<FrameType> open(std::string_view frame) noexcept;
 
  private:

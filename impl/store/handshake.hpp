@@ -1,11 +1,11 @@
-// How a client and the server of a TCP store convince each other that they hold the same token, without
-// showing it: three messages of fixed size, fresh random numbers from both sides, and keys for the frames
-// that follow. Pure.
+// The handshake by which the client and the server of a TCP store prove to each other that they hold the same
+// token without revealing it: three messages of fixed size with fresh random numbers from both sides, which
+// also give the keys for subsequent frames. No side effects.
 //
 //   server: greeting              client: introduction + proof              server: verdict + proof
 //
-// The keys are HKDF-SHA256 of the token, with everything said before as salt; without a token they protect
-// against accidents, not against people.
+// The keys are HKDF-SHA256 of the token, salted with all preceding messages. Without a token they protect
+// against accidents but not against attackers.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +23,25 @@ namespace dsc {
 
 inline constexpr uint64_t kStoreMagic = 0x726f74732d637364u;  // "dsc-stor" in memory
 inline constexpr uint32_t kStoreVersion = 1;
-inline constexpr uint32_t kNeedsToken = 1;  // a flag
+inline constexpr uint32_t kNeedsToken = 1;  // a bit of `flags`
 
+// The server's first message.
 struct Greeting {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
-  Nonce incarnation{};  // of the server
+  Nonce incarnation{};  // identifies the server process
   Nonce nonce{};
 };
 inline constexpr size_t kGreetingBytes = 48;
 
+// The client's reply.
 struct Introduction {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
   Nonce nonce{};
-  Nonce job{};  // job_fingerprint()
+  Nonce job{};  // result of job_fingerprint()
 };
 inline constexpr size_t kIntroductionBytes = 48;
 inline constexpr size_t kProofBytes = sizeof(Digest);
@@ -47,14 +49,15 @@ inline constexpr size_t kVerdictBytes = 4;
 
 std::string encode(const Greeting& greeting);
 std::string encode(const Introduction& introduction);
-// Nothing if it does not begin with the magic number; of another version only magic and version are read.
+// Return nullopt if the bytes do not start with the magic number. Of another version only magic and version
+// are decoded.
 std::optional<Greeting> decode_greeting(std::string_view bytes);
 std::optional<Introduction> decode_introduction(std::string_view bytes);
 
-// Stands for the job id, whatever its length.
+// Maps a job id of any length to 16 bytes.
 Nonce job_fingerprint(std::string_view job_id) noexcept;
 
-// What both sides compute from the token and the first two messages.
+// The values that both sides derive from the token and the first two messages.
 class SessionKeys {
  public:
   SessionKeys(const Token& token, std::string_view greeting, std::string_view introduction) noexcept;

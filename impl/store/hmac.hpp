@@ -1,4 +1,4 @@
-// HMAC-SHA256 (RFC 2104) by libsodium, and HKDF (RFC 5869) over it.
+// HMAC-SHA256 (RFC 2104) from libsodium, and HKDF (RFC 5869) on top of it.
 #pragma once
 
 #include <array>
@@ -14,16 +14,16 @@ inline std::string_view bytes_of(const Digest& digest) noexcept {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// Of the parts one after another.
+// Computes the code of the concatenated parts.
 Digest hmac_sha256(std::string_view key, std::initializer_list<std::string_view> parts) noexcept;
 
-// In a time that does not depend on where they differ. False if the lengths differ.
+// Compares in a time that does not depend on the position of a difference. False if the lengths differ.
 bool equal_bytes(std::string_view a, std::string_view b) noexcept;
 
 Digest hkdf_extract(std::string_view salt, std::string_view secret) noexcept;
-Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;  // the first 32 bytes
+Digest hkdf_expand(const Digest& key, std::string_view purpose) noexcept;  // returns the first 32 bytes
 
-// Overwrites a secret in a way that the compiler keeps.
+// Overwrites a secret in a way that the compiler does not optimise away.
 void forget(Digest& secret) noexcept;
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Keys with their values, and what the operations of a store do to them. Pure: no locks, no waiting.
+// The keys and values of a store, and the semantics of its operations. It neither locks nor waits.
 #pragma once
 
 #include <cstdint>
@@ -12,40 +12,42 @@
 
 namespace dsc {
 
+// Limits that bound the memory of a store.
 struct StoreLimits {
   size_t key_bytes = 1024;
   size_t value_bytes = size_t{1} << 20;
   size_t keys = kMostRequestKeys;
-  size_t total_bytes = size_t{64} << 20;  // of all keys and values
+  size_t total_bytes = size_t{64} << 20;  // of all keys and values together
 };
 
-// Whether a request makes sense by itself: INVALID_ARG if it has no key, too many, or one that is too long.
+// Throws INVALID_ARG if a request is malformed: it has no key, too many keys, or one that is too long.
 void check_request(const StoreRequest& request, const StoreLimits& limits);
 
-// A key, or a part of it, as a message shows it.
+// Returns a key, or the start of a long one, in printable form for messages.
 std::string shown(std::string_view key);
 
+// Used by one thread at a time.
 class KeyTable {
  public:
   explicit KeyTable(StoreLimits limits = {}) : limits_(limits) {}
 
-  // Carries out a request; nothing if it has to wait for missing(). Throws INVALID_ARG (no or too many keys,
-  // a key or value that is too long, a number where there is none), OVERFLOW, NOSPACE. What throws changes
-  // nothing.
+  // Executes a request; nullopt if it has to wait for missing(). Throws INVALID_ARG (no key or too many, a
+  // key or value that is too long, or a value that is not a number), OVERFLOW, NOSPACE. If it throws, nothing
+  // has changed.
   std::optional<StoreReply> apply(const StoreRequest& request);
 
-  // The number of a key of the request that is not there, looked for from `start` on and then before it;
-  // nothing if all are there. Who goes on where he stopped looks at each key about twice, however often he is
-  // woken.
+  // Returns the index of a key of the request that is missing, searching from `start` to the end and then
+  // from the beginning; nullopt if all are present. A waiter that continues from the returned index examines
+  // each key about twice in total, however often it is woken.
   std::optional<size_t> first_missing(const StoreRequest& request, size_t start = 0) const;
 
-  // All keys of a request that are not there.
+  // Returns all keys of a request that are missing.
   std::vector<std::string> missing(const StoreRequest& request) const;
 
-  // The value, or null.
+  // Returns the value, or null.
   const std::string* find(std::string_view key) const;
 
-  // As kSet and kRemove.
+  // Like kSet and kRemove.
   void set(const std::string& key, std::string value);
   bool remove(const std::string& key);
 

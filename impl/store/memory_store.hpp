@@ -1,4 +1,4 @@
-// A store for threads of one process.
+// A store for the threads of one process.
 #pragma once
 
 #include "base/mutex.hpp"

@@ -14,12 +14,13 @@ constexpr std::string_view kFile = "file://";
 constexpr std::string_view kTcp = "tcp://";
 constexpr const char* kForms = "expected memory://, file:///PATH or tcp://HOST:PORT";
 
+// The authority of a tcp:// URI.
 struct HostAndPort {
   std::string host;
   uint16_t port;
 };
 
-// "host:1", "1.2.3.4:1", "[::1]:1". Port 0 is for a server that takes a free one.
+// Parses "host:1", "1.2.3.4:1" or "[::1]:1". A server may use port 0 to get a free port.
 HostAndPort parse_place(std::string_view place, const std::string& uri, bool serve) {
   const size_t colon = place.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
@@ -49,7 +50,8 @@ bool allows_unauthenticated(const StoreOptions& options, const Environment& envi
 
 namespace {
 
-// The client of the process itself goes where the server listens, wherever HOST leads.
+// The client in the serving process connects to the addresses on which the server listens, whatever HOST
+// resolves to.
 std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options, StoreTarget& client,
                                    const Environment& environment, Deadline deadline) {
   const std::string bind = options.bind ? options.bind : environment("DSC_BIND").value_or("");

@@ -1,4 +1,4 @@
-// From "memory://", "file:///PATH" and "tcp://HOST:PORT" to a store.
+// Opens a store from a URI: "memory://", "file:///PATH" or "tcp://HOST:PORT".
 #pragma once
 
 #include <memory>
@@ -14,26 +14,30 @@
 
 namespace dsc {
 
+// Options of open_store(); the environment provides what is unset.
 struct StoreOptions {
-  const char* token = nullptr;         // null: find_token() asks the environment
-  const char* job_id = nullptr;        // null: DSC_JOB_ID, or none
+  const char* token = nullptr;         // null: find_token() looks in the environment
+  const char* job_id = nullptr;        // null: DSC_JOB_ID, or no id
   const char* bind = nullptr;          // where a server listens; null: DSC_BIND, or the host of the URI
-  bool serve = false;                  // tcp: this process is the server
+  bool serve = false;                  // tcp only: this process is the server
   bool allow_unauthenticated = false;  // or DSC_ALLOW_UNAUTHENTICATED=1
   int32_t world_size = 1;
 };
 
+// A store and, if this process serves it, its server.
 struct OpenStore {
-  std::unique_ptr<StoreServer> server;  // of this process, if it serves; ends after `store`
+  std::unique_ptr<StoreServer> server;  // set if this process serves; destroyed after `store`
   std::shared_ptr<Store> store;
-  std::shared_ptr<TcpStore> tcp;      // the same as `store`, if it is one
-  std::optional<StoreTarget> target;  // tcp: for connections besides the store's own
+  std::shared_ptr<TcpStore> tcp;      // the same object as `store` if it is a TcpStore
+  std::optional<StoreTarget> target;  // tcp only: for connections beyond those of the store
 };
 
-// What the options or DSC_ALLOW_UNAUTHENTICATED say. Throws CONFIG if that is neither 0 nor 1.
+// Returns whether the options or DSC_ALLOW_UNAUTHENTICATED allow it. Throws CONFIG if the variable is neither
+// 0 nor 1.
 bool allows_unauthenticated(const StoreOptions& options, const Environment& environment);
 
-// Throws INVALID_ARG (no such form, naming the forms), and what the kind of store throws when it is made.
+// Throws INVALID_ARG for another form of URI, listing the valid forms, and what the constructor of the store
+// throws.
 OpenStore open_store(const std::string& uri, const StoreOptions& options, const Environment& environment,
                      Deadline deadline);
 

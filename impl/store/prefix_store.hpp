@@ -1,4 +1,5 @@
-// Part of another store: its keys are "PREFIX/KEY" there, so users of one store cannot meet by accident.
+// A part of another store in which all keys are prefixed with "PREFIX/", so that users of one store cannot
+// collide.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ class PrefixStore final : public Store {
  public:
   PrefixStore(std::shared_ptr<Store> store, std::string prefix);
 
-  // kCount counts the whole store, as PyTorch 2.7 does.
+  // kCount counts all keys of the underlying store, as in PyTorch 2.7.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
  private:

@@ -16,6 +16,7 @@
 namespace dsc {
 namespace {
 
+// The outcome of getaddrinfo().
 struct Resolved {
   int error;
   int system_error;
@@ -31,8 +32,7 @@ Resolved resolve(const std::string& name, int flags) {
   return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
 }
 
-// getaddrinfo() knows no deadline, so a thread of its own waits for it, and is left alone when it takes too
-// long.
+// getaddrinfo() has no timeout. It runs on a thread of its own, which is abandoned if it takes too long.
 Resolved resolve_until(const std::string& name, const std::string& what, Deadline deadline) {
   constexpr int64_t kLongestMs = 3'600'000;
   std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });
@@ -46,7 +46,7 @@ Resolved resolve_until(const std::string& name, const std::string& what, Deadlin
 }  // namespace
 
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline) {
-  // A container may have neither /etc/hosts nor a resolver that knows localhost.
+  // A container may have neither /etc/hosts nor a resolver that knows "localhost".
   const bool is_local = ::strcasecmp(host.c_str(), "localhost") == 0;
   Resolved resolved = resolve(is_local ? "127.0.0.1" : host, AI_NUMERICHOST);
   if (resolved.error == EAI_NONAME) resolved = resolve_until(host, what, deadline);

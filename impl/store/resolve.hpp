@@ -1,4 +1,4 @@
-// Names of hosts to addresses, within a deadline.
+// Resolution of host names to addresses within a deadline.
 #pragma once
 
 #include <netdb.h>
@@ -12,9 +12,9 @@ namespace dsc {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// All addresses of a host, at least one; localhost is 127.0.0.1. Another name may ask a name server. Throws
-// CONFIG if it cannot be resolved, TIMEOUT if that takes longer than the deadline; errors call the host
-// `what`.
+// Returns all addresses of a host, at least one; "localhost" is always 127.0.0.1. Other names may require a
+// name server. Throws CONFIG if the name cannot be resolved, TIMEOUT if it takes longer than the deadline;
+// errors call the host `what`.
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline);
 
 }  // namespace dsc

@@ -81,7 +81,7 @@ ServerCore::~ServerCore() {
   for (const auto& member : decltype(members_)(members_)) member->close();
 }
 
-// A free port of one address may be taken at another one: then another is tried.
+// A port that is free at one address may be taken at another one; then another port is tried.
 uint16_t ServerCore::listen() {
   constexpr int kTries = 16;
   for (int i = 0; i < kTries; ++i)
@@ -89,6 +89,7 @@ uint16_t ServerCore::listen() {
   fail(DSC_ERR_ADDR_IN_USE, "no port is free at all of %zu addresses", options_.addresses.size());
 }
 
+// All addresses use the port of the first one. Returns 0 if that port is taken at another address.
 uint16_t ServerCore::try_to_listen() {
   uint16_t port = 0;
   for (const SocketAddress& address : options_.addresses) {
@@ -104,7 +105,7 @@ uint16_t ServerCore::try_to_listen() {
   return port;
 }
 
-// kInUse only if any port would do.
+// Returns kInUse only if the port may be chosen freely.
 ServerCore::Opened ServerCore::open(const SocketAddress& address, uint16_t port) {
   tcp::endpoint endpoint;
   std::memcpy(endpoint.data(), &address.storage, address.bytes);
@@ -167,7 +168,7 @@ void ServerCore::admit(tcp::socket socket) {
   watch_strangers();
 }
 
-// The process is out of descriptors: one of a stranger's may help.
+// The process has no free descriptors: closing an unauthenticated connection may help.
 void ServerCore::accept_later(Listener& listener) {
   if (!strangers_.empty()) shed_strangers(strangers_.size() - 1);
   listener.retry.expires_after(kRetryPeriod);
@@ -176,7 +177,7 @@ void ServerCore::accept_later(Listener& listener) {
   });
 }
 
-// The oldest go first: whoever means it is done within a round trip.
+// The oldest connections are closed first, because an honest client needs only a round trip.
 void ServerCore::shed_strangers(size_t most) {
   while (strangers_.size() > most) {
     refuse("too many at a time");
@@ -184,6 +185,7 @@ void ServerCore::shed_strangers(size_t most) {
   }
 }
 
+// Closes connections that do not complete the handshake in time.
 void ServerCore::watch_strangers() {
   if (watching_ || strangers_.empty()) return;
   watching_ = true;
@@ -215,7 +217,7 @@ StoreReply ServerCore::apply(const StoreRequest& request) {
   return reply;
 }
 
-// One by one, so that running out of memory in the middle leaves the rest waiting.
+// Entries are moved one by one, so that running out of memory midway leaves the rest waiting.
 void ServerCore::key_changed(const std::string& key) {
   for (auto entry = waiting_.find(key); entry != waiting_.end(); entry = waiting_.find(key)) {
     ready_.push_back(entry->second->shared_from_this());

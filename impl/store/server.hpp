@@ -1,5 +1,5 @@
-// The store that ranks reach through TCP: one thread, one table, and connections that prove their token
-// before anything that they say costs more than a few bytes.
+// The server that ranks reach over TCP: one thread, one table, and connections. A connection that has not
+// proved that it has the token can consume only a few bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,40 @@ namespace dsc {
 
 class ServerCore;
 
-// Throws AUTH, with the remedy, if one of the addresses is not loopback and there is no token. `role` says
-// what this process does there: "listen", "connect".
+// Throws AUTH, with advice, if there is no token and an address is not loopback. `role` says what this
+// process does at the address: "listen" or "connect".
 void require_token(const std::vector<SocketAddress>& addresses, const Token& token, const char* role);
 
+// Any thread may use it; the work is done on a thread of its own.
 class StoreServer {
  public:
+  // Settings of a server.
   struct Options {
-    std::vector<SocketAddress> addresses;  // those that are not this host's are left out; port 0: a free one
+    // those that do not belong to this host are skipped; port 0: a free one
+    std::vector<SocketAddress> addresses;
     Token token;
     std::string job_id;
-    int32_t world_size = 1;  // for the number of strangers that are let in at a time
+    int32_t world_size = 1;  // determines how many unauthenticated connections are accepted at a time
     bool allow_unauthenticated = false;
-    int32_t authentication_ms = 5000;  // for all that a stranger has to say
-    int32_t frame_ms = 10000;          // for all of a large frame, while others wait for its room
+    int32_t authentication_ms = 5000;  // limit for the handshake of a new connection
+    int32_t frame_ms = 10000;          // limit for receiving a large frame while others wait for admission
     StoreLimits limits;
   };
 
+  // Statistics of a server.
   struct Counts {
-    uint64_t authenticated;  // connections, of all time
-    uint64_t refused;        // the same: garbage, wrong tokens, too slow, too many
-    uint64_t strangers;      // connections that have not proved anything yet
+    uint64_t authenticated;  // connections, in total
+    uint64_t refused;        // connections, in total: garbage, wrong tokens, too slow, too many
+    uint64_t strangers;      // connections that have not completed the handshake
     uint64_t members;        // connections that have
-    uint64_t waiting;        // of these, in a get or wait
-    uint64_t incoming;       // bytes of large requests that are let in, and not answered yet
+    uint64_t waiting;        // members that wait in a get or wait
+    uint64_t incoming;       // bytes of large requests that were admitted and not yet answered
   };
 
-  // Listens and serves from now on. Throws ADDR_IN_USE (the port is taken), CONFIG (no address is this
-  // host's), AUTH (an address that is not loopback, and no token), SYSTEM.
+  // Listens and serves from now on. Throws ADDR_IN_USE (the port is taken), CONFIG (no address belongs to
+  // this host), AUTH (no token, and an address that is not loopback), SYSTEM.
   explicit StoreServer(Options options);
-  // Everybody who waits sees the connection end.
+  // Clients that wait see their connection end.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -52,7 +56,7 @@ class StoreServer {
   uint16_t port() const noexcept { return port_; }
   Counts counts() const;
 
-  // Any thread: from here on the end of a connection changes nothing.
+  // From now on no will is executed when a connection ends. Any thread.
   void drop_wills() noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// One connection of a store's server: greeting, introduction, verdict, then frames.
+// A connection of the server: greeting, introduction, verdict, then frames.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,8 +18,9 @@ namespace {
 
 using asio::ip::tcp;
 constexpr size_t kMagicBytes = sizeof(uint64_t);
-constexpr size_t kKeptBytes = 4096;               // of a buffer, once what was longer is done
-constexpr size_t kPieceBytes = size_t{64} << 10;  // memory grows with what comes, not with what is announced
+constexpr size_t kKeptBytes = 4096;  // larger buffers are released after use
+// memory grows with the data that arrives, not with the announced size
+constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr size_t kMostWaitingBytes = size_t{64} << 20;
 
 }  // namespace
@@ -34,11 +35,12 @@ ServerConnection::ServerConnection(ServerCore& core, tcp::socket socket)
   close_in_child(socket_.native_handle());
 }
 
-// It is in no list any more.
+// The connection is in no list of the core any more.
 ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
 
+// Sends the greeting and starts to read, without waiting for the write to finish.
 void ServerConnection::greet(Strangers::iterator place) {
   stranger_ = place;
   take_step([this] {
@@ -55,7 +57,7 @@ void ServerConnection::greet(Strangers::iterator place) {
   });
 }
 
-// Whoever speaks another protocol is known by his first bytes.
+// Clients of another protocol are recognised by their first bytes.
 void ServerConnection::read_magic() {
   asio::async_read(socket_, asio::buffer(introduction_.data(), kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
@@ -72,7 +74,8 @@ void ServerConnection::read_introduction() {
   asio::async_read(socket_,
                    asio::buffer(introduction_.data() + kMagicBytes, introduction_.size() - kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
-                     if (!self->socket_.is_open()) return;  // it may have been shed when all was read
+                     // it may have been closed after everything was read
+                     if (!self->socket_.is_open()) return;
                      if (error) return self->close();
                      self->take_step([&] { self->judge(); });
                    });
@@ -90,7 +93,7 @@ void ServerConnection::judge() {
   become_member(introduction->job == core_.job_);
 }
 
-// Says no more than that: a proof of zeros, which no client takes for one.
+// Reveals no reason: the proof consists of zeros, which no client accepts.
 void ServerConnection::refuse_token() {
   core_.refuse("a wrong token");
   out_.assign(kVerdictBytes + kProofBytes, '\0');
@@ -98,6 +101,8 @@ void ServerConnection::refuse_token() {
                     [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
 }
 
+// Sends the verdict with the server's proof. A client of another job gets ADDR_IN_USE, and the connection is
+// closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());
   core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
@@ -131,7 +136,7 @@ void ServerConnection::read_head() {
                    });
 }
 
-// Until a request is answered only its cancellation may come, which is empty.
+// Until a request is answered, only its cancellation may arrive, which has no payload.
 void ServerConnection::take_head() {
   const auto payload_bytes = incoming_->payload_bytes(in_);
   if (!payload_bytes || *payload_bytes > std::max(room_, kMostUnaskedBytes)) return close();
@@ -174,12 +179,12 @@ void ServerConnection::take_request() {
   core_.pump();
 }
 
-// The answer may be on its way already, and then this means nothing.
+// If the answer has been sent already, the cancellation has no effect.
 void ServerConnection::cancel() {
   if (std::exchange(room_wanted_, 0) > 0) return tell_of_room();
   if (!request_) return;
   cancelled_ = true;
-  if (!waits_at_) return;  // serve() comes
+  if (!waits_at_) return;  // serve() will answer
   stop_waiting();
   answer(timed_out());
 }
@@ -206,7 +211,7 @@ void ServerConnection::serve() noexcept {
   });
 }
 
-// An empty reply while it has to wait.
+// Returns an empty reply while the request has to wait.
 StoreReply ServerConnection::carry_out() {
   StoreReply reply;
   capture(
@@ -240,7 +245,7 @@ void ServerConnection::make_will() {
   will_ = std::move(will);
 }
 
-// There is nobody left to hear that it failed.
+// Errors are ignored, as nobody is left to receive them.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
   if (!will || core_.io_.stopped() || core_.wills_dropped_) return;
@@ -248,8 +253,8 @@ void ServerConnection::carry_out_will() noexcept {
   core_.pump();
 }
 
-// Who waits takes no room, or those that it waits for could not come in. What many keys take is bounded by
-// itself.
+// A waiting request does not count against admission, otherwise the requests that it waits for might not be
+// admitted. The memory of requests with many keys has its own limit.
 void ServerConnection::wait_for(size_t key) {
   if (waiting_bytes_ == 0 && request_->keys.size() > 1) {
     size_t bytes = 0;
@@ -279,6 +284,7 @@ void ServerConnection::answer(const StoreReply& reply) {
   send(reply);
 }
 
+// Counts the bytes until they are sent, which limits the memory for replies.
 void ServerConnection::send(const StoreReply& reply) {
   out_ = outgoing_->seal(FrameType::kReply, encode(reply));
   writing_ = true;
@@ -314,8 +320,8 @@ void ServerConnection::close() noexcept {
   keep_in_child(socket_.native_handle());
   asio::error_code ignored;
   socket_.close(ignored);
-  const std::shared_ptr<ServerConnection> keep =
-      shared_from_this();  // what is erased may be the last reference
+  // The set may hold the last reference.
+  const std::shared_ptr<ServerConnection> keep = shared_from_this();
   if (stranger_) core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
   core_.members_.erase(keep);
   core_.strangers_count_ = core_.strangers_.size();

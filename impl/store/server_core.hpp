@@ -1,4 +1,4 @@
-// The inside of a StoreServer. All of it runs on the server's thread.
+// The implementation of StoreServer. Everything runs on the server's thread.
 #pragma once
 
 #include <array>
@@ -26,6 +26,7 @@ namespace dsc {
 
 class ServerCore;
 
+// One connection: its handshake, its current request, and its will.
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
   using Waiting = std::multimap<std::string, ServerConnection*>;
@@ -39,9 +40,9 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void greet(Strangers::iterator place);
   // Answers its request, or lets it wait for a key.
   void serve() noexcept;
-  // Somebody has set the key it waits for.
+  // Called when the key that it waits for was set.
   void wake() noexcept { waits_at_.reset(); }
-  // As close(), without waiting for what was sent: it leaves nothing behind in the kernel.
+  // Like close(), but discards unsent data, so that nothing stays in the kernel.
   void reset_connection() noexcept;
   void close() noexcept;
 
@@ -49,11 +50,12 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   size_t room_wanted() const noexcept { return room_wanted_; }
   void give_room() noexcept;
-  // It was given room before that time, has not used it, and the fault is not this side's.
+  // Returns whether the connection was admitted before that time and has not sent its request, and the delay
+  // is not the server's.
   bool keeps_room_since(std::chrono::steady_clock::time_point time) const noexcept;
 
  private:
-  // Runs one step; one that throws (there is no memory) ends the connection and nothing else.
+  // Runs one step; if it throws for lack of memory, only this connection is closed.
   template <typename Step>
   void take_step(Step step) noexcept;
 
@@ -93,20 +95,21 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::optional<FrameCounter> outgoing_;
   std::string in_;
   size_t frame_bytes_ = 0;
-  size_t room_wanted_ = 0;  // while it stands in line
-  size_t room_ = 0;         // that it has been given, until its request is answered or waits
-  bool owes_room_ = false;  // the client is to be told, or that there was none
+  size_t room_wanted_ = 0;  // nonzero while it waits for admission
+  size_t room_ = 0;         // bytes that were admitted, until the request is answered or waits
+  bool owes_room_ = false;  // the client is yet to be told that it is admitted, or that it is not
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
-  std::optional<StoreRequest> request_;  // until its answer is on its way
-  size_t looked_to_ = 0;                 // of its keys
+  std::optional<StoreRequest> request_;  // set until its answer is being sent
+  size_t looked_to_ = 0;                 // index in its keys
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
-  size_t waiting_bytes_ = 0;  // of its keys, if they are many
+  size_t waiting_bytes_ = 0;  // size of its keys, if there are several
   std::optional<StoreRequest> will_;
   bool writing_ = false;
 };
 
+// The table, the listeners and all connections of a StoreServer.
 class ServerCore {
  public:
   explicit ServerCore(StoreServer::Options options);
@@ -114,7 +117,7 @@ class ServerCore {
 
   uint16_t listen();
   void start();
-  // A connection that was accepted.
+  // Takes over a connection that was accepted.
   void admit(asio::ip::tcp::socket socket);
   asio::io_context& io() noexcept { return io_; }
   StoreServer::Counts counts() const noexcept;
@@ -123,6 +126,7 @@ class ServerCore {
  private:
   friend class ServerConnection;
 
+  // A listening socket, and the timer that accepts again after a lack of descriptors.
   struct Listener {
     explicit Listener(asio::io_context& io) : acceptor(io), retry(io) {}
 
@@ -139,14 +143,14 @@ class ServerCore {
   void shed_strangers(size_t most);
   void watch_strangers();
   void refuse(const char* reason) noexcept;
-  // Of a request that need not wait.
+  // Executes a request that need not wait.
   StoreReply apply(const StoreRequest& request);
   void key_changed(const std::string& key);
-  // Requests are answered as long as what is on its way stays within bounds.
+  // Answers requests as long as the bytes that are being sent stay within a limit.
   void pump() noexcept;
   void sent(size_t bytes) noexcept;
 
-  // Large requests come in one after another, as long as they stay within bounds together.
+  // Admits large requests in order of arrival, as long as their total stays within a limit.
   void let_in() noexcept;
   void leave_room(size_t bytes) noexcept;
   void watch_room();
@@ -164,7 +168,8 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
-  std::deque<std::shared_ptr<ServerConnection>> in_line_;  // for room; those that left want none
+  // waits for admission; connections that have closed want 0 bytes
+  std::deque<std::shared_ptr<ServerConnection>> in_line_;
   size_t room_taken_ = 0;
   size_t waiting_bytes_ = 0;
   asio::steady_timer room_watch_{io_};

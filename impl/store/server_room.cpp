@@ -1,5 +1,5 @@
-// Room for large requests. Each gets room for all of it at once, so that none holds a part and waits for the
-// rest, and in the order in which they asked. Small requests need none.
+// Admission of large requests. Each one is admitted with its full size, so that none holds a part and waits
+// for the rest, and in order of arrival. Small requests need no admission.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kRoomWatchPeriod = std::chrono::milliseconds(250);
-// Of frames; what becomes of one takes up to four times as much.
+// Limit on the bytes of frames; processing one takes up to four times as much memory.
 constexpr size_t kMostRoom = size_t{16} << 20;
 static_assert(kMaxPayloadBytes <= kMostRoom);
 
@@ -33,7 +33,7 @@ void ServerCore::leave_room(size_t bytes) noexcept {
   let_in();
 }
 
-// A member that stops in the middle of a frame must not keep others out.
+// A member that stops in the middle of a frame must not block others.
 void ServerCore::watch_room() {
   if (watching_room_ || in_line_.empty()) return;
   watching_room_ = true;
@@ -73,7 +73,7 @@ void ServerConnection::give_room() noexcept {
   tell_of_room();
 }
 
-// Once what is being written is written.
+// The message is sent when the current write has finished.
 void ServerConnection::tell_of_room() noexcept {
   owes_room_ = true;
   capture([this] { core_.ready_.push_back(shared_from_this()); },

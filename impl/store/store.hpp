@@ -1,5 +1,5 @@
-// A map that all ranks share: keys are 1 to 1,024 bytes, values up to 1 MiB. Semantics are those of PyTorch
-// 2.7's Store.
+// A map that all ranks share: keys are 1 to 1,024 bytes, values up to 1 MiB. The semantics are those of
+// PyTorch 2.7's Store.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace dsc {
 
-// Any thread may call anything. Every call ends by its deadline, or within two seconds after it when
-// a server or a file's owner has stopped: TIMEOUT names the keys that are missing.
+// Any thread may call any function. Every call returns by its deadline, or within two seconds after it if a
+// server or a file's owner has stopped: TIMEOUT lists the missing keys.
 class Store : public Exchange {
  public:
-  // Carries out one request. Throws what KeyTable::apply() throws, and what the way to the table adds.
+  // Executes one request. Throws what KeyTable::apply() throws, and errors of the transport to the table.
   virtual StoreReply perform(const StoreRequest& request, Deadline deadline) = 0;
 
   void set(std::string_view key, std::string_view value, Deadline deadline);
@@ -32,10 +32,10 @@ class Store : public Exchange {
   void wait(std::span<const std::string> keys, Deadline deadline);
   bool remove(std::string_view key, Deadline deadline);
   size_t count(Deadline deadline);
-  // What was appended to the key behind its first `from` bytes; blocks until there is something.
+  // Returns what was appended to the key after its first `from` bytes; blocks until there is something.
   std::string follow(std::string_view key, size_t from, Deadline deadline);
 
-  // As an exchange: who owns a key does not matter here.
+  // Implements Exchange, without regard to who owns a key.
   void put(std::string_view key, std::string_view value, Deadline deadline) final;
   std::string get(std::string_view key, int32_t owner, Deadline deadline) final;
 };

@@ -1,5 +1,5 @@
-// How both ends of a connection set their socket: small messages go at once, and a peer whose host or cable
-// is gone is noticed within about four seconds.
+// Socket options for both ends of a connection: small messages are sent at once, and a peer whose host or
+// link has failed is detected within about four seconds.
 #pragma once
 
 #include <netinet/in.h>
@@ -12,8 +12,8 @@ inline void set_tcp_option(int fd, int level, int name, int value) noexcept {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// For data: its peer may take long to read it, and TCP_USER_TIMEOUT does not tell that from a peer that is
-// gone.
+// For data connections, which a peer may leave unread for long: TCP_USER_TIMEOUT is not set, as it would
+// treat such a peer as dead.
 inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -22,7 +22,7 @@ inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-// For control, which both ends read at all times.
+// For control connections, which both ends read at all times.
 inline void set_control_options(int fd) noexcept {
   set_data_options(fd);
   set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);

@@ -16,9 +16,9 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
-constexpr int kReconnectMs = 1000;  // at least, so that a call with little time finds what is there
+constexpr int kReconnectMs = 1000;  // minimum, so that a call with little time left still finds a live server
 
-// Between half of it and one and a half, so that many ranks do not come at one time.
+// Sleeps for 0.5 to 1.5 times the given time, so that many ranks do not retry at the same moment.
 void pause_about(double ms, Deadline deadline) {
   thread_local std::minstd_rand random(std::random_device{}());
   const double jittered = ms * std::uniform_real_distribution<>(0.5, 1.5)(random);
@@ -54,7 +54,7 @@ std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
   }
 }
 
-// It was there once: if nobody listens now, it is gone.
+// The server existed before: if nobody listens now, it is gone.
 std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
   const Deadline patience = later(deadline, Deadline::after_ms(kReconnectMs));
   Channel::Failure failure;
@@ -92,14 +92,14 @@ void TcpStore::give_back(std::unique_ptr<Channel> channel) {
 }
 
 StoreReply TcpStore::perform(const StoreRequest& request, Deadline deadline) {
-  check_request(request, {});  // the server would end the connection
+  check_request(request, {});  // checked here because the server would close the connection
   auto channel = take(deadline);
   struct GiveBack {
     TcpStore& store;
     std::unique_ptr<Channel>& channel;
     ~GiveBack() {
       if (channel->usable())
-        call_out([this] { store.give_back(std::move(channel)); });  // without memory it ends
+        call_out([this] { store.give_back(std::move(channel)); });  // without memory the connection is closed
     }
   } const give_back{*this, channel};
   return channel->ask(request, deadline);

@@ -1,4 +1,4 @@
-// A store on another host, or in another process: a StoreServer reached through TCP.
+// A store in another process or on another host: a StoreServer reached over TCP.
 #pragma once
 
 #include <memory>
@@ -12,16 +12,16 @@ namespace dsc {
 
 class TcpStore final : public Store {
  public:
-  // Tries until somebody is there. Throws TIMEOUT (with the addresses tried and the last reason), and what
-  // Channel::connect() throws. From then on a server that is not there any more, or another one, is
+  // Tries to connect until a server answers. Throws TIMEOUT (with the addresses and the last reason), and
+  // what Channel::connect() throws. After that, a server that has gone or was replaced by another one is
   // PEER_DEAD.
   TcpStore(StoreTarget target, Deadline deadline);
 
-  // Threads that wait do not hold up others: each has a connection while it asks. Besides what a table
-  // throws: what Channel throws.
+  // Each thread uses a connection of its own during a call, so that waiting threads do not delay others.
+  // Throws what KeyTable::apply() and Channel throw.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
-  // One of its connections for the caller alone, a new one if none is idle. Throws what perform() throws.
+  // Lends one connection to the caller exclusively, a new one if none is idle. Throws what perform() throws.
   std::unique_ptr<Channel> take(Deadline deadline);
   void give_back(std::unique_ptr<Channel> channel);
 

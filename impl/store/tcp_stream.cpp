@@ -33,6 +33,7 @@ size_t TcpStream::end(const std::string& why, size_t done) {
   return done;
 }
 
+// Tries to send before it waits, so that ready data is sent even after the deadline.
 size_t TcpStream::write(std::string_view bytes, Deadline deadline) {
   size_t sent = 0;
   while (sent < bytes.size()) {
@@ -49,6 +50,7 @@ size_t TcpStream::write(std::string_view bytes, Deadline deadline) {
   return sent;
 }
 
+// Tries to receive before it waits, so that data that has arrived is read even after the deadline.
 size_t TcpStream::read(char* bytes, size_t count, Deadline deadline) {
   size_t came = 0;
   while (came < count) {

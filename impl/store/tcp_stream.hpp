@@ -1,4 +1,4 @@
-// A client's TCP connection, whose every step ends by a deadline. One thread at a time.
+// A client's TCP connection in which every step has a deadline. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,28 @@ class TcpStream {
  public:
   TcpStream() = default;
 
-  // One try; without a connection, and with errno in `error` (ETIMEDOUT: no answer by the deadline), if it
-  // came to nothing.
+  // Tries once. If it fails, the result has no connection and `error` holds an errno value (ETIMEDOUT if
+  // there was no answer by the deadline).
   static TcpStream connect(const SocketAddress& address, Deadline deadline, int& error);
 
   explicit operator bool() const { return fd_.get() >= 0; }
 
-  // Both return how many bytes went or came: fewer if the deadline has passed, or if the connection ended.
-  // What can be done at once is done even after the deadline.
+  // Both return the number of bytes transferred, which is smaller if the deadline has passed or the
+  // connection has ended. Data that can be transferred without waiting is transferred even after the
+  // deadline.
   size_t write(std::string_view bytes, Deadline deadline);
   size_t read(char* bytes, size_t count, Deadline deadline);
 
-  // Any thread: ends the connection for both sides.
+  // Ends the connection for both sides, from any thread.
   void cut() noexcept;
 
   bool ended() const { return !why_ended_.empty(); }
   const std::string& why_ended() const { return why_ended_; }
 
-  // Of this end, as a number.
+  // Returns the numeric address of this end.
   std::string own_address() const;
 
-  // It is open, and nothing came that was not read.
+  // Returns whether the connection is open and holds no unread data.
   bool is_quiet() const;
 
  private:

@@ -16,7 +16,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kDigits = 64;
-constexpr size_t kMostBytes = 256;  // of a file with a token, with white space
+constexpr size_t kMostBytes = 256;  // limit on the size of a token file, including white space
 
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// Several ranks may share one description of the file, and with it its position, so that is left alone.
+// Reads without moving the file position, because several ranks may share the open file description.
 std::string read_token(int fd, const std::string& source) {
   char text[kMostBytes];
   size_t bytes = 0;
@@ -55,11 +55,12 @@ std::string token_of_descriptor(const std::string& number) {
          number.c_str());
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail_errno(errno, "DSC_TOKEN_FD is %d, expected an open descriptor", fd);
-  if (!S_ISREG(status.st_mode))  // a pipe gives it once, and may let wait for it
+  if (!S_ISREG(status.st_mode))  // a pipe can be read only once, and may block
     fail(DSC_ERR_CONFIG, "DSC_TOKEN_FD is %d, which is not a file (a memfd is one)", fd);
   return read_token(fd, "DSC_TOKEN_FD");
 }
 
+// Files that others may read or write are refused, like private keys of ssh.
 std::string token_of_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) fail_errno(errno, "DSC_TOKEN_FILE: opening %.200s", path.c_str());

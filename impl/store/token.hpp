@@ -10,18 +10,18 @@
 
 namespace dsc {
 
-using Token = std::optional<Digest>;  // nothing: the job has none
+using Token = std::optional<Digest>;  // nullopt: the job has no token
 
-// 64 hexadecimal digits, and white space around them. Throws CONFIG, which never shows what came, but names
-// `source`.
+// Parses 64 hexadecimal digits, with optional white space around them. Throws CONFIG, which names `source`
+// but never shows the text.
 Digest parse_token(std::string_view text, const std::string& source);
 
-// From the caller's text, or else what DSC_TOKEN_FD (an open file), DSC_TOKEN_FILE (a file of this
-// user's that nobody else may read) or DSC_TOKEN says, in this order. Throws CONFIG, AUTH (the file is open
-// to others), SYSTEM.
+// Returns the token from `given` or else from DSC_TOKEN_FD (an open file), DSC_TOKEN_FILE (a file of this
+// user that nobody else may read) or DSC_TOKEN, in this order. Throws CONFIG, AUTH (others may read the
+// file), SYSTEM.
 Token find_token(const char* given, const Environment& environment);
 
-// A fresh one, as text.
+// Makes a new token, as text.
 std::string random_token();
 
 }  // namespace dsc

@@ -17,7 +17,7 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
   std::string text;
   for (const int32_t size : sizes) {
     if (size < 1) fail(DSC_ERR_INVALID_ARG, "a level's size is %d, expected 1 or more", size);
-    if (product <= length) product *= static_cast<size_t>(size);  // never near an overflow
+    if (product <= length) product *= static_cast<size_t>(size);  // product stays far from an overflow
     text += (text.empty() ? "" : " x ") + std::to_string(size);
   }
   if (product != length)
@@ -98,6 +98,7 @@ int32_t size_of(const RankMesh& mesh, std::string_view name) {
   return axis ? axis->size : 1;
 }
 
+// Throws INVALID_ARG if experts cannot be placed beside this mesh.
 void check_dense(const RankMesh& dense, int32_t ep) {
   if (!dense.has_order())
     fail(DSC_ERR_INVALID_ARG, "the dense mesh has no order, expected one such as \"tp-cp-ep-dp-pp\"");
@@ -115,6 +116,7 @@ void check_dense(const RankMesh& dense, int32_t ep) {
 
 }  // namespace
 
+// The axes keep the order of the dense mesh; only their sizes change.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   if (ep < 1) fail(DSC_ERR_INVALID_ARG, "ep is %d, expected 1 or more", ep);
   if (expert_tp < 0)

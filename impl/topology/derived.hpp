@@ -1,4 +1,4 @@
-// What is made from the groups of a mesh: levels, picked members, the mesh of the experts, names, factors.
+// Derived from the groups of a mesh: levels, selected members, the mesh of the experts, names and factors.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +12,39 @@
 
 namespace dsc {
 
-// Lists of equal length, found by arithmetic.
+// Lists of ranks of equal length, whose entries are computed on demand.
 struct RankLists {
   size_t count = 0;
   size_t size = 0;
   std::function<int32_t(size_t list, size_t member)> rank;
 
   size_t ranks() const noexcept { return count * size; }
-  void write(std::span<int32_t> ranks) const;  // list after list
+  void write(std::span<int32_t> ranks) const;  // writes one list after the other
   std::vector<int32_t> list(size_t index) const;
 };
 
 RankLists lists_of(MeshGroups groups);
 
-// Each list seen as a box of these sizes, the first one fastest; the lists along side `level` of it. The
-// product of the sizes must be the lists' length.
+// Treats each list as a box with these sides, the first one fastest, and returns the lists along side
+// `level`. The product of the sizes must be the length of the lists.
 RankLists level_lists(RankLists lists, std::span<const int32_t> sizes, size_t level);
 
-// Of each list the members at these positions, in this order; negative ones count from the end, and one that
-// comes again is left out.
+// Returns for each list the members at these positions, in this order. Negative positions count from the end,
+// and repeated members are left out.
 RankLists picked_lists(RankLists lists, std::span<const int32_t> positions);
 
-// 2, 4, ... below the length: sizes into which Megatron-LM cuts DP x CP groups. The length must be even,
-// or 1.
+// Returns 2, 4, ... below the length: the sizes into which Megatron-LM divides DP x CP groups. The length
+// must be 1 or even.
 std::vector<int32_t> hybrid_sizes(int32_t length);
 
-// The experts' mesh beside a dense one: the same ranks and order, tp of its own (0: the dense one's), ep, and
-// dp from what is left. Throws INVALID_ARG unless pp groups are the same in both.
+// Returns the mesh of the experts beside a dense one: it has the same ranks and order, tp of its own (0: that
+// of the dense mesh), ep, and dp from what is left. Throws INVALID_ARG unless the pp groups are equal in
+// both.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp);
 
+// Options of rank_name().
 struct NameStyle {
-  std::string_view omit;   // "data-pipe"; names that are no axes are passed over
+  std::string_view omit;   // such as "data-pipe"; names that are not axes are ignored
   std::string_view inner;  // between axis and number
   std::string_view outer;  // between axes
 };

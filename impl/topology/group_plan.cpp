@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// Axes that a mesh lacks count as axes of size 1.
+// Returns the groups along these axes; axes that the mesh lacks count as axes of size 1.
 MeshGroups groups_of(const RankMesh& mesh, std::initializer_list<std::string_view> names) {
   std::vector<size_t> axes;
   for (const std::string_view name : names)
@@ -24,6 +24,7 @@ int32_t size_along(const RankMesh& mesh, std::string_view name) {
   return axis ? axis->size : 1;
 }
 
+// Collects the groups of a plan.
 class Planner {
  public:
   explicit Planner(int32_t rank) : rank_(rank) { plan_.starts.push_back(0); }
@@ -35,12 +36,12 @@ class Planner {
     plan_.starts.push_back(plan_.ranks.size());
   }
 
-  // With a rank, only the list that holds it: found by arithmetic, not by a search.
+  // Adds all groups or, for a single rank, only the group that contains it, which is found by arithmetic.
   void add_all(const char* name, const MeshGroups& groups) {
     for_each(groups, [&](const RankLists& lists, size_t index) { add(name, lists.list(index)); });
   }
 
-  // Calls body(lists, index) for all lists, or for the one with the rank in it.
+  // Calls body(lists, index) for all lists, or only for the list that contains the rank.
   template <typename Body>
   void for_each(const MeshGroups& groups, Body&& body) const {
     const RankLists lists = lists_of(groups);
@@ -61,7 +62,7 @@ RankLists single(std::vector<int32_t> ranks) {
   return {1, size, [ranks = std::move(ranks)](size_t, size_t member) { return ranks[member]; }};
 }
 
-// The lists of every level of one list, level after level.
+// Adds the lists of every level of one list, level after level.
 void add_levels(Planner& plan, std::initializer_list<const char*> names, const std::vector<int32_t>& list,
                 std::span<const int32_t> sizes) {
   for (size_t level = 0; level < sizes.size(); ++level) {
@@ -115,6 +116,7 @@ void add_data_parallel(Planner& plan, const RankMesh& dense, const GroupPlanSett
   plan.add_all("dp", groups_of(dense, {"dp"}));
 }
 
+// Adds the groups of dense layers in Megatron-LM's order.
 void add_dense(Planner& plan, const RankMesh& dense, const GroupPlanSettings& settings) {
   plan.add_all("gtp", groups_of(dense, {}));
   add_data_parallel(plan, dense, settings);
@@ -135,7 +137,7 @@ void add_dense(Planner& plan, const RankMesh& dense, const GroupPlanSettings& se
   plan.add_all("tp_cp", groups_of(dense, {"tp", "cp"}));
 }
 
-// Each instance of the distributed optimizer has whole lists of tp x ep x pp, one after the other.
+// Each instance of the distributed optimizer owns consecutive whole lists of tp x ep x pp.
 void add_instances(Planner& plan, const RankMesh& experts, size_t lists_each) {
   const RankLists lists = lists_of(groups_of(experts, {"tp", "ep", "pp"}));
   std::vector<int32_t> ranks;
@@ -148,6 +150,7 @@ void add_instances(Planner& plan, const RankMesh& experts, size_t lists_each) {
   }
 }
 
+// Adds the groups of experts in Megatron-LM's order.
 void add_experts(Planner& plan, const RankMesh& experts, const GroupPlanSettings& settings) {
   plan.add_all("ep_gtp", groups_of(experts, {}));
   plan.add_all("ep", groups_of(experts, {"ep"}));

@@ -44,7 +44,7 @@ void check_axes(const std::vector<MeshAxis>& axes) {
   }
 }
 
-// Of the sizes that were given.
+// Returns the product of the sizes that were given.
 int64_t product_of(const std::vector<MeshAxis>& axes) {
   int64_t product = 1;
   for (const MeshAxis& axis : axes)
@@ -99,6 +99,7 @@ RankMesh::RankMesh(const MeshSettings& settings) : first_rank_(settings.first_ra
   }
 }
 
+// Infers the size of an axis of -1 from the world size, and checks that everything fits.
 void RankMesh::take_axes(const MeshSettings& settings) {
   axes_ = settings.axes;
   check_axes(axes_);
@@ -130,6 +131,7 @@ void RankMesh::take_axes(const MeshSettings& settings) {
          first_rank_, size_, static_cast<long long>(kMostRanks - 1));
 }
 
+// Without an order the last axis is the fastest one.
 void RankMesh::take_order(const char* order) {
   if (!order) {
     for (size_t axis = axes_.size(); axis > 0; --axis) order_.push_back(axis - 1);
@@ -154,7 +156,7 @@ void RankMesh::take_order(const char* order) {
         ep->size, cp->size);
 }
 
-// Axes of size 1 need no place in an order.
+// Axes of size 1 may be missing in an order.
 void RankMesh::append_rest(const std::vector<std::string>& known) {
   for (size_t axis = 0; axis < axes_.size(); ++axis) {
     if (std::ranges::find(order_, axis) != order_.end()) continue;
@@ -236,6 +238,7 @@ MeshGroups RankMesh::groups(const std::vector<size_t>& axes) const {
   return groups;
 }
 
+// Axes without a fixed coordinate span the group; the fixed ones only shift its first rank.
 MeshGroups RankMesh::matching(std::span<const int32_t> coordinates) const {
   MeshGroups groups;
   groups.first_rank_ = first_rank_;

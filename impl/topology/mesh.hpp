@@ -1,4 +1,5 @@
-// Named axes over ranks: where a rank stands, and who shares a group with it. Pure arithmetic.
+// Named axes over ranks: the coordinates of a rank, and the ranks that share a group with it. Pure
+// arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +15,34 @@ namespace dsc {
 inline constexpr int32_t kInferredSize = -1;
 inline constexpr size_t kMostAxes = 32;
 
+// A named axis and its size.
 struct MeshAxis {
   std::string name;
   int32_t size;
 };
 
+// Arguments of dsc_mesh_create().
 struct MeshSettings {
-  std::vector<MeshAxis> axes;  // a size of -1, at most once, is what the world leaves
+  std::vector<MeshAxis> axes;  // a size of -1 is allowed once and is inferred from the world size
   const char* order = nullptr;
   int32_t world_size = 0;  // 0: the product of the sizes
   int32_t first_rank = 0;
 };
 
+// Position of a rank: the index of its group, and its index in that group.
 struct MeshPlace {
   int32_t group;
   int32_t member;
 };
 
-// The groups of some axes: ranks that differ in no other axis. Group and member count the coordinates, the
-// fastest axis first, whatever order the axes were asked for in.
+// The groups along some axes: ranks of a group differ in no other axis. Groups and members are numbered by
+// their coordinates, the fastest axis first, independent of the order in which the axes were given.
 class MeshGroups {
  public:
   int32_t count() const noexcept { return count_; }
   int32_t size() const noexcept { return size_; }
   int32_t rank(int32_t group, int32_t member) const noexcept;
-  MeshPlace place(int32_t rank) const noexcept;  // of a rank of the mesh
+  MeshPlace place(int32_t rank) const noexcept;  // for a rank of the mesh
 
  private:
   friend class RankMesh;
@@ -55,35 +59,37 @@ class MeshGroups {
   int32_t size_ = 1;
 };
 
+// A mesh of ranks. It is immutable.
 class RankMesh {
  public:
-  // Throws INVALID_ARG, OVERFLOW. The rules are those of dsc_mesh_create().
+  // Throws INVALID_ARG, OVERFLOW. The rules are documented at dsc_mesh_create().
   explicit RankMesh(const MeshSettings& settings);
 
   int32_t size() const noexcept { return size_; }
   int32_t first_rank() const noexcept { return first_rank_; }
   const std::vector<MeshAxis>& axes() const noexcept { return axes_; }
   const std::vector<size_t>& order() const noexcept { return order_; }  // fastest first
-  bool has_order() const noexcept { return ordered_; }                  // it was given
-  std::string order_text() const;                                       // "tp-cp-ep-dp-pp", fastest first
-  std::string describe() const;  // equal texts: equal meshes, but for the order in which axes were named
+  bool has_order() const noexcept { return ordered_; }                  // whether an order was given
+  std::string order_text() const;  // such as "tp-cp-ep-dp-pp", fastest first
+  std::string describe() const;    // equal for equal meshes, except for the order in which axes were named
 
-  // Each throws INVALID_ARG for what is not of this mesh.
+  // Each function throws INVALID_ARG for arguments that do not belong to this mesh.
   size_t axis(std::string_view name) const;
-  std::vector<size_t> axis_set(std::string_view names) const;  // "tp-dp"
+  std::vector<size_t> axis_set(std::string_view names) const;  // from a text such as "tp-dp"
   void check_rank(const char* name, int32_t rank) const;
 
-  const MeshAxis* find(std::string_view name) const noexcept;  // null: no such axis
+  const MeshAxis* find(std::string_view name) const noexcept;  // null if there is no such axis
   int32_t stride(size_t axis) const noexcept { return strides_[axis]; }
 
   int32_t coordinate(int32_t rank, size_t axis) const noexcept;
   int32_t rank(std::span<const int32_t> coordinates) const;
   int32_t replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept;
-  // Names of the caller: "tp-dp".
+  // Takes a text such as "tp-dp".
   MeshGroups groups(std::string_view names) const { return groups(axis_set(names)); }
-  // No axis: every rank for itself.
+  // Without axes every rank is a group of its own.
   MeshGroups groups(const std::vector<size_t>& axes) const;
-  // Ranks with these coordinates, ascending; -1 stands for any. The only group of what it gives.
+  // Returns a single group of the ranks with these coordinates, in ascending order; -1 matches any
+  // coordinate.
   MeshGroups matching(std::span<const int32_t> coordinates) const;
 
  private:
@@ -93,7 +99,7 @@ class RankMesh {
 
   std::vector<MeshAxis> axes_;
   std::vector<size_t> order_;
-  std::vector<int32_t> strides_;  // by axis
+  std::vector<int32_t> strides_;  // indexed by axis
   bool ordered_ = false;
   int32_t size_ = 1;
   int32_t first_rank_ = 0;

@@ -1,4 +1,4 @@
-// Names of axes, and words like "tp-dp" that are made of them.
+// Names of axes, and texts such as "tp-dp" that are composed of them.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@ namespace dsc {
 
 inline constexpr size_t kAxisNameBytes = 31;
 
-// Letters, digits and '_', 1 to 31 of them; throws INVALID_ARG.
+// Requires 1 to 31 letters, digits and '_'; throws INVALID_ARG.
 void check_axis_name(std::string_view name);
 
-// The tokens between '-'; `what` names the text in errors. Throws INVALID_ARG for an empty or a double one.
+// Returns the tokens between '-'; `what` names the text in errors. Throws INVALID_ARG for an empty or a
+// repeated token.
 std::vector<std::string_view> split_tokens(std::string_view text, const char* what);
 
-// Text of the caller for a message: cut to what shows it, and without control characters.
+// Prepares a text of the caller for a message: it is shortened, and control characters are replaced.
 std::string shown_words(std::string_view text);
 
-// "; did you mean "tp"? (known: tp, dp)": the nearest name only where one is near.
+// Returns a hint such as "; did you mean "tp"? (known: tp, dp)"; a name is suggested only if it is similar.
 std::string known_names(std::string_view word, std::span<const std::string> names);
 
 }  // namespace dsc

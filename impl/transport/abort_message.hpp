@@ -1,4 +1,5 @@
-// The last message over a connection that is given up: why, so that all hosts name the same culprit.
+// The last message on a connection that is given up. It carries the cause, so that all hosts name the same
+// culprit.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace dsc {
 struct AbortMessage {
   int32_t code = DSC_OK;
   int32_t n_hosts = 0;
-  int32_t of_group = 0;  // they are ranks that the caller of abort() has named, not hosts
+  // nonzero: `hosts` holds ranks that the caller of abort() has named, not indices of hosts
+  int32_t of_group = 0;
   int32_t hosts[64] = {};
   char text[256] = {};
 
@@ -26,7 +28,8 @@ struct AbortMessage {
     return abort_message;
   }
 
-  // As this host's own error: what befell another host is so here, what it did itself is not.
+  // Converts it to an error of this host. A fatal code of the group stays as it is; an error of the other
+  // host's own call becomes REVOKED here.
   Error as_error(const char* doing, const char* who) const noexcept {
     char words[Error::kTextBytes];
     std::snprintf(words, sizeof words, "%s: %s gave up: %.*s", doing, who, static_cast<int>(sizeof text - 1),

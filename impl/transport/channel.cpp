@@ -16,12 +16,12 @@
 namespace dsc {
 namespace {
 
-// Credits go back in batches, so that few messages carry them.
+// Credits are returned in batches, so that few messages carry them.
 constexpr uint64_t kBatch = TransportChannel::kSlots / 2;
 
 constexpr int64_t kLookMs = 250;
 constexpr uint32_t kSilentMs = 3000;
-constexpr int kUnanswered = 2;  // a host that is there answers each
+constexpr int kUnanswered = 2;  // probes without an answer; a host that is up answers each one
 
 }  // namespace
 
@@ -54,7 +54,8 @@ void TransportChannel::connect(const std::string& peer_address) {
   if (result != DSC_OK) fail(result, "Gloo cannot connect: %s", why);
 }
 
-// Gloo's thread and who waits often share a processor: each beat may cost two switches.
+// Gloo's thread and the waiting thread often share a processor, where each notification may cost two context
+// switches. So only events that the waiting thread needs are reported.
 bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
   if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || untold_ == 0) return true;
@@ -62,6 +63,7 @@ bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   return false;
 }
 
+// Runs inside Gloo, with the pair locked: it only records the event and wakes the poller.
 void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);
@@ -108,9 +110,9 @@ void TransportChannel::move_elsewhere() noexcept { transport_->table().poll_pair
 
 bool TransportChannel::move() { return transport_->table().move_pair(pair_) != 0; }
 
-// The kernel repeats what was not acknowledged, and asks again and again whether the peer has room; which of
-// the two does not matter. TCP_USER_TIMEOUT would count also the time in which the peer answers that it has
-// none.
+// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; either counts
+// here. TCP_USER_TIMEOUT would not do, as it also counts the time in which the peer answers that its window
+// is closed.
 bool TransportChannel::is_cut_off() noexcept {
   MutexLock lock(mutex_);
   const int64_t now = now_ns();
@@ -128,7 +130,7 @@ bool TransportChannel::all_delivered() noexcept {
   return fd_ < 0 || (all_sent() && (::ioctl(fd_, SIOCOUTQ, &left) != 0 || left == 0));
 }
 
-// Under the lock, as the number may be another file's once it is closed.
+// The lock is needed because the descriptor may belong to another file once it is closed.
 void TransportChannel::shut_down() noexcept {
   MutexLock lock(mutex_);
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
@@ -144,7 +146,7 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   return region;
 }
 
-// A connection that ends meanwhile is noticed by who waits for something from it.
+// Errors are ignored: whoever waits for something from the connection notices that it has ended.
 void TransportChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
   char why[256];
   MutexLock lock(send_mutex_);

@@ -1,11 +1,11 @@
-// One connection between two hosts. Bytes go in one of two ways:
+// A connection between two hosts. Bytes travel in one of two ways:
 //
-// - posted: into a ring of slots that the receiver keeps for the connection's life. The sender has a credit
-// for
-//   each vacant slot, so that nothing overflows; nobody has to ask first.
-// - put: straight into memory that the receiver has offered. Large data travels so, without a copy.
+// - post: into a ring of slots that the receiver owns for the life of the connection. The sender holds a
+//   credit for each vacant slot, so that the ring never overflows and no request is needed first.
+// - put: directly into memory that the receiver has offered. Large data travels this way, without a copy.
 //
-// Nothing here blocks. What happens by itself (connecting, sending, arriving, the end) beats the completions.
+// No function blocks. Events (connected, sent, arrived, ended) notify the poller. Functions are called by one
+// thread at a time unless they say "any thread".
 #pragma once
 
 #include <atomic>
@@ -26,61 +26,64 @@ class TransportChannel {
   static constexpr size_t kSlotBytes = size_t{256} * 1024;
   static constexpr uint64_t kSlots = 8;
 
-  // Listens.
+  // Opens a listening end. Throws BACKEND if the transport cannot listen.
   TransportChannel(std::shared_ptr<Transport> transport, Poller& poller);
   ~TransportChannel();
   TransportChannel(const TransportChannel&) = delete;
   TransportChannel& operator=(const TransportChannel&) = delete;
 
-  // What the peer needs to connect.
+  // Returns the address that the peer needs to connect.
   const std::string& address() const noexcept { return address_; }
-  // Returns at once. Throws BACKEND for an address that cannot be one.
+  // Starts connecting and returns at once. Throws BACKEND for an invalid address.
   void connect(const std::string& peer_address);
 
   bool open() const noexcept { return state_ == State::kOpen; }
   bool ended() const noexcept { return state_ == State::kEnded; }
   std::string why_ended() const;
-  // The peer's host has answered nothing for seconds. That its process reads nothing is something else.
+  // Returns whether the peer's host has acknowledged nothing for seconds. A process that does not read is a
+  // different case: its kernel still answers. Any thread.
   bool is_cut_off() noexcept;
 
-  // Any thread; the first one counts.
+  // Sends the abort message to the peer. Any thread; only the first call has an effect.
   void say_farewell(const AbortMessage& abort_message);
-  // The peer's; null: it said none.
+  // Returns the peer's abort message, or null if it has sent none.
   const AbortMessage* abort_message();
 
-  // From now on the thread that polls moves its bytes: it is told of what happens here by this index.
+  // From now on the polling thread moves this connection's bytes; the poller reports events under this index.
   void move_here(int32_t index);
-  // Or Gloo's thread does, until the next move_here(). Any thread.
+  // Hands moving of bytes to Gloo's thread until the next move_here(). Any thread.
   void move_elsewhere() noexcept;
-  // When the poller says so. True: there is more to move at once.
+  // Moves bytes when the poller reports an event. True if there is more to move at once.
   bool move();
 
-  // Any thread: the connection ends soon, at both sides.
+  // Makes the connection end soon, at both sides. Any thread.
   void shut_down() noexcept;
-  // Ends it now. Afterwards nobody touches memory that was posted, put or offered.
+  // Ends the connection now. Afterwards nothing accesses memory that was posted, put or offered.
   void close();
 
-  // At most kSlotBytes. The memory is read until all_sent(). Without effect when the connection has ended.
+  // may_post() tells whether there is a credit; post() uses one, for at most kSlotBytes. The memory is read
+  // until all_sent(). Has no effect once the connection has ended.
   bool may_post();
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
-  // The peer's kernel has all of it: ending the connection takes nothing away any more.
+  // Returns whether the peer's kernel has acknowledged all of it, so that ending the connection loses
+  // nothing. Any thread.
   bool all_delivered() noexcept;
 
-  // Messages that the peer posted and release() has not let go.
+  // Returns the number of messages that the peer posted and release() has not freed.
   uint64_t waiting();
-  // The oldest of them; null: there is none.
+  // Returns the oldest of these messages, or null if there is none.
   const std::byte* arrived();
   void release();
 
-  // Lets the peer put into memory, so many times; for one offer at a time, until withdraw(). The completions
-  // beats when all is there, or for each.
+  // Lets the peer put into this memory, `puts` times. Only one offer is open at a time, until withdraw(). The
+  // poller is notified when the last put has arrived, or for each one.
   enum class Tell { kLast, kEach };
   void offer(void* memory, size_t bytes, uint64_t puts, Tell tell);
-  uint64_t puts_arrived();  // since the latest offer
+  uint64_t puts_arrived();  // counts since the latest offer
   void withdraw();
 
-  // Whether the peer has offered; each offer is used up by the last put into it.
+  // Returns whether the peer has an open offer; the last put into an offer uses it up.
   bool offered();
   void put(const void* memory, size_t bytes, size_t offset, bool last);
 
@@ -105,14 +108,16 @@ class TransportChannel {
   dsc_transport_region* in_abort_ = nullptr;
   AbortMessage mine_, peers_;
 
-  uint64_t posted_ = 0, credits_ = kSlots;  // mine to the peer
-  uint64_t arrived_ = 0, released_ = 0;     // the peer's to me
+  uint64_t posted_ = 0, credits_ = kSlots;  // from this side to the peer
+  uint64_t arrived_ = 0, released_ = 0;     // from the peer to this side
   uint64_t offers_ = 0, puts_arrived_ = 0;
-  Mutex send_mutex_;  // a farewell may come while another message goes: they are counted in the order they go
-  uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;  // messages; the last one with data is number `needed_`
+  // an abort message may be sent while another message is sent; the lock keeps the counter in send order
+  Mutex send_mutex_;
+  // number of messages; the last one with data has number `needed_`
+  uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
-  std::atomic<uint64_t> untold_{0};  // puts that have yet to come before one is told
+  std::atomic<uint64_t> untold_{0};  // puts to come before the poller is notified
   std::atomic<bool> said_farewell_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

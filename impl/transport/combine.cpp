@@ -9,7 +9,8 @@ namespace {
 
 bool goes_to(int32_t host, int32_t root) { return root == kEverybody || root == host; }
 
-// Sources in the order of hosts: the oldest posted message of every other one, and `mine`.
+// Returns the sources in the order of hosts: the oldest posted message of each other host, and `mine`. A
+// source is null if nothing has arrived.
 std::vector<const void*> sources_of(Mesh& mesh, const void* mine) {
   std::vector<const void*> sources(static_cast<size_t>(mesh.size()));
   for (int32_t host = 0; host < mesh.size(); ++host)
@@ -26,6 +27,7 @@ void reduce_into(const ReduceSpec& spec, const std::vector<const void*>& sources
   dsc::reduce(spec, sources.data(), static_cast<int>(sources.size()), &out, 1, count);
 }
 
+// State of one combine_shares(): how far each share has been posted, combined and put.
 class SharedCombine {
  public:
   SharedCombine(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec, int32_t root)
@@ -63,7 +65,7 @@ class SharedCombine {
            (expected > 0 && channel.puts_arrived() < expected);
   }
 
-  // This host's data for the peer's share.
+  // Posts the next piece of this host's input for the peer's share.
   bool try_post(int32_t peer) {
     uint64_t& piece = posted_[static_cast<size_t>(peer)];
     if (piece == shares_.pieces(peer) || !mesh_.channel(peer).may_post()) return false;
@@ -112,12 +114,13 @@ class SharedCombine {
   const ReduceSpec& spec_;
   const int32_t root_;
   const size_t element_bytes_ = dtype_bytes(spec_.dtype);
-  uint64_t combined_ = 0;               // pieces of this host's share
-  std::vector<uint64_t> posted_, put_;  // pieces, by peer
+  uint64_t combined_ = 0;               // number of pieces of this host's share
+  std::vector<uint64_t> posted_, put_;  // number of pieces, by peer
 };
 
 }  // namespace
 
+// The reduction runs after all inputs have arrived, so that elements are combined in the order of hosts.
 void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline) {
   const size_t bytes = count * dtype_bytes(spec.dtype);

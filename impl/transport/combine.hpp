@@ -1,4 +1,4 @@
-// Reductions over the data of all hosts, every element in the order of hosts.
+// Reductions over the data of all hosts, in which every element is combined in the order of hosts.
 #pragma once
 
 #include "transport/shares.hpp"
@@ -9,19 +9,19 @@ namespace dsc {
 inline constexpr int32_t kNobody = -1;
 inline constexpr int32_t kEverybody = -2;
 
-// What this host has, and where results go; both may be one.
+// The input of this host and the destination of the result; both may be the same memory.
 struct CombineMemory {
   const std::byte* in;
   std::byte* out;
 };
 
-// For small data: it is posted whole to the root, or to everybody, and combined there. At most
+// For small data: every host posts its whole input to the root, or to all hosts, which combine it. At most
 // TransportChannel::kSlotBytes.
 void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
                    Deadline deadline);
 
-// Each host combines its share, from pieces of all others, in its place of `out`, and puts the result to the
-// root or to everybody. For nobody, `out` is the share alone.
+// For large data: each host combines its share from the pieces of all others, at the share's offset in `out`,
+// and puts the result to the root or to all hosts. With root kNobody, `out` holds only the share.
 void combine_shares(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
                     int32_t root, Deadline deadline);
 

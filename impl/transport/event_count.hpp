@@ -1,4 +1,4 @@
-// A count of things that happened, to wait for the next one of many.
+// A counter of events on which a thread waits for the next increment.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace dsc {
 // fight for (an all_reduce of 25 MiB on two ranks took 2,000 context switches with one, and 250 without).
 class EventCount {
  public:
-  // Any thread; costs little while nobody waits, and never waits itself.
+  // Any thread may call it. It is cheap while nobody waits, and never blocks.
   void increment() noexcept {
     count_.fetch_add(1);
     notifier_.notify();
@@ -21,7 +21,7 @@ class EventCount {
 
   uint64_t count() const noexcept { return count_.load(); }
 
-  // Until the count is another than `seen`; false when the deadline passes.
+  // Waits until the count differs from `seen`; false if the deadline passes first.
   bool wait(uint64_t seen, Deadline deadline) {
     for (;;) {
       NotifierWait sleep(notifier_);

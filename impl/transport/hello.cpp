@@ -10,7 +10,7 @@ namespace {
 
 enum class Kind : uint8_t { kIntroduction = 1, kRefusal = 2 };
 
-// Where one text differs from another one of the same length, and what stands there.
+// Writes the positions and bytes in which `text` differs from `base`, which has the same length.
 void write_difference(ByteWriter& writer, const std::string& base, const std::string& text) {
   std::string difference;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -59,6 +59,7 @@ std::string encode_refusal(const Error& why) {
   return writer.take();
 }
 
+// Skips the differences for lower hosts to reach the one for the reader.
 TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::string& who) {
   ByteReader from(bytes);
   const auto kind = static_cast<Kind>(from.number<uint8_t>());

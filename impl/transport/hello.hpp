@@ -1,5 +1,6 @@
-// What a host says about itself before there are connections: a number by which they are known, and for each
-// other host an address of its own. Or why it does not take part. Pure.
+// The first thing that hosts exchange, before there are connections: a nonce that identifies a host's
+// connections, and an own address for each other host; or the reason why a host does not take part. These
+// functions have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,18 @@
 namespace dsc {
 
 struct TransportHello {
-  std::string nonce;    // of 16 bytes
-  std::string address;  // at which it awaits the reader
+  std::string nonce;    // 16 bytes
+  std::string address;  // where it listens for the reader of this hello
 };
 
-// `addresses` by host, all of one length but the own one, which is empty. They differ in a few bytes (the
-// port), so that only these are told: with many hosts the store has to hold this for every two of them.
+// `addresses` is indexed by host; all have the same length, except for the own one, which is empty. Addresses
+// differ in a few bytes (the port), and only these are encoded, because the store holds an address for every
+// pair of hosts.
 std::string encode_hello(std::string_view nonce, const std::vector<std::string>& addresses);
 std::string encode_refusal(const Error& why);
 
-// For host `reader`. Throws PROTOCOL, or the refusal as this host's error; `who` names the other one.
+// Decodes the part for host `reader`. Throws PROTOCOL for malformed bytes, or the refusal as an error of this
+// host; `who` names the other host in messages.
 TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::string& who);
 
 }  // namespace dsc

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kFile = "libdsc_gloo.so";
 
-// With its slash; empty if that is not known.
+// Returns the folder with its trailing slash, or an empty text if it is unknown.
 std::string folder_of_this_library() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<const void*>(&load_transport), &here) || !here.dli_fname) return {};
@@ -21,14 +21,14 @@ std::string folder_of_this_library() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-// Distributions keep modules out of the folder of libraries, in one of the library's own.
+// Distributions install modules into a subfolder of the library folder, which is tried second.
 std::vector<std::string> candidates() {
   const std::string folder = folder_of_this_library();
   if (folder.empty()) return {kFile};
   return {folder + kFile, folder + "libdsc/" + kFile, kFile};
 }
 
-// Its thread may run until the process ends.
+// RTLD_NODELETE, because the module's thread may run until the process ends.
 void* open(const std::string& path, std::string& tried) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) tried += (tried.empty() ? "" : "; ") + std::string(dlerror());

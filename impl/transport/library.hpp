@@ -1,4 +1,4 @@
-// libdsc_gloo.so, found at run time.
+// The module libdsc_gloo.so, loaded at run time.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 namespace dsc {
 
 struct TransportLibrary {
-  std::string path;  // of the file
+  std::string path;  // path of the loaded file
   const dsc_transport_table* table = nullptr;
 };
 
-// Looks at the path DSC_GLOO_LIBRARY or, without it, beside this library, then in the system. It stays
-// loaded. Throws NO_BACKEND, which says where was looked and what was wrong there.
+// Loads the path in DSC_GLOO_LIBRARY or, if it is not set, the file beside this library, then from the
+// system's search path. It stays loaded. Throws NO_BACKEND with the places that were tried and what was wrong
+// there.
 TransportLibrary load_transport(const Environment& environment);
 
 }  // namespace dsc

@@ -20,12 +20,12 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;       // a question costs the exchange something
-constexpr int64_t kFarewellMs = 500;  // for what is said last
-constexpr int64_t kBrieflyMs = 100;   // for what is polite, but not needed
+constexpr int64_t kAskMs = 200;       // interval of retries; each request costs the exchange something
+constexpr int64_t kFarewellMs = 500;  // limit for sending abort messages
+constexpr int64_t kBrieflyMs = 100;   // limit for an orderly end, which is not essential
 
-// Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. While this lives the thread does
-// not get it; one that came is taken away again.
+// Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in the
+// calling thread during its lifetime and discards one that was raised meanwhile.
 class NoSigpipe {
  public:
   NoSigpipe() noexcept {
@@ -50,7 +50,7 @@ class NoSigpipe {
   bool was_pending_;
 };
 
-// Before anything of it is opened.
+// Checks the arguments and the limit of open files before anything is opened.
 std::vector<int32_t> checked(std::vector<int32_t> members, int32_t rank) {
   const size_t others = members.size() - 1;
   if (rank < 0 || rank >= static_cast<int32_t>(members.size()))
@@ -79,7 +79,8 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
       channels_[static_cast<size_t>(peer)] = std::make_unique<TransportChannel>(transport, poller_);
 }
 
-// A socket that ends with something unread in it takes back what was sent last: Gloo's thread reads it.
+// Gloo's thread reads what is left: closing a socket that holds unread data resets the connection and
+// discards what was sent last.
 Mesh::~Mesh() {
   const NoSigpipe no_sigpipe;
   move_elsewhere();
@@ -112,7 +113,7 @@ void Mesh::refuse(Exchange& exchange, std::string_view prefix, int32_t rank, con
   call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
-// Nothing if it has not come by the deadline.
+// Returns nullopt if the hello has not arrived by the deadline.
 std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
                                      Deadline deadline) {
   for (;;) {
@@ -134,7 +135,7 @@ std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix
   }
 }
 
-// Whoever is missing at the deadline is named, so the others are still asked then.
+// All peers are asked even after the deadline, so that the error names every missing one.
 void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   capture([&] { exchange.put(key_of(prefix, rank_), hello(), deadline); },
           [&](const Error& error) {
@@ -161,7 +162,8 @@ void Mesh::connect_all(Deadline deadline) {
   run(deadline, [&](int32_t peer) { return channel(peer).open() ? Step::kDone : Step::kWait; });
 }
 
-// Who connected knows the nonce, or the connection is somebody else's.
+// The first message on a connection is its sender's nonce. A wrong nonce means that the connection comes from
+// a different program.
 void Mesh::check_peers(Deadline deadline) {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_) channel(peer).post(nonces_[static_cast<size_t>(rank_)].data(), kNonceBytes);
@@ -178,6 +180,7 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
+// Gives the peers a moment to receive the cause before the sockets are shut down.
 void Mesh::abort(const Error& why) noexcept {
   const NoSigpipe no_sigpipe;
   const AbortMessage abort_message = AbortMessage::because_of(why);
@@ -194,6 +197,7 @@ void Mesh::abort(const Error& why) noexcept {
     if (channel) channel->shut_down();
 }
 
+// The overlap hook also runs if the operation never waited for data.
 void Mesh::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
@@ -210,7 +214,7 @@ void Mesh::perform(const char* name, const std::function<void()>& operation, Ove
   throw *failure_;
 }
 
-// False when there is nothing to do in it, or not any more.
+// Runs the overlap hook once; false if there is none or it has run.
 bool Mesh::use_the_time() {
   if (!meanwhile_) return false;
   move_elsewhere();
@@ -229,7 +233,7 @@ void Mesh::move_elsewhere() noexcept {
     if (channel) channel->move_elsewhere();
 }
 
-// Until something happened that matters, or the deadline has passed.
+// Moves bytes until an event is counted or the deadline has passed.
 void Mesh::move(uint64_t seen, Deadline deadline) {
   do {
     for (const int32_t peer : poller_.changed(seen, to_move_.empty() ? deadline : Deadline{0}))
@@ -238,7 +242,7 @@ void Mesh::move(uint64_t seen, Deadline deadline) {
   } while (poller_.count() == seen && !deadline.passed());
 }
 
-// The others hear why, if they are there to hear it.
+// Sends the cause to all peers that can still receive it.
 void Mesh::say_farewells(const Error& why) {
   const AbortMessage abort_message = AbortMessage::because_of(why);
   move_elsewhere();
@@ -248,8 +252,8 @@ void Mesh::say_farewells(const Error& why) {
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
-// First all sockets, so that Gloo's thread ends the connections: ending one from here takes until it looks
-// up.
+// All sockets are shut down first, so that Gloo's thread ends the connections: closing one from here blocks
+// until that thread returns from its poll.
 void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
@@ -258,7 +262,7 @@ void Mesh::end_all() {
     if (channel) channel->close();
 }
 
-// The kernel does not say when a peer has received.
+// Polls every millisecond, because the kernel does not report when a peer has received.
 void Mesh::wait_briefly(int64_t most_ms, bool (*done)(TransportChannel& channel)) {
   const Deadline soon = Deadline::after_ms(most_ms);
   uint64_t seen;
@@ -278,7 +282,8 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
     bool moved = false, all_done = true, all_sent = true;
     for (int32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank_) continue;
-      const bool ended = channel(peer).ended();  // asked first: what came before the end counts
+      // read before look(), because data that arrived before the end still counts
+      const bool ended = channel(peer).ended();
       const Step step = look(peer);
       const bool is_late = step == Step::kWait || step == Step::kReceive;
       late[static_cast<size_t>(peer)] = is_late;

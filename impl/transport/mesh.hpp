@@ -1,4 +1,5 @@
-// The connections from one host to all others of a group, and waiting for what comes over them.
+// The connections from one host to all other hosts of a group, and the loop in which an operation waits for
+// them.
 #pragma once
 
 #include <functional>
@@ -15,24 +16,25 @@
 
 namespace dsc {
 
-// What one look at a peer gave.
+// A Step is the result of looking at one peer in Mesh::run().
 enum class Step {
-  kMoved,    // something went on; look again
-  kWait,     // the peer has to do something before this host can send what it has for it
-  kReceive,  // all that this host had for it is on its way; the peer's own is not here yet
-  kOwe,      // this host will have something for the peer when others have sent their part
-  kIdle,     // nothing more between the two, but the operation is not complete here
+  kMoved,    // there was progress; look again
+  kWait,     // the peer has to act before this host can send the rest of its data
+  kReceive,  // all data of this host is on its way, but the peer's has not arrived
+  kOwe,      // this host has to send more to the peer once others have sent their part
+  kIdle,     // nothing is left between the two, but the operation is not complete here
   kDone,
 };
 
-// Work of the caller's for the time when data is on its way.
+// Work of the caller that runs while data is on its way.
 using OverlapHook = std::function<void()>;
 
+// Except for abort(), one thread at a time calls these functions.
 class Mesh {
  public:
-  // What messages say: "host 1 (rank 4)", or "rank 4".
+  // How messages name a member: "host 1 (rank 4)", or "rank 4".
   enum class Members { kLeaders, kRanks };
-  // `members[i]` is the rank that speaks for host i; it owns the host's key in the exchange.
+  // `members[i]` is the rank that represents host i and owns that host's key in the exchange.
   Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
        Members of = Members::kLeaders);
   ~Mesh();
@@ -43,25 +45,28 @@ class Mesh {
   int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
   TransportChannel& channel(int32_t peer) { return *channels_[static_cast<size_t>(peer)]; }
 
-  // Finds the others through the exchange, under keys that begin with `prefix`, and connects to all.
+  // Finds the other hosts through the exchange, under keys that begin with `prefix`, and connects to all.
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline);
 
-  // For a host that cannot take part: the others hear why when they connect, with its name.
+  // Called by a host that cannot take part: connect() of the others throws this error with the host's name.
   static void refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why);
 
-  // Any thread, once made: what runs and what comes later fails with REVOKED.
+  // Makes the running operation and all later ones fail with REVOKED. Any thread may call it after
+  // construction.
   void abort(const Error& why) noexcept;
 
-  // Called at least every 50 ms while an operation waits, with the hosts that it waits for; may throw.
+  // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for. It
+  // may throw.
   using Check = std::function<void(const std::vector<bool>& awaited)>;
   void set_check(Check check) { check_ = std::move(check); }
 
-  // Runs one operation and, once, what is to be done meanwhile. When it throws, all connections are ended
-  // before the error goes on, so that nobody touches its memory any more; later operations are refused.
+  // Runs one operation, and `overlap` once, while data is on its way if possible. If it throws, all
+  // connections are ended before the error propagates, so that nothing accesses the operation's memory any
+  // more; later operations are refused.
   void perform(const char* name, const std::function<void()>& operation, OverlapHook overlap = {});
 
-  // Looks at every peer again and again, until all are done in one round. Throws TIMEOUT or PEER_DEAD for
-  // peers that keep it waiting; the place of the error holds their indices.
+  // Calls look() for every peer repeatedly until one round returns kDone for all. Throws TIMEOUT or PEER_DEAD
+  // for peers that did not respond; the error's place holds their indices.
   void run(Deadline deadline, const std::function<Step(int32_t peer)>& look);
 
  private:
@@ -89,15 +94,15 @@ class Mesh {
   const std::vector<int32_t> members_;
   const Members of_;
   Poller poller_;
-  std::vector<std::unique_ptr<TransportChannel>> channels_;  // null at `rank`
+  std::vector<std::unique_ptr<TransportChannel>> channels_;  // null for this host itself
   std::vector<std::string> peer_addresses_;
-  std::vector<std::string> nonces_;  // by which the connections are known to be the right ones
+  std::vector<std::string> nonces_;  // by which each connection proves that it comes from the right host
   const char* doing_ = "";
   Check check_;
   OverlapHook meanwhile_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};
-  std::vector<int32_t> to_move_;  // peers whose connections have something to read, or room to write
+  std::vector<int32_t> to_move_;  // peers whose sockets may have something to read or room to write
 };
 
 }  // namespace dsc

@@ -21,7 +21,7 @@ ParentFd checked(int fd, const char* what) {
   return ParentFd(UniqueFd(fd));
 }
 
-// Edges: who is told reads until nothing is left, or says that there is more.
+// Events are edge-triggered: the receiver reads until nothing is left, or reports that there is more.
 void watch(int epoll, int fd, uint32_t events, int32_t index) {
   epoll_event event{};
   event.events = events | EPOLLET;
@@ -48,7 +48,8 @@ void Poller::notify() noexcept {
 
 void Poller::add(int fd, int32_t index) { watch(epoll_.get(), fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP, index); }
 
-// The flag goes up before the count is looked at, and a notification counts before it looks at the flag.
+// This thread sets the flag before it reads the count, and notify() counts before it reads the flag, so that
+// no wake-up is lost.
 const std::vector<int32_t>& Poller::changed(uint64_t seen, Deadline deadline) {
   changed_.clear();
   std::array<epoll_event, kAtOnce> events;

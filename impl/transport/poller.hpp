@@ -1,7 +1,7 @@
-// What an operation between hosts waits with: for its connections, and for what other threads say.
+// Waits on behalf of an operation between hosts, for its connections and for notifications of other threads.
 //
-// The thread that waits moves the bytes itself. Gloo's thread would have to be woken for each message, and
-// wake the one that waits: two switches, which cost more than a small message does.
+// The waiting thread moves the bytes itself. Otherwise each message would wake Gloo's thread, which would
+// wake the waiting one: two context switches, which take longer than a small message.
 #pragma once
 
 #include <atomic>
@@ -17,18 +17,19 @@ class Poller {
  public:
   Poller();
 
-  // Something happened. Any thread; costs little while nobody waits, and never waits itself.
+  // Counts an event. Any thread may call it; it is cheap while nobody waits, and never blocks.
   void notify() noexcept;
   uint64_t count() const noexcept { return completions_.count(); }
 
-  // Until the count is another than `seen`; false when the deadline passes. Moves nothing.
+  // Waits until the count differs from `seen`; false if the deadline passes first. It moves no bytes.
   bool wait(uint64_t seen, Deadline deadline) { return completions_.wait(seen, deadline); }
 
-  // `index` is given when the socket has become readable or writable. It is forgotten when it is closed.
+  // Watches a socket; changed() returns `index` when it becomes readable or writable. Closing the socket
+  // removes it.
   void add(int fd, int32_t index);
 
-  // The sockets at which something happened since the last time; none when the count is another than `seen`
-  // or the deadline has passed. One thread.
+  // Returns the indices of sockets with events since the last call; empty if the count differs from `seen` or
+  // the deadline has passed. One thread at a time.
   const std::vector<int32_t>& changed(uint64_t seen, Deadline deadline);
 
  private:

@@ -1,12 +1,12 @@
-/* What libdsc_gloo.so gives to libdsc: plain C functions over connections to other hosts. The table is
- * append-only; its size and version say what is there.
+/* The interface of libdsc_gloo.so to libdsc: plain C functions for connections to other hosts. The table is
+ * append-only; its size and version tell which members are present.
  *
- * A pair is one connection. Memory that a peer may write into is a region of it, under a slot number that the
- * peer names; a message that does not fit its region ends the connection. Messages of one pair arrive in the
- * order in which they were sent.
+ * A pair is one connection. Memory that the peer may write into is a region of the pair; messages name it by
+ * its slot number, and a message that does not fit its region ends the connection. Messages of one pair
+ * arrive in the order in which they were sent.
  *
  * Functions that return int return a dsc_result_t, and write the reason of an error, cut to its room, into
- * `error`. They may be called by any thread, but not from inside an event. */
+ * `error`. They may be called by any thread, but not from inside a listener. */
 #ifndef DSC_IMPL_WIRE_TABLE_H
 #define DSC_IMPL_WIRE_TABLE_H
 
@@ -26,15 +26,15 @@ typedef struct dsc_transport_pair dsc_transport_pair;
 typedef struct dsc_transport_region dsc_transport_region;
 
 enum dsc_transport_event {
-  DSC_TRANSPORT_OPENED = 1, /* connected; detail: its socket */
-  DSC_TRANSPORT_CLOSING =
-      2, /* ended for ever, for whatever reason; detail: the socket (or -1), about to be closed */
-  DSC_TRANSPORT_SENT = 3,   /* the oldest message not yet told is with the kernel: its memory is free again */
+  DSC_TRANSPORT_OPENED = 1,  /* the pair is connected; detail: its socket */
+  DSC_TRANSPORT_CLOSING = 2, /* the connection has ended for any reason; detail: the socket (or -1), which is
+                                about to be closed */
+  DSC_TRANSPORT_SENT = 3,   /* the kernel has taken the oldest unreported message: its memory may be reused */
   DSC_TRANSPORT_ARRIVED = 4 /* a message is complete in its region; detail: the region's slot */
 };
 
-/* Called on the device's thread or inside a call on the pair, with the pair locked: takes note and returns.
- */
+/* Called on the device's thread or inside a call on the pair, while the pair is locked: it must return at
+ * once and not call the table. */
 typedef struct dsc_transport_listener {
   void (*event)(void* context, int32_t event, int32_t detail);
   void* context;
@@ -44,45 +44,46 @@ typedef struct dsc_transport_table {
   size_t struct_size;
   uint32_t version;
   uint32_t reserved;
-  const char* library; /* "Gloo 0.5.0" */
+  const char* library; /* name and version, such as "Gloo 0.5.0" */
 
-  /* `address` is numeric, and of this host: connections are accepted there only. */
+  /* `address` must be numeric and belong to this host; connections are accepted only there. */
   int (*open_device)(const char* address, dsc_transport_device** device, char* error, size_t error_bytes);
-  /* After its pairs. */
+  /* Must be called after all pairs of the device have been freed. */
   void (*close_device)(dsc_transport_device* device);
 
-  /* Listens; what is written to `address` is for the peer. */
+  /* Starts listening, and writes the address to which the peer connects to `address`. */
   int (*open_pair)(dsc_transport_device* device, const dsc_transport_listener* listener,
                    dsc_transport_pair** pair, char address[DSC_TRANSPORT_ADDRESS_BYTES],
                    size_t* address_bytes, char* error, size_t error_bytes);
   /* Returns at once; OPENED or CLOSING follows. Both sides call it. */
   int (*connect_pair)(dsc_transport_pair* pair, const char* address, size_t address_bytes, char* error,
                       size_t error_bytes);
-  /* Ends the connection; what was told as SENT is still delivered. When it returns, nobody touches memory of
-   * its regions and messages any more. */
+  /* Ends the connection; messages reported as SENT are still delivered. After it returns, memory of its
+   * regions and messages is not accessed any more. */
   void (*close_pair)(dsc_transport_pair* pair);
-  /* Closes, and frees it and its regions. */
+  /* Closes the pair, and frees it and its regions. */
   void (*free_pair)(dsc_transport_pair* pair);
-  /* Why the connection ended; empty while it has not, or when this side closed it. */
+  /* Writes why the connection ended; empty if it has not ended or this side closed it. */
   void (*pair_error)(dsc_transport_pair* pair, char* error, size_t error_bytes);
 
   int (*open_region)(dsc_transport_pair* pair, int32_t slot, void* memory, size_t bytes,
                      dsc_transport_region** region, char* error, size_t error_bytes);
-  /* Number of messages that have come since it was last asked. */
+  /* Returns the number of messages that have arrived since the last call. */
   uint32_t (*take_arrived)(dsc_transport_region* region);
-  /* When a message is only half there, ends the connection first. */
+  /* Frees the region. If a message has arrived only in part, this ends the connection. */
   void (*close_region)(dsc_transport_region* region);
 
-  /* Never blocks: what the socket does not take is sent by who looks after the connection. The memory is read
-   * until SENT. May raise SIGPIPE in the calling thread. */
+  /* Never blocks: data that the socket does not accept now is sent later by whoever polls the pair. The
+   * memory is read until SENT. May raise SIGPIPE in the calling thread. */
   int (*send)(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset,
               char* error, size_t error_bytes);
 
-  /* Who looks after an open connection: the device's thread, as at first, or the caller, with move_pair():
-   * the device's thread then sees the end of a connection only when both sides have ended it. */
+  /* Selects who polls an open connection: the device's thread, which is the default, or the caller with
+   * move_pair(). In the latter case the device's thread sees the end of a connection only when both sides
+   * have ended it. */
   void (*poll_pair)(dsc_transport_pair* pair, int32_t by_device);
-  /* Sends what waits, as far as the socket takes it, and receives at most one message. Nonzero: call it again
-   * without waiting for the socket. May raise SIGPIPE in the calling thread. */
+  /* Sends waiting data as far as the socket accepts it, and receives at most one message. Nonzero means that
+   * it should be called again without waiting for the socket. May raise SIGPIPE in the calling thread. */
   int32_t (*move_pair)(dsc_transport_pair* pair);
 } dsc_transport_table;
 

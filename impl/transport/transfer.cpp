@@ -10,7 +10,7 @@ namespace {
 
 bool is_posted(const TransportBlock& block) { return block.bytes <= kPostBytes; }
 
-// What is still to do with one peer.
+// The transfers that are left to do with one peer.
 struct Pending {
   bool send = false;
   bool receive = false;
@@ -42,6 +42,7 @@ bool try_receive(TransportChannel& channel, const TransportBlock& block) {
 
 }  // namespace
 
+// Offers for large blocks are made first, so that peers can start to put at once.
 void transfer(Mesh& mesh, std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
               Deadline deadline) {
   std::vector<Pending> pending(sends.size());
@@ -66,7 +67,8 @@ void transfer(Mesh& mesh, std::span<const TransportBlock> sends, std::span<const
 
 namespace {
 
-// The root's data is cut into a share for every other host, which gets it in pieces and passes each on.
+// The root's data is divided into a share per other host, which receives it in pieces and forwards each to
+// the rest.
 class PartedBroadcast {
  public:
   PartedBroadcast(Mesh& mesh, std::byte* data, size_t bytes, int32_t root)
@@ -79,6 +81,7 @@ class PartedBroadcast {
             peer == root ? TransportChannel::Tell::kEach : TransportChannel::Tell::kLast);
   }
 
+  // Puts the next piece for the peer if it is available, and reports what is left to do with that peer.
   Step look(int32_t peer) {
     TransportChannel& channel = mesh_.channel(peer);
     uint64_t& put = put_[static_cast<size_t>(peer)];
@@ -104,12 +107,12 @@ class PartedBroadcast {
 
  private:
   bool is_root() const { return mesh_.rank() == root_; }
-  // Whose share travels between this host and a peer.
+  // Returns the host whose share travels between this host and a peer.
   int32_t owner_to(int32_t peer) const { return is_root() ? peer : mesh_.rank(); }
   int32_t owner_from(int32_t peer) const { return peer == root_ ? mesh_.rank() : peer; }
   uint64_t pieces_to(int32_t peer) const { return peer == root_ ? 0 : shares_.pieces(owner_to(peer)); }
   uint64_t pieces_from(int32_t peer) const { return is_root() ? 0 : shares_.pieces(owner_from(peer)); }
-  // Pieces of this host's share that can be passed on.
+  // Returns how many pieces of this host's share can be forwarded.
   uint64_t available() { return is_root() ? UINT64_MAX : mesh_.channel(root_).puts_arrived(); }
 
   Mesh& mesh_;

@@ -1,4 +1,4 @@
-// Bytes from hosts to hosts, unchanged.
+// Moves bytes between hosts unchanged.
 #pragma once
 
 #include <span>
@@ -7,13 +7,15 @@
 
 namespace dsc {
 
-// Up to here data is posted: one copy more is cheaper than asking first.
+// Up to this size data is posted: one more copy costs less than waiting for an offer.
 inline constexpr size_t kPostBytes = size_t{64} * 1024;
 
+// sends[i] goes to host i and receives[i] comes from it. Blocks of this host itself are ignored.
 void transfer(Mesh& mesh, std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
               Deadline deadline);
 
-// Every host passes on a part, so that the root sends everything once and not once per host.
+// Broadcasts large data: every host forwards a part, so that the root sends each byte once instead of once
+// per host.
 void broadcast_in_parts(Mesh& mesh, std::byte* data, size_t bytes, int32_t root, Deadline deadline);
 
 }  // namespace dsc

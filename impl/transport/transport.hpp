@@ -1,4 +1,4 @@
-// This host's end of all wires: an address, and the thread that moves their bytes.
+// The local end of all connections to other hosts: an address, and Gloo's thread that moves bytes.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace dsc {
 
 class Transport {
  public:
-  // `address` is numeric and of this host; nothing listens on another one. Throws BACKEND.
+  // `address` must be numeric and belong to this host; connections are accepted only there. Throws BACKEND.
   Transport(const TransportLibrary& library, const std::string& address);
   ~Transport();
   Transport(const Transport&) = delete;

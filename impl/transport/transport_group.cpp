@@ -12,14 +12,16 @@
 namespace dsc {
 namespace {
 
-// Up to here, in bytes that a host sends, one exchange is faster than two with less to carry.
+// Up to this number of bytes that a host sends, one round with whole inputs is faster than two rounds with
+// less data each.
 constexpr size_t kWholeBytes = size_t{64} * 1024;
 
 bool travels_whole(const Mesh& mesh, size_t bytes) {
   return bytes * static_cast<size_t>(mesh.size() - 1) <= kWholeBytes;
 }
 
-// Shares of which the root has all: with two hosts nothing else saves anything.
+// Returns the shares of a rooted reduction. With two hosts the root gets everything, since sharing would save
+// nothing.
 Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t root) {
   if (mesh.size() > 2) return Shares(mesh.size(), count, element_bytes);
   std::vector<size_t> counts(static_cast<size_t>(mesh.size()));
@@ -27,13 +29,14 @@ Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t 
   return Shares(counts, element_bytes);
 }
 
-// Alone, a sum is still divided and scaled.
+// A group of one host still has to apply the scale and the division of an average.
 void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
   const void* source = memory.in;
   void* result = memory.out;
   reduce(spec, &source, 1, &result, 1, count);
 }
 
+// The start of a message of meet(): sizes of its text and of its inline data, in bytes.
 struct MeetingHead {
   uint32_t text_bytes;
   uint32_t along_bytes;
@@ -94,6 +97,7 @@ void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock>
   if (error) throw Error(*error);
 }
 
+// Posts this host's messages and collects those of the peers, which stay in their slots until released.
 void TransportGroup::exchange_meetings(std::vector<Met>& met, Deadline deadline) {
   std::vector<bool> posted(met.size());
   mesh_.run(deadline, [&](int32_t peer) {

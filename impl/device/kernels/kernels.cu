@@ -1,4 +1,5 @@
-// The bodies as kernels that a driver can load.
+// Entry points of the kernels: thin wrappers that give the portable bodies in these headers their thread and
+// block indices.
 #include "device/kernels/list.hpp"
 #include "device/kernels/move.hpp"
 #include "device/kernels/norm.hpp"
@@ -22,7 +23,7 @@ __device__ void fold(Norm* sums) {
 __device__ bool is_last_block(NormState& state) {
   __shared__ bool last;
   if (threadIdx.x == 0) {
-    __threadfence();  // this block's sum before the mark that it is there
+    __threadfence();  // orders the write of this block's sum before the increment of blocks_done
     last = atomicAdd(&state.blocks_done, 1) == gridDim.x - 1;
     __threadfence();
   }
@@ -45,7 +46,8 @@ __device__ void add_up(NormState& state, const Norm& of_thread) {
 
 static_assert(sizeof(MoveArgs) <= 32764 && sizeof(StridedArgs) <= 32764 && sizeof(ReduceArgs) <= 32764);
 
-// With room for four blocks on each multiprocessor, which is what the grid counts on.
+// At most 256 threads and at least four resident blocks per multiprocessor: the size of the grid assumes this
+// occupancy.
 #define DSC_KERNEL extern "C" __global__ void __launch_bounds__(kThreads, 4)
 
 #define DSC_MOVE(from, From, to, To)                                                      \

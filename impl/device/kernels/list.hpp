@@ -1,8 +1,9 @@
-// Which kernels there are. Names in lower case are those of dtypes, the others of scalars.
+// Lists all kernels as X-macros, for their definitions and for looking them up. Lower-case arguments are
+// names of dtypes, the others are types of scalar.hpp.
 #pragma once
 
-// do_(from, From, to, To): dsc_move_<from>_<to>, and dsc_move_norm_<from>_<to> with the norm of what it
-// reads.
+// DSC_KERNEL_MOVES calls do_(from, From, to, To) for each pair of types that has the kernels
+// dsc_move_<from>_<to> and dsc_move_norm_<from>_<to>; the latter adds the norm of its input.
 #define DSC_KERNEL_MOVES(do_)                                                                           \
   do_(f64, F64, f64, F64) do_(f32, F32, f32, F32) do_(f16, F16, f16, F16) do_(bf16, Bf16, bf16, Bf16)   \
       do_(f8e4m3, F8e4m3, f8e4m3, F8e4m3) do_(f8e5m2, F8e5m2, f8e5m2, F8e5m2) do_(f32, F32, f16, F16)   \
@@ -10,8 +11,8 @@
               do_(f32, F32, f8e4m3, F8e4m3) do_(f8e4m3, F8e4m3, f32, F32) do_(f32, F32, f8e5m2, F8e5m2) \
                   do_(f8e5m2, F8e5m2, f32, F32)
 
-// do_(dtype, Scalar): dsc_reduce_<dtype>.
+// DSC_KERNEL_REDUCES calls do_(dtype, Scalar) for each type that has the kernel dsc_reduce_<dtype>.
 #define DSC_KERNEL_REDUCES(do_) \
   do_(f64, F64) do_(f32, F32) do_(f16, F16) do_(bf16, Bf16) do_(f8e4m3, F8e4m3) do_(f8e5m2, F8e5m2)
 
-// Besides: dsc_copy, dsc_copy_strided.
+// The kernels dsc_copy and dsc_copy_strided have no types and are not listed.

@@ -1,5 +1,5 @@
-// Loads and stores of the kernels: several elements at once where they are aligned, and several loads of a
-// thread under way before it stores.
+// Loads and stores of the kernels. A thread moves several elements at once where they are aligned, and issues
+// several loads before it stores, to hide memory latency.
 #pragma once
 
 #include <cassert>
@@ -12,20 +12,22 @@ namespace dsc::kernels {
 inline constexpr unsigned kThreads = 256;
 inline constexpr unsigned kInFlight = 4;
 inline constexpr unsigned kVectorBytes = 16;
-// What one block does at a time, in bytes of the wider side; small enough that the last ones of a launch
-// keep all multiprocessors busy.
+// Size of the chunk that a block processes at a time, in bytes of the wider side. It is small enough that the
+// last chunks of a launch keep all multiprocessors busy.
 inline constexpr unsigned kChunkBytes = kThreads * kInFlight * kVectorBytes;
 
-// That a thread moves at once. Of the small ones fewer than it could: every element is code.
+// Number of elements that a thread moves at once. One-byte elements are limited to 8 instead of 16, because
+// the conversion code is unrolled for every element.
 DSC_HD constexpr unsigned pack_elements(size_t element_bytes) {
   return element_bytes > 1 ? static_cast<unsigned>(kVectorBytes / element_bytes) : 8;
 }
 
-// Which of how many.
+// Index and count, of a thread in its block or a block in its grid.
 struct Place {
   unsigned index, count;
 };
 
+// kElements elements with the alignment of a single vector load or store.
 template <class Stored, unsigned kElements>
 struct alignas(sizeof(Stored) * kElements) Pack {
   Stored element[kElements];
@@ -33,13 +35,13 @@ struct alignas(sizeof(Stored) * kElements) Pack {
 
 DSC_HD inline uint64_t number(const char* address) { return reinterpret_cast<uint64_t>(address); }
 
-// At a multiple of the unit's size.
+// load() and store() require an address aligned to the unit.
 template <class Unit>
 DSC_HD Unit load(const char* from) {
 #ifdef __CUDA_ARCH__
   return *reinterpret_cast<const Unit*>(from);
 #else
-  assert(number(from) % alignof(Unit) == 0);  // a GPU would stop
+  assert(number(from) % alignof(Unit) == 0);  // a GPU would stop with a misaligned-address error
   Unit unit;
   std::memcpy(&unit, from, sizeof unit);
   return unit;
@@ -56,7 +58,7 @@ DSC_HD void store(char* to, Unit unit) {
 #endif
 }
 
-// At any address.
+// load_bytes() and store_bytes() accept any address.
 template <class Unit>
 DSC_HD Unit load_bytes(const char* from) {
   Unit unit;
@@ -69,8 +71,9 @@ DSC_HD void store_bytes(char* to, Unit unit) {
   std::memcpy(to, &unit, sizeof unit);
 }
 
-// Units [0, n), each as change() makes it of the one that it reads; of these the thread takes every
-// thread.count-th. Loads past the end are those of the last unit once more. Unless it stores, it only looks.
+// Stores change(unit) for each of the n units, of which this thread handles every thread.count-th. Loads
+// beyond the end are redirected to the last unit, so that the loads need no branch. With `stores` false the
+// units are only passed to change().
 template <class In, class Out, class Change>
 DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Change& change,
                        bool stores = true) {

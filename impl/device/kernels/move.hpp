@@ -1,5 +1,5 @@
-// Many pieces of memory to as many others in one launch, with scale and conversion: what gathers tensors into
-// a bucket and scatters it back.
+// Copies many segments of memory to as many others in one launch, with scale and conversion. It gathers
+// tensors into a bucket and scatters it back.
 #pragma once
 
 #include <type_traits>
@@ -8,30 +8,33 @@
 
 namespace dsc::kernels {
 
-// More are several launches. By value, 28 bytes each: beyond 4 KiB of parameters, which drivers take from
-// CUDA 12.1 on.
+// More segments need several launches. Kernel arguments are passed by value and take 28 bytes per segment,
+// which exceeds 4 KiB: drivers accept that from CUDA 12.1 on.
 inline constexpr unsigned kMaxSegments = 256;
 
+// One piece of contiguous memory to be moved.
 struct Segment {
   const char* from;
   char* to;
-  uint64_t count;  // of elements, above 0
+  uint64_t count;  // in elements, above 0
 };
 
+// Arguments of a move: segments, and for each the index of its first chunk in the launch.
 struct MoveArgs {
   double scale;
-  NormState* norm;  // where the kernel has one
+  NormState* norm;  // null if the kernel computes no norm
   uint32_t segments;
   uint32_t chunks;
   Segment segment[kMaxSegments];
   uint32_t first_chunk[kMaxSegments];
 };
 
+// Elements of one chunk, sized by the wider side.
 DSC_HD constexpr unsigned chunk_elements(size_t from_bytes, size_t to_bytes) {
   return static_cast<unsigned>(kChunkBytes / (from_bytes > to_bytes ? from_bytes : to_bytes));
 }
 
-// The segment that a chunk is of, which is not before `low`.
+// Returns the index of the segment that contains the chunk; it must be at least `low`.
 DSC_HD inline unsigned find_segment(const MoveArgs& args, uint32_t chunk, unsigned low) {
   unsigned end = args.segments;
   while (end - low > 1) {
@@ -41,15 +44,15 @@ DSC_HD inline unsigned find_segment(const MoveArgs& args, uint32_t chunk, unsign
   return low;
 }
 
-// At most a chunk's elements.
+// The part of a segment that lies in one chunk.
 struct Piece {
   const char* from;
   char* to;
   unsigned count;
 };
 
-// Chunks begin where whole packs do, except for the first: how far that one begins into a pack. `bytes` are
-// of one element.
+// Returns how many elements the address lies past the start of a pack. Chunks begin at pack boundaries,
+// except for the first one of a segment, which is shorter by this number. `bytes` is the size of an element.
 DSC_HD inline unsigned into_pack(const char* from, size_t bytes, unsigned pack) {
   return static_cast<unsigned>(number(from) / bytes % pack);
 }
@@ -58,7 +61,7 @@ DSC_HD inline uint64_t count_chunks(uint64_t count, unsigned into_pack, unsigned
   return (count + into_pack + chunk_elements - 1) / chunk_elements;
 }
 
-// The chunk-th piece of a segment.
+// Returns the piece of a segment that lies in its `chunk`-th chunk.
 template <size_t kFromBytes, size_t kToBytes, unsigned kPack>
 DSC_HD Piece piece_of(const Segment& segment, uint32_t chunk) {
   constexpr unsigned kElements = chunk_elements(kFromBytes, kToBytes);
@@ -69,7 +72,7 @@ DSC_HD Piece piece_of(const Segment& segment, uint32_t chunk) {
           static_cast<unsigned>((end < segment.count ? end : segment.count) - start)};
 }
 
-// Calls act(piece) for each chunk of a block.
+// Calls act(piece) for each chunk that this block processes.
 template <size_t kFromBytes, size_t kToBytes, unsigned kPack, class Act>
 DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
   unsigned at = 0;
@@ -80,6 +83,7 @@ DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
   }
 }
 
+// Converts elements, scales them, and shows every input value to `watch`.
 template <class From, class To, class Watch>
 struct Convert {
   typename From::Wide scale;
@@ -101,7 +105,7 @@ struct Convert {
   }
 };
 
-// One thread's share of a move with conversion.
+// Moves one thread's share of the pieces, with conversion.
 template <class From, class To, class Watch>
 struct Mover {
   using In = typename From::Stored;
@@ -111,7 +115,8 @@ struct Mover {
   Place thread;
   Convert<From, To, Watch> convert;
 
-  // Whole packs between the edges, if both sides reach alignment at the same element.
+  // Moves whole packs between unaligned edges if both sides reach alignment at the same element; otherwise
+  // element by element.
   DSC_HD void operator()(const Piece& piece) {
     if (number(piece.from) % sizeof(In) != 0 || number(piece.to) % sizeof(Out) != 0) return by_bytes(piece);
     const unsigned into = into_pack(piece.from, sizeof(In), kPack), ahead = (kPack - into) % kPack;
@@ -141,7 +146,8 @@ struct Mover {
   }
 };
 
-// All that one thread of a launch moves; returns what it saw.
+// Moves everything that one thread of a launch is responsible for; returns its watch, which has seen all
+// values.
 template <class From, class To, class Watch>
 DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
   using Wide = typename From::Wide;
@@ -150,6 +156,7 @@ DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
   return mover.convert.watch;
 }
 
+// The change that copies a unit unmodified.
 struct Keep {
   template <class Unit>
   DSC_HD Unit operator()(const Unit& unit) const {
@@ -157,7 +164,7 @@ struct Keep {
   }
 };
 
-// Copies bytes, in the largest units that both sides are aligned to after the same number of bytes.
+// Copies bytes, in the largest unit to which both sides can be aligned after the same number of bytes.
 struct Copier {
   Place thread;
 
@@ -186,7 +193,7 @@ struct Copier {
   }
 };
 
-// The same for bytes as they are: the elements of `args` are bytes, its scale is not looked at.
+// Copies without conversion. Counts in `args` are in bytes, and its scale is ignored.
 DSC_HD inline void copy(const MoveArgs& args, Place block, Place thread) {
   Copier copier{thread};
   each_chunk<1, 1, kVectorBytes>(args, block, copier);

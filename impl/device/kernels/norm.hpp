@@ -1,5 +1,6 @@
-// The squared norm and the number of non-finite elements of what a launch reads, summed in an order that
-// depends on the launch alone: by thread, then block, then over the blocks by the last one.
+// The squared norm and the number of non-finite elements of the input of a launch. The order of summation
+// depends only on the shape of the launch, so that results are reproducible: within a thread, then a block,
+// and the last block to finish adds up all blocks.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -8,12 +9,13 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kMaxBlocks = 1024;
 
+// The result: the sum of squares, and the number of elements that are NaN or infinite.
 struct Norm {
   double squared;
   uint64_t nonfinite;
 };
 
-// In device memory. `total` grows with every launch; all is zeroed by whoever allocates it.
+// State in device memory, zeroed by whoever allocates it. `total` grows with every launch.
 struct NormState {
   Norm total;
   uint32_t blocks_done;
@@ -21,6 +23,7 @@ struct NormState {
   Norm of_block[kMaxBlocks];
 };
 
+// Watches do nothing, or accumulate the norm, as a thread reads elements.
 struct NoWatch {
   template <class Wide>
   DSC_HD void see(Wide) {}
@@ -41,13 +44,13 @@ DSC_HD inline Norm operator+(const Norm& a, const Norm& b) {
   return {a.squared + b.squared, a.nonfinite + b.nonfinite};
 }
 
-// Halves a block's sums: `step` is half as many as there still are. After all halvings sums[0] is of them
-// all.
+// One step of a tree reduction over the sums of a block's threads: `step` is half the number of remaining
+// sums. After the last step sums[0] is the total.
 DSC_HD inline void halve(Norm* sums, unsigned step, unsigned thread) {
   if (thread < step) sums[thread] = sums[thread] + sums[thread + step];
 }
 
-// A thread's part of the sums of all blocks.
+// Returns this thread's part of the sum over all blocks.
 DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, Place thread) {
   Norm sum = {0, 0};
   DSC_NOT_UNROLLED
@@ -58,6 +61,7 @@ DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, Place thr
   return sum;
 }
 
+// Adds the sum of this launch to the total and prepares the state for the next launch.
 DSC_HD inline void finish(NormState& state, const Norm& sum) {
   state.total = state.total + sum;
   state.blocks_done = 0;

@@ -1,22 +1,24 @@
-// The sum of parts of equal length in their order, accumulated in f32 (f64 for f64) and rounded once: a
-// reduce-scatter's half that follows an all-to-all.
+// Adds parts of equal length in their order, in f32 (f64 for f64), and rounds once. It is the local half of a
+// reduce-scatter that is implemented as an all-to-all.
 #pragma once
 
 #include "device/kernels/move.hpp"
 
 namespace dsc::kernels {
 
+// Arguments of a reduction; sizes of parts are in bytes, the count is in elements.
 struct ReduceArgs {
   const char* from;
   char* to;
-  uint64_t part_bytes;  // from one part to the next
-  uint64_t count;       // of elements of one part
+  uint64_t part_bytes;  // distance between the starts of two parts
+  uint64_t count;       // elements of one part
   uint32_t parts;       // above 0
   uint32_t chunks;
-  double prescale;  // of each element as it is read
-  double divisor;   // of the sum
+  double prescale;  // multiplies each element when it is read
+  double divisor;   // divides the sum
 };
 
+// The accumulators of kElements neighbouring elements.
 template <class T, unsigned kElements>
 struct Sum {
   using Wide = typename T::Wide;
@@ -38,6 +40,7 @@ struct Sum {
   }
 };
 
+// Adds the parts for one thread's share of each piece.
 template <class T>
 struct PartsReducer {
   using Stored = typename T::Stored;
@@ -61,7 +64,7 @@ struct PartsReducer {
   }
 
  private:
-  // Several parts are under way at a time.
+  // Loads from kInFlight parts are issued before they are added, to hide memory latency.
   template <unsigned kElements>
   DSC_HD void units(const Piece& piece, unsigned begin, unsigned n) const {
     using Unit = Pack<Stored, kElements>;
@@ -97,7 +100,7 @@ struct PartsReducer {
   }
 };
 
-// All that one thread of a launch reduces.
+// Reduces everything that one thread of a launch is responsible for.
 template <class T>
 DSC_HD void reduce(const ReduceArgs& args, Place block, Place thread) {
   constexpr size_t kBytes = sizeof(typename T::Stored);

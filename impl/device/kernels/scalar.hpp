@@ -1,8 +1,8 @@
-// Element types as the kernels compute with them: how their bits widen to f32 (f64 to itself) and are rounded
-// back, to nearest even. The same bits come out as from dtype/.
+// Element types as the kernels compute with them: how their bits widen to f32 (f64 stays f64) and are rounded
+// back, to nearest even. The results are bit-identical to those of impl/dtype.
 //
-// Headers of this folder are read by nvcc and by a C++ compiler, and hold no call of CUDA: a kernel's body is
-// told which thread it is, and runs on a CPU as well.
+// Headers of this folder are compiled by nvcc and by a C++ compiler, and call no CUDA function: the body of a
+// kernel gets the index of its thread as an argument, so that unit tests can run it on a CPU.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ DSC_HD To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// kNan is the positive quiet one without payload, which any NaN becomes.
+// kNan is the positive quiet NaN without payload, to which every NaN is rounded.
 struct F64 {
   using Stored = uint64_t;
   using Wide = double;
@@ -64,7 +64,8 @@ struct F16 {
   DSC_HD static float widen(uint16_t bits) {
     const uint32_t magnitude = bits & 0x7fffu, sign = (bits ^ magnitude) << 16;
     if (magnitude > 0x7bff) return bits_as<float>(sign | magnitude << 13 | 0x7f800000);
-    // Moves the exponent; right for denormals too.
+    // The multiplication moves the exponent from the bias of f16 to that of f32; it is exact for denormals
+    // too.
     return bits_as<float>(sign | bits_as<uint32_t>(bits_as<float>(magnitude << 13) * 0x1p112f));
   }
 
@@ -76,7 +77,7 @@ struct F16 {
       return kNan;
     else if (magnitude > 0x477fffff)
       result = 0x7c00;
-    else if (magnitude < 113u << 23)  // the addition rounds at the last place of an f16 denormal
+    else if (magnitude < 113u << 23)  // adding 0.5f rounds at the last place of an f16 denormal
       result = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5f) - bits_as<uint32_t>(0.5f);
     else
       result = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
@@ -99,12 +100,13 @@ struct Bf16 {
   }
 };
 
-// Rounds to a type of 8 bits. kStored bits of fraction; what is too large becomes kTooLarge.
+// Rounds to an 8-bit type with kStored bits of fraction; magnitudes that are too large become kTooLarge.
 template <int kStored, int kBias, uint32_t kTooLarge, uint32_t kNan>
 DSC_HD uint8_t narrow_to_8_bits(float v) {
   constexpr int kDropped = 23 - kStored;
   constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
-  // An f32 whose last place is that of the denormals: adding it rounds there.
+  // The unit in the last place of this f32 equals that of the type's denormals, so that adding it rounds
+  // there.
   constexpr uint32_t kUnit = static_cast<uint32_t>(151 - kBias - kStored) << 23;
   const uint32_t bits = bits_as<uint32_t>(v);
   const uint32_t magnitude = bits & 0x7fffffff, sign = (bits ^ magnitude) >> 24;
@@ -116,7 +118,7 @@ DSC_HD uint8_t narrow_to_8_bits(float v) {
   return static_cast<uint8_t>(magnitude > 0x7f800000 || result == kNan ? kNan : sign | result);
 }
 
-// Without infinity: what is too large becomes NaN.
+// F8e4m3 has no infinity: values that are too large become NaN.
 struct F8e4m3 {
   using Stored = uint8_t;
   using Wide = float;
@@ -125,13 +127,14 @@ struct F8e4m3 {
   DSC_HD static float widen(uint8_t bits) {
     const uint32_t magnitude = bits & 0x7fu, sign = (bits ^ magnitude) << 8;
     const uint32_t half = magnitude == kNan ? 0x7e00u : sign | magnitude << 7;
-    return F16::widen(static_cast<uint16_t>(half)) * 256.0f;  // the difference of the biases
+    // 2^8 makes up for the difference of the exponent biases
+    return F16::widen(static_cast<uint16_t>(half)) * 256.0f;
   }
 
   DSC_HD static uint8_t narrow(float v) { return narrow_to_8_bits<3, 7, kNan, kNan>(v); }
 };
 
-// The upper half of an f16.
+// An F8e5m2 has the bits of the upper half of an f16.
 struct F8e5m2 {
   using Stored = uint8_t;
   using Wide = float;

@@ -1,5 +1,5 @@
-// Rows of equal length between two layouts in one launch: what puts the slices of a dimension together, or
-// takes it apart.
+// Copies rows of equal length between two layouts in one launch. It joins the slices of a dimension into a
+// whole tensor, or splits it again.
 #pragma once
 
 #include "device/kernels/move.hpp"
@@ -8,22 +8,25 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kChunkUnits = kThreads * kInFlight;
 
+// Arguments of a strided copy. A unit is the largest element that all addresses and distances allow.
 struct StridedArgs {
   const char* from;
   char* to;
   uint64_t parts, rows, row_units;  // each above 0
-  uint64_t from_part, from_row;     // bytes between two
+  uint64_t from_part, from_row;     // distances between consecutive parts or rows, in bytes
   uint64_t to_part, to_row;
   uint64_t chunks;
-  uint32_t unit_bytes;  // 16, 8, 4, 2 or 1; divides addresses and distances
+  uint32_t unit_bytes;  // 16, 8, 4, 2 or 1; divides all addresses and distances
   uint32_t unused;
 };
 
+// Position of a unit in the copy.
 struct StridedPlace {
   uint64_t part, row, unit;
 };
 
-// `low` went past `size` by less than 2^31, if at all.
+// Normalises `low` to below `size` and adds the overflow to `high`. Requires low - size < 2^31, so that the
+// division can be done in 32 bits.
 DSC_HD inline void carry(uint64_t& low, uint64_t& high, uint64_t size) {
   if (low < size) return;
   if (size >> 31 != 0) {
@@ -72,7 +75,7 @@ DSC_HD void copy_chunks(const StridedArgs& args, Place block, Place thread) {
     copy_chunk<Unit>(args, chunk, thread);
 }
 
-// All that one thread of a launch copies.
+// Copies everything that one thread of a launch is responsible for.
 DSC_HD inline void copy_strided(const StridedArgs& args, Place block, Place thread) {
   switch (args.unit_bytes) {
     case 16:

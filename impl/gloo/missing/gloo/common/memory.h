@@ -1,5 +1,6 @@
-// Debian's libgloo-dev leaves this header out, although gloo/transport/tcp/pair.h includes it. What a pair
-// keeps of these types is one weak pointer; the rest is inside Gloo.
+// Debian's libgloo-dev lacks this header, although gloo/transport/tcp/pair.h includes it. A pair holds these
+// types only as one weak pointer, so this definition has the same layout; the code that uses them is inside
+// Gloo.
 #pragma once
 
 #include <memory>
