@@ -80,7 +80,7 @@ dsc_comm_t* join(int rank, const Arguments& arguments, int device) {
   options.rank = rank;
   options.world_size = arguments.ranks;
   options.job_id = job.c_str();
-  options.backend = DSC_BACKEND_NCCL;
+  options.backend = DSC_BACKEND_DEVICE;
   options.device = device;
   dsc_comm_t* world = nullptr;
   check(dsc_init_distributed(&options, &world), "dsc_init_distributed");

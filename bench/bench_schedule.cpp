@@ -30,17 +30,18 @@ dsc_result_t measure(const char* name, int32_t stages, int32_t micro_batches) {
   const double walked = now();
   if (result != DSC_DONE) return result;
   --instructions;  // the end is none
-  dsc_pipe_report_t report{};
-  report.struct_size = sizeof report;
+  dsc_pipe_report_t* report = nullptr;
   const dsc_result_t simulated = dsc_pipe_simulate(schedule, nullptr, &report);
   const double priced = now();
   std::printf("%-20s made in %.3f s, %lld instructions, %.1f million a second; ", name, made - start,
               static_cast<long long>(instructions),
               static_cast<double>(instructions) / (walked - made) / 1e6);
-  if (simulated == DSC_OK)
-    std::printf("simulated in %.3f s, makespan %.0f\n", priced - walked, report.makespan);
+  double makespan = 0;
+  if (simulated == DSC_OK && dsc_pipe_report_makespan(report, &makespan) == DSC_OK)
+    std::printf("simulated in %.3f s, makespan %.0f\n", priced - walked, makespan);
   else
     std::printf("not simulated: %s\n", dsc_last_error_message());
+  dsc_pipe_report_destroy(report);
   return dsc_pipe_schedule_destroy(schedule);
 }
 

@@ -38,7 +38,8 @@ Figures per_operation(bench::LibdscEngine& engine, const bench::Call& call, int 
 
 void print(bench::Meeting& meeting, const bench::Job& job, dsc_comm_t* world, int repetitions) {
   char tuning[1024];
-  bench::ok(dsc_comm_env(world, "DSC_TUNING", tuning, sizeof tuning));
+  size_t bytes = 0;
+  bench::ok(dsc_comm_tuning(world, tuning, sizeof tuning, &bytes));
   std::printf("{\"repetitions\": %d, \"tuning\": \"%s\"", repetitions, tuning);
   constexpr const char* names[] = {"voluntary", "involuntary", "elapsed_us"};
   for (int figure = 0; figure < figures; ++figure) {

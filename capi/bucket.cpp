@@ -8,6 +8,7 @@
 #include "bucket_plan/shard.hpp"
 #include "checks.hpp"
 #include "dtype/dtype.hpp"
+#include "give.hpp"
 
 namespace {
 
@@ -58,13 +59,20 @@ dsc_result_t dsc_bucket_plan(const size_t* counts, const dsc_dtype_t* dtypes, co
 dsc_result_t dsc_shard_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
                                int32_t drop_last, size_t* indices, size_t capacity, size_t* n_indices) {
   return dsc::guard_pure(__func__, [&] {
-    dsc::require(n_indices, "n_indices");
-    if (capacity > 0) dsc::require(indices, "indices");
     const dsc::Sharding sharding{count, shards, as_bool(shuffle, "shuffle"), seed,
                                  as_bool(drop_last, "drop_last")};
+    dsc::check_room(indices, "indices", capacity, n_indices);
     const size_t size = dsc::shard_size(sharding);
     dsc::check_shard(sharding, shard);
-    if (capacity > 0) dsc::shard_indices(sharding, shard, {indices, capacity});
     *n_indices = size;
+    if (capacity == 0) return DSC_OK;
+    if (capacity >= *n_indices) {
+      dsc::shard_indices(sharding, shard, {indices, *n_indices});
+      return DSC_OK;
+    }
+    std::vector<size_t> all(*n_indices);
+    dsc::shard_indices(sharding, shard, all);
+    std::copy_n(all.begin(), capacity, indices);
+    return DSC_TRUNCATED;
   });
 }

@@ -3,9 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/error.hpp"
@@ -18,17 +16,6 @@ template <typename T>
 T& require(T* pointer, const char* name) {
   if (!pointer) fail(DSC_ERR_INVALID_ARG, "%s is NULL", name);
   return *pointer;
-}
-
-// A text of any length: how much room it needs, and itself where there is so much.
-inline void give_text(const std::string& source, char* text, size_t capacity, size_t* bytes) {
-  *bytes = source.size() + 1;
-  if (*bytes <= capacity) std::memcpy(text, source.c_str(), *bytes);
-}
-
-inline void check_text_room(const char* text, size_t capacity, const size_t* bytes) {
-  require(bytes, "bytes");
-  if (capacity > 0) require(text, "text");
 }
 
 inline void check_dtype(int32_t dtype) {

@@ -34,9 +34,8 @@ void execute(dsc::Comm& comm, Call call, void* stream, dsc_work_t** work) {
   call.stream = stream;
   if (comm.coalesced) {
     if (work)
-      dsc::fail(
-          DSC_ERR_INVALID_ARG,
-          "work is not NULL in a group of operations, which has one work of its own: see dsc_group_end()");
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "work is not NULL in a batch, which has one work of its own: see dsc_batch_end()");
     comm.coalesced->push_back(call);
     return;
   }
@@ -139,13 +138,12 @@ ShapeMessage read_shape(dsc_dtype_t dtype, const int64_t* shape, size_t ndim) {
   return message;
 }
 
-void write_shape(const ShapeMessage& message, dsc_dtype_t* dtype, int64_t* shape, size_t capacity,
-                 size_t* ndim) {
+dsc_result_t write_shape(const ShapeMessage& message, dsc_dtype_t* dtype, int64_t* shape, size_t capacity,
+                         size_t* ndim) {
   *dtype = static_cast<dsc_dtype_t>(message.dtype);
   *ndim = static_cast<size_t>(message.ndim);
-  if (*ndim > capacity)
-    dsc::fail(DSC_ERR_INVALID_ARG, "shape has room for %zu sizes, expected %zu", capacity, *ndim);
-  std::copy_n(message.sizes.begin(), *ndim, shape);
+  std::copy_n(message.sizes.begin(), std::min(*ndim, capacity), shape);
+  return *ndim <= capacity ? DSC_OK : DSC_TRUNCATED;
 }
 
 }  // namespace
@@ -195,15 +193,14 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dt
     dsc::require(ndim, "ndim");
     if (capacity > 0) dsc::require(shape, "shape");
     if (inside->coalesced)
-      dsc::fail(DSC_ERR_STATE,
-                "a group of operations is open, and this one blocks: call dsc_group_end() first");
+      dsc::fail(DSC_ERR_STATE, "a batch is open, and this one blocks: call dsc_batch_end() first");
     const bool is_root = inside->rank() == root;
     ShapeMessage message = is_root ? read_shape(*dtype, shape, *ndim) : ShapeMessage{};
     constexpr size_t kWords = sizeof message / sizeof(int64_t);
     Call call = make_call(OpKind::kBroadcast, is_root ? &message : nullptr, &message, kWords, DSC_DTYPE_I64);
     call.root = root;
     inside->run(call);
-    if (!is_root) write_shape(message, dtype, shape, capacity, ndim);
+    return is_root ? DSC_OK : write_shape(message, dtype, shape, capacity, ndim);
   });
 }
 
@@ -429,24 +426,23 @@ dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dtype_t dt
                     [&] { message(OpKind::kRecv, comm, nullptr, recv, count, dtype, peer, stream, work); });
 }
 
-dsc_result_t dsc_group_begin(dsc_comm_t* comm) {
+dsc_result_t dsc_batch_begin(dsc_comm_t* comm) {
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
     inside->coalesced = std::make_unique<std::vector<Call>>();
   });
 }
 
-dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
+dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     clear(work);
     OperationCall inside(comm);
     dsc::check_stream(*inside, stream);
-    if (!inside->coalesced)
-      dsc::fail(DSC_ERR_STATE, "no group of operations is open: expected dsc_group_begin()");
+    if (!inside->coalesced) dsc::fail(DSC_ERR_STATE, "no batch is open: expected dsc_batch_begin()");
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
     for (Call& call : *calls) {
       if (call.stream && call.stream != stream)
-        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the group has another stream than dsc_group_end()");
+        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the group has another stream than dsc_batch_end()");
       call.stream = stream;
     }
     if (!work) return inside->run_group(*calls);

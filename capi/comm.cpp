@@ -3,104 +3,117 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <string>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
 #include "error_info.hpp"
+#include "give.hpp"
 #include "group_options.hpp"
 #include "op_stats.hpp"
 
-namespace {
+namespace {}  // namespace
 
-constexpr size_t kFirstNonFiniteSize = 80;
-static_assert(sizeof(dsc_nonfinite_info_t) == kFirstNonFiniteSize,
-              "no padding, and nothing but appended fields");
-
-void copy_out(const std::string& text, char* target, size_t bytes, const char* name) {
-  dsc::require(target, name);
-  if (text.size() + 1 > bytes)
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s has %zu bytes, %zu are needed", name, bytes, text.size() + 1);
-  std::memcpy(target, text.c_str(), text.size() + 1);
-}
-
-std::string environment_value(const dsc::Comm& comm, const std::string& variable) {
-  const dsc::WorldInfo& info = comm.world_info();
-  if (variable == "RANK") return std::to_string(comm.rank());
-  if (variable == "WORLD_SIZE") return std::to_string(comm.size());
-  if (variable == "LOCAL_RANK") return std::to_string(info.local_rank);
-  if (variable == "LOCAL_WORLD_SIZE") return std::to_string(info.local_size);
-  if (variable == "MASTER_ADDR") return info.master_addr;
-  if (variable == "MASTER_PORT") return std::to_string(info.master_port);
-  if (variable == "DSC_SOURCE") return info.source;
-  if (variable == "DSC_REPORT") return info.report;
-  if (variable == "DSC_TUNING") return comm.tuning();
-  if (variable == "DSC_PROGRESS_THREAD") return info.progress_thread ? "1" : "0";
-  dsc::fail(DSC_ERR_INVALID_ARG,
-            "unknown variable \"%.48s\", expected RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
-            "MASTER_ADDR, MASTER_PORT, DSC_SOURCE, DSC_REPORT, DSC_TUNING or DSC_PROGRESS_THREAD",
-            variable.c_str());
-}
-
-}  // namespace
-
-dsc_result_t dsc_comm_rank(dsc_comm_t* comm, int32_t* rank) {
+dsc_result_t dsc_comm_rank(const dsc_comm_t* comm, int32_t* rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(rank, "rank") = pinned->rank();
   });
 }
 
-dsc_result_t dsc_comm_size(dsc_comm_t* comm, int32_t* size) {
+dsc_result_t dsc_comm_size(const dsc_comm_t* comm, int32_t* size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(size, "size") = pinned->size();
   });
 }
 
-dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank) {
+dsc_result_t dsc_comm_local_rank(const dsc_comm_t* comm, int32_t* local_rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(local_rank, "local_rank") = pinned->world_info().local_rank;
   });
 }
 
-dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size) {
+dsc_result_t dsc_comm_local_size(const dsc_comm_t* comm, int32_t* local_size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(local_size, "local_size") = pinned->world_info().local_size;
   });
 }
 
-dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend) {
+dsc_result_t dsc_comm_backend(const dsc_comm_t* comm, int32_t* backend) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(backend, "backend") = pinned->backend();
   });
 }
 
-dsc_result_t dsc_comm_device(dsc_comm_t* comm, int32_t* device) {
+dsc_result_t dsc_comm_device(const dsc_comm_t* comm, int32_t* device) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(device, "device") = pinned->device();
   });
 }
 
-dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_bytes) {
-  return dsc::guard(__func__, [&] { copy_out(dsc::pin_comm(comm)->name(), name, name_bytes, "name"); });
-}
-
-dsc_result_t dsc_comm_env(dsc_comm_t* comm, const char* variable, char* value, size_t value_bytes) {
+dsc_result_t dsc_comm_world_size(const dsc_comm_t* comm, int32_t* world_size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    dsc::require(variable, "variable");
-    copy_out(environment_value(*pinned, variable), value, value_bytes, "value");
+    dsc::require(world_size, "world_size") = pinned->world_info().world_size;
   });
 }
 
-dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank) {
+dsc_result_t dsc_comm_id(const dsc_comm_t* comm, uint64_t* id) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(id, "id") = pinned->id();
+  });
+}
+
+dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__,
+                    [&] { return dsc::give_text(dsc::pin_comm(comm)->name(), text, capacity, bytes); });
+}
+
+dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().master_addr, text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(port, "port") = pinned->world_info().master_port;
+  });
+}
+
+dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().source, text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().report, text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard(__func__,
+                    [&] { return dsc::give_text(dsc::pin_comm(comm)->tuning(), text, capacity, bytes); });
+}
+
+dsc_result_t dsc_comm_progress_thread(const dsc_comm_t* comm, int32_t* has_progress_thread) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(has_progress_thread, "has_progress_thread") = pinned->world_info().progress_thread ? 1 : 0;
+  });
+}
+
+dsc_result_t dsc_comm_global_rank(const dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(global_rank, "global_rank");
@@ -109,7 +122,7 @@ dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, int32_t*
   });
 }
 
-dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank) {
+dsc_result_t dsc_comm_group_rank(const dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::require(group_rank, "group_rank");
@@ -153,14 +166,17 @@ dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32
   });
 }
 
-dsc_result_t dsc_comm_adopt_nccl(dsc_comm_t* comm, void* nccl_comm, const dsc_group_options_t* options,
-                                 dsc_comm_t** group) {
+dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communicator,
+                            const dsc_group_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     dsc::CommCall inside(comm);
     dsc::require(group, "group");
-    if (!nccl_comm) dsc::fail(DSC_ERR_INVALID_ARG, "nccl_comm is NULL");
-    *group = dsc::open_comm(inside->adopt_nccl(nccl_comm, dsc::read_group_options(options)));
+    dsc::require(library, "library");
+    if (std::strcmp(library, "nccl") != 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "unknown library \"%.32s\", expected nccl", library);
+    if (!communicator) dsc::fail(DSC_ERR_INVALID_ARG, "communicator is NULL");
+    *group = dsc::open_comm(inside->adopt_nccl(communicator, dsc::read_group_options(options)));
   });
 }
 
@@ -192,7 +208,7 @@ dsc_result_t dsc_comm_destroy(dsc_comm_t* comm) {
   });
 }
 
-dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info) {
+dsc_result_t dsc_comm_error(const dsc_comm_t* comm, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(dsc::pin_comm(comm)->failure(), info); });
 }
 
@@ -201,7 +217,7 @@ dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
     const auto pinned = dsc::pin_comm(comm);
     if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
-    if (check != DSC_NONFINITE_OFF && pinned->backend() == DSC_BACKEND_GLOO)
+    if (check != DSC_NONFINITE_OFF && pinned->backend() == DSC_BACKEND_INTER_HOST)
       dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not look at ranks of other hosts in this version");
     pinned->nonfinite->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
@@ -212,7 +228,7 @@ dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, in
     const auto pinned = dsc::pin_comm(comm);
     if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);
     dsc_nonfinite_info_t filled{};
-    dsc::write_sized(info, filled, kFirstNonFiniteSize, "info");  // a wrong size clears nothing
+    dsc::write_sized(info, filled, "info");  // a wrong size clears nothing
     const dsc::NonFiniteTotals totals = pinned->nonfinite->totals(clear == 1);
     filled.elements = totals.elements;
     filled.operations = totals.operations;
@@ -220,11 +236,11 @@ dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, in
     filled.index = totals.index;
     filled.rank = totals.rank;
     std::snprintf(filled.operation, sizeof filled.operation, "%s", totals.operation.c_str());
-    dsc::write_sized(info, filled, kFirstNonFiniteSize, "info");
+    dsc::write_sized(info, filled, "info");
   });
 }
 
-dsc_result_t dsc_comm_stats(dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count) {
-  return dsc::guard(__func__,
-                    [&] { dsc::write_op_stats(dsc::pin_comm(comm)->stats(), stats, capacity, count); });
+dsc_result_t dsc_comm_stats(const dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count) {
+  return dsc::guard(
+      __func__, [&] { return dsc::write_op_stats(dsc::pin_comm(comm)->stats(), stats, capacity, count); });
 }

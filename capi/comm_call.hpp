@@ -20,15 +20,14 @@ inline void check_stream(const Comm& comm, const void* stream) {
          "dsc_init_options_t");
 }
 
-// Of calls that may stand between dsc_group_begin() and dsc_group_end().
+// Of calls that may stand between dsc_batch_begin() and dsc_batch_end().
 using OperationCall = ExclusiveCall<Comm, HandleKind::kComm>;
 
 class CommCall : public OperationCall {
  public:
   explicit CommCall(const void* handle) : OperationCall(handle) {
     if ((*this)->coalesced)
-      fail(DSC_ERR_STATE,
-           "a group of operations is open on this communicator: expected more of them, or dsc_group_end()");
+      fail(DSC_ERR_STATE, "a batch is open on this communicator: expected more of them, or dsc_batch_end()");
   }
 };
 

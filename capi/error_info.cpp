@@ -9,16 +9,11 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kFirstErrorInfoSize = 856;
-static_assert(offsetof(dsc_error_info_t, index) == kFirstErrorInfoSize &&
-                  sizeof(dsc_error_info_t) == kFirstErrorInfoSize + 8,
-              "no padding, and nothing but appended fields");
-
 void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_error_info_t* info) {
   dsc_error_info_t filled{};
   static_assert(sizeof filled.ranks == sizeof place.ranks &&
                 sizeof filled.operation == sizeof place.operation);
-  filled.group = place.group;
+  filled.comm_id = place.group;
   filled.sequence = place.sequence;
   filled.elapsed_ns = place.elapsed_ns;
   filled.code = code;
@@ -31,7 +26,7 @@ void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_err
   std::memcpy(filled.operation, place.operation, sizeof filled.operation);
   std::snprintf(filled.text, sizeof filled.text, "%s", text);
   filled.index = place.index;
-  write_sized(info, filled, kFirstErrorInfoSize, "info");
+  write_sized(info, filled, "info");
 }
 
 }  // namespace

@@ -4,15 +4,14 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "dsc/version.h"
+#include "give.hpp"
 #include "session/start_up.hpp"
 #include "session/worlds.hpp"
+#include "settings.hpp"
 #include "store_handle.hpp"
 
 namespace {
 
-constexpr size_t kFirstInitOptionsSize = 80;
-static_assert(sizeof(dsc_init_options_t) == kFirstInitOptionsSize + 32,
-              "no padding, and nothing but appended fields");
 constexpr uint32_t kLibraryVersion = DSC_VERSION_MAJOR << 16 | DSC_VERSION_MINOR << 8 | DSC_VERSION_PATCH;
 
 dsc_init_options_t default_init_options() {
@@ -32,8 +31,6 @@ dsc_init_options_t default_init_options() {
 }
 
 dsc::InitOptions convert(const dsc_init_options_t& given) {
-  if (given.reserved != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", given.reserved);
   dsc::InitOptions options;
   if (given.init_method) options.init_method = given.init_method;
   if (given.job_id) options.job_id = given.job_id;
@@ -53,8 +50,8 @@ dsc::InitOptions convert(const dsc_init_options_t& given) {
   if (given.token) options.token = given.token;
   if (given.store) options.store = dsc::store_of(given.store);
   options.store_handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(given.store));
-  if (given.nccl_library) options.nccl_library = given.nccl_library;
-  if (given.cuda_library) options.cuda_library = given.cuda_library;
+  dsc::read_settings(given.settings, given.n_settings,
+                     {{"nccl.library", &options.nccl_library}, {"cuda.library", &options.cuda_library}});
   return options;
 }
 
@@ -63,9 +60,8 @@ dsc_comm_t* as_handle(uint64_t id) { return reinterpret_cast<dsc_comm_t*>(static
 }  // namespace
 
 dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_init_options(), kFirstInitOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_init_options(), "options"); });
 }
 
 dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t** world) {
@@ -75,8 +71,7 @@ dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t*
       *world = as_handle(dsc::init_world(nullptr, kLibraryVersion));
       return;
     }
-    const dsc::InitOptions wanted =
-        convert(dsc::read_sized(options, default_init_options(), kFirstInitOptionsSize, "options"));
+    const dsc::InitOptions wanted = convert(dsc::read_sized(options, default_init_options(), "options"));
     *world = as_handle(dsc::init_world(&wanted, kLibraryVersion));
   });
 }
@@ -84,11 +79,9 @@ dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t*
 dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
                                size_t* bytes) {
   return dsc::guard(__func__, [&] {
-    dsc::check_text_room(text, capacity, bytes);
     const dsc::InitOptions wanted =
-        options ? convert(dsc::read_sized(options, default_init_options(), kFirstInitOptionsSize, "options"))
-                : dsc::InitOptions{};
-    dsc::give_text(dsc::explain_start(wanted), text, capacity, bytes);
+        options ? convert(dsc::read_sized(options, default_init_options(), "options")) : dsc::InitOptions{};
+    return dsc::give_text(dsc::explain_start(wanted), text, capacity, bytes);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "checks.hpp"
 #include "comm/agreement.hpp"
 #include "comm_call.hpp"
+#include "give.hpp"
 #include "group_options.hpp"
 #include "topology/derived.hpp"
 #include "topology/group_plan.hpp"
@@ -17,11 +18,7 @@
 
 namespace {
 
-constexpr size_t kFirstMeshOptionsSize = 24;
-constexpr size_t kFirstPlanOptionsSize = 56;
 constexpr uint64_t kMeshTag = 3;  // of find_disagreement()
-static_assert(sizeof(dsc_mesh_options_t) == kFirstMeshOptionsSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_mesh_plan_options_t) == kFirstPlanOptionsSize, "no padding, only appended fields");
 
 dsc_mesh_options_t default_mesh_options() {
   dsc_mesh_options_t options{};
@@ -48,30 +45,17 @@ dsc_mesh_t* open_mesh(dsc::RankMesh mesh) {
                                       std::make_shared<dsc::RankMesh>(std::move(mesh)));
 }
 
-void check_capacity(const char* name, const void* list, size_t capacity, size_t needed) {
-  if (capacity == 0) return;
-  if (!list) dsc::fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected room for %zu entries", name, capacity);
-  if (capacity < needed)
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s has room for %zu entries, expected %zu, or 0 to ask only", name,
-              capacity, needed);
-}
-
-void give_lists(const dsc::RankLists& lists, int32_t* ranks, size_t capacity, size_t* n_groups,
-                size_t* group_size) {
+dsc_result_t give_lists(const dsc::RankLists& lists, int32_t* ranks, size_t capacity, size_t* n_groups,
+                        size_t* group_size) {
   dsc::require(n_groups, "n_groups");
   dsc::require(group_size, "group_size");
-  check_capacity("ranks", ranks, capacity, lists.ranks());
-  if (capacity > 0) lists.write({ranks, lists.ranks()});
+  size_t n_ranks = 0;
+  const dsc_result_t given = dsc::give_list("ranks", lists.ranks(), ranks, capacity, &n_ranks, [&](size_t i) {
+    return lists.rank(i / lists.size, i % lists.size);
+  });
   *n_groups = lists.count;
   *group_size = lists.size;
-}
-
-template <typename From>
-void give_numbers(const char* name, const From& from, int32_t* numbers, size_t capacity, size_t* n) {
-  check_capacity(name, numbers, capacity, from.size());
-  if (capacity > 0)
-    std::ranges::transform(from, numbers, [](auto number) { return static_cast<int32_t>(number); });
-  *n = from.size();
+  return given;
 }
 
 std::span<const int32_t> read_coords(const dsc::RankMesh& mesh, const int32_t* coords, int32_t n_coords) {
@@ -124,7 +108,7 @@ std::shared_ptr<dsc::Comm> split_along(dsc::Comm& comm, const dsc::RankMesh& mes
 
 dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, int32_t n_axes,
                                 const dsc_mesh_options_t* options) {
-  const auto given = dsc::read_sized(options, default_mesh_options(), kFirstMeshOptionsSize, "options");
+  const auto given = dsc::read_sized(options, default_mesh_options(), "options");
   if (n_axes < 1 || static_cast<size_t>(n_axes) > dsc::kMostAxes)
     dsc::fail(DSC_ERR_INVALID_ARG, "n_axes is %d, expected 1 to %zu", n_axes, dsc::kMostAxes);
   dsc::require(names, "names");
@@ -143,9 +127,8 @@ dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, 
 // ---- creation ----
 
 dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_mesh_options(), kFirstMeshOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_mesh_options(), "options"); });
 }
 
 dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int32_t n_axes,
@@ -156,7 +139,8 @@ dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int
   });
 }
 
-dsc_result_t dsc_mesh_create_experts(dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp, dsc_mesh_t** experts) {
+dsc_result_t dsc_mesh_create_experts(const dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp,
+                                     dsc_mesh_t** experts) {
   return dsc::guard(__func__, [&] {
     dsc::require(experts, "experts") = nullptr;
     *experts = open_mesh(dsc::expert_mesh(*pin_mesh(mesh), ep, expert_tp));
@@ -171,22 +155,21 @@ dsc_result_t dsc_mesh_destroy(dsc_mesh_t* mesh) {
 
 // ---- axes and coordinates ----
 
-dsc_result_t dsc_mesh_size(dsc_mesh_t* mesh, int32_t* size) {
+dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     dsc::require(size, "size") = pinned->size();
   });
 }
 
-dsc_result_t dsc_mesh_order(dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
-    dsc::check_text_room(text, capacity, bytes);
-    dsc::give_text(pinned->order_text(), text, capacity, bytes);
+    return dsc::give_text(pinned->order_text(), text, capacity, bytes);
   });
 }
 
-dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int32_t* size) {
+dsc_result_t dsc_mesh_axis_size(const dsc_mesh_t* mesh, const char* axis, int32_t* size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     dsc::require(axis, "axis");
@@ -195,7 +178,7 @@ dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int32_t* siz
   });
 }
 
-dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords) {
+dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     const size_t n = read_coords(*pinned, coords, n_coords).size();
@@ -204,7 +187,7 @@ dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int
   });
 }
 
-dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank) {
+dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     dsc::require(rank, "rank");
@@ -212,18 +195,17 @@ dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_co
   });
 }
 
-dsc_result_t dsc_mesh_filter(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* ranks,
+dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* ranks,
                              size_t capacity, size_t* n_ranks) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
-    dsc::require(n_ranks, "n_ranks");
-    size_t one = 0;
-    give_lists(dsc::lists_of(pinned->matching(read_coords(*pinned, coords, n_coords))), ranks, capacity, &one,
-               n_ranks);
+    const dsc::MeshGroups all = pinned->matching(read_coords(*pinned, coords, n_coords));
+    return dsc::give_list("ranks", static_cast<size_t>(all.size()), ranks, capacity, n_ranks,
+                          [&](size_t at) { return all.rank(0, static_cast<int32_t>(at)); });
   });
 }
 
-dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
+dsc_result_t dsc_mesh_neighbor(const dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
                                int32_t* peer) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
@@ -237,7 +219,8 @@ dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const char* axis,
   });
 }
 
-dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord, int32_t* peer) {
+dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord,
+                           int32_t* peer) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     dsc::require(axis, "axis");
@@ -252,56 +235,54 @@ dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* axis, int
   });
 }
 
-dsc_result_t dsc_mesh_rank_name(dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
+dsc_result_t dsc_mesh_rank_name(const dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
                                 const char* outer, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     pinned->check_rank("rank", rank);
-    dsc::check_text_room(text, capacity, bytes);
     const dsc::NameStyle style{omit ? omit : "", inner ? inner : "_", outer ? outer : "-"};
-    dsc::give_text(dsc::rank_name(*pinned, rank, style), text, capacity, bytes);
+    return dsc::give_text(dsc::rank_name(*pinned, rank, style), text, capacity, bytes);
   });
 }
 
 // ---- groups ----
 
-dsc_result_t dsc_mesh_groups(dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
+dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
                              size_t* n_groups, size_t* group_size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
-    give_lists(dsc::lists_of(read_groups(*pinned, axes)), ranks, capacity, n_groups, group_size);
+    return give_lists(dsc::lists_of(read_groups(*pinned, axes)), ranks, capacity, n_groups, group_size);
   });
 }
 
-dsc_result_t dsc_mesh_group(dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks, size_t capacity,
-                            size_t* group_size, size_t* group, size_t* member) {
+dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
+                            size_t capacity, size_t* group_size, size_t* group, size_t* member) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     const dsc::MeshGroups groups = read_groups(*pinned, axes);
     pinned->check_rank("rank", rank);
-    dsc::require(group_size, "group_size");
-    const auto size = static_cast<size_t>(groups.size());
-    check_capacity("ranks", ranks, capacity, size);
     const dsc::MeshPlace own = groups.place(rank);
-    for (int32_t at = 0; capacity > 0 && at < groups.size(); ++at) ranks[at] = groups.rank(own.group, at);
-    *group_size = size;
+    const dsc_result_t given =
+        dsc::give_list("ranks", static_cast<size_t>(groups.size()), ranks, capacity, group_size,
+                       [&](size_t at) { return groups.rank(own.group, static_cast<int32_t>(at)); });
     if (group) *group = static_cast<size_t>(own.group);
     if (member) *member = static_cast<size_t>(own.member);
+    return given;
   });
 }
 
-dsc_result_t dsc_mesh_levels(dsc_mesh_t* mesh, const char* axes, const int32_t* sizes, size_t n_levels,
+dsc_result_t dsc_mesh_levels(const dsc_mesh_t* mesh, const char* axes, const int32_t* sizes, size_t n_levels,
                              size_t level, int32_t* ranks, size_t capacity, size_t* n_groups,
                              size_t* group_size) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     auto lists = dsc::lists_of(read_groups(*pinned, axes));
     const auto box = read_list("sizes", sizes, n_levels);
-    give_lists(dsc::level_lists(std::move(lists), box, level), ranks, capacity, n_groups, group_size);
+    return give_lists(dsc::level_lists(std::move(lists), box, level), ranks, capacity, n_groups, group_size);
   });
 }
 
-dsc_result_t dsc_mesh_members(dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
+dsc_result_t dsc_mesh_members(const dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
                               size_t n_positions, int32_t* ranks, size_t capacity, size_t* n_groups,
                               size_t* group_size) {
   return dsc::guard(__func__, [&] {
@@ -309,35 +290,23 @@ dsc_result_t dsc_mesh_members(dsc_mesh_t* mesh, const char* axes, const int32_t*
     auto lists = dsc::lists_of(read_groups(*pinned, axes));
     if (n_positions == 0) dsc::fail(DSC_ERR_INVALID_ARG, "n_positions is 0, expected 1 or more");
     const auto picked = read_list("positions", positions, n_positions);
-    give_lists(dsc::picked_lists(std::move(lists), picked), ranks, capacity, n_groups, group_size);
-  });
-}
-
-dsc_result_t dsc_mesh_hybrid_sizes(dsc_mesh_t* mesh, const char* axes, int32_t* sizes, size_t capacity,
-                                   size_t* n_sizes) {
-  return dsc::guard(__func__, [&] {
-    const auto pinned = pin_mesh(mesh);
-    dsc::require(n_sizes, "n_sizes");
-    give_numbers("sizes", dsc::hybrid_sizes(read_groups(*pinned, axes).size()), sizes, capacity, n_sizes);
+    return give_lists(dsc::picked_lists(std::move(lists), picked), ranks, capacity, n_groups, group_size);
   });
 }
 
 // ---- all groups of a framework ----
 
 dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_plan_options(), kFirstPlanOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_plan_options(), "options"); });
 }
 
-dsc_result_t dsc_mesh_plan(dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options, const char** names,
+dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options, const char** names,
                            size_t* starts, size_t group_capacity, int32_t* ranks, size_t rank_capacity,
                            size_t* n_groups, size_t* n_ranks) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
-    const auto given = dsc::read_sized(options, default_plan_options(), kFirstPlanOptionsSize, "options");
-    dsc::require(n_groups, "n_groups");
-    dsc::require(n_ranks, "n_ranks");
+    const auto given = dsc::read_sized(options, default_plan_options(), "options");
     if (given.hybrid != 0 && given.hybrid != 1)
       dsc::fail(DSC_ERR_INVALID_ARG, "options->hybrid is %d, expected 0 or 1", given.hybrid);
     std::optional<dsc::Pinned<dsc::RankMesh>> experts;
@@ -352,42 +321,22 @@ dsc_result_t dsc_mesh_plan(dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* opti
                   .rank = given.rank});
     if ((group_capacity == 0) != (rank_capacity == 0))
       dsc::fail(DSC_ERR_INVALID_ARG,
-                "group_capacity is %zu and rank_capacity %zu, expected both 0 or both enough", group_capacity,
+                "group_capacity is %zu and rank_capacity %zu, expected both 0 or both more", group_capacity,
                 rank_capacity);
-    check_capacity("names", names, group_capacity, plan.names.size());
-    check_capacity("starts", starts, group_capacity, plan.names.size());
-    check_capacity("ranks", ranks, rank_capacity, plan.ranks.size());
-    if (group_capacity > 0) {
-      std::ranges::copy(plan.names, names);
-      std::ranges::copy(plan.starts, starts);
-      std::ranges::copy(plan.ranks, ranks);
-    }
-    *n_groups = plan.names.size();
-    *n_ranks = plan.ranks.size();
-  });
-}
-
-dsc_result_t dsc_mesh_prime_factors(int32_t n, int32_t* factors, size_t capacity, size_t* n_factors) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::require(n_factors, "n_factors");
-    give_numbers("factors", dsc::prime_factors(n), factors, capacity, n_factors);
-  });
-}
-
-dsc_result_t dsc_mesh_default_grid(int32_t world_size, int32_t* pipe, int32_t* data) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::require(pipe, "pipe");
-    dsc::require(data, "data");
-    if (world_size < 1) dsc::fail(DSC_ERR_INVALID_ARG, "world_size is %d, expected 1 or more", world_size);
-    const dsc::DefaultGrid grid = dsc::default_grid(world_size);
-    *pipe = grid.pipe;
-    *data = grid.data;
+    dsc::check_room(names, "names", group_capacity, n_groups);
+    dsc::check_room(starts, "starts", group_capacity, n_groups);
+    dsc::check_room(ranks, "ranks", rank_capacity, n_ranks);
+    const dsc_result_t groups = dsc::give_list("names", plan.names, names, group_capacity, n_groups);
+    if (group_capacity > 0)
+      std::copy_n(plan.starts.begin(), std::min(group_capacity + 1, plan.starts.size()), starts);
+    const dsc_result_t members = dsc::give_list("ranks", plan.ranks, ranks, rank_capacity, n_ranks);
+    return groups == DSC_OK ? members : groups;
   });
 }
 
 // ---- communicators ----
 
-dsc_result_t dsc_mesh_comm(dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
+dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
                            const dsc_group_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;

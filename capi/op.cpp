@@ -14,7 +14,7 @@ dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op) {
   });
 }
 
-dsc_result_t dsc_op_create_user(dsc_op_function_t function, void* context, uint64_t id, int32_t commutative,
+dsc_result_t dsc_op_create_user(dsc_op_fn function, void* context, uint64_t id, int32_t commutative,
                                 dsc_op_t* op) {
   return dsc::guard(__func__, [&] {
     dsc::require(op, "op") = 0;

@@ -1,17 +1,11 @@
 #include "op_stats.hpp"
 
-#include <algorithm>
 #include <cstdio>
-#include <cstring>
 
-#include "base/options.hpp"
-#include "checks.hpp"
+#include "give.hpp"
 
 namespace dsc {
 namespace {
-
-constexpr size_t kFirstOpStatsSize = 80;
-static_assert(sizeof(dsc_op_stats_t) == kFirstOpStatsSize, "no padding, and nothing but appended fields");
 
 dsc_op_stats_t convert(const OpStats& from) {
   dsc_op_stats_t to{};
@@ -26,21 +20,9 @@ dsc_op_stats_t convert(const OpStats& from) {
 
 }  // namespace
 
-// The caller's array may have elements of another release's size: the first one says which.
-void write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size_t capacity, size_t* count) {
-  require(count, "count");
-  if (capacity > 0) {
-    const size_t stride = require(stats, "stats").struct_size;
-    if (stride < kFirstOpStatsSize)
-      fail(DSC_ERR_INVALID_ARG, "stats[0].struct_size is %zu, expected at least %zu", stride,
-           kFirstOpStatsSize);
-    auto* at = reinterpret_cast<std::byte*>(stats);
-    for (size_t i = 0; i < std::min(capacity, all.size()); ++i, at += stride) {
-      std::memcpy(at, &stride, sizeof stride);
-      write_sized(reinterpret_cast<dsc_op_stats_t*>(at), convert(all[i]), kFirstOpStatsSize, "stats");
-    }
-  }
-  *count = all.size();
+dsc_result_t write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size_t capacity,
+                            size_t* count) {
+  return give_structs("stats", all, stats, capacity, count, convert);
 }
 
 }  // namespace dsc

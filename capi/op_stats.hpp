@@ -8,6 +8,7 @@
 
 namespace dsc {
 
-void write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size_t capacity, size_t* count);
+dsc_result_t write_op_stats(const std::vector<OpStats>& all, dsc_op_stats_t* stats, size_t capacity,
+                            size_t* count);
 
 }  // namespace dsc

@@ -10,9 +10,6 @@
 
 namespace {
 
-constexpr size_t kFirstPartitionOptionsSize = 40;
-static_assert(sizeof(dsc_pipe_partition_options_t) == kFirstPartitionOptionsSize,
-              "no padding, only appended fields");
 static_assert(static_cast<int32_t>(dsc::RandomRegion::kData) == DSC_RNG_DATA &&
                   static_cast<int32_t>(dsc::RandomRegion::kTensor) == DSC_RNG_TENSOR &&
                   static_cast<int32_t>(dsc::RandomRegion::kExpert) == DSC_RNG_EXPERT,
@@ -44,17 +41,15 @@ dsc::PartitionRequest read_request(const double* weights, size_t n_layers, size_
 }  // namespace
 
 dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_partition_options(), kFirstPartitionOptionsSize, "options");
-  });
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_partition_options(), "options"); });
 }
 
 dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n_parts,
                                 const dsc_pipe_partition_options_t* options, size_t* boundaries) {
   return dsc::guard_pure(__func__, [&] {
     dsc::require(boundaries, "boundaries");
-    const auto given =
-        dsc::read_sized(options, default_partition_options(), kFirstPartitionOptionsSize, "options");
+    const auto given = dsc::read_sized(options, default_partition_options(), "options");
     const dsc::PartitionRequest request = read_request(weights, n_layers, n_parts, given);
     const dsc::Boundaries found = dsc::partition_layers(request);
     std::ranges::copy(found, boundaries);
@@ -62,13 +57,7 @@ dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n
   });
 }
 
-dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed) {
-  return dsc::guard_pure(__func__,
-                         [&] { dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(seed, layer); });
-}
-
-dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed, uint64_t layer,
-                                      uint64_t* layer_seed) {
+dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, const char* method, uint64_t* layer_seed) {
   return dsc::guard_pure(__func__, [&] {
     dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(method ? method : "split_mix", seed, layer);
   });

@@ -8,18 +8,12 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "give.hpp"
 #include "pipe_call.hpp"
 #include "pipeline/catalog.hpp"
 
 namespace {
 
-constexpr size_t kFirstInstructionSize = 40;
-constexpr size_t kFirstScheduleOptionsSize = 32;
-constexpr size_t kFirstInfoSize = 40;
-static_assert(sizeof(dsc_pipe_instruction_t) == kFirstInstructionSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_schedule_options_t) == 56, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_schedule_info_t) == kFirstInfoSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_compute_t) == 16, "an array of them may never change");
 static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_LOOP &&
                   static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_ZIGZAG &&
                   static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_APART &&
@@ -37,16 +31,6 @@ dsc_pipe_schedule_options_t default_schedule_options() {
   dsc_pipe_schedule_options_t options{};
   options.struct_size = sizeof options;
   return options;
-}
-
-size_t instruction_size(const dsc_pipe_instruction_t* instruction) {
-  dsc::require(instruction, "instruction");
-  size_t size = 0;
-  std::memcpy(&size, instruction, sizeof size);
-  if (size < kFirstInstructionSize)
-    dsc::fail(DSC_ERR_INVALID_ARG, "instruction->struct_size is %zu, expected at least %zu", size,
-              kFirstInstructionSize);
-  return size;
 }
 
 bool flag(const char* name, int32_t value) {
@@ -74,13 +58,12 @@ dsc::StageOrder read_order(int32_t stage, const dsc_pipe_compute_t* operations, 
 namespace dsc {
 
 dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_options_t* options) {
-  return read_sized(options, default_schedule_options(), kFirstScheduleOptionsSize, "options");
+  return read_sized(options, default_schedule_options(), "options");
 }
 
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
   if (options.messages != DSC_PIPE_WHEN_NEEDED && options.messages != DSC_PIPE_AT_ONCE)
     fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0 (when needed) or 1 (at once)", options.messages);
-  if (options.reserved != 0) fail(DSC_ERR_INVALID_ARG, "reserved is %d, expected 0", options.reserved);
   return {.name = options.name ? options.name : "",
           .stages = options.stages,
           .stage = options.stage,
@@ -110,9 +93,8 @@ int32_t checked_stage(int32_t stage, int32_t stages) {
 const char* dsc_pipe_op_name(int32_t op) { return dsc::pipe_op_name(op); }
 
 dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_schedule_options(), kFirstScheduleOptionsSize, "options");
-  });
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_schedule_options(), "options"); });
 }
 
 dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options,
@@ -155,7 +137,7 @@ dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_options_t* 
   });
 }
 
-dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t stage,
+dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* schedule, int32_t stage,
                                         dsc_pipe_schedule_t** other) {
   return dsc::guard(__func__, [&] {
     dsc::require(other, "other");
@@ -165,7 +147,7 @@ dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t s
   });
 }
 
-dsc_result_t dsc_pipe_schedule_describe(dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
+dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();
@@ -178,42 +160,40 @@ dsc_result_t dsc_pipe_schedule_describe(dsc_pipe_schedule_t* schedule, dsc_pipe_
     found.forward_only = plan.spec.forward_only ? 1 : 0;
     found.messages = static_cast<int32_t>(plan.spec.messages);
     found.placement = static_cast<int32_t>(plan.placement.shape());
-    dsc::write_sized(info, found, kFirstInfoSize, "info");
+    dsc::write_sized(info, found, "info");
   });
 }
 
-dsc_result_t dsc_pipe_schedule_name(dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
+dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
                                     size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    dsc::check_text_room(text, capacity, bytes);
-    dsc::give_text(pinned->plan()->spec.name, text, capacity, bytes);
+    return dsc::give_text(pinned->plan()->spec.name, text, capacity, bytes);
   });
 }
 
-dsc_result_t dsc_pipe_schedule_order(dsc_pipe_schedule_t* schedule, int32_t stage, int64_t first,
-                                     dsc_pipe_compute_t* operations, size_t capacity, int64_t* total) {
+dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule, int32_t stage, size_t first,
+                                     dsc_pipe_compute_t* operations, size_t capacity, size_t* total) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();
     plan.expect_order();
     dsc::check_rank("stage", stage, plan.spec.stages);
-    dsc::require(total, "total");
-    if (capacity > 0) dsc::require(operations, "operations");
-    if (first < 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "first is %lld, expected 0 or more", static_cast<long long>(first));
-    *total = plan.order->size(stage);
-    for (size_t i = 0; i < capacity && first < *total; ++i, ++first) {
-      const dsc::Compute op = plan.order->at(stage, first);
+    dsc::check_room(operations, "operations", capacity, total);
+    const auto size = *total = static_cast<size_t>(plan.order->size(stage));
+    const size_t left = size - std::min(first, size);
+    for (size_t i = 0; i < std::min(capacity, left); ++i) {
+      const dsc::Compute op = plan.order->at(stage, static_cast<int64_t>(first + i));
       operations[i] = {static_cast<int32_t>(op.op), op.chunk, op.micro_batch, op.overlaps ? 1 : 0};
     }
+    return dsc::how_given(left, capacity);
   });
 }
 
 dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule, dsc_pipe_instruction_t* instruction) {
   return dsc::guard(__func__, [&] {
     const dsc::PipeScheduleCall inside(schedule);
-    const size_t size = instruction_size(instruction);
+    const size_t size = dsc::struct_size_of(instruction, "instruction");
     dsc::Instruction next;
     if (!inside->instructions().next(next)) return DSC_DONE;
     const dsc_pipe_instruction_t made = dsc::public_instruction(next, size);
@@ -229,14 +209,14 @@ dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule) {
   return dsc::guard(__func__, [&] { dsc::PipeScheduleCall(schedule)->instructions().reset(); });
 }
 
-dsc_result_t dsc_pipe_schedule_steps(dsc_pipe_schedule_t* schedule, int64_t* steps) {
+dsc_result_t dsc_pipe_schedule_steps(const dsc_pipe_schedule_t* schedule, int64_t* steps) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     dsc::require(steps, "steps") = pinned->instructions().steps();
   });
 }
 
-dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64_t step, int32_t* micro_batch,
+dsc_result_t dsc_pipe_schedule_step(const dsc_pipe_schedule_t* schedule, int64_t step, int32_t* micro_batch,
                                     int32_t* is_forward) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
@@ -252,7 +232,7 @@ dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64_t step,
   });
 }
 
-dsc_result_t dsc_pipe_schedule_buffers(dsc_pipe_schedule_t* schedule, int32_t* buffers) {
+dsc_result_t dsc_pipe_schedule_buffers(const dsc_pipe_schedule_t* schedule, int32_t* buffers) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     dsc::require(buffers, "buffers") = pinned->instructions().buffers();

@@ -16,17 +16,6 @@
 
 namespace {
 
-constexpr size_t kFirstCallSize = 56;  // without the tensors
-constexpr size_t kFirstCallbacksSize = 80;
-constexpr size_t kFirstPipeRunOptionsSize = 40;
-static_assert(offsetof(dsc_pipe_call_t, input_tensors) == kFirstCallSize && sizeof(dsc_pipe_call_t) == 112,
-              "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_pipe_callbacks_t) == kFirstCallbacksSize,
-              "no padding, and nothing but appended fields");
-static_assert(offsetof(dsc_pipe_run_options_t, stream) == kFirstPipeRunOptionsSize &&
-                  sizeof(dsc_pipe_run_options_t) == 72,
-              "no padding, and nothing but appended fields");
-
 class Callbacks final : public dsc::PipeActions {
  public:
   explicit Callbacks(const dsc_pipe_callbacks_t& table) : table_(table) {}
@@ -72,7 +61,7 @@ class Callbacks final : public dsc::PipeActions {
                        .expect_sparse = 0});
   }
 
-  dsc_pipe_callback_t find(dsc::PipeOp op) const noexcept {
+  dsc_pipe_fn find(dsc::PipeOp op) const noexcept {
     switch (op) {
       case dsc::PipeOp::kLoadMicroBatch:
         return table_.load_micro_batch;
@@ -114,13 +103,11 @@ dsc_pipe_callbacks_t default_callbacks() {
 
 std::unique_ptr<dsc::PipeActions> read_callbacks(const dsc_pipe_callbacks_t* given) {
   dsc::require(given, "callbacks");
-  return std::make_unique<Callbacks>(
-      dsc::read_sized(given, default_callbacks(), kFirstCallbacksSize, "callbacks"));
+  return std::make_unique<Callbacks>(dsc::read_sized(given, default_callbacks(), "callbacks"));
 }
 
 dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
-  const auto options =
-      dsc::read_sized(given, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
+  const auto options = dsc::read_sized(given, default_pipe_run_options(), "options");
   if (options.keep_replaced != 0 && options.keep_replaced != 1)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->keep_replaced is %d, expected 0 or 1", options.keep_replaced);
   if (options.variable_shapes != 0 && options.variable_shapes != 1)
@@ -141,15 +128,13 @@ dsc::PipeShapes read_shapes(const dsc_pipe_run_options_t* given) {
 }  // namespace
 
 dsc_result_t dsc_pipe_callbacks_init(dsc_pipe_callbacks_t* callbacks, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(callbacks, struct_size, default_callbacks(), kFirstCallbacksSize, "callbacks");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(callbacks, struct_size, default_callbacks(), "callbacks"); });
 }
 
 dsc_result_t dsc_pipe_run_options_init(dsc_pipe_run_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_pipe_run_options(), kFirstPipeRunOptionsSize, "options");
-  });
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_pipe_run_options(), "options"); });
 }
 
 dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc_pipe_run_options_t* options,

@@ -1,13 +1,16 @@
 #include "dsc/pipe_simulate.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "give.hpp"
 #include "pipe_call.hpp"
 #include "pipeline/best_plan.hpp"
 #include "pipeline/draw.hpp"
@@ -15,14 +18,6 @@
 
 namespace {
 
-constexpr size_t kFirstCostsSize = 120;
-constexpr size_t kFirstReportSize = 72;
-constexpr size_t kFirstSearchSize = 120;
-static_assert(sizeof(dsc_pipe_costs_t) == kFirstCostsSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_report_t) == kFirstReportSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_search_t) == kFirstSearchSize, "no padding, only appended fields");
-static_assert(sizeof(dsc_pipe_stage_report_t) == 64 && sizeof(dsc_pipe_span_t) == 32,
-              "arrays of them may never change");
 static_assert(static_cast<int32_t>(dsc::PipePicture::kText) == DSC_PIPE_PICTURE_TEXT &&
                   static_cast<int32_t>(dsc::PipePicture::kColor) == DSC_PIPE_PICTURE_COLOR &&
                   static_cast<int32_t>(dsc::PipePicture::kSvg) == DSC_PIPE_PICTURE_SVG &&
@@ -38,7 +33,7 @@ dsc_pipe_costs_t default_costs() {
 }
 
 dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, size_t parts) {
-  const auto costs = dsc::read_sized(given, default_costs(), kFirstCostsSize, "costs");
+  const auto costs = dsc::read_sized(given, default_costs(), "costs");
   if (costs.n != 1 && costs.n != parts)
     dsc::fail(DSC_ERR_INVALID_ARG, "costs->n is %zu, expected 1 or %zu: one for each part of the model",
               costs.n, parts);
@@ -64,68 +59,79 @@ dsc::PipelineCosts read_costs(const dsc_pipe_costs_t* given, size_t parts) {
   return all;
 }
 
+// What one simulation found. Spans are computed when somebody asks for them: they take much more memory.
+class PipeReport {
+ public:
+  PipeReport(std::shared_ptr<const dsc::PipelinePlan> plan, dsc::PipelineCosts costs)
+      : plan_(std::move(plan)), costs_(std::move(costs)), totals_(dsc::simulate(*plan_, costs_)) {}
+
+  const dsc::PipelineReport& totals() const noexcept { return totals_; }
+
+  const std::vector<dsc::PipelineSpan>& timeline() const {
+    std::call_once(timeline_once_, [&] {
+      const auto found = dsc::simulate(*plan_, costs_, {.timeline = true});
+      for (const auto& spans : found.timeline) timeline_.insert(timeline_.end(), spans.begin(), spans.end());
+    });
+    return timeline_;
+  }
+
+  const std::vector<dsc::PipelineSpan>& critical_path() const {
+    std::call_once(critical_path_once_, [&] {
+      critical_path_ = dsc::simulate(*plan_, costs_, {.critical_path = true}).critical_path;
+    });
+    return critical_path_;
+  }
+
+ private:
+  std::shared_ptr<const dsc::PipelinePlan> plan_;
+  dsc::PipelineCosts costs_;
+  dsc::PipelineReport totals_;
+  mutable std::once_flag timeline_once_, critical_path_once_;
+  mutable std::vector<dsc::PipelineSpan> timeline_, critical_path_;
+};
+
+dsc::Pinned<PipeReport> pin_report(const dsc_pipe_report_t* report) {
+  return dsc::Pinned<PipeReport>(dsc::HandleKind::kPipeReport, report);
+}
+
 dsc_pipe_span_t public_span(const dsc::PipelineSpan& span) {
-  return {span.stage, static_cast<int32_t>(span.op.op), span.op.chunk, span.op.micro_batch, span.start,
-          span.end};
-}
-
-dsc_pipe_report_t read_report(const dsc_pipe_report_t* given) {
-  dsc::require(given, "report");
-  auto report = dsc::read_sized(given, dsc_pipe_report_t{}, kFirstReportSize, "report");
-  if (report.timeline_capacity > 0) dsc::require(report.timeline, "report->timeline");
-  if (report.critical_path_capacity > 0) dsc::require(report.critical_path, "report->critical_path");
-  return report;
-}
-
-void give_stages(const dsc::PipelineReport& found, dsc_pipe_stage_report_t* stages) {
-  for (const dsc::StageReport& it : found.stages)
-    *stages++ = {.busy = it.busy,
-                 .start = it.start,
-                 .end = it.end,
-                 .idle = found.makespan - it.busy,
-                 .own_window_idle = it.end - it.start - it.busy,
-                 .reduced = it.reduced,
-                 .peak_bytes = it.peak_bytes,
-                 .peak_activations = it.peak_activations};
-}
-
-void give_timeline(const dsc::PipelineReport& found, dsc_pipe_report_t& report) {
-  report.timeline_count = 0;
-  for (const auto& spans : found.timeline)
-    for (const auto& span : spans)
-      if (const size_t i = report.timeline_count++; i < report.timeline_capacity)
-        report.timeline[i] = public_span(span);
-}
-
-// Without room for all of it the end is given, which says what to shorten.
-void give_critical_path(const dsc::PipelineReport& found, dsc_pipe_report_t& report) {
-  const auto& path = found.critical_path;
-  report.critical_path_count = path.size();
-  const size_t given = std::min(path.size(), report.critical_path_capacity);
-  std::transform(path.end() - static_cast<ptrdiff_t>(given), path.end(), report.critical_path, public_span);
+  return {.struct_size = sizeof(dsc_pipe_span_t),
+          .start = span.start,
+          .end = span.end,
+          .stage = span.stage,
+          .op = static_cast<int32_t>(span.op.op),
+          .chunk = span.op.chunk,
+          .micro_batch = span.op.micro_batch};
 }
 
 void copy_name(char (&target)[32], const std::string& name) {
   std::snprintf(target, sizeof target, "%s", name.c_str());
 }
 
-dsc_pipe_search_t read_search(const dsc_pipe_search_t* given) {
-  const auto search = dsc::read_sized(given, dsc_pipe_search_t{}, kFirstSearchSize, "search");
+dsc_pipe_search_options_t default_search_options() {
+  dsc_pipe_search_options_t options{};
+  options.struct_size = sizeof options;
+  return options;
+}
+
+dsc::PipelineLimits read_limits(const dsc_pipe_search_options_t* given) {
+  const auto search = dsc::read_sized(given, default_search_options(), "search");
   if (search.activations < 0)
     dsc::fail(DSC_ERR_INVALID_ARG, "activations is %lld, expected 0 or more",
               static_cast<long long>(search.activations));
   if (!(search.bytes >= 0)) dsc::fail(DSC_ERR_INVALID_ARG, "bytes is %g, expected 0 or more", search.bytes);
-  return search;
+  return {.activations = search.activations, .bytes = search.bytes};
 }
 
-dsc_pipe_search_t result_of(const dsc::BestPlan& found, dsc_pipe_search_t search) {
-  search.makespan = found.report.makespan;
-  search.bound = found.bound;
-  search.best_named_makespan = found.best_named_makespan;
-  search.is_optimal = found.is_optimal ? 1 : 0;
-  copy_name(search.best_named, found.best_named);
-  copy_name(search.origin, found.origin);
-  return search;
+dsc_pipe_search_result_t result_of(const dsc::BestPlan& found) {
+  dsc_pipe_search_result_t result{};
+  result.makespan = found.report.makespan;
+  result.bound = found.bound;
+  result.best_named_makespan = found.best_named_makespan;
+  result.is_optimal = found.is_optimal ? 1 : 0;
+  copy_name(result.best_named, found.best_named);
+  copy_name(result.origin, found.origin);
+  return result;
 }
 
 void check_find(const dsc_pipe_schedule_options_t& options) {
@@ -139,7 +145,8 @@ void check_find(const dsc_pipe_schedule_options_t& options) {
 }  // namespace
 
 dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options, const dsc_pipe_costs_t* costs,
-                                    dsc_pipe_search_t* search, dsc_pipe_schedule_t** schedule) {
+                                    const dsc_pipe_search_options_t* search, dsc_pipe_search_result_t* result,
+                                    dsc_pipe_schedule_t** schedule) {
   return dsc::guard(__func__, [&] {
     dsc::require(schedule, "schedule");
     *schedule = nullptr;
@@ -148,45 +155,91 @@ dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options, 
     check_find(given);
     auto spec = dsc::spec_of(given);
     dsc::complete_custom(spec);
-    const auto wanted = read_search(search);
+    const auto limits = read_limits(search);
+    if (result) dsc::struct_size_of(result, "result");
     const auto read = read_costs(costs, static_cast<size_t>(spec.stages) * static_cast<size_t>(spec.chunks));
-    const auto found = dsc::find_best_plan(std::move(spec), read,
-                                           {.activations = wanted.activations, .bytes = wanted.bytes});
+    const auto found = dsc::find_best_plan(std::move(spec), read, limits);
     *schedule = dsc::open_schedule(found.plan, dsc::checked_stage(given.stage, found.plan->spec.stages));
-    if (search) dsc::write_sized(search, result_of(found, wanted), kFirstSearchSize, "search");
+    if (result) dsc::write_sized(result, result_of(found), "result");
   });
 }
 
 dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_size) {
-  return dsc::guard_pure(
-      __func__, [&] { dsc::init_sized(costs, struct_size, default_costs(), kFirstCostsSize, "costs"); });
+  return dsc::guard_pure(__func__, [&] { dsc::init_sized(costs, struct_size, default_costs(), "costs"); });
 }
 
-dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
-                               dsc_pipe_report_t* report) {
+dsc_result_t dsc_pipe_search_options_init(dsc_pipe_search_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_search_options(), "options"); });
+}
+
+dsc_result_t dsc_pipe_simulate(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                               dsc_pipe_report_t** report) {
   return dsc::guard(__func__, [&] {
+    dsc::require(report, "report") = nullptr;
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    dsc_pipe_report_t wanted = read_report(report);
-    const dsc::PipelinePlan& plan = *pinned->plan();
-    const auto found = dsc::simulate(
-        plan, read_costs(costs, static_cast<size_t>(plan.placement.parts())),
-        {.timeline = wanted.timeline != nullptr, .critical_path = wanted.critical_path != nullptr});
-    wanted.makespan = found.makespan;
-    if (wanted.stages) give_stages(found, wanted.stages);
-    give_timeline(found, wanted);
-    give_critical_path(found, wanted);
-    dsc::write_sized(report, wanted, kFirstReportSize, "report");
+    auto read = read_costs(costs, static_cast<size_t>(pinned->plan()->placement.parts()));
+    *report = dsc::open_handle<dsc_pipe_report_t>(
+        dsc::HandleKind::kPipeReport, std::make_shared<PipeReport>(pinned->plan(), std::move(read)));
   });
 }
 
-dsc_result_t dsc_pipe_draw(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs, int32_t picture,
-                           char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, double* makespan) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_report(report);
+    dsc::require(makespan, "makespan") = pinned->totals().makespan;
+  });
+}
+
+dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_report_t* stages,
+                                    size_t capacity, size_t* n_stages) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_report(report);
+    const double makespan = pinned->totals().makespan;
+    const auto convert = [&](const dsc::StageReport& it) {
+      return dsc_pipe_stage_report_t{.struct_size = sizeof(dsc_pipe_stage_report_t),
+                                     .busy = it.busy,
+                                     .start = it.start,
+                                     .end = it.end,
+                                     .idle = makespan - it.busy,
+                                     .own_window_idle = it.end - it.start - it.busy,
+                                     .reduced = it.reduced,
+                                     .peak_bytes = it.peak_bytes,
+                                     .peak_activations = it.peak_activations};
+    };
+    return dsc::give_structs("stages", pinned->totals().stages, stages, capacity, n_stages, convert);
+  });
+}
+
+dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
+                                      size_t capacity, size_t* n_spans) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_report(report);
+    return dsc::give_structs("spans", pinned->timeline(), spans, capacity, n_spans, public_span);
+  });
+}
+
+dsc_result_t dsc_pipe_report_critical_path(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
+                                           size_t capacity, size_t* n_spans) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_report(report);
+    return dsc::give_structs("spans", pinned->critical_path(), spans, capacity, n_spans, public_span);
+  });
+}
+
+dsc_result_t dsc_pipe_report_destroy(dsc_pipe_report_t* report) {
+  return dsc::guard(__func__, [&] {
+    if (report) pin_report(report).close();
+  });
+}
+
+dsc_result_t dsc_pipe_draw(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                           int32_t picture, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    dsc::check_text_room(text, capacity, bytes);
     const dsc::PipelinePlan& plan = *pinned->plan();
-    dsc::give_text(dsc::draw(plan, read_costs(costs, static_cast<size_t>(plan.placement.parts())),
-                             static_cast<dsc::PipePicture>(picture)),
-                   text, capacity, bytes);
+    return dsc::give_text(dsc::draw(plan, read_costs(costs, static_cast<size_t>(plan.placement.parts())),
+                                    static_cast<dsc::PipePicture>(picture)),
+                          text, capacity, bytes);
   });
 }

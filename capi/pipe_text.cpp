@@ -5,6 +5,7 @@
 
 #include "base/guard.hpp"
 #include "checks.hpp"
+#include "give.hpp"
 #include "pipe_call.hpp"
 #include "pipeline/imported.hpp"
 #include "pipeline/text.hpp"
@@ -39,10 +40,7 @@ class Instructions {
  public:
   Instructions(const dsc_pipe_instruction_t* first, size_t count) : first_(first), count_(count) {
     if (count_ == 0) return;
-    std::memcpy(&size_, first, sizeof size_);
-    if (size_ < sizeof(dsc_pipe_instruction_t))
-      dsc::fail(DSC_ERR_INVALID_ARG, "instructions[0].struct_size is %zu, expected at least %zu", size_,
-                sizeof(dsc_pipe_instruction_t));
+    size_ = dsc::struct_size_of(first, "instructions");
   }
 
   dsc_pipe_instruction_t at(size_t i) const {
@@ -125,13 +123,12 @@ void validate(const dsc_pipe_schedule_options_t& options, const dsc_pipe_instruc
 
 }  // namespace
 
-dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int32_t format, char* text,
+dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedule, int32_t format, char* text,
                                       size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    dsc::check_text_room(text, capacity, bytes);
-    dsc::give_text(dsc::write_schedule(*pinned->plan(), static_cast<dsc::PipeFormat>(format)), text, capacity,
-                   bytes);
+    return dsc::give_text(dsc::write_schedule(*pinned->plan(), static_cast<dsc::PipeFormat>(format)), text,
+                          capacity, bytes);
   });
 }
 

@@ -16,10 +16,6 @@
 
 namespace {
 
-constexpr size_t kFirstReducerOptionsSize = 64;
-static_assert(sizeof(dsc_bucket_reducer_options_t) == kFirstReducerOptionsSize,
-              "no padding, and nothing but appended fields");
-
 dsc_bucket_reducer_options_t default_reducer_options() {
   const dsc::ReducerOptions defaults;
   dsc_bucket_reducer_options_t options{};
@@ -33,9 +29,7 @@ dsc_bucket_reducer_options_t default_reducer_options() {
 }
 
 dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
-  const auto options = dsc::read_sized(given, default_reducer_options(), kFirstReducerOptionsSize, "options");
-  if (options.reserved != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  const auto options = dsc::read_sized(given, default_reducer_options(), "options");
   dsc::ReducerOptions result;
   result.bucket_bytes = options.bucket_bytes;
   result.first_bucket_bytes = options.first_bucket_bytes;
@@ -59,7 +53,7 @@ dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
 
 }  // namespace
 
-dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params) {
+dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params) {
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
     dsc::verify_params(*inside, dsc::read_tensors(params, n_params, "params"));
@@ -75,9 +69,8 @@ dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tenso
 }
 
 dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_reducer_options(), kFirstReducerOptionsSize, "options");
-  });
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_reducer_options(), "options"); });
 }
 
 dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
@@ -145,7 +138,7 @@ dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32
   });
 }
 
-dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* indices, size_t* starts,
+dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, size_t* indices, size_t* starts,
                                         size_t* n_buckets) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_reducer(reducer);
@@ -159,10 +152,10 @@ dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* i
   });
 }
 
-dsc_result_t dsc_bucket_reducer_stats(dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats, size_t capacity,
-                                      size_t* count) {
-  return dsc::guard(__func__,
-                    [&] { dsc::write_op_stats(pin_reducer(reducer)->stats(), stats, capacity, count); });
+dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                      size_t capacity, size_t* count) {
+  return dsc::guard(
+      __func__, [&] { return dsc::write_op_stats(pin_reducer(reducer)->stats(), stats, capacity, count); });
 }
 
 dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {

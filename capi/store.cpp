@@ -10,6 +10,7 @@
 #include "base/handle_table.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "give.hpp"
 #include "store/callback_store.hpp"
 #include "store/key_table.hpp"
 #include "store/open.hpp"
@@ -17,13 +18,6 @@
 #include "store_handle.hpp"
 
 namespace {
-
-constexpr size_t kFirstStoreOptionsSize = 48;
-constexpr size_t kFirstStoreCallbacksSize = 40;
-static_assert(sizeof(dsc_store_options_t) == kFirstStoreOptionsSize,
-              "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_store_callbacks_t) == kFirstStoreCallbacksSize,
-              "no padding, and nothing but appended fields");
 
 constexpr size_t kMaxValueBytes = dsc::StoreLimits{}.value_bytes;
 
@@ -90,9 +84,10 @@ std::vector<std::string> list_of(const char* const* keys, size_t n) {
   return list;
 }
 
-void give(const std::string& found, void* value, size_t capacity, size_t* bytes) {
+dsc_result_t give(const std::string& found, void* value, size_t capacity, size_t* bytes) {
   *bytes = found.size();
-  if (found.size() <= capacity && !found.empty()) std::memcpy(value, found.data(), found.size());
+  if (capacity > 0) std::memcpy(value, found.data(), std::min(found.size(), capacity));
+  return dsc::how_given(found.size(), capacity);
 }
 
 int32_t milliseconds_left(dsc::Deadline deadline) {
@@ -154,16 +149,15 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
 }  // namespace
 
 dsc_result_t dsc_store_options_init(dsc_store_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_store_options(), kFirstStoreOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_store_options(), "options"); });
 }
 
 dsc_result_t dsc_store_open(const char* uri, const dsc_store_options_t* options, dsc_store_t** store) {
   return dsc::guard(__func__, [&] {
     dsc::require(store, "store") = nullptr;
     dsc::require(uri, "uri");
-    const auto given = dsc::read_sized(options, default_store_options(), kFirstStoreOptionsSize, "options");
+    const auto given = dsc::read_sized(options, default_store_options(), "options");
     const dsc::StoreOptions wanted = convert(given);
     dsc::OpenStore open =
         dsc::open_store(uri, wanted, dsc::process_environment(), dsc::Deadline::after_ms(given.timeout_ms));
@@ -175,8 +169,7 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
   return dsc::guard(__func__, [&] {
     dsc::require(store, "store") = nullptr;
     dsc::require(callbacks, "callbacks");
-    const auto given =
-        dsc::read_sized(callbacks, dsc_store_callbacks_t{}, kFirstStoreCallbacksSize, "callbacks");
+    const auto given = dsc::read_sized(callbacks, dsc_store_callbacks_t{}, "callbacks");
     if (!given.put || !given.get) dsc::fail(DSC_ERR_INVALID_ARG, "callbacks: put and get are needed");
     auto silent = given;
     silent.destroy = nullptr;
@@ -197,7 +190,7 @@ dsc_result_t dsc_store_prefix(dsc_store_t* store, const char* prefix, dsc_store_
   });
 }
 
-dsc_result_t dsc_store_port(dsc_store_t* store, int32_t* port) {
+dsc_result_t dsc_store_port(const dsc_store_t* store, int32_t* port) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     dsc::require(port, "port");
@@ -221,7 +214,7 @@ dsc_result_t dsc_store_get(dsc_store_t* store, const char* key, int32_t timeout_
     dsc::require(key, "key");
     dsc::check_buffer("value", value, capacity);
     dsc::require(bytes, "bytes");
-    give(pinned->store->get(key, deadline_of(*pinned, timeout_ms)), value, capacity, bytes);
+    return give(pinned->store->get(key, deadline_of(*pinned, timeout_ms)), value, capacity, bytes);
   });
 }
 
@@ -242,9 +235,9 @@ dsc_result_t dsc_store_compare_set(dsc_store_t* store, const char* key, const vo
     dsc::require(key, "key");
     dsc::check_buffer("value", value, capacity);
     dsc::require(bytes, "bytes");
-    give(pinned->store->compare_set(key, text_of("expected", expected, expected_bytes),
-                                    text_of("desired", desired, desired_bytes), deadline_of(*pinned)),
-         value, capacity, bytes);
+    return give(pinned->store->compare_set(key, text_of("expected", expected, expected_bytes),
+                                           text_of("desired", desired, desired_bytes), deadline_of(*pinned)),
+                value, capacity, bytes);
   });
 }
 

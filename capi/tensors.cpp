@@ -8,9 +8,6 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kFirstTensorSize = 56;
-static_assert(sizeof(dsc_tensor_t) == kFirstTensorSize, "no padding, and nothing but appended fields");
-
 Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
@@ -18,8 +15,8 @@ Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
     fail(DSC_ERR_INVALID_ARG, "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same",
          index, own_size, struct_size);
   }
-  const auto tensor = read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, kFirstTensorSize,
-                                 "a tensor of the list");
+  const auto tensor =
+      read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, "a tensor of the list");
   if (tensor.ndim < 0)
     fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
   Tensor result;

@@ -15,12 +15,6 @@
 
 namespace {
 
-constexpr size_t kFirstTiedKeySize = 48;
-constexpr size_t kFirstTiedOptionsSize = 32;
-static_assert(sizeof(dsc_tied_key_t) == kFirstTiedKeySize, "no padding, and nothing but appended fields");
-static_assert(sizeof(dsc_tied_layers_options_t) == kFirstTiedOptionsSize,
-              "no padding, and nothing but appended fields");
-
 using TiedCall = dsc::ExclusiveCall<dsc::TiedLayers, dsc::HandleKind::kTiedLayers>;
 
 dsc::Pinned<dsc::TiedLayers> pin_tied(const void* handle) {
@@ -35,9 +29,7 @@ dsc_tied_layers_options_t default_tied_options() {
 }
 
 void read_options(const dsc_tied_layers_options_t* given, dsc::TiedRequest& request) {
-  const auto options = dsc::read_sized(given, default_tied_options(), kFirstTiedOptionsSize, "options");
-  if (options.reserved != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  const auto options = dsc::read_sized(given, default_tied_options(), "options");
   if (options.sync != 0 && options.sync != 1)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->sync is %d, expected 0 or 1", options.sync);
   request.sync = options.sync;
@@ -62,8 +54,8 @@ dsc::TiedKey read_key(const void* given, size_t index, size_t struct_size) {
   if (own_size != struct_size)  // before anything of that size is read
     dsc::fail(DSC_ERR_INVALID_ARG, "struct_size of key %zu is %zu, that of key 0 is %zu; expected the same",
               index, own_size, struct_size);
-  const auto key = dsc::read_sized(static_cast<const dsc_tied_key_t*>(given), dsc_tied_key_t{},
-                                   kFirstTiedKeySize, "a key of the list");
+  const auto key =
+      dsc::read_sized(static_cast<const dsc_tied_key_t*>(given), dsc_tied_key_t{}, "a key of the list");
   dsc::TiedKey result;
   result.key = &dsc::require(key.key, "the name of a key");
   if (key.n_stages > 0)
@@ -136,9 +128,8 @@ dsc_result_t dsc_tied_plan(const char* const* keys, const size_t* layers, size_t
 }
 
 dsc_result_t dsc_tied_layers_options_init(dsc_tied_layers_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::init_sized(options, struct_size, default_tied_options(), kFirstTiedOptionsSize, "options");
-  });
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_tied_options(), "options"); });
 }
 
 dsc_result_t dsc_tied_layers_create(dsc_comm_t* comm, const dsc_tied_key_t* keys, size_t n_keys,
@@ -160,7 +151,7 @@ dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_tensor_t*
   });
 }
 
-dsc_result_t dsc_tied_layers_owner(dsc_tied_layers_t* tied, const char* key, int32_t* stage,
+dsc_result_t dsc_tied_layers_owner(const dsc_tied_layers_t* tied, const char* key, int32_t* stage,
                                    int32_t* counts) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_tied(tied);

@@ -7,6 +7,7 @@
 #include "checks.hpp"
 #include "comm_call.hpp"
 #include "control/trace_writer.hpp"
+#include "give.hpp"
 
 namespace {
 
@@ -20,18 +21,17 @@ std::string target_path(const dsc::Comm& comm, const char* path) {
 
 }  // namespace
 
-dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path) {
+dsc_result_t dsc_trace_dump(const dsc_comm_t* comm, const char* path) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     dsc::replace_file(target_path(*pinned, path), pinned->trace("call"));
   });
 }
 
-dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_trace_text(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    dsc::check_text_room(text, capacity, bytes);
-    dsc::give_text(pinned->trace("call"), text, capacity, bytes);
+    return dsc::give_text(pinned->trace("call"), text, capacity, bytes);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "device/cuda_library.hpp"
 #include "device/kernels.hpp"
 #include "engine_nccl/nccl_library.hpp"
+#include "give.hpp"
 #include "transport/library.hpp"
 
 namespace {
@@ -142,8 +143,5 @@ dsc_result_t dsc_feature(const char* name, int32_t* available) {
 }
 
 dsc_result_t dsc_engine_report(char* text, size_t capacity, size_t* bytes) {
-  return dsc::guard(__func__, [&] {
-    dsc::check_text_room(text, capacity, bytes);
-    dsc::give_text(engine_report(), text, capacity, bytes);
-  });
+  return dsc::guard(__func__, [&] { return dsc::give_text(engine_report(), text, capacity, bytes); });
 }

@@ -45,7 +45,7 @@ dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] { return wait(work, timeout_ms); });
 }
 
-dsc_result_t dsc_work_error(dsc_work_t* work, dsc_error_info_t* info) {
+dsc_result_t dsc_work_error(const dsc_work_t* work, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(pin_work(work)->failure(), info); });
 }
 

@@ -16,7 +16,8 @@ int main(void) {
   EXPECT(rank == 0 && size == 1);
 
   char source[64];
-  CHECK(dsc_comm_env(world, "DSC_SOURCE", source, sizeof source));
+  size_t bytes = 0;
+  CHECK(dsc_comm_source(world, source, sizeof source, &bytes));
   int32_t major = -1;
   int32_t minor = -1;
   CHECK(dsc_version(&major, &minor, NULL));

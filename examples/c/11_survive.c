@@ -82,7 +82,8 @@ static dsc_result_t train(trainer* self, dsc_comm_t* comm, bool is_victim) {
 /* A communicator of the ranks that live, all at the step of its rank 0. */
 static dsc_comm_t* survive(trainer* self, dsc_comm_t* comm) {
   dsc_comm_t* survivors = NULL;
-  int32_t before = 0, rank = 0, size = 0, lost = -1, n_lost = 0;
+  int32_t before = 0, rank = 0, size = 0, lost = -1;
+  size_t n_lost = 0;
   CHECK(dsc_comm_shrink(comm, NULL, &survivors));
   CHECK(dsc_comm_missing(comm, &lost, 1, &n_lost));
   CHECK(dsc_comm_rank(comm, &before));

@@ -17,7 +17,7 @@ static dsc_comm_t* start(void) {
   dsc_comm_t* world = NULL;
   dsc_init_options_t options;
   CHECK(dsc_init_options_init(&options, sizeof options));
-  options.backend = DSC_BACKEND_NCCL;
+  options.backend = DSC_BACKEND_DEVICE;
   const dsc_result_t result = dsc_init_distributed(&options, &world);
   if (result == DSC_OK) return world;
   char reason[1024];

@@ -32,7 +32,7 @@ def start_world():
     module, reason = find_library()
     try:
         # Whether there is a GPU for every rank is not to be counted here: each may see its own as device 0.
-        world = dsc.init_distributed(backend="nccl")
+        world = dsc.init_distributed(backend="device")
     except dsc.DscError as error:  # on all ranks
         reason = reason or str(error)
     else:
@@ -70,5 +70,5 @@ for step in range(STEPS):
 off = max(abs(float(weight) - right) for weight, right in zip(weights, wanted))  # float() waits for the device
 assert off < 1e-3, off
 where = "host memory" if world.device is None else f"device {world.device}"
-print(f"rank {world.rank}: weights found in {where}, by {world.backend}; sum of squares {float(squares):.1e}")
+print(f"rank {world.rank}: weights found in {where}, by the {world.backend} backend; sum of squares {float(squares):.1e}")
 dsc.finalize()

@@ -5,7 +5,7 @@
 fn main() -> dsc::Result<()> {
     let world = dsc::init()?; // no launcher has set RANK: this process is alone
     let (major, minor, _) = dsc::version();
-    let source = world.env("DSC_SOURCE")?;
+    let source = world.source()?;
     println!(
         "libdsc {}.{}: rank {} of {} (from: {})",
         major,

@@ -49,6 +49,7 @@ Error::Error(dsc_result_t code, const char* text, const ErrorPlace& place) noexc
 
 const char* result_name(dsc_result_t result) noexcept {
   if (result == DSC_IN_PROGRESS) return "DSC_IN_PROGRESS";
+  if (result == DSC_TRUNCATED) return "DSC_TRUNCATED";
   if (result == DSC_DONE) return "DSC_DONE";
   if (result > 0 || result < DSC_ERR_INTERNAL) return "DSC_UNKNOWN_RESULT";
   return kErrorNames[static_cast<size_t>(-result)];

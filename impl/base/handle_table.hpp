@@ -18,7 +18,8 @@ enum class HandleKind : uint8_t {
   kPipeSchedule = 4,
   kStore = 5,
   kMesh = 6,
-  kTiedLayers = 7
+  kTiedLayers = 7,
+  kPipeReport = 8
 };
 
 namespace handles {

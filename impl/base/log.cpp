@@ -191,8 +191,10 @@ class LogHub {
   }
 
   void deliver(const Record& record, const LogListener& listener) const {
-    if (record.level <= stderr_level_ && !listener.replaces_stderr) print(record);
-    if (!listener.call) return;
+    if (!listener.call) {
+      if (record.level <= stderr_level_) print(record);
+      return;
+    }
     CallbackScope scope;
     call_out([&] { listener.call(listener, record); });
   }

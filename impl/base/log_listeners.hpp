@@ -1,4 +1,4 @@
-// The receivers of log records besides the standard error stream, which DSC_LOG controls.
+// Who receives log records besides DSC_LOG's standard error stream.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 
 namespace dsc {
 
-// One record of the log.
 struct LogRecord {
   int32_t level = 0;
   std::string text;
@@ -14,21 +13,19 @@ struct LogRecord {
   int64_t time_ns = 0;  // CLOCK_REALTIME
 };
 
-// A user-defined function that receives records.
+// A function of the program's that receives records.
 struct LogListener {
-  void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;  // nullptr if nobody listens
-  void (*function)() = nullptr;  // the user's function, cast to the type that `call` knows
-  void* ctx = nullptr;
-  int32_t level = 0;             // least urgent level that it receives
-  bool replaces_stderr = false;  // records that it receives are not written to the standard error stream
+  void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;  // nullptr: nobody listens
+  void (*function)() = nullptr;  // the program's, of the type that `call` knows
+  void* context = nullptr;
+  int32_t level = 0;  // the least urgent that it receives, in place of the standard error stream
 };
 
-// Returns when the replaced listener has received the records made before, or when nothing was delivered for
-// 5 s, and no call of it is running. Inside a call of the listener it does not wait for that call.
+// Returns when the listener that it replaces has got the records that were made before, or none was delivered
+// for 5 s; and only when no call of it is running, except from inside that call.
 void set_log_listener(const LogListener& listener);
 
-// Takes the oldest record; false if there is none. `level` sets which levels are recorded for polling from
-// now on.
+// Takes the oldest record; `level` sets what is recorded from now on.
 bool read_log(int32_t level, std::string& text, int32_t& record_level);
 
 }  // namespace dsc

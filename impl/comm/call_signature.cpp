@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/fixed_text.hpp"
 #include "comm/describe.hpp"
 #include "control/group.hpp"
 
@@ -45,7 +46,8 @@ CallDifference difference(const std::vector<CallSignature>& all,
   std::map<std::string, std::vector<int32_t>> by_call;
   std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
   for (size_t i = 0; i < all.size(); ++i) {
-    for (auto* same : {&by_call[describe(all[i].fields, all[i].note)], &by_fingerprint[all[i].fingerprint]})
+    for (auto* same : {&by_call[describe(all[i].fields, bounded_text(all[i].note).c_str())],
+                       &by_fingerprint[all[i].fingerprint]})
       same->insert(same->end(), ranks[i].begin(), ranks[i].end());
   }
   if (by_fingerprint.size() < 2) return {};

@@ -90,7 +90,7 @@ class Comm {
   // Queues an operation; the progress thread drives it, or progress() does. Any thread, when the caller keeps
   // the order.
   virtual std::shared_ptr<Work> start(const Call& call) = 0;
-  // The calls between dsc_group_begin() and dsc_group_end().
+  // The calls between dsc_batch_begin() and dsc_batch_end().
   virtual void run_group(const std::vector<Call>& calls);
   virtual std::shared_ptr<Work> start_group(const std::vector<Call>& calls);
 
@@ -160,7 +160,7 @@ class Comm {
   // Never null. A group that works for another one may share its ledger.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
-  // Operations that were called since dsc_group_begin(), not started yet; null outside.
+  // Operations that were called since dsc_batch_begin(), not started yet; null outside.
   std::unique_ptr<std::vector<Call>> coalesced;
 
   // Set while a call is inside: one thread at a time per communicator.

@@ -158,8 +158,11 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
   const int peer = static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1;
   const bool sends = kind == OpKind::kSend;
   if ((!sends && kind != OpKind::kRecv) || peer < 0 || peer >= size_) return std::nullopt;
+  const uint64_t number = latest & kLatestNumberMask;
   const RecvChannel& end = sends ? recv_channel(member, peer) : recv_channel(peer, member);
-  if (end.finished.load(std::memory_order_acquire) >= (latest & kLatestNumberMask)) return std::nullopt;
+  if (end.finished.load(std::memory_order_acquire) >= number) return std::nullopt;
+  const auto& other = sends ? end.posts : send_channel(peer, member).posts;
+  if (other[number & 1].number.load(std::memory_order_acquire) >= number) return std::nullopt;  // it moves
   return OpenMessage{sends, peer};
 }
 

@@ -18,7 +18,7 @@ namespace {
 constexpr int kLeastCuda = 12000;  // the older of the two major versions that NVIDIA builds NCCL for
 constexpr WantedLibrary kCuda{.name = "CUDA's driver",
                               .file = "libcuda.so.1",
-                              .option = "cuda_library",
+                              .option = "cuda.library",
                               .variable = "DSC_CUDA_LIBRARY"};
 
 CudaFunctions find_cuda_functions(const Symbols& symbols) {

@@ -16,7 +16,7 @@ struct NamedPath {
 
 std::optional<NamedPath> named_path(const WantedLibrary& wanted, const std::string& path,
                                     const Environment& environment) {
-  if (!path.empty()) return NamedPath{path, std::string("option ") + wanted.option};
+  if (!path.empty()) return NamedPath{path, std::string("setting ") + wanted.option};
   if (const auto value = environment(wanted.variable)) return NamedPath{*value, wanted.variable};
   return std::nullopt;
 }

@@ -1,7 +1,9 @@
 // Every operation is compared on all ranks: on each host, between the leaders, and then all know the same.
 #include <algorithm>
+#include <bitset>
 #include <cstdio>
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.hpp"
 #include "comm/call_signature.hpp"
@@ -14,11 +16,12 @@ namespace {
 constexpr int kOutcomeGraceMs = 1000;
 constexpr int kWireGraceMs = 200;  // a rank that is missed is named by those of its own host first
 
-// A call that a host shows, and a rank that made it.
+// A call that a host shows, and which of its ranks made it: a bit for each, of the first 256.
 struct Entry {
   CallSignature shown;
-  int64_t rank;
+  std::bitset<256> places;
 };
+static_assert(std::is_trivially_copyable_v<Entry>);
 
 }  // namespace
 
@@ -54,15 +57,16 @@ void HierComm::gather_rows(const Row& mine, std::span<Row> rows, Deadline deadli
   local_->run(gather);
 }
 
-// A host shows one call if its ranks agree, and else each that differs, with a rank that made it.
+// A host shows one call if its ranks agree, and else each that differs, with the ranks that made it.
 CallDifference HierComm::compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
                                        std::byte* result) {
   std::vector<Entry> mine;
-  for (size_t place = 0; place < rows.size(); ++place)
-    if (std::ranges::none_of(mine, [&](const Entry& entry) {
-          return entry.shown.fingerprint == rows[place].shown.fingerprint;
-        }))
-      mine.push_back({rows[place].shown, layout_.own_members()[place]});
+  for (size_t place = 0; place < rows.size(); ++place) {
+    auto same = std::ranges::find_if(
+        mine, [&](const Entry& entry) { return entry.shown.fingerprint == rows[place].shown.fingerprint; });
+    if (same == mine.end()) same = mine.insert(mine.end(), {rows[place].shown, {}});
+    if (place < same->places.size()) same->places.set(place);
+  }
   mine.resize(std::min(mine.size(), TransportGroup::kMeetBytes / sizeof(Entry)));
   std::vector<const std::byte*> parts;
   for (const Row& row : rows) parts.push_back(row.part);
@@ -89,9 +93,12 @@ CallDifference HierComm::difference_of(std::span<const TransportGroup::Met> met)
     for (size_t i = 0; i < count; ++i) {
       Entry entry;
       std::memcpy(&entry, text.data() + i * sizeof entry, sizeof entry);
+      const std::vector<int32_t>& members = layout_.members(static_cast<int>(host));
       all.push_back(entry.shown);
-      ranks.push_back(count == 1 ? layout_.members(static_cast<int>(host))
-                                 : std::vector<int32_t>{static_cast<int32_t>(entry.rank)});
+      ranks.push_back(count == 1 ? members : std::vector<int32_t>{});
+      for (size_t place = 0; count > 1 && place < std::min(members.size(), entry.places.size()); ++place)
+        if (entry.places[place]) ranks.back().push_back(members[place]);
+      if (ranks.back().empty()) ranks.back().push_back(members.back());  // beyond the first 256
     }
   }
   return difference(all, ranks);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -295,7 +296,14 @@ void HierComm::exchange_message(const Call& call, uint64_t number, Deadline dead
   CallSignature theirs{};
   std::memcpy(&theirs, other.data(), std::min(other.size(), sizeof theirs));
   const CallDifference found = difference({mine, theirs}, {{rank()}, {call.root}});
-  if (!found.text.empty()) fail(DSC_ERR_MISMATCH, "%s", found.text.c_str());
+  if (!found.text.empty()) {
+    ErrorPlace place;
+    place.revoked = true;  // they are ranks of this communicator
+    place.n_ranks = 2;
+    std::tie(place.ranks[0], place.ranks[1]) = std::minmax(rank(), call.root);
+    place.rank = place.ranks[0];
+    throw Error(DSC_ERR_MISMATCH, found.text.c_str(), place);
+  }
   std::vector<TransportBlock> out(2), in(2);
   const size_t bytes = call.count * dtype_bytes(call.dtype);
   if (sends)

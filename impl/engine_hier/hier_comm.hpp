@@ -35,7 +35,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   int rank() const noexcept override { return layout_.rank(); }
   int size() const noexcept override { return layout_.size(); }
   uint64_t id() const noexcept override { return id_; }
-  int32_t backend() const noexcept override { return DSC_BACKEND_GLOO; }
+  int32_t backend() const noexcept override { return DSC_BACKEND_INTER_HOST; }
   const std::string& name() const noexcept override { return name_; }
   int global_rank(int group_rank) const override;
   int group_rank(int global_rank) const noexcept override;
@@ -201,8 +201,8 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   std::optional<bool> connects_ranks_;  // known from the first large blocks on
   std::unique_ptr<TransportGroup> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
   struct {
-    CallFields fields;
-    char note[40];
+    CallFields fields{};
+    char note[40] = {};
     uint64_t number = 0;
     bool running = false;
   } latest_ DSC_GUARDED_BY(mutex_);

@@ -42,7 +42,9 @@ std::shared_ptr<Comm> HierComm::make_group(const std::vector<int32_t>& members, 
   own.name.resize(std::min<size_t>(own.name.size(), 31));
   own.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
   // The first member's rank as the color: several groups are made at a time.
-  const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) : -1;
+  // The high bit keeps its id apart from that of a group over hosts with this color.
+  constexpr int32_t kOfOneHost = 1 << 30;
+  const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) | kOfOneHost : -1;
   std::shared_ptr<Comm> part;
   std::optional<Error> error;
   capture([&] { part = local_->split(color, static_cast<int32_t>(self - members.begin()), own); },
@@ -103,7 +105,12 @@ void* HierComm::allocate_memory(size_t bytes) {
             mine.code = code;
             std::snprintf(mine.text, sizeof mine.text, "%.251s", text);
           });
-  const std::vector<std::byte> all = gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note);
+  std::vector<std::byte> all;
+  capture([&] { all = gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note); },
+          [&](const Error& error) {
+            if (memory) release_memory(memory);
+            throw Error(error);
+          });
   for (int rank = 0; rank < size(); ++rank) {
     Outcome outcome;
     std::memcpy(&outcome, all.data() + static_cast<size_t>(rank) * sizeof outcome, sizeof outcome);

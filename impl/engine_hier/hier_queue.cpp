@@ -73,10 +73,11 @@ HierQueue::~HierQueue() {
 
 Failure HierQueue::run(const Call& call) {
   drain();
-  pending_.fetch_add(1);
+  begin_one();
   const uint64_t number = ++number_;
   std::optional<Record> record = open_(call, number);
   Failure failure = execute_(call, number, record);
+  running_.fetch_sub(1);
   end_one();
   return failure;
 }
@@ -87,7 +88,7 @@ std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
   if (!thread_.joinable()) thread_ = start_thread("dsc-hier", [this] { this->work(); });
   queue_.push_back(work);
   work->record = open_(call, ++number_);  // what could not be queued has no number
-  pending_.fetch_add(1);
+  begin_one();
   changed_.notify_all();
   return work;
 }
@@ -107,9 +108,16 @@ void HierQueue::work() {
       next = std::move(queue_.front());
       queue_.pop_front();
     }
-    next->complete(execute_(next->call(), next->number(), next->record));
+    Failure failure = execute_(next->call(), next->number(), next->record);
+    running_.fetch_sub(1);  // first: whoever sees it complete may destroy the communicator
+    next->complete(std::move(failure));
     end_one();
   }
+}
+
+void HierQueue::begin_one() noexcept {
+  running_.fetch_add(1);
+  pending_.fetch_add(1);
 }
 
 void HierQueue::end_one() {

@@ -69,16 +69,19 @@ class HierQueue {
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
   void restart_numbers() noexcept { number_.store(0); }
-  bool busy() const noexcept { return pending_.load() > 0; }
+  // A caller that has seen its operation complete finds the queue idle.
+  bool busy() const noexcept { return running_.load() > 0; }
 
  private:
   void work();
+  void begin_one() noexcept;
   void end_one();
 
   const Open open_;
   const Execute execute_;
   EventCount& completions_;
-  std::atomic<int> pending_{0};      // queued or running
+  std::atomic<int> running_{0};      // operations whose end nobody has been told
+  std::atomic<int> pending_{0};      // operations that this queue has not let go of
   std::atomic<uint64_t> number_{0};  // of the caller's latest operation
   Mutex mutex_;
   Condition changed_;

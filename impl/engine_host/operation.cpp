@@ -139,6 +139,7 @@ void Operation::look_at_clock() noexcept {
 // The ranks that wait in messages for each other, from this one to the one that waits for it; empty: there is
 // no such circle.
 std::vector<int32_t> Operation::circle() const {
+  if (call_.kind != OpKind::kSend && call_.kind != OpKind::kRecv) return {};
   std::vector<int32_t> ranks;
   for (int member = group_.rank();;) {
     if (std::ranges::find(ranks, member) != ranks.end()) break;

@@ -22,7 +22,7 @@ class DeviceComm final : public Comm {
   int rank() const noexcept override { return host_->rank(); }
   int size() const noexcept override { return host_->size(); }
   uint64_t id() const noexcept override { return host_->id(); }
-  int32_t backend() const noexcept override { return DSC_BACKEND_NCCL; }
+  int32_t backend() const noexcept override { return DSC_BACKEND_DEVICE; }
   int32_t device() const noexcept override { return engine_->device().number(); }
   const DeviceContext* device_context() const noexcept override { return &engine_->world().gpu; }
   std::optional<std::string> unsupported_reason(const Call& call) const override {

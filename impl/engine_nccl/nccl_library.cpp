@@ -8,7 +8,7 @@ namespace {
 constexpr int kLeastNccl = 21800;  // the first that splits communicators
 constexpr WantedLibrary kNccl{.name = "NCCL",
                               .file = "libnccl.so.2",
-                              .option = "nccl_library",
+                              .option = "nccl.library",
                               .variable = "DSC_NCCL_LIBRARY",
                               .only_one = "ncclGetVersion",
                               .wheel_folder = "nvidia/nccl/lib"};

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 
+#include "base/fixed_text.hpp"
+
 namespace dsc {
 namespace {
 
 constexpr uint64_t kOnHost = 1;  // fingerprint of all calls on host memory
 constexpr size_t kMostDescribed = 4;
 
-std::string words(const CallFields& fields, const char* note, bool on_device) {
-  return describe(fields, note) + (on_device ? " on its device" : " in host memory");
+std::string words(const CallSignature& shown, bool on_device) {
+  return describe(shown.fields, bounded_text(shown.note).c_str()) +
+         (on_device ? " on its device" : " in host memory");
 }
 
 }  // namespace
@@ -62,8 +65,8 @@ int PublishedCalls::member_of(int32_t rank) const noexcept {
 
 std::string PublishedCalls::difference_text(const Entry& mine, const Entry& other, int32_t rank) const {
   return "rank " + std::to_string(members_.ranks[static_cast<size_t>(self())]) + ": " +
-         words(mine.shown.fields, mine.shown.note, mine.on_device) + "; rank " + std::to_string(rank) + ": " +
-         words(other.shown.fields, other.shown.note, other.on_device);
+         words(mine.shown, mine.on_device) + "; rank " + std::to_string(rank) + ": " +
+         words(other.shown, other.on_device);
 }
 
 std::optional<BoardDifference> PublishedCalls::publish(const Call& call, bool on_device) {
@@ -143,7 +146,7 @@ CallThere PublishedCalls::called_message(OpKind kind, int32_t rank, int32_t peer
   if (const auto found = recent.find(number); found != recent.end()) {
     there.fingerprint = found->second.shown.fingerprint;
     there.rank = rank;
-    there.words = words(found->second.shown.fields, found->second.shown.note, true);
+    there.words = words(found->second.shown, true);
   }
   const uint64_t latest = recent.empty() ? 0 : recent.rbegin()->first;
   if (latest >= number) return there;
@@ -189,7 +192,7 @@ CallThere PublishedCalls::called(uint64_t number) const {
     if (!this->entry(member, number).read(number, &entry)) continue;
     there.fingerprint = entry.shown.fingerprint;
     there.rank = members_.ranks[static_cast<size_t>(member)];
-    there.words = words(entry.shown.fields, entry.shown.note, entry.on_device);
+    there.words = words(entry.shown, entry.on_device);
   }
   there.late = behind(number);
   for (size_t i = 0; i < std::min(there.late.size(), kMostDescribed); ++i)
@@ -202,8 +205,7 @@ std::string PublishedCalls::describe_latest(int member) const {
   const uint64_t number = head(member).load(std::memory_order_seq_cst);
   Entry latest{};
   if (number == 0 || !entry(member, number).read(number, &latest)) return "nothing on this communicator";
-  return words(latest.shown.fields, latest.shown.note, latest.on_device) + ", number " +
-         std::to_string(number);
+  return words(latest.shown, latest.on_device) + ", number " + std::to_string(number);
 }
 
 }  // namespace dsc

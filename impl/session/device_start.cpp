@@ -54,7 +54,7 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   if (used->path != cuda.path)
     fail(DSC_ERR_NO_BACKEND,
          "this process uses CUDA's driver of %.180s already, but %s %.180s: expected one for all its ranks",
-         used->path.c_str(), request.cuda_library.empty() ? "found" : "option cuda_library names",
+         used->path.c_str(), request.cuda_library.empty() ? "found" : "setting cuda.library names",
          cuda.path.c_str());
   return cuda;
 }

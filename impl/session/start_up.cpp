@@ -49,13 +49,13 @@ LaunchOptions launch_options(const InitOptions& options) {
 std::string advice(const InitOptions& options, const Launch& launch, const Environment& environment,
                    Deadline deadline) {
   const bool may_use_nccl =
-      DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL);
+      DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE);
   return may_use_nccl ? interface_advice(launch, environment, deadline) : "";
 }
 
 const char* backend_name(int32_t backend) {
-  constexpr std::array kNames = {"auto", "host", "nccl", "gloo"};
-  static_assert(kNames.size() == DSC_BACKEND_GLOO + 1);
+  constexpr std::array kNames = {"auto", "host", "device", "inter_host"};
+  static_assert(kNames.size() == DSC_BACKEND_INTER_HOST + 1);
   return kNames[static_cast<size_t>(backend)];
 }
 
@@ -128,7 +128,8 @@ std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared
     return local;
   }
   if (options.backend == DSC_BACKEND_HOST)
-    fail(DSC_ERR_UNSUPPORTED, "backend is host, but the job has %d hosts: leave it at auto, or set gloo",
+    fail(DSC_ERR_UNSUPPORTED,
+         "backend is host, but the job has %d hosts: leave it at auto, or set inter_host",
          world->layout().host_count());
   const std::string address = job->own_address(deadline);
   auto wide = std::make_shared<HierWorld>(std::move(job), world->layout(), address);
@@ -159,8 +160,8 @@ std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Laun
 
 void check_options(const InitOptions& options) {
   constexpr int64_t kMost = INT32_MAX;
-  check_range("backend", options.backend, DSC_BACKEND_AUTO, DSC_BACKEND_GLOO,
-              "0 (auto), 1 (host), 2 (nccl) or 3 (gloo)");
+  check_range("backend", options.backend, DSC_BACKEND_AUTO, DSC_BACKEND_INTER_HOST,
+              "0 (auto), 1 (host), 2 (device) or 3 (inter_host)");
   check_range("rank", options.rank, -1, kMost, "0 or more, or -1 for the environment's");
   if (options.world_size != -1)
     check_range("world_size", options.world_size, 1, kMost, "1 or more, or -1 for the environment's");
@@ -174,13 +175,13 @@ void check_options(const InitOptions& options) {
   check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
   check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
   check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
-  check_path("nccl_library", options.nccl_library);
-  check_path("cuda_library", options.cuda_library);
-  if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_NCCL || options.device >= 0))
+  check_path("nccl.library", options.nccl_library);
+  check_path("cuda.library", options.cuda_library);
+  if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
     fail(DSC_ERR_UNSUPPORTED,
          "this library was built without NCCL: leave backend at auto or host, and device at -1");
-  if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_NCCL)
-    fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (nccl) with a device",
+  if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_DEVICE)
+    fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (device) with a device",
          options.device, options.backend);
 }
 
@@ -189,8 +190,8 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
   if (a.job_id != b.job_id) return "job_id";
   if (a.token != b.token) return "token";
   if (a.store_handle != b.store_handle) return "store";
-  if (a.nccl_library != b.nccl_library) return "nccl_library";
-  if (a.cuda_library != b.cuda_library) return "cuda_library";
+  if (a.nccl_library != b.nccl_library) return "nccl.library";
+  if (a.cuda_library != b.cuda_library) return "cuda.library";
   if (a.backend != b.backend) return "backend";
   if (a.rank != b.rank) return "rank";
   if (a.world_size != b.world_size) return "world_size";
@@ -238,9 +239,9 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   auto local = HostComm::create_world(group, options.timeout_ms, deadline);
   local->set_world_info(describe_world(options, launch, *world));
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
-  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_NCCL)) {
+  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE)) {
     world->set_tentative(true);  // without a device a program may start again at once, with other options
-    const DeviceRequest request{options.backend == DSC_BACKEND_NCCL, options.device,
+    const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.cuda_library.value_or(""), options.nccl_library.value_or("")};
     comm = bind_device(std::move(comm), request, environment, deadline);
     world->set_tentative(false);

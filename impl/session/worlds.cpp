@@ -109,7 +109,7 @@ void finalize_world() {
   if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
   Pinned<Comm> world(HandleKind::kComm, handle);
   if (world->coalesced && !world->failure().revoked)
-    fail(DSC_ERR_STATE, "a group of operations is open on the world: expected dsc_group_end() first");
+    fail(DSC_ERR_STATE, "a batch is open on the world: expected dsc_batch_end() first");
   struct Release {
     Pinned<Comm>& world;
     uint64_t handle;

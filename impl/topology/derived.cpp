@@ -170,21 +170,4 @@ std::string rank_name(const RankMesh& mesh, int32_t rank, const NameStyle& style
   return text;
 }
 
-std::vector<int64_t> prime_factors(int64_t n) {
-  if (n < 1) fail(DSC_ERR_INVALID_ARG, "n is %lld, expected 1 or more", static_cast<long long>(n));
-  std::vector<int64_t> factors;
-  for (int64_t factor = 2; factor * factor <= n; ++factor)
-    for (; n % factor == 0; n /= factor) factors.push_back(factor);
-  if (n > 1) factors.push_back(n);
-  return factors;
-}
-
-DefaultGrid default_grid(int32_t world_size) {
-  const std::vector<int64_t> factors = prime_factors(world_size);
-  DefaultGrid grid;
-  for (size_t i = 0; i < factors.size(); ++i)
-    (i % 2 == 0 ? grid.pipe : grid.data) *= static_cast<int32_t>(factors[i]);
-  return grid;
-}
-
 }  // namespace dsc

@@ -50,12 +50,4 @@ struct NameStyle {
 };
 std::string rank_name(const RankMesh& mesh, int32_t rank, const NameStyle& style);
 
-std::vector<int64_t> prime_factors(int64_t n);  // ascending
-
-struct DefaultGrid {
-  int32_t pipe = 1;
-  int32_t data = 1;
-};
-DefaultGrid default_grid(int32_t world_size);
-
 }  // namespace dsc

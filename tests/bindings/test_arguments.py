@@ -65,7 +65,6 @@ WRONG_TYPES = [
     (lambda w, x: w.set_timeout("a"), "timeout is 'a'; expected a number"),
     (lambda w, x: w.monitored_barrier("a"), "timeout is 'a'; expected a number"),
     (lambda w, x: w.progress("a"), "timeout is 'a'; expected a number"),
-    (lambda w, x: w.env(3), "variable is 3; expected a string"),
     (lambda w, x: dsc.BucketReducer([x], w), "world is a list; expected a Communicator"),
     (lambda w, x: dsc.verify_params([x], w), "comm is a list; expected a Communicator"),
     (lambda w, x: dsc.all_gather_object([None], 3), "comm is a list; expected a Communicator"),
@@ -147,7 +146,7 @@ def test_there_is_no_such_parameter(world, i):
 
 def test_misspelt_attributes(world):
     with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
-        things = [world, reducer, dsc.premul(1.0), dsc.user_op(np.add, 1), world.group()]
+        things = [world, reducer, dsc.premul(1.0), dsc.user_op(np.add, 1), world.batch()]
         things += [dsc.PipeSchedule("1f1b", 2, 0, 4), world.barrier(async_op=True)]
         for thing in things:
             with pytest.raises(AttributeError):

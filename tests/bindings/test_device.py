@@ -33,7 +33,7 @@ def ranks(body, *args, n=2, **options):
 
 def _in_world(rank, body, args, options):
     work_on(rank)
-    world = dsc.init_distributed(**{"backend": "nccl", "device": rank, "init_timeout": 60, "timeout": 60} | options)
+    world = dsc.init_distributed(**{"backend": "device", "device": rank, "init_timeout": 60, "timeout": 60} | options)
     result = body(world, *args)
     dsc.finalize()
     misuses = getattr(driver(), "fake_gpu_misuses", lambda: 0)
@@ -138,7 +138,7 @@ def host_memory_too(world):
 
 def test_host_memory_in_a_world_with_devices():
     for rank, (x, backend, device) in enumerate(ranks(host_memory_too)):
-        assert (x, backend, device) == (((values(0) + values(1)) * 4).tolist(), "nccl", rank)
+        assert (x, backend, device) == (((values(0) + values(1)) * 4).tolist(), "device", rank)
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------
@@ -168,10 +168,10 @@ def connect(world):
 
 
 def exchange(world, x, out, **options):
-    with world.group(**options) as group:
+    with world.batch(**options) as batch:
         world.send(x, 1 - world.rank)
         world.recv(out, 1 - world.rank)
-    return group.work
+    return batch.work
 
 
 class Protocol:
@@ -398,7 +398,7 @@ def disagrees(world):
 
 def in_world_that_ends(rank, body):
     work_on(rank)
-    return body(dsc.init_distributed(backend="nccl", device=rank, init_timeout=60, timeout=30))
+    return body(dsc.init_distributed(backend="device", device=rank, init_timeout=60, timeout=30))
 
 
 def test_ranks_that_disagree():
@@ -462,8 +462,8 @@ def refuses(world):
     refused(ValueError, "^stream is -1", world.all_reduce, x, stream=-1)
     other = types.SimpleNamespace(__cuda_stream__=lambda: (7, 1))
     refused(ValueError, "^stream offers version 7", world.all_reduce, x, stream=other)
-    with world.group():
-        refused(ValueError, r"^stream is given inside group\(\)", world.all_reduce, x, stream=1)
+    with world.batch():
+        refused(ValueError, r"^stream is given inside batch\(\)", world.all_reduce, x, stream=1)
     reducer = dsc.BucketReducer(world, [x], sync=False)
     reducer.begin()
     refused(ValueError, "^grad is in memory of the host; expected memory of a GPU", reducer.mark_ready, 0, values(0))
@@ -482,7 +482,7 @@ def test_refusals_name_the_argument_and_end_nothing():
 
 def has_none(world):
     x = Interface(values(0))
-    advice = r'expected host memory, or init_distributed\(backend="nccl"\) or device='
+    advice = r'expected host memory, or init_distributed\(backend="device"\) or device='
     said = rf"^x is on a GPU, and this communicator is bound to none; {advice}$"
     refused(ValueError, said, world.all_reduce, x)
     refused(ValueError, said, world.all_reduce, x, async_op=True)
@@ -494,7 +494,7 @@ def has_none(world):
     refused(dsc.UnsupportedError, "stream is not None", reducer.begin, stream=1)
     reducer.begin()
     refused(ValueError, "^grad is in memory of a GPU; expected memory of the host", reducer.mark_ready, 0, x)
-    with world.group():
+    with world.batch():
         refused(ValueError, said, world.all_reduce, x)
     world.all_reduce(y := values(0))
     return world.device, y.tolist()
@@ -557,19 +557,19 @@ def output_of_example(n, *folders, each="", **settings):
 def test_example_on_devices():
     printed = output_of_example(2, "stand_in", "")
     for rank in (0, 1):
-        assert f"rank {rank}: weights found in device {rank}, by nccl" in printed
+        assert f"rank {rank}: weights found in device {rank}, by the device backend" in printed
     assert "falls back" not in printed
 
 
 def test_example_where_each_rank_sees_its_own_device():
     printed = output_of_example(2, "stand_in", "", each="export CUDA_VISIBLE_DEVICES=$RANK")
     assert "falls back" not in printed
-    assert printed.count("weights found in device 0, by nccl") == 2
+    assert printed.count("weights found in device 0, by the device backend") == 2
 
 
 def why_on_host(n, printed):
     reasons = re.findall("falls back to the host engine: (.*)", printed)
-    assert len(reasons) == 1 and printed.count("weights found in host memory, by host") == n
+    assert len(reasons) == 1 and printed.count("weights found in host memory, by the host backend") == n
     return reasons[0]
 
 

@@ -18,7 +18,7 @@ def named(rank, nccl, cuda):
     os.environ.update(DSC_NCCL_LIBRARY="/nowhere/nccl.so", DSC_CUDA_LIBRARY="/nowhere/cuda.so")
     options = {"device": rank, "nccl_library": nccl, "cuda_library": cuda, "init_timeout": 20}
     for name, path in [("nccl_library", "/elsewhere/nccl.so"), ("cuda_library", "/elsewhere/cuda.so")]:
-        said = f"rank 1: .* cannot be loaded from {path}, which option {name} names"
+        said = f"rank 1: .* cannot be loaded from {path}, which {name} names"
         with pytest.raises(dsc.NoBackendError, match=said):
             dsc.init_distributed(**options | ({name: path} if rank == 1 else {}))
     world = dsc.init_distributed(**options)
@@ -34,7 +34,7 @@ def fakes():
 
 
 def test_libraries_named_by_path():
-    assert dsc.spawn(named, 2, fakes(), timeout=SECONDS) == [("nccl", 0), ("nccl", 1)]
+    assert dsc.spawn(named, 2, fakes(), timeout=SECONDS) == [("device", 0), ("device", 1)]
 
 
 def ranks_of_one_process(_, nccl, cuda, other_nccl, other_cuda):
@@ -63,9 +63,9 @@ def test_ranks_of_one_process_use_the_same_libraries(tmp_path):
     fine, driver_text, nccl_text, again = dsc.spawn(ranks_of_one_process, 1, (nccl, cuda, *others), timeout=SECONDS)[0]
     assert fine == again == ["", ""]
     for text in driver_text:
-        assert "rank 1: this process uses CUDA's driver of " in text and f"option cuda_library names {others[1]}" in text
+        assert "rank 1: this process uses CUDA's driver of " in text and f"cuda_library names {others[1]}" in text
     for text in nccl_text:
-        assert f"rank 1: option nccl_library names {others[0]}, but this process has loaded another copy of NCCL" in text
+        assert f"rank 1: nccl_library names {others[0]}, but this process has loaded another copy of NCCL" in text
 
 
 def made_up_site(folder, nccl):
@@ -83,7 +83,7 @@ def loaded(path):
 def in_site(rank, site, wheel):
     del os.environ["DSC_NCCL_LIBRARY"]
     sys.path[:0] = ["elsewhere", site]
-    options = {"backend": "nccl", "init_timeout": 20}
+    options = {"backend": "device", "init_timeout": 20}
     first = dsc.init_distributed(**options)
     assert dsc.init_distributed() is first and dsc.init_distributed(**options) is first
     with pytest.raises(dsc.StateError, match="with another timeout;"):
@@ -100,7 +100,7 @@ def test_nccl_of_a_wheel_is_found_in_the_folders_of_the_interpreter(tmp_path):
     nccl, _ = fakes()
     wheel = made_up_site(tmp_path, nccl)
     ranks = dsc.spawn(in_site, 2, (str(tmp_path), wheel), timeout=SECONDS)
-    assert ranks == [("nccl", True, True)] * 2
+    assert ranks == [("device", True, True)] * 2
 
 
 def in_site_but(_, site, wheel, named, framework):
@@ -109,7 +109,7 @@ def in_site_but(_, site, wheel, named, framework):
         del os.environ["DSC_NCCL_LIBRARY"]
     if framework is not None:
         ctypes.CDLL(framework)
-    world = dsc.init_distributed(backend="nccl", init_timeout=20)
+    world = dsc.init_distributed(backend="device", init_timeout=20)
     found = world.backend, loaded(wheel)
     dsc.finalize()
     return found
@@ -120,7 +120,7 @@ def test_a_named_or_a_loaded_nccl_comes_before_a_wheel(tmp_path, by_framework):
     nccl, _ = fakes()
     wheel = made_up_site(tmp_path, nccl)
     arguments = (str(tmp_path), wheel, None, nccl) if by_framework else (str(tmp_path), wheel, nccl, None)
-    assert dsc.spawn(in_site_but, 1, arguments, timeout=SECONDS) == [("nccl", False)]
+    assert dsc.spawn(in_site_but, 1, arguments, timeout=SECONDS) == [("device", False)]
 
 
 def without_a_context(_, site, wheel):
@@ -154,6 +154,6 @@ def in_a_context(_, site, wheel):
 def test_in_a_context_a_wheel_is_found_and_a_broken_one_refuses_nobody(tmp_path):
     nccl, _ = fakes()
     wheel = made_up_site(tmp_path / "whole", nccl)
-    assert dsc.spawn(in_a_context, 1, (str(tmp_path / "whole"), wheel), timeout=SECONDS) == [("nccl", True)]
+    assert dsc.spawn(in_a_context, 1, (str(tmp_path / "whole"), wheel), timeout=SECONDS) == [("device", True)]
     broken = made_up_site(tmp_path / "broken", __file__)
     assert dsc.spawn(in_a_context, 1, (str(tmp_path / "broken"), broken), timeout=SECONDS) == [("host", False)]

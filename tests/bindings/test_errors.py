@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
-from libdsc import errors
+from libdsc import _dtypes, errors
 
 CODES = [code for code in dsc.Result if code < 0]
 
@@ -41,7 +41,7 @@ def test_an_unknown_code_is_a_plain_error():
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: dsc.init_distributed(backend="host", device=0), "and backend host: expected auto or nccl with a device"),
+        (lambda: dsc.init_distributed(backend="host", device=0), "and backend host: expected auto or device with a device"),
         (lambda: dsc.simulate_pipeline("1f1b", 2, 4, forward=[1] * 3), "list of costs has 3 values, expected 1 or 2"),
         (lambda: dsc.simulate_pipeline("1f1b", 2, 4, overlap=7), "overlap is 7, expected more than 0"),
     ],
@@ -51,6 +51,12 @@ def test_errors_speak_the_words_of_python(call, said):
         call()
     text = str(caught.value)
     assert "->" not in text and "NULL" not in text
+
+
+def test_pytorchs_names_of_backends():
+    assert [_dtypes.backend_code(name) for name in ("nccl", "gloo")] == [dsc.Backend.DEVICE, dsc.Backend.INTER_HOST]
+    with pytest.raises(ValueError, match='"device", "inter_host"; got "nccll"; did you mean "device"'):
+        _dtypes.backend_code("nccll")
 
 
 def test_only_messages_of_wrong_arguments_are_said_anew():
@@ -73,7 +79,7 @@ def test_backends_that_differ_are_named():
     for text in texts:
         assert "settings differ: backend: auto (ranks 0, 2), host (rank 1)" in text
     newer = "settings differ: backend: 3 (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
-    said = "settings differ: backend: gloo (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
+    said = "settings differ: backend: inter_host (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
     assert str(errors.from_code(errors.Result.ERR_CONFIG, newer)) == said
 
 

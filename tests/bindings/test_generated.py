@@ -77,7 +77,7 @@ def test_functions_have_the_arguments_of_the_header():
         result, arguments = _raw.FUNCTIONS[function["name"]]
         assert len(arguments) == len(function["arguments"]), function["name"]
         assert getattr(lib, function["name"]).argtypes == arguments
-        widths = {"int32_t": 4, "dsc_result_t": 4, "uint64_t": 8, "size_t": 8, "dsc_dtype_t": 4, "dsc_op_t": 4}
+        widths = {"int32_t": 4, "dsc_result_t": 4, "uint64_t": 8, "size_t": 8, "int64_t": 8} | {e["name"] + "_t": 4 for e in API["enums"]}
         for argument, kind in zip(function["arguments"], arguments):
             assert ctypes.sizeof(kind) == widths.get(argument["type"], 8), (function["name"], argument["name"])
         assert (result is ctypes.c_char_p) == (function["returns"] == "const char*")

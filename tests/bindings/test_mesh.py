@@ -39,13 +39,20 @@ def test_ranks_and_coordinates():
 
 def test_what_the_world_leaves():
     assert dsc.Mesh({"tp": 2, "dp": -1}, "tp-dp", world_size=12).axes == {"tp": 2, "dp": 6}
-    assert dsc.Mesh.default_grid(24).axes == {"pipe": 4, "data": 6}
+    grids = [tuple(dsc.Mesh.default_grid(size).axes.items()) for size in (1, 7, 24, 36)]
+    assert grids == [(("pipe", pipe), ("data", data)) for pipe, data in ((1, 1), (7, 1), (4, 6), (6, 6))]
+    with pytest.raises(ValueError, match="^world_size is 0; expected 1 to"):
+        dsc.Mesh.default_grid(0)
 
 
 def test_parts_of_groups():
     it = dsc.Mesh({"dp": 8})
     assert it.levels("dp", (2, 4)) == [[[0, 1], [2, 3], [4, 5], [6, 7]], [[0, 2, 4, 6], [1, 3, 5, 7]]]
     assert it.hybrid_groups("dp") == {2: [[0, 1], [2, 3], [4, 5], [6, 7]], 4: [[0, 1, 2, 3], [4, 5, 6, 7]]}
+    assert [list(dsc.Mesh({"dp": n}).hybrid_groups("dp")) for n in (1, 2, 6, 12)] == [[], [], [2], [2, 4]]
+    for n, size in ((3, 2), (10, 4)):
+        with pytest.raises(dsc.InvalidArgError, match=f"^the groups have {n} ranks; expected a multiple of {size}"):
+            dsc.Mesh({"dp": n}).hybrid_groups("dp")
     assert mesh().embedding_groups() == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert mesh().position_embedding_groups() == [[0], [1], [2], [3]]
 

@@ -72,8 +72,8 @@ def fails(world):
         texts.append(str(caught.value))
     with pytest.raises(dsc.InvalidArgError, match="rank 1 cannot be unpickled here: ValueError"):
         world.all_gather_object(Poison() if world.rank == 1 else 0) if world.rank != 1 else _own(world)
-    with world.group():
-        with pytest.raises(dsc.StateError, match="inside group"):
+    with world.batch():
+        with pytest.raises(dsc.StateError, match="inside batch"):
             world.broadcast_object(1)
     assert world.error() is None
     return texts, world.all_gather_object(world.rank)

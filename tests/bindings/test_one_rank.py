@@ -19,8 +19,9 @@ def test_world(world):
     assert (world.name, world.backend) == ("world", "host")
     assert repr(world) == "<libdsc.Communicator 'world', rank 0 of 1>"
     assert (world.global_rank(0), world.group_rank(0)) == (0, 0)
-    assert (world.env("RANK"), world.env("WORLD_SIZE")) == ("0", "1")
-    assert world.env("DSC_REPORT")
+    assert (world.id, world.world_size, world.source) == (0, 1, "options")
+    assert (world.master_addr, world.master_port, world.progress_thread) == ("127.0.0.1", 29500, True)
+    assert world.start_report and "direct_bytes=" in world.tuning
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     assert world.environ() == {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} | address
     assert world.error() is None

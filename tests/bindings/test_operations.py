@@ -1,4 +1,4 @@
-"""Reduce, gather, scatter, all-to-all, blocks of different lengths, groups of operations, and ops of the caller's."""
+"""Reduce, gather, scatter, all-to-all, blocks of different lengths, batches, and ops of the caller's."""
 
 import gc
 import weakref
@@ -240,43 +240,43 @@ def test_the_end_of_an_op(world):
         world.all_reduce(np.ones(3, int), dsc.premul(2))
 
 
-# ---- groups of operations ------------------------------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------------------------
 
 
-def grouped(world):
+def batched(world):
     peer, x = 1 - world.rank, np.full(100_000, world.rank + 1.0)
     came, total, listed = np.zeros_like(x), np.ones(3), [np.zeros(1), np.zeros(1)]
-    with world.group() as group:
+    with world.batch() as batch:
         world.send(x, peer)  # alone, both ranks would wait for ever here
         world.recv(came, peer)
         world.all_reduce(total)
         world.all_gather(listed, np.array([world.rank + 1.0]))
-    assert group.work is None and (came == peer + 1).all() and (total == 2).all()
+    assert batch.work is None and (came == peer + 1).all() and (total == 2).all()
     assert [float(part[0]) for part in listed] == [1.0, 2.0]
-    with world.group(async_op=True) as group:
+    with world.batch(async_op=True) as batch:
         world.recv(came, peer)
-        world.send(-x, peer)  # nobody but the group holds that array
+        world.send(-x, peer)  # nobody but the batch holds that array
     gc.collect()
-    group.work.wait()
+    batch.work.wait()
     return came[0]
 
 
-def test_group():
-    assert ranks(2, grouped) == [-2.0, -1.0]
+def test_batch():
+    assert ranks(2, batched) == [-2.0, -1.0]
 
 
-def test_an_exception_ends_a_group(world):
+def test_an_exception_ends_a_batch(world):
     x = np.ones(3)
     with pytest.raises(KeyError):
-        with world.group():
+        with world.batch():
             world.all_reduce(x, dsc.premul(2))
             raise KeyError
     assert (x == 2).all()
-    with pytest.raises(ValueError, match="async_op is True inside group"):
-        with world.group():
+    with pytest.raises(ValueError, match="async_op is True inside batch"):
+        with world.batch():
             world.all_reduce(x, async_op=True)
     with pytest.raises(dsc.StateError):
-        with world.group(), world.group():
+        with world.batch(), world.batch():
             pass
     world.all_reduce(x)
 
@@ -307,7 +307,7 @@ def counts_nonfinite(world):
     with pytest.raises(dsc.NonfiniteError) as caught:
         work.wait()
     assert (caught.value.rank, caught.value.index) == (1, 4)
-    with pytest.raises(dsc.NonfiniteError) as caught, world.group():
+    with pytest.raises(dsc.NonfiniteError) as caught, world.batch():
         world.all_reduce(x)
     assert (caught.value.ranks, caught.value.index, world.error()) == ((1,), 4, None)
     reducer = dsc.BucketReducer(world, [np.zeros(3), np.zeros(5)], names=["weight", "bias"])

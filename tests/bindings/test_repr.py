@@ -18,10 +18,10 @@ def schedule():
     return dsc.PipeSchedule("1f1b", stages=2, stage=0, micro_batches=2)
 
 
-def in_group(world):
-    with world.group() as group:
+def in_batch(world):
+    with world.batch() as batch:
         pass
-    return group
+    return batch
 
 
 def stats(world):
@@ -37,7 +37,7 @@ MAKE = {
     "MeshGroup": lambda w: dsc.Mesh({"dp": 2}, "dp").plan()[0],
     "NonfiniteInputs": lambda w: w.nonfinite(),
     "OpStats": stats,
-    "OperationGroup": in_group,
+    "Batch": in_batch,
     "Partition": lambda w: dsc.partition_layers([1, 2], 2),
     "PipeCompute": lambda w: schedule().order(0)[0],
     "PipeInstruction": lambda w: next(iter(schedule())),

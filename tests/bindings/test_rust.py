@@ -62,6 +62,7 @@ WRAPPERS = {
     "dsc_mesh_t": ("MeshHandle", "Mesh"),
     "dsc_store_t": ("StoreHandle", "Store"),
     "dsc_tied_layers_t": ("TiedHandle", "TiedLayers"),
+    "dsc_pipe_report_t": ("ReportHandle", "PipeReport"),
 }
 
 
@@ -137,7 +138,7 @@ def test_what_a_group_of_operations_would_take_in_waits_for_its_turn():
         for name in set(re.findall(r"sys::(dsc_\w+)\(", body)) & operations:
             assert "turn(" in body or "fn launch_in_turn" in signature, (file, signature, name)
             found.add(name)
-    assert len(found) > 15 and "dsc_group_begin" in found
+    assert len(found) > 15 and "dsc_batch_begin" in found
 
 
 def test_what_any_thread_may_do_needs_no_exclusive_reference():

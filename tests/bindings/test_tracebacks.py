@@ -46,7 +46,7 @@ CALLS = {
     "nonfinite_check": lambda w, x: setattr(w, "nonfinite_check", "sometimes"),
     "monitored_barrier": lambda w, x: w.monitored_barrier(0),
     "progress": lambda w, x: closed(w).progress(),
-    "env": lambda w, x: w.env(3),
+    "source": lambda w, x: closed(w).source,
     "empty": lambda w, x: w.empty(-1),
     "dump_trace": lambda w, x: w.dump_trace("/dev/null"),
     "broadcast_object": lambda w, x: w.broadcast_object(lambda: 0),
@@ -200,7 +200,7 @@ def test_an_internal_error_keeps_its_frames(world, monkeypatch):
 
 def test_the_standard_library_keeps_the_frames_before_it(world, monkeypatch):
     """The package may have given it what is wrong."""
-    monkeypatch.setattr(dsc._trace, "trace_text", lambda handle: "{")
+    monkeypatch.setattr(dsc._communicator, "text_of", lambda *_: "{")
     error = raised_by(world.trace)
     assert "trace" in [name for own, name in frames(error) if own]
     assert frames(error)[-1] == (False, "raw_decode")

@@ -103,7 +103,7 @@ def test_names_of_deepspeed(world, caplog):
         ({"distributed_port": 1, "port": 2}, "port is 2 and distributed_port is 1"),
         ({"dist_init_required": True, "require_existing": True}, "require_existing and dist_init_required"),
         ({"auto_mpi_discovery": False, "sources": dsc.Source.PMIX}, "auto_mpi_discovery is False and sources"),
-        ({"dist_backend": "nccll"}, 'did you mean "nccl"'),
+        ({"dist_backend": "nccll"}, 'did you mean "device"'),
     ):
         with pytest.raises(ValueError, match=text):
             dsc.init_distributed(**names)
@@ -118,7 +118,7 @@ def launched(rank, names):
     os.environ.update(SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_LOCALID="0", SLURM_JOB_ID="7", SLURM_STEP_ID="0")
     os.environ.update(SLURM_STEP_NUM_TASKS="1")
     world = dsc.init_distributed(**names)
-    source = world.env("DSC_SOURCE")
+    source = world.source
     dsc.finalize()
     return source
 
@@ -142,10 +142,10 @@ def test_everything_says_what_it_is(world):
     with dsc.BucketReducer(world, [np.zeros(3)]) as reducer:
         assert repr(reducer) == "<libdsc.BucketReducer of 1 parameters on 'world'>"
     assert repr(reducer).endswith(", closed>")
-    with world.group(async_op=True) as group:
-        assert repr(group) == "<libdsc.OperationGroup on 'world', open>"
-    assert "<libdsc.Work group_end" in repr(group)
-    group.work.wait()
+    with world.batch(async_op=True) as batch:
+        assert repr(batch) == "<libdsc.Batch on 'world', open>"
+    assert "<libdsc.Work batch_end" in repr(batch)
+    batch.work.wait()
 
 
 def test_a_schedule_of_the_whole_pipeline():

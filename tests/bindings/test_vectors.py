@@ -38,7 +38,7 @@ def average_parts(rank, n):
     world, done = start(rank, n), 0
     for row in rows("ds_reduce_scatter_coalesced", n=n):
         parts = []
-        with world.group():
+        with world.batch():
             for numel, x in zip(row["numels"], row["x"][rank]):
                 chunk = -(-numel // n)
                 counts = [max(0, min(chunk, numel - r * chunk)) for r in range(n)]

@@ -7,7 +7,7 @@ import numpy as np
 
 import libdsc as dsc
 
-world = dsc.init_distributed("gloo", timeout=timedelta(minutes=1))
+world = dsc.init_distributed("inter_host", timeout=timedelta(minutes=1))
 x = np.zeros(3)
 
 

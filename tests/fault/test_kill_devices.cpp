@@ -80,11 +80,11 @@ bool DeviceWork::prepare() {
 // To the next rank and from the one before.
 dsc_result_t DeviceWork::exchange(size_t count, dsc_work_t** work) {
   const int next = (rank_.rank + 1) % rank_.size, before = (rank_.rank + rank_.size - 1) % rank_.size;
-  dsc_result_t result = dsc_group_begin(rank_.world);
+  dsc_result_t result = dsc_batch_begin(rank_.world);
   if (result != DSC_OK) return result;
   result = dsc_send(rank_.world, send_, count, kType, next, nullptr, nullptr);
   if (result == DSC_OK) result = dsc_recv(rank_.world, recv_, count, kType, before, nullptr, nullptr);
-  const dsc_result_t ended = dsc_group_end(rank_.world, nullptr, work);
+  const dsc_result_t ended = dsc_batch_end(rank_.world, nullptr, work);
   return result == DSC_OK ? ended : result;
 }
 
@@ -134,7 +134,7 @@ dsc_result_t DeviceWork::check_sum(dsc_comm_t* comm, float* came) {
 
 dsc_init_options_t device_options(const Rank& rank) {
   dsc_init_options_t options = rank.options();
-  options.backend = DSC_BACKEND_NCCL;
+  options.backend = DSC_BACKEND_DEVICE;
   options.device = rank.rank;
   return options;
 }

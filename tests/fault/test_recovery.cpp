@@ -161,10 +161,11 @@ class Survivor {
 
   // Bits of world ranks for ranks of comm_.
   uint32_t missed() {
-    int32_t ranks[kMostRanks], count = 0;
+    int32_t ranks[kMostRanks];
+    size_t count = 0;
     dsc_comm_missing(comm_, ranks, kMostRanks, &count);
     uint32_t bits = 0;
-    for (int32_t i = 0; i < count; ++i) bits |= 1u << members_[static_cast<size_t>(ranks[i])];
+    for (size_t i = 0; i < count; ++i) bits |= 1u << members_[static_cast<size_t>(ranks[i])];
     return bits;
   }
 

@@ -138,13 +138,13 @@ dsc_result_t exchange(Everything& it, bool grouped) {
   return operate(
       it,
       [&](const int32_t* in, int32_t* out) {
-        dsc_result_t result = grouped ? dsc_group_begin(world) : DSC_OK;
+        dsc_result_t result = grouped ? dsc_batch_begin(world) : DSC_OK;
         if (result != DSC_OK) return result;
         result = dsc_send(world, in, kCount, kI32, it.other(), nullptr, grouped ? nullptr : &it.work);
         const dsc_result_t received =
             result == DSC_OK ? dsc_recv(world, out, kCount, kI32, it.other(), nullptr, nullptr) : result;
         if (grouped) {
-          const dsc_result_t ended = dsc_group_end(world, nullptr, nullptr);
+          const dsc_result_t ended = dsc_batch_end(world, nullptr, nullptr);
           return received == DSC_OK ? ended : received;
         }
         const dsc_result_t sent = it.work ? finish(it, DSC_OK) : result;
@@ -273,7 +273,7 @@ constexpr Step kSteps[] = {
     {"verify_params",
      [](Everything& it) {
        const dsc_tensor_t parameter = it.parameter();
-       return dsc_verify_params(world(it), &parameter, 1);
+       return dsc_comm_verify_params(world(it), &parameter, 1);
      }},
     {"broadcast_coalesced",
      [](Everything& it) {

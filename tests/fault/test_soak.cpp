@@ -45,7 +45,9 @@ void keep_to(int processors) {
 
 Pauses* pauses = nullptr;
 
-void on_log(void*, int32_t, const char* message) { pauses->note_accusation(accused_by(message), now_us()); }
+void on_log(void*, const dsc_log_record_t* record) {
+  pauses->note_accusation(accused_by(record->message), now_us());
+}
 
 int work_until_ordered(Rank& rank) {
   dsc_log_set_callback(on_log, nullptr, DSC_LOG_WARN);

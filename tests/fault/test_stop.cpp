@@ -58,14 +58,14 @@ std::atomic_ref<int64_t> number_of(Rank& rank, Number which) {
   return std::atomic_ref<int64_t>(rank.report.numbers[which]);
 }
 
-void on_log(void* context, int32_t, const char* message) {
+void on_log(void* context, const dsc_log_record_t* record) {
   Rank& rank = *static_cast<Rank*>(context);
-  const int accused = accused_by(message);
+  const int accused = accused_by(record->message);
   if (accused >= 0 && accused == rank.report.numbers[kSuspect])
     number_of(rank, kStallRecords).fetch_add(1);
   else if (pauses)
     pauses->note_accusation(accused, now_us());
-  if (std::strstr(message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
+  if (std::strstr(record->message, "became private")) number_of(rank, kPrivateRecords).fetch_add(1);
 }
 
 // All-reduces of shared memory, one after another, each result checked.

@@ -70,7 +70,7 @@ static int used_body(rank_t* self) {
   CHECK(self, data != NULL && gpu_upload(data, ones, sizeof ones));
   PASS_ON(make_own(self, &own));
   dsc_comm_t *group = NULL, *part = NULL;
-  CHECK_OK(self, dsc_comm_adopt_nccl(self->world, own, NULL, &group));
+  CHECK_OK(self, dsc_comm_adopt(self->world, "nccl", own, NULL, &group));
   int32_t rank = -1;
   CHECK_OK(self, dsc_comm_rank(group, &rank));
   CHECK(self, rank == self->size - 1 - self->rank);
@@ -108,7 +108,7 @@ static int refused_body(rank_t* self) {
   dsc_comm_t *half = NULL, *group = NULL;
   PASS_ON(make_own(self, &own));
   CHECK_OK(self, dsc_comm_split(self->world, self->rank % 2, self->rank, NULL, &half));
-  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_comm_adopt_nccl(half, own, NULL, &group));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_comm_adopt(half, "nccl", own, NULL, &group));
   CHECK(self,
         strstr(dsc_last_error_message(), "has 4 ranks, expected those of this communicator: 2") != NULL);
   CHECK(self, group == NULL);
@@ -130,7 +130,7 @@ static int killed_body(rank_t* self) {
   float* const data = gpu_alloc(COUNT * sizeof(float));
   CHECK(self, data != NULL);
   PASS_ON(make_own(self, &own));
-  CHECK_OK(self, dsc_comm_adopt_nccl(self->world, own, NULL, &group));
+  CHECK_OK(self, dsc_comm_adopt(self->world, "nccl", own, NULL, &group));
   PASS_ON(ranks_meet(self));
   if (self->rank == 1) kill(getpid(), SIGKILL);
   dsc_work_t* work = NULL;

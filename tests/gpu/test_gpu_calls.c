@@ -67,17 +67,17 @@ static int buffers_body(rank_t* self) {
     CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));
     CHECK(self, strstr(dsc_last_error_message(), "but this world is bound to device") != NULL);
   }
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, sum(self->world, data, data, NULL, NULL));
   CHECK_OK(self, sum(self->world, here, here, NULL, NULL));
-  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_group_end(self->world, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_batch_end(self->world, NULL, NULL));
   PASS_ON(fill(self, data, 2));
   CHECK_OK(self, sum(self->world, data, data, NULL, NULL)); /* nothing has happened so far */
   PASS_ON(check_equal(self, data, 2 * (float)self->size));
   int32_t device = -1, backend = -1;
   CHECK_OK(self, dsc_comm_device(self->world, &device));
   CHECK_OK(self, dsc_comm_backend(self->world, &backend));
-  CHECK(self, device == self->options.device && backend == DSC_BACKEND_NCCL);
+  CHECK(self, device == self->options.device && backend == DSC_BACKEND_DEVICE);
   gpu_free(data);
   gpu_free(elsewhere);
   return 0;
@@ -107,10 +107,10 @@ static int alignment_body(rank_t* self) {
   const int32_t op = DSC_OP_MAX;
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
                dsc_reduce_scatter(self->world, data + 1, data + 64, 3, DSC_DTYPE_I32, op, NULL, &work));
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_all_reduce(self->world, data, data, 3, DSC_DTYPE_F32, op, NULL, NULL));
   CHECK_OK(self, dsc_all_reduce(self->world, data + 65, data + 65, 3, DSC_DTYPE_F32, op, NULL, NULL));
-  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_group_end(self->world, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_batch_end(self->world, NULL, NULL));
   const unsigned char bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, none[12] = {0};
   unsigned char came[12];
   CHECK(self, gpu_upload(data + 3, self->rank == 0 ? bytes : none, sizeof bytes));
@@ -146,7 +146,9 @@ static int streams_body(rank_t* self) {
   dsc_group_options_t options;
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
-  options.nccl_max_ctas = 4;
+  const dsc_setting_t setting = {"nccl.max_ctas", "4"};
+  options.settings = &setting;
+  options.n_settings = 1;
   options.stream_priority = -1;
   CHECK_OK(self, dsc_comm_split(self->world, 0, -self->rank, &options, &group));
   CHECK_OK(self, dsc_broadcast(group, data, data, COUNT, DSC_DTYPE_F32, self->size - 1, stream, NULL));

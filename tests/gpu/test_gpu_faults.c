@@ -263,9 +263,9 @@ static int late_group_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_set_timeout(self->world, 300));
   PASS_ON(ranks_meet(self));
   if (self->rank == 1) return ranks_meet(self);
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
-  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_group_end(self->world, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_batch_end(self->world, NULL, NULL));
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_comm_error(self->world, &info));
   if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||

@@ -137,9 +137,9 @@ int groups_body(rank_t* self) {
   CHECK(self, data != nullptr);
   for (int i = 0; i < 2; ++i) {
     dsc_work_t* work = nullptr;
-    CHECK_OK(self, dsc_group_begin(self->world));
+    CHECK_OK(self, dsc_batch_begin(self->world));
     for (int j = 0; j < 6; ++j) CHECK_OK(self, sum(self->world, data, nullptr, nullptr));
-    CHECK_OK(self, dsc_group_end(self->world, nullptr, i == 0 ? nullptr : &work));
+    CHECK_OK(self, dsc_batch_end(self->world, nullptr, i == 0 ? nullptr : &work));
     if (work != nullptr) CHECK_OK(self, dsc_work_synchronize(work, -1));
     CHECK_OK(self, dsc_work_destroy(work));
     CHECK_OK(self, dsc_all_reduce(self->world, &here, &here, 1, DSC_DTYPE_F32, DSC_OP_MAX, nullptr, nullptr));

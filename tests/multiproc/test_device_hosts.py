@@ -18,7 +18,7 @@ import os, sys, time, numpy as np, libdsc as dsc
 from device_arrays import Interface, driver, work_on
 rank = int(os.environ["RANK"])
 work_on(rank)
-world = dsc.init_distributed(backend="nccl", device=rank, init_timeout=40, timeout=float(os.environ.get("TIMEOUT", 40)))
+world = dsc.init_distributed(backend="device", device=rank, init_timeout=40, timeout=float(os.environ.get("TIMEOUT", 40)))
 n, r = world.size, world.rank
 x = Interface(np.arange(1000, dtype=np.float32) + r)
 world.all_reduce(x)
@@ -224,7 +224,7 @@ import numpy as np, libdsc as dsc
 from device_arrays import Interface, work_on
 work_on(0)
 try:
-    world = dsc.init_distributed(backend="nccl", init_timeout=40)
+    world = dsc.init_distributed(backend="device", init_timeout=40)
     x = Interface(np.ones(10, dtype=np.float32))
     world.all_reduce(x)
     print(world.device, x.read()[9])

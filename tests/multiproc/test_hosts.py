@@ -109,7 +109,7 @@ class Job(jobs.Job):
 @pytest.mark.parametrize("placement", ["01", "0011", "0101", "0122", "011122"])
 def test_all_operations(placement):
     outputs = Job(OPERATIONS, [int(host) for host in placement]).finish()
-    assert outputs == ["right gloo"] * len(placement)
+    assert outputs == ["right inter_host"] * len(placement)
 
 
 # Up to 32 ranks connect to each other for large blocks; of more the leaders carry them, in steps of 2 MiB. Ranks are
@@ -536,7 +536,7 @@ needs_hosts = pytest.mark.skipif(bool(NO_HOSTS), reason=f"no network namespaces:
 def test_all_operations_over_networks(placement, family):
     with netns.Hosts(len(set(placement))) as hosts:
         outputs = Job(OPERATIONS, [int(host) for host in placement], hosts, MASTER_ADDR=getattr(hosts, family)(0)).finish()
-    assert outputs == ["right gloo"] * len(placement)
+    assert outputs == ["right inter_host"] * len(placement)
 
 
 @needs_hosts

@@ -26,7 +26,7 @@ for _ in range(2):
     x = np.full(3, world.rank + 1.0, np.float32)
     world.all_reduce(x)
     with open(os.path.join(os.environ["OUT"], str(world.rank)), "a") as out:
-        print(world.rank, world.size, world.local_rank, x[0], world.env("DSC_REPORT").splitlines()[-1], file=out)
+        print(world.rank, world.size, world.local_rank, x[0], world.start_report.splitlines()[-1], file=out)
     dsc.finalize()
 """
 

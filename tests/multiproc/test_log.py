@@ -137,7 +137,7 @@ def test_the_backend_between_hosts():
     features = subprocess.run([launch.DSCCTL, "info", "--json"], capture_output=True, check=True).stdout
     if not json.loads(features)["features"]["gloo"]:
         pytest.skip("this library was built without Gloo")
-    assert jobs.Job(2, HOSTS).place([0, 1]).finish() == ["['distributed backend: gloo (asked for: auto)']", "[]"]
+    assert jobs.Job(2, HOSTS).place([0, 1]).finish() == ["['distributed backend: inter_host (asked for: auto)']", "[]"]
 
 
 if __name__ == "__main__":

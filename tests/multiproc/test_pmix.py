@@ -23,7 +23,7 @@ world = dsc.init_distributed(init_method="METHOD", init_timeout=30)
 x = np.full(3, world.rank + 1.0, np.float32)
 world.all_reduce(x)
 with open(os.path.join(os.environ["OUT"], str(world.rank)), "w") as out:
-    print(world.rank, world.size, world.local_rank, world.env("LOCAL_WORLD_SIZE"), x[0], world.env("DSC_REPORT"), file=out)
+    print(world.rank, world.size, world.local_rank, world.local_size, x[0], world.start_report, file=out)
 dsc.finalize()
 """
 

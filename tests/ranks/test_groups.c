@@ -33,7 +33,8 @@ static int check_members(rank_t* self, dsc_comm_t* group, const int32_t* members
 
 static int name_is(rank_t* self, dsc_comm_t* comm, const char* expected) {
   char name[32];
-  CHECK_OK(self, dsc_comm_name(comm, name, sizeof name));
+  size_t bytes = 0;
+  CHECK_OK(self, dsc_comm_name(comm, name, sizeof name, &bytes));
   if (strcmp(name, expected) != 0) FAIL(self, "the name is \"%s\", expected \"%s\"", name, expected);
   return 0;
 }
@@ -111,7 +112,8 @@ static int options_body(rank_t* self) {
   PASS_ON(name_is(self, cut, "a name of more than thirty-one "));
   CHECK_OK(self, dsc_comm_split(named, 0, 0, NULL, &child));
   char name[32];
-  CHECK_OK(self, dsc_comm_name(child, name, sizeof name));
+  size_t bytes = 0;
+  CHECK_OK(self, dsc_comm_name(child, name, sizeof name, &bytes));
   CHECK(self, strncmp(name, "pair/", 5) == 0);
   CHECK_OK(self, dsc_comm_destroy(child));
   options.name = NULL;

@@ -232,14 +232,14 @@ static int compounds_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_MISMATCH,
                culprit ? dsc_monitored_barrier(group[0], 10000)
                        : dsc_all_reduce(group[0], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
-  CHECK_OK(self, dsc_group_begin(group[1]));
+  CHECK_OK(self, dsc_batch_begin(group[1]));
   for (int i = 0; i < 2; ++i) { /* the culprit in the other order */
     if ((i == 1) == culprit)
       CHECK_OK(self, dsc_all_reduce(group[1], in, out, 3, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
     else
       CHECK_OK(self, dsc_all_gather(group[1], in, out, 1, DSC_DTYPE_I32, NULL, NULL));
   }
-  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_group_end(group[1], NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_batch_end(group[1], NULL, NULL));
   dsc_op_t scaled = 0;
   CHECK_OK(self, dsc_op_create_premul(culprit ? 0.5 : 0.25, &scaled));
   float values[3] = {1, 2, 3}, sums[3] = {-1, -1, -1};

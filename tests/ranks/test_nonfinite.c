@@ -105,10 +105,10 @@ static int scope_body(rank_t* self) {
   PASS_ON(expect_told(self, 0, 0, "all_reduce"));
   for (int with_work = 0; with_work < 2; ++with_work) {
     dsc_work_t* all = NULL;
-    CHECK_OK(self, dsc_group_begin(group));
+    CHECK_OK(self, dsc_batch_begin(group));
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));
     CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
-    const dsc_result_t ended = dsc_group_end(group, NULL, with_work ? &all : NULL);
+    const dsc_result_t ended = dsc_batch_end(group, NULL, with_work ? &all : NULL);
     CHECK(self, with_work ? ended == DSC_OK : ended == DSC_ERR_NONFINITE);
     if (with_work) CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(all, NULL, -1));
     PASS_ON(expect_told(self, 0, 0, "all_reduce"));

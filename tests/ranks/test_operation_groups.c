@@ -1,4 +1,4 @@
-/* Operations between dsc_group_begin() and dsc_group_end(). */
+/* Operations between dsc_batch_begin() and dsc_batch_end(). */
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void fill(ring_t* ring, const rank_t* self) {
 
 /* Everybody sends first, which would never end without a group; sums among them. */
 static int note_all(rank_t* self, ring_t* ring) {
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_send(self->world, ring->sent, COUNT, DSC_DTYPE_I32, ring->right, NULL, NULL));
   CHECK_OK(self,
            dsc_all_reduce(self->world, ring->sums, ring->sums, COUNT, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));
@@ -47,7 +47,7 @@ static int ring_body(rank_t* self) {
     fill(&ring, self);
     PASS_ON(note_all(self, &ring));
     dsc_work_t* work = NULL;
-    CHECK_OK(self, dsc_group_end(self->world, NULL, turn % 2 == 0 ? NULL : &work));
+    CHECK_OK(self, dsc_batch_end(self->world, NULL, turn % 2 == 0 ? NULL : &work));
     if (work != NULL) {
       int32_t completed = 0;
       CHECK_OK(self, dsc_work_wait(work, NULL, -1));
@@ -69,12 +69,12 @@ static void messages_do_not_wait_for_each_other(void** state) {
 static int descriptor_body(rank_t* self) {
   dsc_comm_t* late = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &late));
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   char byte = (char)self->rank;
   if (self->rank == 0) CHECK_OK(self, dsc_recv(self->world, &byte, 1, DSC_DTYPE_U8, 1, NULL, NULL));
   dsc_work_t* work = NULL;
-  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
   int32_t descriptor = -1;
   CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
   struct pollfd query = {.fd = descriptor, .events = POLLIN};
@@ -104,9 +104,9 @@ static int given_back_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t descriptor = -1;
   if (self->rank == 0) {
-    CHECK_OK(self, dsc_group_begin(self->world));
+    CHECK_OK(self, dsc_batch_begin(self->world));
     CHECK_OK(self, dsc_recv(self->world, &heard[0], 1, DSC_DTYPE_U8, 1, NULL, NULL));
-    CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+    CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
     CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
     CHECK(self, fcntl(descriptor, F_GETFD) >= 0);
     CHECK_OK(self, dsc_work_destroy(work));
@@ -137,7 +137,7 @@ static int tested_body(rank_t* self) {
   PASS_ON(note_all(self, &ring));
   dsc_work_t* work = NULL;
   int32_t completed = 0;
-  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
   for (const int64_t start = now_ms(); completed == 0 && now_ms() - start < 20000;)
     CHECK_OK(self, dsc_work_test(work, &completed));
   CHECK(self, completed == 1);
@@ -158,23 +158,23 @@ static int failure_body(rank_t* self) {
   for (int turn = 0; turn < 2; ++turn) {
     dsc_comm_t* group = NULL;
     CHECK_OK(self, dsc_comm_split(self->world, 0, self->rank, NULL, &group));
-    CHECK_OK(self, dsc_group_begin(group));
+    CHECK_OK(self, dsc_batch_begin(group));
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));
     CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_I32,
                                   self->rank == 0 ? DSC_OP_SUM : DSC_OP_MAX, NULL, NULL));
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));
     dsc_work_t* work = NULL;
     if (turn == 0) {
-      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_group_end(group, NULL, NULL));
+      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_batch_end(group, NULL, NULL));
     } else {
-      CHECK_OK(self, dsc_group_end(group, NULL, &work));
+      CHECK_OK(self, dsc_batch_end(group, NULL, &work));
       CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, NULL, -1));
     }
     CHECK(self, strstr(dsc_last_error_message(), "all_reduce number 2") != NULL);
     CHECK_OK(self, dsc_work_destroy(work));
-    CHECK_OK(self, dsc_group_begin(group)); /* what is noted fails when it starts */
+    CHECK_OK(self, dsc_batch_begin(group)); /* what is noted fails when it starts */
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));
-    CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_group_end(group, NULL, NULL));
+    CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_batch_end(group, NULL, NULL));
     CHECK_OK(self, dsc_comm_destroy(group));
   }
   return 0;
@@ -188,13 +188,13 @@ static void failures_are_the_groups(void** state) {
 /* Nothing in it, and a group that is never ended. */
 static int odd_body(rank_t* self) {
   dsc_work_t* work = NULL;
-  CHECK_OK(self, dsc_group_begin(self->world));
-  CHECK_OK(self, dsc_group_end(self->world, NULL, &work));
+  CHECK_OK(self, dsc_batch_begin(self->world));
+  CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
   CHECK_OK(self, dsc_work_wait(work, NULL, 0));
   CHECK_OK(self, dsc_work_destroy(work));
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
-  CHECK_OK(self, dsc_group_begin(group));
+  CHECK_OK(self, dsc_batch_begin(group));
   CHECK_OK(self, dsc_barrier(group, NULL, NULL));
   return dsc_comm_destroy(group) == DSC_OK ? 0 : 1;
 }
@@ -207,11 +207,11 @@ static void empty_and_forgotten(void** state) {
 /* Ending the world is refused; agreeing drops the group. */
 static int open_body(rank_t* self) {
   int32_t agreed = 0;
-  CHECK_OK(self, dsc_group_begin(self->world));
+  CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_finalize());
   CHECK_OK(self, dsc_comm_agree(self->world, 1, &agreed));
-  CHECK_RESULT(self, DSC_ERR_STATE, dsc_group_end(self->world, NULL, NULL));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_batch_end(self->world, NULL, NULL));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   return 0;
 }

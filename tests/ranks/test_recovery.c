@@ -22,8 +22,10 @@ static dsc_result_t barrier(dsc_comm_t* comm) { return dsc_barrier(comm, NULL, N
 
 /* The latest call on comm missed these ranks. */
 static int missing_are(rank_t* self, dsc_comm_t* comm, const int32_t* ranks, int32_t n) {
-  int32_t missing[RANKS_MAX], count = -1;
-  CHECK_OK(self, dsc_comm_missing(comm, missing, RANKS_MAX, &count));
+  int32_t missing[RANKS_MAX];
+  size_t found = 0;
+  CHECK_OK(self, dsc_comm_missing(comm, missing, RANKS_MAX, &found));
+  const int32_t count = (int32_t)found;
   if (count != n || (n > 0 && memcmp(missing, ranks, (size_t)n * sizeof *ranks) != 0))
     FAIL(self, "%d missing, first %d; expected %d, first %d", count, count > 0 ? missing[0] : -1, n,
          n > 0 ? ranks[0] : -1);
@@ -238,6 +240,7 @@ static int all_live_body(rank_t* self) {
     dsc_comm_t *group = NULL, *shrunk = NULL;
     float x = 1;
     char name[32];
+    size_t bytes = 0;
     CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
     if (round == 1)
       CHECK_RESULT(
@@ -254,7 +257,7 @@ static int all_live_body(rank_t* self) {
     }
     CHECK_OK(self, dsc_comm_shrink(group, NULL, &shrunk));
     PASS_ON(missing_are(self, group, NULL, 0));
-    CHECK_OK(self, dsc_comm_name(shrunk, name, sizeof name));
+    CHECK_OK(self, dsc_comm_name(shrunk, name, sizeof name, &bytes));
     CHECK(self, strstr(name, "/shrunk") != NULL);
     if (round == 0) CHECK_OK(self, barrier(group)); /* it was and is in order */
     CHECK_OK(self, dsc_comm_destroy(group));
@@ -268,8 +271,9 @@ static int all_live_body(rank_t* self) {
 /* Expects the name of what is made of comm. */
 static int shrinks_to(rank_t* self, dsc_comm_t* comm, const char* expected, dsc_comm_t** shrunk) {
   char name[32];
+  size_t bytes = 0;
   CHECK_OK(self, dsc_comm_shrink(comm, NULL, shrunk));
-  CHECK_OK(self, dsc_comm_name(*shrunk, name, sizeof name));
+  CHECK_OK(self, dsc_comm_name(*shrunk, name, sizeof name, &bytes));
   if (strcmp(name, expected) != 0) FAIL(self, "the name is \"%s\", expected \"%s\"", name, expected);
   return 0;
 }
@@ -332,7 +336,8 @@ static int leaver_body(rank_t* self) {
     CHECK_OK(self, dsc_comm_shrink(group, &options, &shrunk));
     PASS_ON(missing_are(self, group, &leaver, 1));
     char name[32];
-    CHECK_OK(self, dsc_comm_name(shrunk, name, sizeof name));
+    size_t bytes = 0;
+    CHECK_OK(self, dsc_comm_name(shrunk, name, sizeof name, &bytes));
     CHECK(self, strcmp(name, "survivors") == 0);
     PASS_ON(works(self, shrunk, members, n, arena));
     const int32_t last_two[] = {n - 1, n - 2}, reversed[] = {members[n - 1], members[n - 2]};
@@ -396,7 +401,8 @@ static void shrink_again_and_again(void** state) {
 
 static int states_body(rank_t* self) {
   dsc_comm_t *group = NULL, *shrunk = NULL;
-  int32_t agreed = 7, count = -1;
+  int32_t agreed = 7;
+  size_t count = 99;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   CHECK_OK(self, dsc_comm_finalize(group));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_comm_agree(group, 1, &agreed));

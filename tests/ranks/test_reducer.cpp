@@ -290,19 +290,19 @@ void different_models_leave_the_world_working(void**) {
     std::vector<Floats> values;
     auto params = parameters({6, 7}, values);
     params[1].dtype = rank == 2 ? DSC_DTYPE_BF16 : DSC_DTYPE_F32;
-    CHECK_FAILS(dsc_verify_params(world, params.data(), 2), DSC_ERR_MISMATCH,
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_MISMATCH,
                 "b (index 1) is f32, 7 elements on rank 0");
     dsc_bucket_reducer_t* reducer = nullptr;
     CHECK_FAILS(dsc_bucket_reducer_create(world, params.data(), 2, nullptr, &reducer), DSC_ERR_MISMATCH,
                 "bf16");
     CHECK(reducer == nullptr);
-    CHECK_FAILS(dsc_verify_params(world, params.data(), rank == 0 ? 2 : 1), DSC_ERR_MISMATCH,
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), rank == 0 ? 2 : 1), DSC_ERR_MISMATCH,
                 "ranks 1, 2 have 1");
     params[1].dtype = DSC_DTYPE_F32;
     const auto options = options_with(1, rank == 1 ? 10 : 20, DSC_AVERAGE_PRE);
     CHECK_FAILS(dsc_bucket_reducer_create(world, params.data(), 2, &options, &reducer), DSC_ERR_CONFIG,
                 "bucket_bytes is 20 on rank 0 and 10 on rank 1");
-    CHECK_OK(dsc_verify_params(world, params.data(), 2));
+    CHECK_OK(dsc_comm_verify_params(world, params.data(), 2));
     CHECK_OK(dsc_bucket_reducer_create(world, params.data(), 2, nullptr, &reducer));
     CHECK_OK(dsc_bucket_reducer_destroy(reducer));
     CHECK_OK(dsc_barrier(world, nullptr, nullptr));
@@ -314,17 +314,18 @@ void refuses_bad_arguments(void**) {
     std::vector<Floats> values;
     auto params = parameters({4, 4}, values);
     dsc_bucket_reducer_t* reducer = nullptr;
-    CHECK_FAILS(dsc_verify_params(world, nullptr, 1), DSC_ERR_INVALID_ARG, "params is NULL");
-    CHECK_OK(dsc_verify_params(world, nullptr, 0));
+    CHECK_FAILS(dsc_comm_verify_params(world, nullptr, 1), DSC_ERR_INVALID_ARG, "params is NULL");
+    CHECK_OK(dsc_comm_verify_params(world, nullptr, 0));
     params[1].struct_size += 8;
-    CHECK_FAILS(dsc_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
                 "struct_size of tensor 1 is 64");
     params[0].struct_size = 8;
-    CHECK_FAILS(dsc_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "struct_size is 8");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "struct_size is 8");
     params[0].struct_size = sizeof(dsc_tensor_t);
     params[1].struct_size = sizeof(dsc_tensor_t);
     params[1].ndim = -1;
-    CHECK_FAILS(dsc_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "ndim of tensor 1 is -1");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
+                "ndim of tensor 1 is -1");
     params[1].ndim = 0;
     auto options = options_with(1, 1, DSC_AVERAGE_PRE);
     options.reserved = 1;

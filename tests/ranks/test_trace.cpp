@@ -31,7 +31,7 @@ constexpr size_t kCount = 24;  // elements of every buffer, also where it holds 
 std::string text_of(dsc_comm_t* comm) {
   std::string text;
   size_t bytes = 0;
-  while (dsc_trace_text(comm, text.data(), text.size(), &bytes) == DSC_OK && bytes > text.size())
+  while (dsc_trace_text(comm, text.data(), text.size(), &bytes) >= DSC_OK && bytes > text.size())
     text.resize(bytes + 4096);
   return text.c_str();
 }
@@ -40,7 +40,8 @@ Json trace_of(dsc_comm_t* comm) { return Json::parse_or_null(text_of(comm)); }
 
 std::string name_of(dsc_comm_t* comm) {
   char name[64] = "";
-  dsc_comm_name(comm, name, sizeof name);
+  size_t bytes = 0;
+  dsc_comm_name(comm, name, sizeof name, &bytes);
   return name;
 }
 

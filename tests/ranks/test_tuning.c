@@ -81,7 +81,8 @@ static void extremes_change_no_byte(void** state) {
 static int shown_body(rank_t* self) {
   const char* expected = self->arg;
   char text[1024];
-  CHECK_OK(self, dsc_comm_env(self->world, "DSC_TUNING", text, sizeof text));
+  size_t bytes = 0;
+  CHECK_OK(self, dsc_comm_tuning(self->world, text, sizeof text, &bytes));
   if (strstr(text, expected) == NULL) FAIL(self, "expected %s, came %s", expected, text);
   return 0;
 }

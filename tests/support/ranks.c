@@ -124,7 +124,7 @@ int ranks_await(rank_t* self, int64_t wanted) {
 static void wish_for_device(rank_t* self) {
   const char* why = NULL;
   const int devices = gpu_count(&why);
-  self->options.backend = DSC_BACKEND_NCCL;
+  self->options.backend = DSC_BACKEND_DEVICE;
   self->options.device = devices > 0 ? self->rank % devices : 0;
   if (devices < self->size && ranks_are_processes()) {
     char id[32];

@@ -23,35 +23,64 @@ QUERY(local_size, 2)
 QUERY(backend, DSC_BACKEND_HOST)
 QUERY(device, -1)
 
+QUERY(world_size, 2)
+QUERY(progress_thread, 1)
+
+static void master_port(void) {
+  int32_t port = -1;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_master_port(bad, &port));
+  WALK_INVALID(dsc_comm_master_port(walk_world.world, NULL));
+  EXPECT(port == -1);
+  WALK(DSC_OK, dsc_comm_master_port(walk_world.world, &port));
+  EXPECT(port >= 0);
+}
+
+static void id(void) {
+  uint64_t world = 99, alone = 99;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_id(bad, &world));
+  WALK_INVALID(dsc_comm_id(walk_world.world, NULL));
+  EXPECT(world == 99);
+  WALK(DSC_OK, dsc_comm_id(walk_world.world, &world));
+  WALK(DSC_OK, dsc_comm_id(walk_world.alone, &alone));
+  EXPECT(world == 0 && alone != 0 && alone != 99);
+}
+
 static void name(void) {
   char text[32] = "before";
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_name(bad, text, sizeof text));
-  WALK_INVALID(dsc_comm_name(walk_world.world, NULL, sizeof text));
-  WALK_INVALID(dsc_comm_name(walk_world.world, text, 0));
-  WALK_INVALID(dsc_comm_name(walk_world.world, text, 5));
+  size_t bytes = 99;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_name(bad, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_comm_name(walk_world.world, text, sizeof text, NULL));
+  WALK_INVALID(dsc_comm_name(walk_world.world, NULL, sizeof text, &bytes));
   EXPECT(strcmp(text, "before") == 0);
-  WALK(DSC_OK, dsc_comm_name(walk_world.world, text, 6));
+  WALK(DSC_OK, dsc_comm_name(walk_world.world, NULL, 0, &bytes));
+  EXPECT(bytes == 6);
+  WALK(DSC_TRUNCATED, dsc_comm_name(walk_world.world, text, 5, &bytes));
+  EXPECT(strcmp(text, "worl") == 0 && bytes == 6);
+  WALK(DSC_TRUNCATED, dsc_comm_name(walk_world.world, text, 1, &bytes));
+  EXPECT(text[0] == 0 && text[1] == 'o' && bytes == 6);
+  WALK(DSC_OK, dsc_comm_name(walk_world.world, text, 6, &bytes));
   EXPECT(strcmp(text, "world") == 0);
 }
 
-static void env(void) {
-  static const char* const variables[] = {
-      "RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-      "MASTER_PORT", "DSC_SOURCE", "DSC_REPORT", "DSC_TUNING",       "DSC_PROGRESS_THREAD"};
-  char value[8192] = "before";
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_env(bad, "RANK", value, sizeof value));
-  WALK_INVALID(dsc_comm_env(walk_world.world, NULL, value, sizeof value));
-  WALK_INVALID(dsc_comm_env(walk_world.world, "HOME", value, sizeof value));
-  WALK_INVALID(dsc_comm_env(walk_world.world, "", value, sizeof value));
-  WALK_INVALID(dsc_comm_env(walk_world.world, "RANK", NULL, sizeof value));
-  WALK_INVALID(dsc_comm_env(walk_world.world, "RANK", value, 1));
-  EXPECT(strstr(dsc_last_error_message(), "2 are needed") != NULL);
-  EXPECT(strcmp(value, "before") == 0);
-  for (size_t i = 0; i < sizeof variables / sizeof *variables; ++i) {
-    WALK(DSC_OK, dsc_comm_env(walk_world.world, variables[i], value, sizeof value));
-    EXPECT(value[0] != 0);
+/* Queries that give a text of some length. */
+#define TEXT_QUERY(function)                                                                      \
+  static void query_##function(void) {                                                            \
+    char text[8192] = "before";                                                                   \
+    size_t bytes = 99;                                                                            \
+    WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_##function(bad, text, sizeof text, &bytes)); \
+    WALK_INVALID(dsc_comm_##function(walk_world.world, text, sizeof text, NULL));                 \
+    WALK_INVALID(dsc_comm_##function(walk_world.world, NULL, sizeof text, &bytes));               \
+    EXPECT(strcmp(text, "before") == 0);                                                          \
+    WALK(DSC_OK, dsc_comm_##function(walk_world.world, text, sizeof text, &bytes));               \
+    EXPECT(bytes > 1 && bytes == strlen(text) + 1);                                               \
+    WALK(DSC_TRUNCATED, dsc_comm_##function(walk_world.world, text, 1, &bytes));                  \
+    EXPECT(text[0] == 0);                                                                         \
   }
-}
+
+TEXT_QUERY(master_addr)
+TEXT_QUERY(source)
+TEXT_QUERY(start_report)
+TEXT_QUERY(tuning)
 
 static void global_rank(void) {
   int32_t rank = 99;
@@ -79,25 +108,29 @@ static void group_options_init(void) {
   dsc_group_options_t options;
   memset(&options, 0x77, sizeof options);
   WALK_INVALID(dsc_group_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_group_options_init(&options, 23));
+  WALK_INVALID(dsc_group_options_init(&options, sizeof options - 1));
   EXPECT(options.timeout_ms == 0x77777777);
   WALK(DSC_OK, dsc_group_options_init(&options, sizeof options));
-  EXPECT(options.name == NULL && options.timeout_ms == 0 && options.reserved == 0);
+  EXPECT(options.name == NULL && options.timeout_ms == 0 && options.n_settings == 0);
 }
 
-enum { WRONG_OPTIONS = 7 };
+enum { WRONG_OPTIONS = 9 };
 
 /* Each pair of a wrong option and a maker. */
 static void wrong_group_options(dsc_group_options_t options[WRONG_OPTIONS]) {
   for (int i = 0; i < WRONG_OPTIONS; ++i) WALK(DSC_OK, dsc_group_options_init(&options[i], sizeof *options));
   options[0].struct_size = 0;
   options[1].timeout_ms = -1;
-  options[2].reserved = 1;
-  options[3].struct_size = 23;
-  options[4].nccl_min_ctas = -1;
-  options[5].nccl_min_ctas = 3;
-  options[5].nccl_max_ctas = 2;
-  options[6].reserved2 = 1;
+  options[2].n_settings = 1;
+  options[3].struct_size = sizeof *options - 1;
+  static const dsc_setting_t negative = {"nccl.min_ctas", "-1"}, unknown = {"nccl.mintas", "1"},
+                             nothing = {"nccl.min_ctas", NULL}, word = {"nccl.max_ctas", "2x"},
+                             turned[] = {{"nccl.min_ctas", "3"}, {"nccl.max_ctas", "2"}};
+  const dsc_setting_t* const wrong[] = {&negative, &unknown, &nothing, &word, turned};
+  for (int i = 0; i < 5; ++i) {
+    options[4 + i].settings = wrong[i];
+    options[4 + i].n_settings = wrong[i] == turned ? 2 : 1;
+  }
 }
 
 static void split(void) {
@@ -114,18 +147,20 @@ static void split(void) {
   EXPECT(group == NULL);
 }
 
-static void adopt_nccl(void) {
+static void adopt(void) {
   dsc_comm_t* group = walk_world.world;
   dsc_group_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   int some = 0;
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_adopt_nccl(bad, &some, NULL, &group));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_adopt(bad, "nccl", &some, NULL, &group));
   EXPECT(group == NULL);
-  WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, &some, NULL, NULL));
-  WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, NULL, NULL, &group));
+  WALK_INVALID(dsc_comm_adopt(walk_world.world, "nccl", &some, NULL, NULL));
+  WALK_INVALID(dsc_comm_adopt(walk_world.world, "nccl", NULL, NULL, &group));
+  WALK_INVALID(dsc_comm_adopt(walk_world.world, NULL, &some, NULL, &group));
+  WALK_INVALID(dsc_comm_adopt(walk_world.world, "rccl", &some, NULL, &group));
   for (int i = 0; i < WRONG_OPTIONS; ++i)
-    WALK_INVALID(dsc_comm_adopt_nccl(walk_world.world, &some, &options[i], &group));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_comm_adopt_nccl(walk_world.world, &some, NULL, &group));
+    WALK_INVALID(dsc_comm_adopt(walk_world.world, "nccl", &some, &options[i], &group));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_comm_adopt(walk_world.world, "nccl", &some, NULL, &group));
   EXPECT(group == NULL);
 }
 
@@ -221,13 +256,20 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_backend", query_backend},
     {"dsc_comm_device", query_device},
     {"dsc_comm_name", name},
-    {"dsc_comm_env", env},
+    {"dsc_comm_world_size", query_world_size},
+    {"dsc_comm_id", id},
+    {"dsc_comm_master_addr", query_master_addr},
+    {"dsc_comm_master_port", master_port},
+    {"dsc_comm_source", query_source},
+    {"dsc_comm_start_report", query_start_report},
+    {"dsc_comm_tuning", query_tuning},
+    {"dsc_comm_progress_thread", query_progress_thread},
     {"dsc_comm_global_rank", global_rank},
     {"dsc_comm_group_rank", group_rank},
     {"dsc_group_options_init", group_options_init},
     {"dsc_comm_split", split},
     {"dsc_comm_create_group", create_group},
-    {"dsc_comm_adopt_nccl", adopt_nccl},
+    {"dsc_comm_adopt", adopt},
     {"dsc_comm_set_timeout", set_timeout},
     {"dsc_comm_abort", comm_abort},
     {"dsc_comm_finalize", comm_finalize},

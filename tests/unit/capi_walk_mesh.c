@@ -91,8 +91,8 @@ static void order(void) {
   WALK_INVALID(dsc_mesh_order(M, NULL, 8, &bytes));
   WALK_INVALID(dsc_mesh_order(M, text, sizeof text, NULL));
   EXPECT(strcmp(text, "before") == 0 && bytes == 99);
-  WALK(DSC_OK, dsc_mesh_order(M, text, 5, &bytes));
-  EXPECT(strcmp(text, "before") == 0 && bytes == 6);
+  WALK(DSC_TRUNCATED, dsc_mesh_order(M, text, 5, &bytes));
+  EXPECT(strcmp(text, "tp-d") == 0 && bytes == 6);
   WALK(DSC_OK, dsc_mesh_order(M, text, sizeof text, &bytes));
   EXPECT(strcmp(text, "tp-dp") == 0 && bytes == 6);
 }
@@ -146,11 +146,12 @@ static void filter(void) {
   WALK_INVALID(dsc_mesh_filter(M, wrong, 2, ranks, 3, &n));
   WALK_INVALID(dsc_mesh_filter(M, negative, 2, ranks, 3, &n));
   WALK_INVALID(dsc_mesh_filter(M, coords, 2, NULL, 3, &n));
-  WALK_INVALID(dsc_mesh_filter(M, coords, 2, ranks, 2, &n));
   WALK_INVALID(dsc_mesh_filter(M, coords, 2, ranks, 3, NULL));
   EXPECT(ranks[0] == 99 && n == 99);
   WALK(DSC_OK, dsc_mesh_filter(M, coords, 2, NULL, 0, &n));
   EXPECT(n == 3);
+  WALK(DSC_TRUNCATED, dsc_mesh_filter(M, coords, 2, ranks, 2, &n));
+  EXPECT(n == 3 && ranks[0] == 1 && ranks[1] == 3 && ranks[2] == 99);
   WALK(DSC_OK, dsc_mesh_filter(M, coords, 2, ranks, 3, &n));
   EXPECT(ranks[0] == 1 && ranks[1] == 3 && ranks[2] == 5);
 }
@@ -208,10 +209,11 @@ static void groups(void) {
   WALK_INVALID(dsc_mesh_groups(M, "tpp", ranks, 6, &n, &each));
   EXPECT(strstr(dsc_last_error_message(), "did you mean \"tp\"?") != NULL);
   WALK_INVALID(dsc_mesh_groups(M, "tp", NULL, 6, &n, &each));
-  WALK_INVALID(dsc_mesh_groups(M, "tp", ranks, 5, &n, &each));
   WALK_INVALID(dsc_mesh_groups(M, "tp", ranks, 6, NULL, &each));
   WALK_INVALID(dsc_mesh_groups(M, "tp", ranks, 6, &n, NULL));
   EXPECT(ranks[0] == 99 && n == 99 && each == 99);
+  WALK(DSC_TRUNCATED, dsc_mesh_groups(M, "dp", ranks, 5, &n, &each));
+  EXPECT(n == 2 && each == 3 && ranks[4] == 3 && ranks[5] != 5);
   WALK(DSC_OK, dsc_mesh_groups(M, "dp", ranks, 6, &n, &each));
   EXPECT(n == 2 && each == 3 && ranks[1] == 2 && ranks[3] == 1);
 }
@@ -224,7 +226,6 @@ static void group(void) {
   WALK_INVALID(dsc_mesh_group(M, 1, NULL, ranks, 3, &each, &number, &member));
   WALK_INVALID(dsc_mesh_group(M, 1, "dq", ranks, 3, &each, &number, &member));
   WALK_INVALID(dsc_mesh_group(M, 1, "dp", NULL, 3, &each, &number, &member));
-  WALK_INVALID(dsc_mesh_group(M, 1, "dp", ranks, 2, &each, &number, &member));
   WALK_INVALID(dsc_mesh_group(M, 1, "dp", ranks, 3, NULL, &number, &member));
   EXPECT(ranks[0] == 99 && each == 99 && number == 99 && member == 99);
   WALK(DSC_OK, dsc_mesh_group(M, 3, "dp", NULL, 0, &each, NULL, NULL));
@@ -244,7 +245,6 @@ static void levels(void) {
   WALK_INVALID(dsc_mesh_levels(M, "tp-dp", wrong, 2, 0, ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_levels(M, "tp-dp", zero, 2, 0, ranks, 6, &n, &each));
   WALK_INVALID(dsc_mesh_levels(M, "tp-dp", box, 2, 0, NULL, 6, &n, &each));
-  WALK_INVALID(dsc_mesh_levels(M, "tp-dp", box, 2, 0, ranks, 5, &n, &each));
   WALK_INVALID(dsc_mesh_levels(M, "tp-dp", box, 2, 0, ranks, 6, NULL, &each));
   WALK_INVALID(dsc_mesh_levels(M, "tp-dp", box, 2, 0, ranks, 6, &n, NULL));
   EXPECT(ranks[0] == 99 && n == 99 && each == 99);
@@ -263,25 +263,11 @@ static void members(void) {
   WALK_INVALID(dsc_mesh_members(M, "dp", wrong, 1, ranks, 4, &n, &each));
   WALK_INVALID(dsc_mesh_members(M, "dp", before, 1, ranks, 4, &n, &each));
   WALK_INVALID(dsc_mesh_members(M, "dp", ends, 2, NULL, 4, &n, &each));
-  WALK_INVALID(dsc_mesh_members(M, "dp", ends, 2, ranks, 3, &n, &each));
   WALK_INVALID(dsc_mesh_members(M, "dp", ends, 2, ranks, 4, NULL, &each));
   WALK_INVALID(dsc_mesh_members(M, "dp", ends, 2, ranks, 4, &n, NULL));
   EXPECT(ranks[0] == 99 && n == 99 && each == 99);
   WALK(DSC_OK, dsc_mesh_members(M, "dp", ends, 2, ranks, 4, &n, &each));
   EXPECT(n == 2 && each == 2 && ranks[0] == 0 && ranks[1] == 4 && ranks[2] == 1 && ranks[3] == 5);
-}
-
-static void hybrid_sizes(void) {
-  int32_t sizes[2] = {99, 99};
-  size_t n = 99;
-  WALK_BAD_HANDLES(WALK_MESH, dsc_mesh_t, dsc_mesh_hybrid_sizes(bad, "tp-dp", sizes, 2, &n));
-  WALK_INVALID(dsc_mesh_hybrid_sizes(M, NULL, sizes, 2, &n));
-  WALK_INVALID(dsc_mesh_hybrid_sizes(M, "dp", sizes, 2, &n)); /* of odd size */
-  WALK_INVALID(dsc_mesh_hybrid_sizes(M, "tp-dp", NULL, 2, &n));
-  WALK_INVALID(dsc_mesh_hybrid_sizes(M, "tp-dp", sizes, 2, NULL));
-  EXPECT(sizes[0] == 99 && n == 99);
-  WALK(DSC_OK, dsc_mesh_hybrid_sizes(M, "tp-dp", sizes, 2, &n));
-  EXPECT(n == 1 && sizes[0] == 2 && sizes[1] == 99);
 }
 
 static void plan_options_init(void) {
@@ -332,39 +318,15 @@ static void plan(void) {
   WALK_INVALID(dsc_mesh_plan(M, NULL, NULL, starts, GROUPS, ranks, RANKS, &n, &n_ranks));
   WALK_INVALID(dsc_mesh_plan(M, NULL, names, NULL, GROUPS, ranks, RANKS, &n, &n_ranks));
   WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, GROUPS, NULL, RANKS, &n, &n_ranks));
-  WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, 1, ranks, RANKS, &n, &n_ranks));
-  WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, GROUPS, ranks, 1, &n, &n_ranks));
   WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, 0, ranks, RANKS, &n, &n_ranks));
   WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, GROUPS, ranks, RANKS, NULL, &n_ranks));
   WALK_INVALID(dsc_mesh_plan(M, NULL, names, starts, GROUPS, ranks, RANKS, &n, NULL));
   EXPECT(names[0] == NULL && starts[1] == 0 && n == 99 && n_ranks == 99);
   plan_wrong_options();
+  WALK(DSC_TRUNCATED, dsc_mesh_plan(M, NULL, names, starts, 1, ranks, 1, &n, &n_ranks));
+  EXPECT(strcmp(names[0], "gtp") == 0 && names[1] == NULL && starts[1] == 1 && n > 1 && n_ranks > 1);
   WALK(DSC_OK, dsc_mesh_plan(M, NULL, names, starts, GROUPS, ranks, RANKS, &n, &n_ranks));
   EXPECT(strcmp(names[0], "gtp") == 0 && starts[0] == 0 && starts[1] == 1 && starts[n] == n_ranks);
-}
-
-static void prime_factors(void) {
-  int32_t factors[3] = {99, 99, 99};
-  size_t n = 99;
-  WALK_INVALID(dsc_mesh_prime_factors(0, factors, 3, &n));
-  WALK_INVALID(dsc_mesh_prime_factors(INT32_MIN, factors, 3, &n));
-  WALK_INVALID(dsc_mesh_prime_factors(12, NULL, 3, &n));
-  WALK_INVALID(dsc_mesh_prime_factors(12, factors, 2, &n));
-  WALK_INVALID(dsc_mesh_prime_factors(12, factors, 3, NULL));
-  EXPECT(factors[0] == 99 && n == 99);
-  WALK(DSC_OK, dsc_mesh_prime_factors(12, factors, 3, &n));
-  EXPECT(n == 3 && factors[0] == 2 && factors[1] == 2 && factors[2] == 3);
-}
-
-static void default_grid(void) {
-  int32_t pipe = 99, data = 99;
-  WALK_INVALID(dsc_mesh_default_grid(0, &pipe, &data));
-  WALK_INVALID(dsc_mesh_default_grid(INT32_MIN, &pipe, &data));
-  WALK_INVALID(dsc_mesh_default_grid(8, NULL, &data));
-  WALK_INVALID(dsc_mesh_default_grid(8, &pipe, NULL));
-  EXPECT(pipe == 99 && data == 99);
-  WALK(DSC_OK, dsc_mesh_default_grid(8, &pipe, &data));
-  EXPECT(pipe == 4 && data == 2);
 }
 
 static void comm(void) {
@@ -410,10 +372,7 @@ const walk_step_t walk_mesh[] = {{"dsc_mesh_options_init", options_init},
                                  {"dsc_mesh_group", group},
                                  {"dsc_mesh_levels", levels},
                                  {"dsc_mesh_members", members},
-                                 {"dsc_mesh_hybrid_sizes", hybrid_sizes},
                                  {"dsc_mesh_plan_options_init", plan_options_init},
                                  {"dsc_mesh_plan", plan},
-                                 {"dsc_mesh_prime_factors", prime_factors},
-                                 {"dsc_mesh_default_grid", default_grid},
                                  {"dsc_mesh_comm", comm},
                                  {NULL, NULL}};

@@ -232,19 +232,19 @@ static void group_begin_and_end(void) {
   start();
   void* memory = bytes;
   dsc_comm_t* group = W;
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_group_begin(bad));
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_group_end(bad, NULL, &work));
-  WALK(DSC_ERR_STATE, dsc_group_end(W, NULL, &work));
-  WALK(DSC_OK, dsc_group_begin(W));
-  WALK(DSC_ERR_STATE, dsc_group_begin(W));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_batch_begin(bad));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_batch_end(bad, NULL, &work));
+  WALK(DSC_ERR_STATE, dsc_batch_end(W, NULL, &work));
+  WALK(DSC_OK, dsc_batch_begin(W));
+  WALK(DSC_ERR_STATE, dsc_batch_begin(W));
   WALK(DSC_ERR_STATE, dsc_monitored_barrier(W, 100));
   WALK(DSC_ERR_STATE, dsc_comm_split(W, 0, 0, NULL, &group));
   WALK(DSC_ERR_STATE, dsc_mem_alloc(W, 4096, DSC_MEMORY_HOST, &memory));
   WALK(DSC_ERR_STATE, dsc_comm_finalize(W));
   WALK_INVALID(dsc_barrier(W, NULL, &work)); /* it would have a work of its own */
   WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_group_end(W, stream, &work)); /* it stays open */
-  WALK(DSC_OK, dsc_group_end(W, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_batch_end(W, stream, &work)); /* it stays open */
+  WALK(DSC_OK, dsc_batch_end(W, NULL, NULL));
   EXPECT(group == NULL && memory == NULL);
   expect_no_effect();
 }
@@ -416,8 +416,8 @@ const walk_step_t walk_operations[] = {
     {"dsc_reduce_scatter_v", reduce_scatter_v},
     {"dsc_all_to_all_v", all_to_all_v},
     {"dsc_monitored_barrier", monitored_barrier},
-    {"dsc_group_begin", group_begin_and_end},
-    {"dsc_group_end", group_begin_and_end},
+    {"dsc_batch_begin", group_begin_and_end},
+    {"dsc_batch_end", group_begin_and_end},
     {"dsc_op_create_premul", op_create_premul},
     {"dsc_op_create_user", op_create_user},
     {"dsc_op_destroy", op_destroy},

@@ -22,9 +22,9 @@ static void shrink(void) {
   options.timeout_ms = -1;
   WALK_INVALID(dsc_comm_shrink(walk_world.alone, &options, &shrunk));
   options.timeout_ms = 0;
-  options.reserved = 1;
+  options.n_settings = 1;
   WALK_INVALID(dsc_comm_shrink(walk_world.alone, &options, &shrunk));
-  options.reserved = 0;
+  options.n_settings = 0;
   options.struct_size = 8;
   WALK_INVALID(dsc_comm_shrink(walk_world.alone, &options, &shrunk));
   EXPECT(shrunk == NULL);
@@ -37,10 +37,9 @@ static void shrink(void) {
 
 static void missing(void) {
   int32_t rank = 99;
-  int32_t count = 99;
+  size_t count = 99;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_missing(bad, &rank, 1, &count));
   WALK_INVALID(dsc_comm_missing(walk_world.world, &rank, 1, NULL));
-  WALK_INVALID(dsc_comm_missing(walk_world.world, &rank, -1, &count));
   WALK_INVALID(dsc_comm_missing(walk_world.world, NULL, 1, &count));
   EXPECT(count == 99);
   WALK(DSC_OK, dsc_comm_missing(walk_world.world, NULL, 0, &count));

@@ -34,13 +34,13 @@ static void wrong_tensors(dsc_tensor_t wrong[WRONG_TENSORS], dsc_result_t expect
 
 static void verify_params(void) {
   dsc_tensor_t good = tensor();
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_verify_params(bad, &good, 1));
-  WALK_INVALID(dsc_verify_params(W, NULL, 1));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_verify_params(bad, &good, 1));
+  WALK_INVALID(dsc_comm_verify_params(W, NULL, 1));
   good.struct_size = 8;
-  WALK_INVALID(dsc_verify_params(W, &good, 1));
+  WALK_INVALID(dsc_comm_verify_params(W, &good, 1));
   good = tensor();
   good.ndim = -1;
-  WALK_INVALID(dsc_verify_params(W, &good, 1));
+  WALK_INVALID(dsc_comm_verify_params(W, &good, 1));
 }
 
 static void broadcast_coalesced(void) {
@@ -175,7 +175,7 @@ static void destroy(void) {
 }
 
 const walk_step_t walk_reducer[] = {
-    {"dsc_verify_params", verify_params},
+    {"dsc_comm_verify_params", verify_params},
     {"dsc_broadcast_coalesced", broadcast_coalesced},
     {"dsc_bucket_reducer_options_init", options_init},
     {"dsc_bucket_reducer_create", create},

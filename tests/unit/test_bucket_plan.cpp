@@ -249,12 +249,19 @@ void refuses_bad_shards(void**) {
   assert_int_equal(dsc_shard_indices(1, 2, 2, 0, 0, 0, nullptr, 0, &n), DSC_ERR_INVALID_ARG);
   assert_int_equal(dsc_shard_indices(1, 1, 0, 2, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
   assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 2, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(20, 1, 0, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
   assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 0, nullptr, 10, &n), DSC_ERR_INVALID_ARG);
   assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 0, out, 10, nullptr), DSC_ERR_INVALID_ARG);
   assert_int_equal(dsc_shard_indices(SIZE_MAX, 1, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
   assert_int_equal(dsc_shard_indices(1, SIZE_MAX, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
   assert_int_equal(n, 99);
+}
+
+void gives_as_many_samples_as_fit(void**) {
+  size_t n = 99;
+  size_t out[10];
+  assert_int_equal(dsc_shard_indices(20, 1, 0, 0, 0, 0, out, 10, &n), DSC_TRUNCATED);
+  assert_int_equal(n, 20);
+  for (size_t i = 0; i < 10; ++i) assert_int_equal(out[i], i);
 }
 
 }  // namespace
@@ -265,7 +272,7 @@ int main(int, char** argv) {
       cmocka_unit_test(plans_like_pytorch),     cmocka_unit_test(plans_small_cases),
       cmocka_unit_test(refuses_bad_plans),      cmocka_unit_test(shards_are_the_same_everywhere),
       cmocka_unit_test(shards_make_up_the_set), cmocka_unit_test(batches_do_not_depend_on_shards),
-      cmocka_unit_test(refuses_bad_shards),
+      cmocka_unit_test(refuses_bad_shards),     cmocka_unit_test(gives_as_many_samples_as_fit),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

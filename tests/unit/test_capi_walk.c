@@ -15,6 +15,7 @@ static dsc_comm_t* stale_comm;
 static dsc_work_t* stale_work;
 static dsc_bucket_reducer_t* stale_reducer;
 static dsc_pipe_schedule_t* stale_schedule;
+static dsc_pipe_report_t* stale_report;
 static dsc_mesh_t* stale_mesh;
 static dsc_store_t* stale_store;
 static dsc_tied_layers_t* stale_tied;
@@ -58,6 +59,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_MESH) return walk_world.mesh;
   if (kind == WALK_STORE) return walk_world.store;
   if (kind == WALK_TIED) return walk_world.tied;
+  if (kind == WALK_REPORT) return walk_world.report;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
@@ -67,6 +69,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_MESH) return stale_mesh;
   if (kind == WALK_STORE) return stale_store;
   if (kind == WALK_TIED) return stale_tied;
+  if (kind == WALK_REPORT) return stale_report;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -211,6 +214,9 @@ static int make_schedules(void) {
   options.micro_batches = 8;
   if (dsc_pipe_schedule_create(&options, &stale_schedule) != DSC_OK) return -1;
   if (dsc_pipe_schedule_create(&options, &walk_world.schedule) != DSC_OK) return -1;
+  if (dsc_pipe_simulate(walk_world.schedule, NULL, &stale_report) != DSC_OK) return -1;
+  if (dsc_pipe_simulate(walk_world.schedule, NULL, &walk_world.report) != DSC_OK) return -1;
+  if (dsc_pipe_report_destroy(stale_report) != DSC_OK) return -1;
   return dsc_pipe_schedule_destroy(stale_schedule) == DSC_OK ? 0 : -1;
 }
 
@@ -238,6 +244,7 @@ static int set_up(void** state) {
 static int tear_down(void** state) {
   (void)state;
   void* result = NULL;
+  if (dsc_pipe_report_destroy(walk_world.report) != DSC_OK) return -1;
   if (dsc_pipe_schedule_destroy(walk_world.schedule) != DSC_OK) return -1;
   if (dsc_mesh_destroy(walk_world.mesh) != DSC_OK) return -1;
   if (dsc_store_destroy(walk_world.store) != DSC_OK) return -1;
@@ -248,9 +255,9 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm, walk_operations,
-                                           walk_recovery, walk_reducer, walk_tied, walk_pipe,
-                                           walk_mesh,     walk_store,   walk_trace};
+static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm,  walk_operations,
+                                           walk_recovery, walk_reducer, walk_tied,  walk_pipe,
+                                           walk_mesh,     walk_store,   walk_trace, walk_simulate};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -298,6 +305,11 @@ static void tied_layers(void** state) {
 static void pipeline_schedules(void** state) {
   (void)state;
   walk_all(walk_pipe);
+}
+
+static void simulations(void** state) {
+  (void)state;
+  walk_all(walk_simulate);
 }
 
 static void meshes(void** state) {
@@ -377,6 +389,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(reducers),
       cmocka_unit_test(tied_layers),
       cmocka_unit_test(pipeline_schedules),
+      cmocka_unit_test(simulations),
       cmocka_unit_test(meshes),
       cmocka_unit_test(stores),
       cmocka_unit_test(traces),

@@ -156,20 +156,6 @@ void levels_of_a_group_partition_it(void** state) {
   assert_true(two.levels("cp", {2, 2}, 1) == (Lists{{0, 4}, {2, 6}, {1, 5}, {3, 7}}));
 }
 
-void hybrid_sizes_are_powers_below_a_group(void** state) {
-  (void)state;
-  const TestMesh mesh({{"dp", 4}, {"cp", 2}}, "cp-dp");
-  int32_t sizes[30];
-  size_t n = 99;
-  succeed(dsc_mesh_hybrid_sizes(mesh.get(), "dp-cp", sizes, 30, &n));
-  assert_true(n == 2 && sizes[0] == 2 && sizes[1] == 4);
-  succeed(dsc_mesh_hybrid_sizes(mesh.get(), "cp", sizes, 30, &n));
-  assert_int_equal(n, 0);
-  const TestMesh odd({{"dp", 3}});
-  assert_int_equal(dsc_mesh_hybrid_sizes(odd.get(), "dp", nullptr, 0, &n), DSC_ERR_INVALID_ARG);
-  assert_non_null(std::strstr(dsc_last_error_message(), "the groups have 3 ranks, expected an even number"));
-}
-
 void embedding_groups_are_the_ends_of_pipelines(void** state) {
   (void)state;
   const TestMesh mesh({{"tp", 2}, {"pp", 3}}, "tp-pp");
@@ -378,7 +364,6 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(meshes_count_as_plain_counting_does),
       cmocka_unit_test(levels_of_a_group_partition_it),
-      cmocka_unit_test(hybrid_sizes_are_powers_below_a_group),
       cmocka_unit_test(embedding_groups_are_the_ends_of_pipelines),
       cmocka_unit_test(names_of_ranks_are_deepspeeds),
       cmocka_unit_test(experts_keep_the_pipeline),

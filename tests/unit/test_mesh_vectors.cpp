@@ -95,11 +95,6 @@ void check_creation(const TestMesh& mesh, const Json& row, int32_t rank) {
 
 void check_grid(const Json& row) {
   const Axes axes = axes_of(row["axes"], row["dims"]);
-  if (row["topo"].is_null()) {
-    int32_t pipe = 0, data = 0;
-    succeed(dsc_mesh_default_grid(row["world"], &pipe, &data));
-    same(Ranks{pipe, data}, row["dims"], "default grid");
-  }
   const TestMesh mesh(axes, nullptr, row["world"]);
   const int32_t rank = row["rank"];
   check_creation(mesh, row, rank);
@@ -126,18 +121,6 @@ void check_grid(const Json& row) {
 void grids_are_deepspeeds(void** state) {
   (void)state;
   assert_true(for_each_case("ds_grid.jsonl", check_grid) > 20);
-}
-
-void prime_factors_are_deepspeeds(void** state) {
-  (void)state;
-  const size_t cases = for_each_case("ds_prime_factors.jsonl", [](const Json& row) {
-    Ranks factors(30);
-    size_t n = 0;
-    succeed(dsc_mesh_prime_factors(row["n"], factors.data(), factors.size(), &n));
-    factors.resize(n);
-    same(factors, row["primes"], "primes of " + row["n"].dump());
-  });
-  assert_true(cases > 100);
 }
 
 // ---- Megatron-LM's rank generator ----
@@ -361,9 +344,11 @@ int main(int argc, char** argv) {
   }
   vectors_folder = argv[1];
   const CMUnitTest tests[] = {
-      cmocka_unit_test(topologies_are_deepspeeds),    cmocka_unit_test(grids_are_deepspeeds),
-      cmocka_unit_test(prime_factors_are_deepspeeds), cmocka_unit_test(generated_ranks_are_megatrons),
-      cmocka_unit_test(large_meshes_are_megatrons),   cmocka_unit_test(groups_and_their_order_are_megatrons),
+      cmocka_unit_test(topologies_are_deepspeeds),
+      cmocka_unit_test(grids_are_deepspeeds),
+      cmocka_unit_test(generated_ranks_are_megatrons),
+      cmocka_unit_test(large_meshes_are_megatrons),
+      cmocka_unit_test(groups_and_their_order_are_megatrons),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

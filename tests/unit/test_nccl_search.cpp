@@ -14,7 +14,7 @@ namespace {
 
 constexpr WantedLibrary kWanted{.name = "NCCL",
                                 .file = "libnccl.so.2",
-                                .option = "nccl_library",
+                                .option = "nccl.library",
                                 .variable = "DSC_NCCL_LIBRARY",
                                 .only_one = "ncclGetVersion",
                                 .wheel_folder = "nvidia/nccl/lib"};
@@ -114,7 +114,7 @@ void nothing_is_opened_after_the_first_that_fits(void**) {
 
 void a_named_path_is_the_only_one(void**) {
   MadeUpSystem system = full_system();
-  CHECK_FAILURE(system.search(kAll, "/missing.so"), "/missing.so: no such file", "option nccl_library");
+  CHECK_FAILURE(system.search(kAll, "/missing.so"), "/missing.so: no such file", "setting nccl.library");
   CHECK_FAILURE(system.search({{"DSC_NCCL_LIBRARY", "/gone.so"}}), "/gone.so: no such file",
                 "DSC_NCCL_LIBRARY");
   assert_true(system.opened == (std::vector<std::string>{"/missing.so", "/gone.so"}));
@@ -124,7 +124,7 @@ void a_second_copy_is_refused(void**) {
   MadeUpSystem system = full_system();
   system.loaded = {"/first/nvidia/nccl/lib/libnccl.so.2"};
   CHECK_FAILURE(system.search(kAll), "DSC_NCCL_LIBRARY names /variable.so", system.loaded[0]);
-  CHECK_FAILURE(system.search(kAll, "/given.so"), "option nccl_library names /given.so", system.loaded[0]);
+  CHECK_FAILURE(system.search(kAll, "/given.so"), "setting nccl.library names /given.so", system.loaded[0]);
   system.loaded = {"/one.so", "/two.so"};
   CHECK_FAILURE(system.search({}), "two copies of NCCL, /one.so and /two.so");
   CHECK_FAILURE(system.search({}, "/one.so"), "two copies of NCCL, /one.so and /two.so");
@@ -145,7 +145,7 @@ void a_wheel_that_cannot_be_loaded_is_passed_over_and_named(void**) {
   CHECK_TEXT(system.search(python), "/second/nvidia/nccl/lib/libnccl.so.2");
   system.broken.insert({"/second/nvidia/nccl/lib/libnccl.so.2", "libnccl.so.2"});
   CHECK_FAILURE(system.search(python), "/first/nvidia/nccl/lib/libnccl.so.2: file too short",
-                "; libnccl.so.2: file too short; nccl_library or DSC_NCCL_LIBRARY may say where it is");
+                "; libnccl.so.2: file too short; nccl.library or DSC_NCCL_LIBRARY may say where it is");
 }
 
 void a_failure_says_where_was_looked(void**) {
@@ -153,7 +153,7 @@ void a_failure_says_where_was_looked(void**) {
   system.folders["/venv/lib/"] = {"python3.11"};
   CHECK_FAILURE(
       system.search({{"VIRTUAL_ENV", "/venv"}, {"PYTHONPATH", "/a:/b"}, {"CONDA_PREFIX", "/conda"}}),
-      "libnccl.so.2: no such file; nccl_library or DSC_NCCL_LIBRARY may say where it is",
+      "libnccl.so.2: no such file; nccl.library or DSC_NCCL_LIBRARY may say where it is",
       "not in /a/nvidia/nccl/lib, /b/nvidia/nccl/lib, "
       "/venv/lib/python3.11/site-packages/nvidia/nccl/lib, /conda/lib");
   CHECK_FAILURE(system.search({{"PYTHONPATH", "relative"}}), "NCCL cannot be loaded: libnccl.so.2");

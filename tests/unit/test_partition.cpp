@@ -409,7 +409,7 @@ void stages_of_keys_are_found(void**) {
 
 uint64_t layer_seed(uint64_t seed, uint64_t layer) {
   uint64_t found = 0;
-  assert_int_equal(dsc_seed_layer(seed, layer, &found), DSC_OK);
+  assert_int_equal(dsc_seed_layer(seed, layer, nullptr, &found), DSC_OK);
   return found;
 }
 

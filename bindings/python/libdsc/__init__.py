@@ -13,6 +13,7 @@ the package, then in the system; without one the import fails and says what was 
 from libdsc import _tracebacks
 from libdsc._library import feature, version
 from libdsc._log import log_to_logging, read_log, set_log  # first, so that its end is the last at exit
+from libdsc._batch import Batch
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
 from libdsc.errors import (
@@ -47,7 +48,6 @@ from libdsc.errors import (
     UnsupportedError,
     VersionError,
 )
-from libdsc._group import OperationGroup
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
@@ -77,6 +77,7 @@ __all__ = [
     "BackendError",
     "BackendStuckError",
     "BadHandleError",
+    "Batch",
     "BucketReducer",
     "BusyError",
     "CallbackError",
@@ -99,7 +100,6 @@ __all__ = [
     "NospaceError",
     "Op",
     "OpStats",
-    "OperationGroup",
     "OverflowError",
     "Partition",
     "PeerDeadError",

@@ -1,4 +1,4 @@
-"""How a communicator calls the library: blocking, with a Work or into a group, and what it makes of failures."""
+"""How a communicator calls the library: blocking, with a Work or into a batch, and what it makes of failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from libdsc._tracebacks import shown
 from libdsc._work import AtEnd, Work, error_of, reap, start
 
 if TYPE_CHECKING:
-    from libdsc._group import OperationGroup
+    from libdsc._batch import Batch
 
 # Failures that the communicator itself remembers with the ranks at fault.
 REMEMBERED = {
@@ -33,7 +33,7 @@ REMEMBERED = {
 class Calls:
     """The base of Communicator that the operations are built on."""
 
-    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_group", "_refused")
+    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_batch", "_refused")
 
     _handle: int
     _rank: int
@@ -41,7 +41,7 @@ class Calls:
     _device: int  # that it is bound to; -1: none
     _name: str
     _progress_thread: bool
-    _group: Optional[OperationGroup]  # that is open
+    _batch: Optional[Batch]  # that is open
     _refused: Optional[tuple[int, str]]  # operations before the latest call that this rank alone knows of, and its error
 
     @property
@@ -82,13 +82,13 @@ class Calls:
         stream: Any,
         at_end: AtEnd = None,
     ) -> Optional[Work]:
-        """Calls an operation: noted in an open group, at once with a Work, or blocking."""
+        """Calls an operation: noted in an open batch, at once with a Work, or blocking."""
         place, handle = None, None
         if stream is not None or _buffers.memory_met:
             place = place_of(self, owner, stream)
             handle = None if place is None else place.stream
-        if self._group is not None:
-            self._group.note(function, arguments, owner, async_op, stream, at_end)
+        if self._batch is not None:
+            self._batch.note(function, arguments, owner, async_op, stream, at_end)
             return None
         if async_op:
             started = start(self, function, (*arguments, handle), owner, at_end, op_name(function), place)

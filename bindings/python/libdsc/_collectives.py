@@ -10,7 +10,7 @@ from libdsc import _buffers, _dtypes
 from libdsc._arguments import Seconds, member, milliseconds
 from libdsc._blocks import Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
-from libdsc._group import OperationGroup
+from libdsc._batch import Batch
 from libdsc._library import lib
 from libdsc._memory import numpy_module
 from libdsc._ops import number_of
@@ -550,18 +550,18 @@ class Collectives(Calls):
 
     # ---- several at once ---------------------------------------------------------------------------------------
 
-    def group(self, async_op: bool = False, stream: Any = None) -> OperationGroup:
-        """Operations in the block of ``with comm.group():`` start together at its end, and none waits for another.
+    def batch(self, async_op: bool = False, stream: Any = None) -> Batch:
+        """Operations in the block of ``with comm.batch():`` start together at its end, and none waits for another.
 
-            with world.group():
+            with world.batch():
                 world.send(x, peer)
                 world.recv(y, peer)
 
-        After the block all are complete; with ``with comm.group(async_op=True) as g:`` they run, and g.work stands for
+        After the block all are complete; with ``with comm.batch(async_op=True) as b:`` they run, and b.work stands for
         them. Arguments are checked at once; after an exception in the block the operations before it still run, as
         other ranks wait for them.
         """
-        return OperationGroup(self, async_op, stream)
+        return Batch(self, async_op, stream)
 
     # ---- where the parts are -----------------------------------------------------------------------------------
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import json
 import math
 import weakref
-from ctypes import byref, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, TextIO, Union
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
-from libdsc._arguments import optional_string, seconds_of, string
+from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
 from libdsc._objects import Objects
-from libdsc._library import check, last_message, lib
+from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
@@ -66,13 +65,13 @@ class Communicator(Objects):
 
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
-        self._group, self._refused = None, None
+        self._batch, self._refused = None, None
         self._is_world = is_world
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
         self._device = self._query(lib.dsc_comm_device)
-        self._name = self._read_name()
-        self._progress_thread = self.env("DSC_PROGRESS_THREAD") == "1"
+        self._name = text_of(lib.dsc_comm_name, handle)
+        self._progress_thread = bool(self._query(lib.dsc_comm_progress_thread))
         _known[handle] = self
 
     def __repr__(self) -> str:
@@ -80,11 +79,6 @@ class Communicator(Objects):
         return f"<libdsc.Communicator {self.name!r}, rank {self._rank} of {self._size}{state}>"
 
     # ---- queries -----------------------------------------------------------------------------------------------
-
-    def _read_name(self) -> str:
-        text = ctypes.create_string_buffer(64)
-        check(lib.dsc_comm_name(self._handle, text, len(text)))
-        return text.value.decode(errors="replace")
 
     @property
     def rank(self) -> int:
@@ -108,7 +102,7 @@ class Communicator(Objects):
 
     @property
     def backend(self) -> str:
-        """"nccl" if the communicator is bound to a GPU, else what moves host memory, such as "host"."""
+        """"device" if it is bound to a GPU, else what moves host memory: "host", or "inter_host" for several hosts."""
         return _raw.Backend(self._query(lib.dsc_comm_backend)).name.lower()
 
     @property
@@ -117,18 +111,42 @@ class Communicator(Objects):
         number = self._query(lib.dsc_comm_device)
         return None if number < 0 else number
 
-    def env(self, variable: str) -> str:
-        """Returns a setting as this world has it.
+    @property
+    def id(self) -> int:
+        """Its number, the same on all of its ranks and of no other communicator of the job; 0: the world."""
+        number = c_uint64()
+        check(lib.dsc_comm_id(self._handle, byref(number)))
+        return number.value
 
-        Args:
-            variable: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found), "DSC_TUNING" (the
-                sizes in bytes by which this communicator chooses how data moves)
-                or "DSC_PROGRESS_THREAD" ("1" or "0").
-        """
-        text = ctypes.create_string_buffer(1 << 16)
-        check(lib.dsc_comm_env(self._handle, string("variable", variable), text, len(text)))
-        return text.value.decode(errors="replace")
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the world that it belongs to."""
+        return self._query(lib.dsc_comm_world_size)
+
+    @property
+    def master_addr(self) -> str:
+        """The host at which the ranks of a job of several hosts met; "127.0.0.1" in a job of one host."""
+        return text_of(lib.dsc_comm_master_addr, self._handle)
+
+    @property
+    def master_port(self) -> int:
+        """The port at which they met."""
+        return self._query(lib.dsc_comm_master_port)
+
+    @property
+    def source(self) -> str:
+        """Where rank and size of the world came from, such as "env"."""
+        return text_of(lib.dsc_comm_source, self._handle)
+
+    @property
+    def start_report(self) -> str:
+        """What start-up found, and what was missing, in words."""
+        return text_of(lib.dsc_comm_start_report, self._handle)
+
+    @property
+    def tuning(self) -> str:
+        """The sizes in bytes by which it chooses how data moves, in the form of DSC_TUNING."""
+        return text_of(lib.dsc_comm_tuning, self._handle)
 
     def environ(self) -> dict[str, str]:
         """Returns what programs of other libraries read from the environment: RANK, WORLD_SIZE, LOCAL_RANK,
@@ -137,8 +155,15 @@ class Communicator(Objects):
         The environment itself is never written: pass it on, as in
         ``subprocess.run(command, env=os.environ | world.environ())``.
         """
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-        return {name: self.env(name) for name in names}
+        found = {
+            "RANK": self.rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_RANK": self.local_rank,
+            "LOCAL_WORLD_SIZE": self.local_size,
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": self.master_port,
+        }
+        return {name: str(value) for name, value in found.items()}
 
     def global_rank(self, group_rank: int) -> int:
         """Translates a rank of this group into the world's."""
@@ -198,7 +223,7 @@ class Communicator(Objects):
 
         Works in any thread, during a call of another one, and after a failure.
         """
-        found: dict[str, Any] = json.loads(_trace.trace_text(self._handle))
+        found: dict[str, Any] = json.loads(text_of(lib.dsc_trace_text, self._handle))
         return found
 
     def dump_trace(self, path: Optional[_trace.Path] = None) -> None:
@@ -335,7 +360,7 @@ class Communicator(Objects):
             name, timeout: as of split().
         """
         address = integer("nccl_comm", nccl_comm, 1, SIZE[1])
-        made = self._make_group(lib.dsc_comm_adopt_nccl, (c_void_p(address),), group_options(name, timeout))
+        made = self._make_group(lib.dsc_comm_adopt, (b"nccl", c_void_p(address)), group_options(name, timeout))
         assert made is not None
         return made
 
@@ -401,9 +426,8 @@ class Communicator(Objects):
     @property
     def missing(self) -> list[int]:
         """The ranks that the latest agree() or shrink() missed, the same on all ranks."""
-        ranks, count = (c_int32 * self._size)(), c_int32()
-        check(lib.dsc_comm_missing(self._handle, ranks, self._size, byref(count)))
-        return ranks[: count.value]
+        ranks: list[int] = list_of(c_int32, lib.dsc_comm_missing, self._handle)
+        return ranks
 
     def _recover(self, function: Any, *arguments: Any) -> None:
         """Makes a call whose failure is not the communicator's first one: who is to blame is in missing."""
@@ -513,19 +537,10 @@ def communicator_of(handle: int, is_world: bool) -> Communicator:
 
 
 def read_stats(function: Any, handle: int) -> list[OpStats]:
-    """Reads an array of totals whose length may grow between asking for it and reading it."""
-    count = c_size_t()
-    check(function(handle, None, 0, byref(count)))
-    while True:
-        room = count.value
-        found = (_raw.OpStats * max(1, room))()
-        found[0].struct_size = ctypes.sizeof(_raw.OpStats)
-        check(function(handle, found, room, byref(count)))
-        if count.value <= room:
-            break
+    """The totals that a function of the library gives."""
     return [
         OpStats(s.operation.decode(), s.bytes_class, s.count, s.bytes, s.waiting_ns, s.moving_ns)
-        for s in itertools.islice(found, count.value)
+        for s in list_of(_raw.OpStats, function, handle)
     ]
 
 
@@ -542,8 +557,8 @@ def group_options(
     options.name = optional_string("name", name)
     if timeout is not None:
         options.timeout_ms = milliseconds(timeout)
-    options.nccl_net_name = optional_string("nccl_net_name", net_name)
-    options.nccl_min_ctas = integer("nccl_min_ctas", min_ctas, 0)
-    options.nccl_max_ctas = integer("nccl_max_ctas", max_ctas, 0)
+    bounds = {"nccl_min_ctas": min_ctas, "nccl_max_ctas": max_ctas}
+    texts = {name: b"%d" % integer(name, number, 0) for name, number in bounds.items()}
+    give_settings(options, {"nccl_net_name": optional_string("nccl_net_name", net_name), **texts})
     options.stream_priority = integer("stream_priority", priority)
     return options

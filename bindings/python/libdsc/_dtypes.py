@@ -88,6 +88,8 @@ def _choice(what: str, kind: Any, value: Any) -> int:
     raise TypeError(f"{what} is a name or a number; got {type(value).__name__}")
 
 
+_PYTORCH = {"nccl": "device", "gloo": "inter_host"}
+
 # What other libraries call a choice.
 _ELSEWHERE = {
     "mean": "avg",
@@ -100,6 +102,7 @@ _ELSEWHERE = {
     "and": "band",
     "or": "bor",
     "xor": "bxor",
+    **_PYTORCH,
 }
 
 
@@ -118,8 +121,8 @@ def op_code(op: Any) -> int:
 
 
 def backend_code(backend: Any) -> int:
-    """The number of a backend: "auto", "host", "nccl" or "gloo"."""
-    return _choice("backend", Backend, backend)
+    """The number of a backend: "auto", "host", "device" or "inter_host", or by PyTorch's name."""
+    return _choice("backend", Backend, _PYTORCH.get(backend.lower(), backend) if isinstance(backend, str) else backend)
 
 
 def average_code(average: Any) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import NoReturn
+from typing import Any, NoReturn, Optional
 
 from libdsc import _raw, errors
 
 SYSTEM_NAME = f"libdsc.so.{_raw.SOVERSION}"
+ROOM_BYTES = 1 << 14  # for a list or text at first
 
 
 def _candidates() -> list[tuple[str, str]]:
@@ -95,3 +96,27 @@ def check(code: int) -> int:
     if code < 0:
         fail(code)
     return code
+
+
+def list_of(element: Any, function: Any, *arguments: Any) -> Any:
+    """The list that a function gives at its last arguments; it may become longer between two calls."""
+    n = ctypes.c_size_t(ROOM_BYTES // ctypes.sizeof(element))
+    while True:
+        room = (element * (n.value + n.value // 8))()
+        if hasattr(element, "struct_size"):
+            room[0].struct_size = ctypes.sizeof(element)
+        if check(function(*arguments, room, len(room), ctypes.byref(n))) != _raw.Result.TRUNCATED:
+            return room[: n.value]
+
+
+def text_of(function: Any, *arguments: Any) -> str:
+    """The text that a function gives at its last arguments."""
+    text: bytes = list_of(ctypes.c_char, function, *arguments)[:-1]
+    return text.decode(errors="replace")
+
+
+def give_settings(options: Any, named: dict[str, Optional[bytes]]) -> None:
+    """Puts settings of backends that were given into options; "nccl_library" stands for "nccl.library"."""
+    pairs = ((name.replace("_", ".", 1).encode(), value) for name, value in named.items())
+    given = [_raw.Setting(name, value) for name, value in pairs if value is not None]
+    options.settings, options.n_settings = (_raw.Setting * len(given))(*given), len(given)

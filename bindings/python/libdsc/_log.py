@@ -7,7 +7,7 @@ import ctypes
 import logging
 import os
 import threading
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_size_t
 from typing import Any, Callable, Optional
 
 from libdsc import _dtypes, _raw
@@ -50,7 +50,7 @@ def log_to_logging(level: Any = "info") -> None:
     if number == _raw.LogLevel.OFF:
         set_log(None)
         return
-    check(lib.dsc_log_set_record_callback(_logged_entry, None, number))
+    check(lib.dsc_log_set_callback(_logged_entry, None, number))
     _receiver = None
 
 
@@ -77,8 +77,8 @@ def read_log(level: Any = "info") -> Optional[tuple[str, str]]:
 
     The first call starts the recording at that level; "off" stops it.
     """
-    text, number = ctypes.create_string_buffer(2048), c_int32()
-    code = check(lib.dsc_log_read(_dtypes.level_code(level), text, len(text), byref(number)))
+    text, needed, number = ctypes.create_string_buffer(2048), c_size_t(), c_int32()
+    code = check(lib.dsc_log_read(_dtypes.level_code(level), text, len(text), byref(needed), byref(number)))
     if code == _raw.Result.DONE:
         return None
     return _level_name(number.value), text.value.decode(errors="replace")
@@ -88,10 +88,10 @@ def _level_name(number: int) -> str:
     return _raw.LogLevel(number).name.lower()
 
 
-def _received(_context: Any, number: int, message: bytes) -> None:
-    receiver = _receiver
+def _received(_context: Any, record: Any) -> None:
+    receiver, made = _receiver, record.contents
     if receiver is not None:
-        receiver(_level_name(number), message.decode(errors="replace"))
+        receiver(_level_name(made.level), made.message.decode(errors="replace"))
 
 
 def _logged(_context: Any, record: Any) -> None:
@@ -124,7 +124,7 @@ def _record(level: int, text: str, rank: Optional[int]) -> logging.LogRecord:
 
 # The library may call these until it is gone, so they are never made anew.
 _received_entry = _raw.LogFn(_received)
-_logged_entry = _raw.LogRecordFn(_logged)
+_logged_entry = _raw.LogFn(_logged)
 
 
 def _before_fork() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_void_p
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from libdsc import _raw
+from libdsc import _raw, errors
 from libdsc._arguments import INT32, Seconds, integer, integers, optional_string, string
 from libdsc._communicator import Communicator, group_options
-from libdsc._library import check, lib
+from libdsc._library import check, lib, list_of, text_of
 from libdsc._start import world
 from libdsc._work import Work
 
@@ -79,7 +80,7 @@ class Mesh:
         self._release = weakref.finalize(self, lib.dsc_mesh_destroy, made.value)
         self._comms: dict[tuple[int, frozenset[str]], Communicator] = {}
         self.axes = {name: _number(lib.dsc_mesh_axis_size, self._handle, name.encode()) for name in names}
-        self.order = _text(lambda *room: lib.dsc_mesh_order(self._handle, *room))
+        self.order = text_of(lib.dsc_mesh_order, self._handle)
         self.size = _number(lib.dsc_mesh_size, self._handle)
         self.rank_offset = rank_offset
 
@@ -89,9 +90,8 @@ class Mesh:
     @staticmethod
     def default_grid(world_size: int) -> Mesh:
         """The mesh that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data"."""
-        pipe, data = c_int32(), c_int32()
-        check(lib.dsc_mesh_default_grid(integer("world_size", world_size), byref(pipe), byref(data)))
-        return Mesh({"pipe": pipe.value, "data": data.value})
+        factors = _prime_factors(integer("world_size", world_size, 1))
+        return Mesh({"pipe": math.prod(factors[::2]), "data": math.prod(factors[1::2])})
 
     def experts(self, ep: int, expert_tp: Optional[int] = None) -> Mesh:
         """The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups.
@@ -125,11 +125,9 @@ class Mesh:
 
     def filter(self, **coords: int) -> list[int]:
         """All ranks with these coordinates, ascending; axes that are not named may have any."""
-        listed, n = self._coords(coords), c_size_t()
-        check(lib.dsc_mesh_filter(self._handle, listed, len(listed), None, 0, byref(n)))
-        ranks = (c_int32 * n.value)()
-        check(lib.dsc_mesh_filter(self._handle, listed, len(listed), ranks, n.value, byref(n)))
-        return list(ranks)
+        listed = self._coords(coords)
+        ranks: list[int] = list_of(c_int32, lib.dsc_mesh_filter, self._handle, listed, len(listed))
+        return ranks
 
     def neighbor(self, rank: int, axis: str, steps: int = 1) -> int:
         """The rank so many steps on along an axis; behind the last comes the first."""
@@ -160,23 +158,20 @@ class Mesh:
         """
         words = [string("omit", "-".join(omit)), string("inner", inner), string("outer", outer)]
         number = integer("rank", rank)
-        return _text(lambda *room: lib.dsc_mesh_rank_name(self._handle, number, *words, *room))
+        return text_of(lib.dsc_mesh_rank_name, self._handle, number, *words)
 
     # ---- groups ------------------------------------------------------------------------------------------------
 
     def groups(self, axes: str) -> list[list[int]]:
         """All groups along some axes, such as "tp-dp"."""
         named = string("axes", axes)
-        return _lists(lambda *room: lib.dsc_mesh_groups(self._handle, named, *room))
+        return _lists(self, lambda *room: lib.dsc_mesh_groups(self._handle, named, *room))
 
     def group(self, rank: int, axes: str) -> list[int]:
         """The one group along some axes that holds a rank, without listing the others."""
         given = (self._handle, integer("rank", rank), string("axes", axes))
-        size = c_size_t()
-        check(lib.dsc_mesh_group(*given, None, 0, byref(size), None, None))
-        ranks = (c_int32 * size.value)()
-        check(lib.dsc_mesh_group(*given, ranks, size.value, byref(size), None, None))
-        return list(ranks)
+        ranks: list[int] = list_of(c_int32, lambda *room: lib.dsc_mesh_group(*given, *room, None, None))
+        return ranks
 
     def levels(self, axes: str, sizes: Sequence[int]) -> list[list[list[int]]]:
         """Megatron-LM's hierarchical groups: the groups of each level of the groups along some axes.
@@ -188,14 +183,14 @@ class Mesh:
         named, box = string("axes", axes), (c_int32 * len(sizes))(*integers("sizes", sizes, *INT32))
 
         def level(number: int) -> list[list[int]]:
-            return _lists(lambda *room: lib.dsc_mesh_levels(self._handle, named, box, len(box), number, *room))
+            return _lists(self, lambda *room: lib.dsc_mesh_levels(self._handle, named, box, len(box), number, *room))
 
         return [level(number) for number in range(max(1, len(box)))]
 
     def members(self, axes: str, positions: Sequence[int]) -> list[list[int]]:
         """Groups of some members of each group along some axes, by their positions; negative ones count from the end."""
         named, listed = string("axes", axes), (c_int32 * len(positions))(*integers("positions", positions, *INT32))
-        return _lists(lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
+        return _lists(self, lambda *room: lib.dsc_mesh_members(self._handle, named, listed, len(listed), *room))
 
     def embedding_groups(self, axis: str = "pp") -> list[list[int]]:
         """The first and the last rank of each pipeline, which share the word embeddings."""
@@ -207,10 +202,12 @@ class Mesh:
 
     def hybrid_groups(self, axes: str = "dp-cp") -> dict[int, list[list[int]]]:
         """The runs of 2, 4 and so on ranks that hybrid context parallelism cuts groups into, by their size."""
-        sizes, n = (c_int32 * 30)(), c_size_t()
-        check(lib.dsc_mesh_hybrid_sizes(self._handle, string("axes", axes), sizes, len(sizes), byref(n)))
         whole = len(self.group(self.rank_offset, axes))
-        return {size: self.levels(axes, (size, whole // size))[0] for size in sizes[: n.value]}
+        sizes = [2**power for power in range(1, whole.bit_length() - 1)]
+        for size in sizes or [min(2, whole)]:
+            if whole % size != 0:
+                raise errors.InvalidArgError(f"the groups have {whole} ranks; expected a multiple of {size}")
+        return {size: self.levels(axes, (size, whole // size))[0] for size in sizes}
 
     def plan(
         self,
@@ -349,25 +346,27 @@ def dsc_mesh_comm(comm: int, mesh: int, *rest: Any) -> int:
     return code
 
 
+def _prime_factors(number: int) -> list[int]:
+    """Ascending."""
+    factors, factor = [], 2
+    while factor * factor <= number:
+        if number % factor == 0:
+            factors.append(factor)
+            number //= factor
+        else:
+            factor += 1
+    return factors + [number] * (number > 1)
+
+
 def _number(function: Any, *arguments: Any) -> int:
     number = c_int32()
     check(function(*arguments, byref(number)))
     return number.value
 
 
-def _text(read: Callable[..., int]) -> str:
-    """A text of any length, of a function that ends with (text, capacity, &bytes)."""
-    needed = c_size_t()
-    check(read(None, 0, byref(needed)))
-    text = ctypes.create_string_buffer(needed.value)
-    check(read(text, needed.value, byref(needed)))
-    return text.value.decode(errors="replace")
-
-
-def _lists(read: Callable[..., int]) -> list[list[int]]:
+def _lists(mesh: Mesh, read: Callable[..., int]) -> list[list[int]]:
     """Lists of equal length, of a function that ends with (ranks, capacity, &n_groups, &group_size)."""
     n_groups, size = c_size_t(), c_size_t()
-    check(read(None, 0, byref(n_groups), byref(size)))
-    ranks = (c_int32 * (n_groups.value * size.value))()
+    ranks = (c_int32 * mesh.size)()
     check(read(ranks, len(ranks), byref(n_groups), byref(size)))
-    return [ranks[start : start + size.value] for start in range(0, len(ranks), size.value)]
+    return [ranks[start : start + size.value] for start in range(0, n_groups.value * size.value, size.value)]

@@ -33,7 +33,7 @@ class Objects(Collectives):
         Runs pickle on what the root sends: see the warning of Objects.
         """
         root = member("root", root, self._size)
-        self._require_no_group("broadcast_object")
+        self._require_no_batch("broadcast_object")
         header, data = _pack(obj) if self._rank == root else (_header(True, 0), bytearray())
         self.broadcast(header, root)
         if self._rank != root:
@@ -48,12 +48,12 @@ class Objects(Collectives):
         Runs pickle on what all ranks send: see the warning of Objects.
         """
         name = "all_gather_object"
-        self._require_no_group(name)
+        self._require_no_batch(name)
         header, data = _pack(obj)
         headers = self._headers(header)
         sizes = [size for _, size in headers]
         parts = [data if rank == self._rank else bytearray(size) for rank, size in enumerate(sizes)]
-        with self.group():
+        with self.batch():
             for rank, part in enumerate(parts):
                 self.broadcast(part, rank)
         for rank, (part_header, part) in enumerate(zip(headers, parts)):
@@ -66,7 +66,7 @@ class Objects(Collectives):
         Runs pickle on what all ranks send: see the warning of Objects.
         """
         name, root = "gather_object", member("root", root, self._size)
-        self._require_no_group(name)
+        self._require_no_batch(name)
         header, data = _pack(obj)
         headers = self._headers(header)
         failed = next((rank for rank, (is_pickled, _) in enumerate(headers) if not is_pickled), None)
@@ -75,7 +75,7 @@ class Objects(Collectives):
             self.broadcast(text, failed)
             self._require_pickled(name, failed, headers[failed], text)
         parts = [bytearray(size) if self._rank == root else bytearray() for _, size in headers]
-        with self.group():
+        with self.batch():
             for rank in range(self._size):
                 if rank != root and self._rank == root:
                     self.recv(parts[rank], rank)
@@ -91,7 +91,7 @@ class Objects(Collectives):
         Runs pickle on what the root sends: see the warning of Objects.
         """
         name, root = "scatter_object", member("root", root, self._size)
-        self._require_no_group(name)
+        self._require_no_batch(name)
         is_root = self._rank == root
         packed = self._pack_list(objs) if is_root else []
         header = array.array("q", [number for part_header, _ in packed for number in part_header])
@@ -102,7 +102,7 @@ class Objects(Collectives):
             self.broadcast(text, root)
             self._require_pickled(name, root, headers, text)
         own = bytearray(0 if is_root else headers[HEADER * self._rank + 1])
-        with self.group():
+        with self.batch():
             for rank, (_, data) in enumerate(packed):
                 if rank != root:
                     self.send(data, rank)
@@ -131,9 +131,9 @@ class Objects(Collectives):
         self.all_gather(flat, header)
         return [flat[HEADER * rank : HEADER * (rank + 1)] for rank in range(self._size)]
 
-    def _require_no_group(self, name: str) -> None:
-        if self._group is not None:
-            text = f"{name} is called inside group(); expected it outside, for it needs the sizes before it goes on"
+    def _require_no_batch(self, name: str) -> None:
+        if self._batch is not None:
+            text = f"{name} is called inside batch(); expected it outside, for it needs the sizes before it goes on"
             raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
 
     def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:

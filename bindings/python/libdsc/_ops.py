@@ -132,7 +132,7 @@ def _entry(function: Combine, failure: _Failure) -> Any:
             failure.raised = failure.raised or error
         return FAILED
 
-    return _raw.OpFunction(called)
+    return _raw.OpFn(called)
 
 
 def _store(result: Any, target: Any) -> None:

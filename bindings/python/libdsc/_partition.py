@@ -158,7 +158,7 @@ def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
             with seed_layers and base_seed (1234 by default).
     """
     found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))
-    check(lib.dsc_seed_layer_by_method(string("method", method), *numbers, byref(found)))
+    check(lib.dsc_seed_layer(*numbers, string("method", method), byref(found)))
     return found.value
 
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from libdsc import _raw, errors
 from libdsc._arguments import integer, string
-from libdsc._library import check, lib
+from libdsc._library import check, lib, list_of, text_of
 from libdsc._pipe_arrays import RunShapes, Shape
 from libdsc._pipe_costs import costs_of
 
@@ -236,7 +236,7 @@ class PipeSchedule:
     def _take(self, owner: _Handle) -> None:
         info = _raw.PipeScheduleInfo(struct_size=ctypes.sizeof(_raw.PipeScheduleInfo))
         check(lib.dsc_pipe_schedule_describe(owner.value, byref(info)))
-        self.name = text_of(lambda *room: lib.dsc_pipe_schedule_name(owner.value, *room))
+        self.name = text_of(lib.dsc_pipe_schedule_name, owner.value)
         self.stages, self.stage = info.stages, _or_none(info.stage)
         self.micro_batches, self.chunks = info.micro_batches, info.chunks
         self.placement = _raw.PipePlacement(info.placement).name.lower()
@@ -336,13 +336,11 @@ class PipeSchedule:
 
     def order(self, stage: int) -> list[PipeCompute]:
         """The order in which a stage computes, whatever stage this schedule is of."""
-        total = c_int64()
-        check(lib.dsc_pipe_schedule_order(self._handle, integer("stage", stage), 0, None, 0, byref(total)))
-        room = (_raw.PipeCompute * max(1, total.value))()
-        check(lib.dsc_pipe_schedule_order(self._handle, stage, 0, room, total.value, byref(total)))
         return [
             PipeCompute(_OPS[it.op], it.chunk, it.micro_batch, bool(it.overlaps)) if it.op else PipeCompute(None)
-            for it in room[: total.value]
+            for it in list_of(
+                _raw.PipeCompute, lib.dsc_pipe_schedule_order, self._handle, integer("stage", stage), 0
+            )
         ]
 
     def orders(self) -> list[list[PipeCompute]]:
@@ -352,7 +350,7 @@ class PipeSchedule:
     def write(self, format: str) -> str:
         """The whole pipeline's schedule as text: "pytorch", "pytorch_comms", "deepspeed", "megatron" or "json"."""
         number = _word("format", format, _raw.PipeFormat)
-        return text_of(lambda *room: lib.dsc_pipe_schedule_export(self._handle, number, *room))
+        return text_of(lib.dsc_pipe_schedule_export, self._handle, number)
 
     def draw(self, picture: str = "text", **costs: Any) -> str:
         """A picture of the whole pipeline: "text", "color", "svg" or "perfetto"; costs as of simulate_pipeline().
@@ -361,7 +359,7 @@ class PipeSchedule:
         """
         number = _word("picture", picture, _raw.PipePicture)
         raw, keep = costs_of(**(costs or self._costs))
-        text = text_of(lambda *room: lib.dsc_pipe_draw(self._handle, byref(raw), number, *room))
+        text = text_of(lib.dsc_pipe_draw, self._handle, byref(raw), number)
         del keep
         return text
 
@@ -389,15 +387,6 @@ def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) 
     options.merge_backward = int(merge_backward)
     options.messages = _word("messages", messages, _raw.PipeMessages)
     return options
-
-
-def text_of(call: Callable[..., Any]) -> str:
-    """A text of the library's: asked for its length first."""
-    needed = c_size_t()
-    check(call(None, 0, byref(needed)))
-    room = ctypes.create_string_buffer(needed.value)
-    check(call(room, needed.value, byref(needed)))
-    return room.value.decode()
 
 
 def _given(argument: str, value: Optional[int]) -> int:

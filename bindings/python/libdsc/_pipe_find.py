@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from libdsc import _raw
 from libdsc._arguments import INT64_MOST, integer, real
-from libdsc._library import lib
+from libdsc._library import check, lib
 from libdsc._pipe import PipeSchedule, _Handle, schedule_options
 from libdsc._pipe_costs import costs_of
 
@@ -53,23 +53,26 @@ def find_schedule(
     options.micro_batches = integer("micro_batches", micro_batches)
     options.chunks = integer("chunks", chunks, 1)
     options.forward_only = int(forward_only)
-    search = _raw.PipeSearch(struct_size=ctypes.sizeof(_raw.PipeSearch))
+    search = _raw.PipeSearchOptions()
+    check(lib.dsc_pipe_search_options_init(byref(search), ctypes.sizeof(search)))
     search.activations = 0 if activations is None else integer("activations", activations, 1, INT64_MOST)
     search.bytes = 0 if bytes is None else real("bytes", bytes)
     if bytes is not None and not search.bytes > 0:
         raise ValueError(f"bytes is {bytes}; expected more than 0, or None for any number")
     raw, keep = costs_of(**costs)
-    owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(byref(options), byref(raw), byref(search), made))
+    result = _raw.PipeSearchResult(struct_size=ctypes.sizeof(_raw.PipeSearchResult))
+    given = (byref(options), byref(raw), byref(search), byref(result))
+    owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(*given, made))
     del keep
-    named = search.best_named.decode() or None
+    named = result.best_named.decode() or None
     schedule = PipeSchedule._of(owner)
     schedule._costs = costs
     return FoundSchedule(
         schedule,
-        search.makespan,
-        search.bound,
-        bool(search.is_optimal),
-        search.origin.decode(),
+        result.makespan,
+        result.bound,
+        bool(result.is_optimal),
+        result.origin.decode(),
         named,
-        search.best_named_makespan if named else None,
+        result.best_named_makespan if named else None,
     )

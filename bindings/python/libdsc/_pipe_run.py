@@ -74,7 +74,7 @@ class Callbacks:
             return FAILED
 
         self._entries.append(called)
-        return _raw.PipeCallback(called)
+        return _raw.PipeFn(called)
 
     def _forward(self, function: Forward, call: Any) -> None:
         """Calls forward, and passes on the loss where there is a place for it."""

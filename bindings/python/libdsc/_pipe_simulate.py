@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-from ctypes import byref
+from ctypes import byref, c_double, c_void_p
 from typing import Any, NamedTuple, Optional, Union
 
 from libdsc import _raw
-from libdsc._library import check, lib
+from libdsc._library import check, lib, list_of
 from libdsc._pipe import PipeSchedule, _OPS
 from libdsc._pipe_costs import Values, costs_of
 
@@ -72,7 +71,7 @@ def simulate_pipeline(
             both of its halves.
         overlap: what a forward and a backward pass at once take, as a part of their sum.
         comm: latency of a message between stages.
-        message_bytes, bytes_per_time: size of a message, and speed of a link; 0: without end.
+        message_bytes, bytes_per_time: size of a message, and speed of a link; 0: unlimited.
         activation_bytes: held for a micro-batch from its forward to the end of its backward pass.
         static_bytes: weights, their gradients and the optimizer's state.
         gradient_bytes, bucket_bytes, reduce_latency, reduce_bytes_per_time: an all-reduce of gradients over
@@ -102,35 +101,34 @@ def simulate_pipeline(
         reduce_latency=reduce_latency,
         reduce_bytes_per_time=reduce_bytes_per_time,
     )
-    total = sum(len(schedule.order(stage)) for stage in range(schedule.stages)) if timeline or critical_path else 0
-    result = _simulated(schedule, costs, total if timeline else 0, total if critical_path else 0)
-    del keep
-    return result
-
-
-def _simulated(schedule: PipeSchedule, costs: Any, timeline: int, critical_path: int) -> PipeSimulation:
-    """The arrays are as long as they may have to be."""
-    stages = (_raw.PipeStageReport * schedule.stages)()
-    spans = (_raw.PipeSpan * max(1, timeline))()
-    path = (_raw.PipeSpan * max(1, critical_path))()
-    report = _raw.PipeReport(struct_size=ctypes.sizeof(_raw.PipeReport), stages=stages)
-    if timeline:
-        report.timeline, report.timeline_capacity = spans, timeline
-    if critical_path:
-        report.critical_path, report.critical_path_capacity = path, critical_path
+    report = c_void_p()
     check(lib.dsc_pipe_simulate(schedule._handle, byref(costs), byref(report)))
+    del keep
+    try:
+        return _simulated(report, timeline, critical_path)
+    finally:
+        lib.dsc_pipe_report_destroy(report)
+
+
+def _simulated(report: c_void_p, timeline: bool, critical_path: bool) -> PipeSimulation:
+    makespan = c_double()
+    check(lib.dsc_pipe_report_makespan(report, byref(makespan)))
+    stages = list_of(_raw.PipeStageReport, lib.dsc_pipe_report_stages, report)
     return PipeSimulation(
-        report.makespan,
+        makespan.value,
         [it.busy for it in stages],
         [it.idle for it in stages],
         [it.own_window_idle for it in stages],
         [it.peak_activations for it in stages],
         [it.peak_bytes for it in stages],
         [it.reduced for it in stages],
-        [_span(it) for it in spans[: report.timeline_count]],
-        [_span(it) for it in path[: report.critical_path_count]],
+        _spans(lib.dsc_pipe_report_timeline, report) if timeline else [],
+        _spans(lib.dsc_pipe_report_critical_path, report) if critical_path else [],
     )
 
 
-def _span(raw: Any) -> PipeSpan:
-    return PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.end)
+def _spans(function: Any, report: c_void_p) -> list[PipeSpan]:
+    return [
+        PipeSpan(raw.stage, _OPS[raw.op], raw.chunk, raw.micro_batch, raw.start, raw.end)
+        for raw in list_of(_raw.PipeSpan, function, report)
+    ]

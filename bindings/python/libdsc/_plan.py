@@ -7,7 +7,7 @@ from typing import Any, Hashable, Optional, Sequence
 
 from libdsc import _dtypes
 from libdsc._arguments import SIZE, integer, integers
-from libdsc._library import check, lib
+from libdsc._library import check, lib, list_of
 
 
 def plan_buckets(
@@ -93,14 +93,12 @@ def shard_indices(
     sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("shards", shards), ("shard", shard))]
     seed = integer("seed", seed, -(2**63), SIZE[1])
     fixed = (*sizes, int(bool(shuffle)), seed % 2**64, int(bool(drop_last)))
-    n = c_size_t()
-    check(lib.dsc_shard_indices(*fixed, None, 0, byref(n)))
     try:
         import numpy
     except ImportError:
-        found = (c_size_t * max(1, n.value))()
-        check(lib.dsc_shard_indices(*fixed, found, n.value, byref(n)))
-        return list(found[: n.value])
+        return list_of(c_size_t, lib.dsc_shard_indices, *fixed)
+    n = c_size_t()
+    check(lib.dsc_shard_indices(*fixed, None, 0, byref(n)))
     samples = numpy.empty(n.value, numpy.int64)
     check(lib.dsc_shard_indices(*fixed, cast(samples.ctypes.data, POINTER(c_size_t)), n.value, byref(n)))
     return samples

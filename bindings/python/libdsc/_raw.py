@@ -23,6 +23,7 @@ class Result(IntEnum):
     OK = 0  # success
     IN_PROGRESS = 1  # the wait ended, the work goes on
     DONE = 2  # an iterator has no more elements
+    TRUNCATED = 3  # a text or list did not fit: the caller's buffer holds as much as does
     ERR_INVALID_ARG = -1  # an argument is wrong; nothing happened
     ERR_BAD_HANDLE = -2  # stale, foreign, wrong-kind or NULL handle
     ERR_STATE = -3  # the call does not fit the object's state
@@ -85,7 +86,7 @@ class Op(IntEnum):
 
 
 class NonfiniteCheck(IntEnum):
-    """What happens when an input of a reduction is a NaN or infinite."""
+    """Values of ::dsc_nonfinite_check_t."""
 
     OFF = 0  # nothing: it passes through
     COUNT = 1  # it is counted, see dsc_comm_nonfinite()
@@ -93,23 +94,23 @@ class NonfiniteCheck(IntEnum):
 
 
 class Backend(IntEnum):
-    """What moves the data."""
+    """Values of ::dsc_backend_t."""
 
     AUTO = 0  # the best that is available
-    HOST = 1  # shared memory on one host
-    NCCL = 2  # NVIDIA GPUs
-    GLOO = 3  # several hosts without GPUs
+    HOST = 1  # memory of one host, through shared memory
+    DEVICE = 2  # memory of devices, through NCCL
+    INTER_HOST = 3  # memory of several hosts, through libdsc_gloo.so
 
 
 class MemoryKind(IntEnum):
-    """Where memory lives."""
+    """Values of ::dsc_memory_kind_t."""
 
     HOST = 1  # memory of the host, reachable by every rank of the host without copying
     DEVICE = 2  # memory of a GPU
 
 
 class Source(IntEnum):
-    """Where rank and world size may come from; bits of dsc_init_options_t::sources."""
+    """Bits of ::dsc_sources_t."""
 
     OPTIONS = 1  # the options of the call
     ENV = 2  # RANK and WORLD_SIZE
@@ -119,7 +120,7 @@ class Source(IntEnum):
 
 
 class LogLevel(IntEnum):
-    """How urgent a log record is."""
+    """Values of ::dsc_log_level_t."""
 
     OFF = 0  # nothing
     ERROR = 1  # something failed
@@ -129,7 +130,7 @@ class LogLevel(IntEnum):
 
 
 class Average(IntEnum):
-    """How the reducer averages gradients."""
+    """Values of ::dsc_average_t."""
 
     PRE = 1  # each input times 1/n as it is read, summed in rank order, rounded once
     POST = 2  # sum, then one true division, rounded once
@@ -138,7 +139,7 @@ class Average(IntEnum):
 
 
 class RngRegion(IntEnum):
-    """Regions of a model whose random numbers differ in what ranks share."""
+    """Values of ::dsc_rng_region_t."""
 
     DATA = 1  # the same on all ranks of a tensor-parallel group
     TENSOR = 2  # different on each rank of a tensor-parallel group
@@ -146,7 +147,7 @@ class RngRegion(IntEnum):
 
 
 class PipeOp(IntEnum):
-    """What an instruction asks for."""
+    """Values of ::dsc_pipe_op_t."""
 
     LOAD_MICRO_BATCH = 1  # load inputs (first stage) or labels (last stage)
     FORWARD = 2  # forward pass of one micro-batch
@@ -164,8 +165,7 @@ class PipeOp(IntEnum):
 
 
 class PipePlacement(IntEnum):
-    """Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks there
-    are s x c of them."""
+    """Values of ::dsc_pipe_placement_t."""
 
     LOOP = 0  # part p is on stage p modulo s: from the first stage to the last, again and again
     ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
@@ -173,14 +173,14 @@ class PipePlacement(IntEnum):
 
 
 class PipeMessages(IntEnum):
-    """Where lowering puts messages. Both complete even if every send waits for its receive."""
+    """Values of ::dsc_pipe_messages_t."""
 
     WHEN_NEEDED = 0  # when the receiver needs them for what it computes next: fewest buffers
     AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
 
 
 class PipePicture(IntEnum):
-    """A form of picture."""
+    """Values of ::dsc_pipe_picture_t."""
 
     TEXT = 1  # a line per stage, for a terminal
     COLOR = 2  # the same with colour, by ANSI escape sequences
@@ -189,7 +189,7 @@ class PipePicture(IntEnum):
 
 
 class PipeFormat(IntEnum):
-    """A form of text. docs/schedules.md describes each."""
+    """Values of ::dsc_pipe_format_t."""
 
     PYTORCH = 1  # PyTorch's CSV without communication: a row per stage, a cell per step
     PYTORCH_COMMS = 2  # PyTorch's CSV with sends and receives
@@ -199,23 +199,67 @@ class PipeFormat(IntEnum):
 
 
 # Keeps a value under a key that was not put before: returns DSC_OK, or an error.
-StorePut = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
+StorePutFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
 
-# Waits until a key was put, and writes its value, at most capacity bytes, and the value's length: returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_t.
-StoreGet = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
+# Waits until a key was put, and writes its value, at most capacity bytes, and the value's length: returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_fn.
+StoreGetFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
 
 
 # Called once, on any thread, when nobody uses the store any more. It may not call the library.
-StoreDestroy = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-# Receives one log record.
-LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
+StoreDestroyFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 # Combines elements: inout[i] = inout[i] op in[i].
-OpFunction = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
+OpFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p)
+
+
+class Setting(ctypes.Structure):
+    """A setting of one backend, as a pair of texts; docs/gpu.md lists the names."""
+
+    name: Bytes | None  # such as "nccl.max_ctas"
+    value: Bytes | None  # a number in decimal, or a text
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("value", ctypes.c_char_p),
+    ]
+
+
+class ErrorInfo(ctypes.Structure):
+    """What is known about a failure. Lists and texts are cut to what fits."""
+
+    struct_size: int  # in: size of this struct as the caller compiled it
+    comm_id: int  # of the communicator, see dsc_comm_id(); 0: the world, or none
+    sequence: int  # number of the operation in that communicator, from 1; 0: none
+    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
+    elapsed_ns: int  # how long the operation had run
+    code: int  # DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
+    revoked: int  # 1: the communicator no longer works
+    system_error: int  # errno; 0: none
+    native_code: int  # code of a backend; 0: none
+    rank: int  # first rank at fault in this communicator; -1: not known
+    n_ranks: int  # number of valid entries in ranks
+    ranks: Any  # ranks at fault
+    operation: Bytes  # such as "all_reduce"; empty: none
+    text: Bytes  # one sentence
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("comm_id", ctypes.c_uint64),
+        ("sequence", ctypes.c_uint64),
+        ("index", ctypes.c_uint64),
+        ("elapsed_ns", ctypes.c_int64),
+        ("code", ctypes.c_int32),
+        ("revoked", ctypes.c_int32),
+        ("system_error", ctypes.c_int32),
+        ("native_code", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("n_ranks", ctypes.c_int32),
+        ("ranks", ctypes.c_int32 * 64),
+        ("operation", ctypes.c_char * 32),
+        ("text", ctypes.c_char * 512),
+    ]
 
 
 class GroupOptions(ctypes.Structure):
@@ -223,60 +267,18 @@ class GroupOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     name: Bytes | None  # shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER"
+    settings: Any  # of backends, such as "nccl.max_ctas"
+    n_settings: int  # entries of settings; default 0
     timeout_ms: int  # deadline of every operation; 0 (default): the parent's
-    reserved: int  # 0
-    nccl_net_name: Bytes | None  # network plugin that NCCL uses for this group; NULL: it chooses
-    nccl_min_ctas: int  # least number of thread blocks of its operations; 0 (default): NCCL chooses
-    nccl_max_ctas: int  # largest number; 0 (default): NCCL chooses
-    stream_priority: int  # of the streams of asynchronous operations: lower is more urgent, 0 (default) is the least; out of range it is the nearest
-    reserved2: int  # 0
+    stream_priority: int  # of the streams of asynchronous operations on devices: lower is more urgent, 0 (default) is the least; out of range it is the nearest
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
+        ("settings", ctypes.POINTER(Setting)),
+        ("n_settings", ctypes.c_size_t),
         ("timeout_ms", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-        ("nccl_net_name", ctypes.c_char_p),
-        ("nccl_min_ctas", ctypes.c_int32),
-        ("nccl_max_ctas", ctypes.c_int32),
         ("stream_priority", ctypes.c_int32),
-        ("reserved2", ctypes.c_int32),
-    ]
-
-
-class ErrorInfo(ctypes.Structure):
-    """What is known about a failure. Lists are cut to what fits."""
-
-    struct_size: int  # in: size of this struct as the caller compiled it
-    group: int  # id of the communicator
-    sequence: int  # number of the operation in that communicator, from 1; 0: none
-    elapsed_ns: int  # how long the operation had run
-    code: int  # DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
-    revoked: int  # 1: the communicator no longer works
-    rank: int  # first rank at fault in this communicator; -1: not known
-    n_ranks: int  # number of valid entries in ranks
-    ranks: Any  # ranks at fault
-    system_error: int  # errno; 0: none
-    native_code: int  # code of a backend; 0: none
-    operation: Bytes  # such as "all_reduce"; empty: none
-    text: Bytes  # one sentence
-    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("group", ctypes.c_uint64),
-        ("sequence", ctypes.c_uint64),
-        ("elapsed_ns", ctypes.c_int64),
-        ("code", ctypes.c_int32),
-        ("revoked", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("n_ranks", ctypes.c_int32),
-        ("ranks", ctypes.c_int32 * 64),
-        ("system_error", ctypes.c_int32),
-        ("native_code", ctypes.c_int32),
-        ("operation", ctypes.c_char * 32),
-        ("text", ctypes.c_char * 512),
-        ("index", ctypes.c_uint64),
     ]
 
 
@@ -362,9 +364,9 @@ class StoreCallbacks(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("context", ctypes.c_void_p),
-        ("put", StorePut),
-        ("get", StoreGet),
-        ("destroy", StoreDestroy),
+        ("put", StorePutFn),
+        ("get", StoreGetFn),
+        ("destroy", StoreDestroyFn),
     ]
 
 
@@ -374,47 +376,47 @@ class InitOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on a file system that all hosts share); NULL: env://
     job_id: Bytes | None  # keeps jobs on one host apart; NULL: from the launcher, or none
-    backend: int  # ::dsc_backend; default DSC_BACKEND_AUTO
+    token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
+    store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
+    settings: Any  # of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver library, looked at when a device is bound; one for all ranks of a process. Without them DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or where docs/gpu.md says
+    n_settings: int  # entries of settings; default 0
+    backend: int  # default DSC_BACKEND_AUTO
+    sources: int  # which sources of rank and size may be used; 0 (default): all
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
     world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
-    device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
-    sources: int  # bits of ::dsc_source that may be used; 0 (default): all
-    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
-    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a function of the caller's (op.h) cannot be given up then
+    device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
     init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups
     stall_timeout_ms: int  # a process that has not run for so long fails its groups; 0: never; default 30,000
     progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_progress(); may differ between ranks
+    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a user-defined operation (op.h) cannot be given up then
+    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
     reserved: int  # must be 0
-    token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
-    store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
-    nccl_library: Bytes | None  # file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this process has loaded, or where docs/gpu.md says. Looked at when a device is bound; one for all ranks of a process
-    cuda_library: Bytes | None  # file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("init_method", ctypes.c_char_p),
         ("job_id", ctypes.c_char_p),
+        ("token", ctypes.c_char_p),
+        ("store", ctypes.c_void_p),
+        ("settings", ctypes.POINTER(Setting)),
+        ("n_settings", ctypes.c_size_t),
         ("backend", ctypes.c_int32),
+        ("sources", ctypes.c_uint32),
         ("rank", ctypes.c_int32),
         ("world_size", ctypes.c_int32),
         ("local_rank", ctypes.c_int32),
-        ("device", ctypes.c_int32),
         ("port", ctypes.c_int32),
-        ("sources", ctypes.c_uint32),
-        ("require_existing", ctypes.c_int32),
-        ("rank_per_thread", ctypes.c_int32),
+        ("device", ctypes.c_int32),
         ("init_timeout_ms", ctypes.c_int32),
         ("timeout_ms", ctypes.c_int32),
         ("stall_timeout_ms", ctypes.c_int32),
         ("progress_thread", ctypes.c_int32),
+        ("rank_per_thread", ctypes.c_int32),
+        ("require_existing", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
-        ("token", ctypes.c_char_p),
-        ("store", ctypes.c_void_p),
-        ("nccl_library", ctypes.c_char_p),
-        ("cuda_library", ctypes.c_char_p),
     ]
 
 
@@ -422,22 +424,22 @@ class LogRecord(ctypes.Structure):
     """A log record, with the rank that it is of."""
 
     struct_size: int  # size of this struct as the library compiled it
-    level: int  # one of ::dsc_log_level
-    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
-    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
     message: Bytes | None  # one line without a line feed, ended by a zero
+    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
+    level: int  # how urgent it is
+    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
+        ("message", ctypes.c_char_p),
+        ("time_ns", ctypes.c_int64),
         ("level", ctypes.c_int32),
         ("rank", ctypes.c_int32),
-        ("time_ns", ctypes.c_int64),
-        ("message", ctypes.c_char_p),
     ]
 
 
-# Receives one log record, under the rules of ::dsc_log_fn.
-LogRecordFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(LogRecord))
+# Receives one log record.
+LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(LogRecord))
 
 
 class MeshOptions(ctypes.Structure):
@@ -465,7 +467,7 @@ class MeshPlanOptions(ctypes.Structure):
     cp_levels: Any  # sizes of hierarchical cp groups, the first one fastest; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
-    hybrid: int  # 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0
+    hybrid: int  # 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp group; default 0
     virtual_stages: int  # parts of the model on every pipeline stage, 1 or more; default 1
     rank: int  # only the groups of this rank; -1 (default): all
 
@@ -505,7 +507,7 @@ class PipeInstruction(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     step: int  # 0 to steps - 1, never falling
-    op: int  # ::dsc_pipe_op
+    op: int  # what is asked for
     micro_batch: int  # 0 to micro_batches - 1
     chunk: int  # part of the model on this stage, 0 to chunks - 1
     buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
@@ -536,8 +538,8 @@ class PipeScheduleOptions(ctypes.Structure):
     micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
     forward_only: int  # 1: without backward passes; default 0
     merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
-    messages: int  # ::dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED
-    placement: int  # ::dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0
+    messages: int  # default DSC_PIPE_WHEN_NEEDED
+    placement: int  # for dsc_pipe_schedule_create_custom() only; default 0
     reserved: int  # 0
 
     _fields_ = [
@@ -566,8 +568,8 @@ class PipeScheduleInfo(ctypes.Structure):
     chunks: int  # parts of the model on every stage
     micro_batch_group: int  # as it was made; 0 where it has no meaning
     forward_only: int  # 1: without backward passes
-    messages: int  # ::dsc_pipe_messages
-    placement: int  # ::dsc_pipe_placement
+    messages: int  # where lowering put messages
+    placement: int  # where the parts of the model are
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -606,7 +608,7 @@ class Tensor(ctypes.Structure):
     count: int  # elements
     shape: Any  # ndim sizes; NULL: only count is known
     name: Bytes | None  # for messages; NULL: "parameter INDEX"
-    dtype: int  # ::dsc_dtype
+    dtype: int  # element type
     ndim: int  # entries of shape
     device: int  # -1: host memory; else of the device that the communicator is bound to
     expect_sparse: int  # 0
@@ -628,23 +630,23 @@ class BucketReducerOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    bucket_bytes: int  # a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
     bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
     n_buckets: int  # 0: planned
-    average: int  # ::dsc_average; default DSC_AVERAGE_PRE
+    bucket_bytes: int  # a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
+    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
+    average: int  # default DSC_AVERAGE_PRE
     sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
     single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
     reserved: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("bucket_bytes", ctypes.c_size_t),
-        ("first_bucket_bytes", ctypes.c_size_t),
         ("bucket_indices", ctypes.POINTER(ctypes.c_size_t)),
         ("bucket_starts", ctypes.POINTER(ctypes.c_size_t)),
         ("n_buckets", ctypes.c_size_t),
+        ("bucket_bytes", ctypes.c_size_t),
+        ("first_bucket_bytes", ctypes.c_size_t),
         ("average", ctypes.c_int32),
         ("sync", ctypes.c_int32),
         ("single_first_bucket", ctypes.c_int32),
@@ -667,8 +669,8 @@ class PipeCall(ctypes.Structure):
     n_inputs: int  # 0 where inputs is NULL
     n_outputs: int  # 0 where outputs is NULL
     output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
-    problem: Bytes | None  # room for words on why the callback fails, with a zero byte at the end: they become part of the error on every rank
-    problem_bytes: int  # of that room, with the zero byte
+    problem: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
+    problem_bytes: int  # size of problem
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -689,7 +691,7 @@ class PipeCall(ctypes.Structure):
 
 
 # Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->problem if it has any.
-PipeCallback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
+PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
 
 
 class PipeCallbacks(ctypes.Structure):
@@ -710,14 +712,14 @@ class PipeCallbacks(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("context", ctypes.c_void_p),
-        ("load_micro_batch", PipeCallback),
-        ("forward", PipeCallback),
-        ("backward", PipeCallback),
-        ("backward_input", PipeCallback),
-        ("backward_weight", PipeCallback),
-        ("reduce_tied_grads", PipeCallback),
-        ("reduce_grads", PipeCallback),
-        ("optimizer_step", PipeCallback),
+        ("load_micro_batch", PipeFn),
+        ("forward", PipeFn),
+        ("backward", PipeFn),
+        ("backward_input", PipeFn),
+        ("backward_weight", PipeFn),
+        ("reduce_tied_grads", PipeFn),
+        ("reduce_grads", PipeFn),
+        ("optimizer_step", PipeFn),
     ]
 
 
@@ -763,10 +765,10 @@ class PipeCosts(ctypes.Structure):
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
     overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
-    bytes_per_time: float  # of a link between two stages, in each direction; default 0: without end
+    bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
     bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
     reduce_latency: float  # of an all-reduce; default 0
-    reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: without end
+    reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: unlimited
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -790,6 +792,7 @@ class PipeCosts(ctypes.Structure):
 class PipeStageReport(ctypes.Structure):
     """What a stage does in a simulation."""
 
+    struct_size: int  # in the first element: size of this struct as the caller compiled it
     busy: float  # time in which it computes
     start: float  # when its first operation starts
     end: float  # when its last one ends
@@ -800,6 +803,7 @@ class PipeStageReport(ctypes.Structure):
     peak_activations: int  # most micro-batches times chunks held at once
 
     _fields_ = [
+        ("struct_size", ctypes.c_size_t),
         ("busy", ctypes.c_double),
         ("start", ctypes.c_double),
         ("end", ctypes.c_double),
@@ -814,67 +818,53 @@ class PipeStageReport(ctypes.Structure):
 class PipeSpan(ctypes.Structure):
     """An operation in a simulation."""
 
-    stage: int  # where
-    op: int  # ::dsc_pipe_op
-    chunk: int  # 0 to chunks - 1
-    micro_batch: int  # 0 to micro_batches - 1
+    struct_size: int  # in the first element: size of this struct as the caller compiled it
     start: float  # when it starts
     end: float  # when it ends; two that run at once have the same times
+    stage: int  # where
+    op: int  # what it does
+    chunk: int  # 0 to chunks - 1
+    micro_batch: int  # 0 to micro_batches - 1
 
     _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("start", ctypes.c_double),
+        ("end", ctypes.c_double),
         ("stage", ctypes.c_int32),
         ("op", ctypes.c_int32),
         ("chunk", ctypes.c_int32),
         ("micro_batch", ctypes.c_int32),
-        ("start", ctypes.c_double),
-        ("end", ctypes.c_double),
     ]
 
 
-class PipeReport(ctypes.Structure):
-    """Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the caller's."""
+class PipeSearchOptions(ctypes.Structure):
+    """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    makespan: float  # [out] when all stages have computed and reduced
-    stages: Any  # room for one entry per stage; NULL: not wanted
-    timeline: Any  # room for all operations, stage after stage; NULL: not wanted
-    timeline_capacity: int  # entries of timeline; further operations are left out
-    timeline_count: int  # [out] operations of all stages; 0 if not wanted
-    critical_path: Any  # room for the operations that nothing could delay; NULL: not wanted
-    critical_path_capacity: int  # entries of critical_path; earlier operations are left out
-    critical_path_count: int  # [out] operations of the critical path; 0 if not wanted
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("makespan", ctypes.c_double),
-        ("stages", ctypes.POINTER(PipeStageReport)),
-        ("timeline", ctypes.POINTER(PipeSpan)),
-        ("timeline_capacity", ctypes.c_size_t),
-        ("timeline_count", ctypes.c_size_t),
-        ("critical_path", ctypes.POINTER(PipeSpan)),
-        ("critical_path_capacity", ctypes.c_size_t),
-        ("critical_path_count", ctypes.c_size_t),
-    ]
-
-
-class PipeSearch(ctypes.Structure):
-    """Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest to 0."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    activations: int  # most micro-batches times chunks that a stage may hold; 0: any
-    bytes: float  # most bytes of a stage, static ones included; 0: any
-    makespan: float  # [out] of the schedule that was found
-    bound: float  # [out] no order has a smaller makespan
-    best_named_makespan: float  # [out] of the best schedule with a name; 0: none keeps to the limits
-    is_optimal: int  # [out] 1: no order is better; 0: not known
-    reserved: int  # 0
-    best_named: Bytes  # [out] the name of that one; "" if there is none
-    origin: Bytes  # [out] a schedule's name, "greedy", "repaired" or "exact"
+    activations: int  # most micro-batches times chunks that a stage may hold; 0 (default): any
+    bytes: float  # most bytes of a stage, static ones included; 0 (default): any
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("activations", ctypes.c_int64),
         ("bytes", ctypes.c_double),
+    ]
+
+
+class PipeSearchResult(ctypes.Structure):
+    """How good a schedule is that a search found."""
+
+    struct_size: int  # in: size of this struct as the caller compiled it
+    makespan: float  # of the schedule that was found
+    bound: float  # no order has a smaller makespan
+    best_named_makespan: float  # of the best schedule with a name; 0: none keeps to the limits
+    is_optimal: int  # 1: no order is better; 0: not known
+    reserved: int  # 0
+    best_named: Bytes  # the name of that one; "" if there is none
+    origin: Bytes  # a schedule's name, "greedy", "repaired" or "exact"
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
         ("makespan", ctypes.c_double),
         ("bound", ctypes.c_double),
         ("best_named_makespan", ctypes.c_double),
@@ -1057,16 +1047,51 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_group_begin": (
+    "dsc_batch_begin": (
         ctypes.c_int32,
         [
             ctypes.c_void_p
         ],
     ),
-    "dsc_group_end": (
+    "dsc_batch_end": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_result_name": (
+        ctypes.c_char_p,
+        [
+            ctypes.c_int32
+        ],
+    ),
+    "dsc_last_error_message": (
+        ctypes.c_char_p,
+        [
+        ],
+    ),
+    "dsc_last_error_info": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ErrorInfo)
+        ],
+    ),
+    "dsc_dtype_name": (
+        ctypes.c_char_p,
+        [
+            ctypes.c_int32
+        ],
+    ),
+    "dsc_dtype_bytes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_op_name": (
+        ctypes.c_char_p,
+        [
+            ctypes.c_int32
         ],
     ),
     "dsc_comm_rank": (
@@ -1093,6 +1118,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
+    "dsc_comm_world_size": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_comm_id": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
     "dsc_comm_backend": (
         ctypes.c_int32,
         [
@@ -1108,13 +1145,43 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_comm_name": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
-    "dsc_comm_env": (
+    "dsc_comm_master_addr": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_comm_master_port": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_comm_source": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_comm_start_report": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_comm_tuning": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_comm_progress_thread": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
     "dsc_comm_global_rank": (
@@ -1149,10 +1216,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_comm_adopt_nccl": (
+    "dsc_comm_adopt": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(GroupOptions), ctypes.POINTER(ctypes.c_void_p)
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(GroupOptions),
+            ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_comm_set_timeout": (
@@ -1185,12 +1253,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
         ],
     ),
-    "dsc_last_error_info": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ErrorInfo)
-        ],
-    ),
     "dsc_comm_set_nonfinite_check": (
         ctypes.c_int32,
         [
@@ -1207,35 +1269,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_result_name": (
-        ctypes.c_char_p,
-        [
-            ctypes.c_int32
-        ],
-    ),
-    "dsc_last_error_message": (
-        ctypes.c_char_p,
-        [
-        ],
-    ),
-    "dsc_dtype_name": (
-        ctypes.c_char_p,
-        [
-            ctypes.c_int32
-        ],
-    ),
-    "dsc_dtype_bytes": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_op_name": (
-        ctypes.c_char_p,
-        [
-            ctypes.c_int32
         ],
     ),
     "dsc_store_options_init": (
@@ -1372,16 +1405,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             LogFn, ctypes.c_void_p, ctypes.c_int32
         ],
     ),
-    "dsc_log_set_record_callback": (
-        ctypes.c_int32,
-        [
-            LogRecordFn, ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
     "dsc_log_read": (
         ctypes.c_int32,
         [
-            ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32)
+            ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_int32)
         ],
     ),
     "dsc_mem_alloc": (
@@ -1508,13 +1536,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
-    "dsc_mesh_hybrid_sizes": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
     "dsc_mesh_plan_options_init": (
         ctypes.c_int32,
         [
@@ -1527,18 +1548,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(MeshPlanOptions), ctypes.POINTER(ctypes.c_char_p),
             ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32),
             ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_mesh_prime_factors": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_mesh_default_grid": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
         ],
     ),
     "dsc_mesh_comm": (
@@ -1557,7 +1566,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_op_create_user": (
         ctypes.c_int32,
         [
-            OpFunction, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+            OpFn, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
     "dsc_op_destroy": (
@@ -1582,13 +1591,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_seed_layer": (
         ctypes.c_int32,
         [
-            ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
-        ],
-    ),
-    "dsc_seed_layer_by_method": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)
+            ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
     "dsc_seed_region": (
@@ -1644,8 +1647,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_pipe_schedule_order": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(PipeCompute), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_int64)
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctypes.POINTER(PipeCompute), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_pipe_schedule_next": (
@@ -1684,7 +1687,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p
         ],
     ),
-    "dsc_verify_params": (
+    "dsc_comm_verify_params": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
@@ -1804,13 +1807,51 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_pipe_simulate": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(PipeReport)
+            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_report_makespan": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_pipe_report_stages": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeStageReport), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_timeline": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_critical_path": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_search_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeSearchOptions), ctypes.c_size_t
         ],
     ),
     "dsc_pipe_schedule_find": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCosts), ctypes.POINTER(PipeSearch),
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCosts),
+            ctypes.POINTER(PipeSearchOptions), ctypes.POINTER(PipeSearchResult),
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
@@ -1857,7 +1898,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_comm_missing": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_tied_plan": (

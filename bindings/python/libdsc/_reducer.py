@@ -79,7 +79,7 @@ def verify_params(
     working.
     """
     tensors = _Tensors(comm, arrays, "arrays", dtype, False, names)
-    comm._call(lib.dsc_verify_params, tensors.array, tensors.length)
+    comm._call(lib.dsc_comm_verify_params, tensors.array, tensors.length)
 
 
 def broadcast_coalesced(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from ctypes import byref, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, TypeVar
 
 from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams
@@ -12,7 +12,7 @@ from libdsc._arguments import Seconds, integer, milliseconds, optional_string, s
 from libdsc._spawn import UNGUARDED, is_importing_script
 from libdsc._store import Store
 from libdsc._types import BackendLike
-from libdsc._library import check, last_message, last_ranks, lib
+from libdsc._library import check, give_settings, last_message, last_ranks, lib, text_of
 from libdsc._communicator import Communicator, communicator_of
 from libdsc.errors import from_code
 
@@ -54,13 +54,13 @@ def init_distributed(
 
     Args:
         dist_backend: DeepSpeed's name of backend.
-        backend: "auto" (the default), "host", "nccl" or "gloo".
+        backend: "auto" (the default), "host", "device" or "inter_host"; PyTorch's "nccl" and "gloo" are the last two.
         rank: this process's number, 0 to world_size - 1; None or -1: not given.
         world_size: the number of processes; None or -1: not given.
         local_rank: this process's number on its host.
         init_method: "env://", "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         job_id: keeps jobs on one host apart.
-        device: the number of the GPU to bind, as CUDA counts in this process. Without it "nccl" takes that of the
+        device: the number of the GPU to bind, as CUDA counts in this process. Without it "device" takes that of the
             current CUDA context, or else the local rank; "auto" binds if all ranks have such a context.
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
@@ -96,8 +96,8 @@ def _joined(said: dict[str, Any]) -> Communicator:
         of_this_thread = said["rank_per_thread"] or not _interrupt.on_main_thread()
         joined = _init(_given(said), of_this_thread)
     if said["verbose"]:
-        source = joined.env("DSC_SOURCE")
-        _log.tell(f"joined {joined!r}, backend {joined.backend}, rank and size from {source}", joined.rank)
+        told = f"joined {joined!r}, backend {joined.backend}, rank and size from {joined.source}"
+        _log.tell(told, joined.rank)
     return joined
 
 
@@ -126,6 +126,7 @@ def _given(said: dict[str, Any]) -> dict[str, Any]:
 
 
 Given = TypeVar("Given")
+_SETTINGS = {"nccl_library", "cuda_library"}
 
 
 def _one_of(name: str, value: Optional[Given], other_name: str, other: Optional[Given]) -> Optional[Given]:
@@ -164,9 +165,9 @@ def _wheel_for(given: dict[str, Any]) -> Optional[str]:
     if is_initialized():
         return _given_wheels.get(world()._handle) if given else None
     backend = given.get("backend", int(_raw.Backend.AUTO))
-    if backend not in (_raw.Backend.AUTO, _raw.Backend.NCCL):
+    if backend not in (_raw.Backend.AUTO, _raw.Backend.DEVICE):
         return None
-    return _nccl.wheel_for(backend == _raw.Backend.NCCL or given.get("device", -1) >= 0)
+    return _nccl.wheel_for(backend == _raw.Backend.DEVICE or given.get("device", -1) >= 0)
 
 
 def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
@@ -193,12 +194,7 @@ def launch_report() -> dict[str, Any]:
     is None; "error" is None or has the code and text of
     what init_distributed() would say before it looks for the other ranks.
     """
-    room = c_size_t(1 << 14)
-    while True:
-        text = ctypes.create_string_buffer(room.value)
-        check(lib.dsc_launch_report(None, text, len(text), byref(room)))
-        if room.value <= len(text):
-            return dict(json.loads(text.value))
+    return dict(json.loads(text_of(lib.dsc_launch_report, None)))
 
 
 def _texts(**given: Optional[str]) -> dict[str, Any]:
@@ -216,8 +212,9 @@ def _options(given: dict[str, Any]) -> Optional[_raw.InitOptions]:
         return None
     options = _raw.InitOptions()
     check(lib.dsc_init_options_init(byref(options), ctypes.sizeof(options)))
-    for name, value in given.items():
-        setattr(options, name, value)
+    give_settings(options, {name: given.get(name) for name in _SETTINGS})
+    for name in given.keys() - _SETTINGS:
+        setattr(options, name, given[name])
     return options
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
 from libdsc import _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, Seconds, integer, milliseconds, optional_string, seconds_of, string
-from libdsc._library import check, lib
+from libdsc._library import check, lib, list_of
 
 Self = TypeVar("Self", bound="Store")
 Value = Union[bytes, bytearray, memoryview, str]
@@ -128,13 +128,13 @@ class Store:
 
     def get(self, key: str, timeout: Optional[Seconds] = None) -> bytes:
         """Waits until a key is there and returns its value; TimeoutError after timeout seconds, or the store's."""
-        name, room, length = string("key", key), 4096, c_size_t()
-        while True:
-            value = ctypes.create_string_buffer(room)
-            self._wait(lambda ms: int(lib.dsc_store_get(self._live(), name, ms, value, room, byref(length))), timeout)
-            if length.value <= room:
-                return value.raw[: length.value]
-            room = length.value
+        name = string("key", key)
+
+        def read(*room: Any) -> int:
+            return self._wait(lambda ms: int(lib.dsc_store_get(self._live(), name, ms, *room)), timeout)
+
+        value: bytes = list_of(ctypes.c_char, read)
+        return value
 
     def add(self, key: str, amount: int = 1) -> int:
         """Adds to a counter, 0 as long as it is not there, and returns it."""
@@ -204,9 +204,9 @@ class Store:
         except Exception:  # at interpreter shutdown anything may be gone already
             pass
 
-    def _check(self, code: int) -> None:
+    def _check(self, code: int) -> int:
         try:
-            check(code)
+            return check(code)
         except errors.CallbackError as error:
             raise error from self._cause()
 
@@ -218,7 +218,7 @@ class Store:
                 return owned.pop(threading.get_ident(), None)
         return None
 
-    def _wait(self, call: Callable[[int], int], timeout: Optional[Seconds]) -> None:
+    def _wait(self, call: Callable[[int], int], timeout: Optional[Seconds]) -> int:
         """Waits in slices where signal handlers may be waiting for this thread."""
         left = self._timeout_ms if timeout is None else 0 if seconds_of(timeout) == 0 else milliseconds(timeout)
         sliced = _interrupt.on_main_thread()
@@ -227,7 +227,7 @@ class Store:
             if code != _raw.Result.ERR_TIMEOUT:
                 return self._check(code)
             left -= SLICE_MS
-        self._check(call(left))
+        return self._check(call(left))
 
 
 def _bytes(argument: str, value: Value) -> bytes:
@@ -273,6 +273,6 @@ def _callbacks_of(put: Put, get: Get) -> tuple[Any, dict[int, BaseException]]:
 
     callbacks = _raw.StoreCallbacks()
     callbacks.struct_size = ctypes.sizeof(callbacks)
-    callbacks.put = _raw.StorePut(called_put)
-    callbacks.get = _raw.StoreGet(called_get)
+    callbacks.put = _raw.StorePutFn(called_put)
+    callbacks.get = _raw.StoreGetFn(called_get)
     return callbacks, raised

@@ -67,7 +67,7 @@ def _memory_in(owner: Any) -> Iterator[DeviceMemory]:
 
 def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
     if comm._device < 0:
-        advice = 'expected host memory, or init_distributed(backend="nccl") or device='
+        advice = 'expected host memory, or init_distributed(backend="device") or device='
         raise ValueError(f"{memory.argument} is on a GPU, and this communicator is bound to none; {advice}")
     if memory.device not in (None, comm._device):
         bound = f"expected device {comm._device}, which this communicator is bound to"

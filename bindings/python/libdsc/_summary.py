@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import hashlib
 import json
 from array import array
-from ctypes import byref, c_size_t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, Sequence
 
 from libdsc import _dtypes, _raw
-from libdsc._library import check, lib
 
 if TYPE_CHECKING:
     from libdsc._communicator import Communicator
@@ -131,18 +128,6 @@ def _cells(row: SummaryRow) -> tuple[str, ...]:
     return cells
 
 
-def read_trace(comm: Communicator) -> dict[str, Any]:
-    """This rank's trace, whose length may grow between asking for it and reading it."""
-    room = c_size_t()
-    check(lib.dsc_trace_text(comm._handle, None, 0, byref(room)))
-    while True:
-        text = ctypes.create_string_buffer(room.value + 4096)
-        check(lib.dsc_trace_text(comm._handle, text, len(text), byref(room)))
-        if room.value <= len(text):
-            trace: dict[str, Any] = json.loads(text.value)
-            return trace
-
-
 def _elements(sizes: Sequence[Sequence[int]]) -> int:
     return sum(shape[0] for shape in sizes)
 
@@ -230,6 +215,6 @@ def summarize(records: list[Record], least: Optional[dict[tuple[int, int], int]]
 
 
 def summary_of(comm: Communicator, show_straggler: bool) -> Summary:
-    records = completed_operations(read_trace(comm))
+    records = completed_operations(comm.trace())
     least = least_latencies(comm, records) if show_straggler else None
     return Summary(comm.rank, comm.size, summarize(records, least))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-from ctypes import byref, c_size_t
 from typing import Any, Optional, Union
 
 from libdsc import errors
@@ -12,17 +10,6 @@ from libdsc._library import check, lib
 from libdsc._raw import Result
 
 Path = Union[str, bytes, "os.PathLike[str]"]
-
-
-def trace_text(handle: int) -> str:
-    """Reads a trace, which may have grown between asking for its length and reading it."""
-    needed, room = c_size_t(), 0
-    while True:
-        text = ctypes.create_string_buffer(max(1, room))
-        check(lib.dsc_trace_text(handle, text, room, byref(needed)))
-        if needed.value <= room:
-            return text.value.decode()
-        room = needed.value + 4096
 
 
 def dump_trace(handle: int, path: Optional[Path]) -> None:

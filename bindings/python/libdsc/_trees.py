@@ -75,7 +75,7 @@ def average_gradients(comm: Communicator, grads: Tree, dtype: Any = None) -> Tre
     expect_communicator("comm", comm)
     pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
     _require_distinct(grads, dtype)
-    with comm.group():
+    with comm.batch():
         for x, out, code in pairs:
             comm.all_reduce(x, "avg", None if out is x else out, dtype=code)
     result: Tree = rebuild(grads, iter([out for _, out, _ in pairs]))

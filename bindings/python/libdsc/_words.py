@@ -7,8 +7,14 @@ from typing import Any
 
 from libdsc._raw import Backend, Result
 
-_CHECKED = (Result.ERR_INVALID_ARG, Result.ERR_STATE, Result.ERR_UNSUPPORTED, Result.ERR_CONFIG)  # others may quote a program's own text
-
+# Others may quote a program's own text.
+_CHECKED = (
+    Result.ERR_INVALID_ARG,
+    Result.ERR_STATE,
+    Result.ERR_UNSUPPORTED,
+    Result.ERR_CONFIG,
+    Result.ERR_NO_BACKEND,
+)
 
 _PREFIX = re.compile(r"^dsc_(?:comm_)?(?=\w+: )")  # of the function that failed
 _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
@@ -34,7 +40,8 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bin place: send == recv \+ rank x count$"), "x as this rank's own part of out"),
     (re.compile(r"\bexpected 0 to 0\b"), "expected 0, the only one"),
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
-    (re.compile(r"\b0 \(auto\) or 2 \(nccl\) with a device"), "auto or nccl with a device"),
+    (re.compile(r"\b0 \(auto\) or 2 \(device\) with a device"), "auto or device with a device"),
+    (re.compile(r"\b(?:setting )?(nccl|cuda)\.(library|net_name|min_ctas|max_ctas)\b"), r"\1_\2"),
 ]
 
 

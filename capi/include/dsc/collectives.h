@@ -103,10 +103,10 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * @param[in] capacity entries of shape; not looked at on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
  *
- * Collective: yes. Blocking: until the shape is there; not in a group of operations (DSC_ERR_STATE).
+ * Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
  * Ownership, threads, failures: see the head of this file.
- * @return DSC_OK or a failure; DSC_ERR_INVALID_ARG where capacity is less than *ndim, which is written, and
- * shape is not: the operation is over for all ranks and the communicator goes on
+ * @return DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim: the operation is over for all
+ * ranks and the communicator goes on
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
@@ -348,35 +348,35 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
                               void* stream, dsc_work_t** work);
 
 /**
- * @brief Opens a group of operations: until dsc_group_end() they are only noted, with work NULL.
+ * @brief Opens a batch: operations until dsc_batch_end() are only noted, with work NULL.
  * @param[in] comm communicator
  *
  * For messages that would wait for each other, and for one work object instead of many. Between the two calls
- * comm takes operations of this file only (DSC_ERR_STATE for others, and for another group); the calls of
- * recovery.h drop the group. The arguments of operations are checked at once; one that is refused is not in
- * the group. The state is the communicator's, not the thread's. Collective: no; ranks may group as they like,
- * as long as the order of collectives is the same; collectives on devices must be grouped alike. Blocking:
+ * comm takes operations of this file only (DSC_ERR_STATE for others, and for another batch); the calls of
+ * recovery.h drop the batch. The arguments of operations are checked at once; one that is refused is not in
+ * the batch. The state is the communicator's, not the thread's. Collective: no; ranks may batch as they like,
+ * as long as the order of collectives is the same; collectives on devices must be batched alike. Blocking:
  * no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_group_begin(dsc_comm_t* comm);
+DSC_API dsc_result_t dsc_batch_begin(dsc_comm_t* comm);
 
 /**
- * @brief Starts the operations of a group, in the order of their calls, without waiting in between.
+ * @brief Starts the operations of a batch, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
  * @param[in] stream of the device; NULL: its default stream, or host memory
  * @param[out] work NULL: blocks until all are complete. Otherwise stands for all of them; its failure is that
  * of the first operation that failed
  *
- * The group is closed in any case but wrong arguments. Collective: as its operations. Blocking, ownership,
- * threads, failures: see the head of this file. DSC_ERR_STATE: no group is open. If an operation cannot be
+ * The batch is closed in any case but wrong arguments. Collective: as its operations. Blocking, ownership,
+ * threads, failures: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation cannot be
  * started for lack of memory, the communicator is revoked.
  * @return DSC_OK or a failure
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_group_end(dsc_comm_t* comm, void* stream, dsc_work_t** work);
+DSC_API dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work);
 
 #ifdef __cplusplus
 }

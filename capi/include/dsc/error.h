@@ -1,6 +1,6 @@
 /**
  * @file error.h
- * @brief Names of results, types and operations, and the text of the last error.
+ * @brief Names of results, types and operations, and what is known about the last error.
  */
 #ifndef DSC_ERROR_H
 #define DSC_ERROR_H
@@ -10,6 +10,25 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** @brief What is known about a failure. Lists and texts are cut to what fits. */
+typedef struct dsc_error_info {
+  size_t struct_size; /**< in: size of this struct as the caller compiled it */
+  uint64_t comm_id;   /**< of the communicator, see dsc_comm_id(); 0: the world, or none */
+  uint64_t sequence;  /**< number of the operation in that communicator, from 1; 0: none */
+  uint64_t index;     /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
+                         buffer, or in the gradient that text names; 0 otherwise */
+  int64_t elapsed_ns; /**< how long the operation had run */
+  dsc_result_t code;  /**< DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running */
+  int32_t revoked;    /**< 1: the communicator no longer works */
+  int32_t system_error; /**< errno; 0: none */
+  int32_t native_code;  /**< code of a backend; 0: none */
+  int32_t rank;         /**< first rank at fault in this communicator; -1: not known */
+  int32_t n_ranks;      /**< number of valid entries in ranks */
+  int32_t ranks[64];    /**< ranks at fault */
+  char operation[32];   /**< such as "all_reduce"; empty: none */
+  char text[512];       /**< one sentence */
+} dsc_error_info_t;
 
 /**
  * @brief Gives the name of a result, such as "DSC_ERR_TIMEOUT".
@@ -33,6 +52,21 @@ DSC_API const char* dsc_result_name(dsc_result_t result);
  * @since 0.1
  */
 DSC_API const char* dsc_last_error_message(void);
+
+/**
+ * @brief Tells what is known about this thread's latest failing call: the ranks at fault, the operation and
+ * its number, and with DSC_ERR_NONFINITE the element.
+ * @param[in,out] info struct_size must be set; filled up to that size. A wrong one is itself a failing call
+ *
+ * As dsc_last_error_message(), whose words without the function's name are info->text. What is not known, or
+ * does not concern an operation of ranks, is left empty. Use it where a blocking call or a reducer failed;
+ * dsc_work_error() tells the same of an operation with a work object.
+ *
+ * Collective: no. Blocking: no. Threads: any. Works after fork().
+ * @return DSC_OK (info->code is DSC_OK when no call failed on this thread); DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_last_error_info(dsc_error_info_t* info);
 
 /**
  * @brief Gives the short name of an element type, such as "f32".

@@ -11,28 +11,37 @@
 extern "C" {
 #endif
 
-/**
- * @brief Receives one log record.
- * @param ctx the pointer that was given with the callback
- * @param level one of ::dsc_log_level
- * @param message one line without a line feed, ended by a zero; valid during the call only
- *
- * Called on the library's log thread, one record after another, never while the library holds a lock that a
- * call needs. It may call the pure functions (names, versions, dsc_last_error_message); any other call
- * returns DSC_ERR_REENTRANT. It must not throw; what it throws is caught and dropped.
- */
-typedef void (*dsc_log_fn)(void* ctx, int32_t level, const char* message);
+/** @brief A log record, with the rank that it is of. */
+typedef struct dsc_log_record {
+  size_t struct_size;    /**< size of this struct as the library compiled it */
+  const char* message;   /**< one line without a line feed, ended by a zero */
+  int64_t time_ns;       /**< when it was made: nanoseconds of CLOCK_REALTIME */
+  dsc_log_level_t level; /**< how urgent it is */
+  int32_t rank; /**< rank in the world of the thread that made the record, or -1: not known yet, or none */
+} dsc_log_record_t;
 
 /**
- * @brief Sends log records to a callback, in place of the one before.
+ * @brief Receives one log record.
+ * @param context the pointer that was given with the callback
+ * @param record valid during the call only
+ *
+ * Called on the library's log thread, one record after another, never while the library holds a lock that a
+ * call needs. It may call the pure functions (names, versions, dsc_last_error_message()); any other call
+ * returns DSC_ERR_REENTRANT. It must not throw; what it throws is caught and dropped.
+ */
+typedef void (*dsc_log_fn)(void* context, const dsc_log_record_t* record);
+
+/**
+ * @brief Sends log records to a callback, in place of the one before and of the standard error stream.
  *
  * The library is silent unless the environment variable DSC_LOG (error, warn, info or debug) sends records to
  * the standard error stream, or a callback is set here. Records wait in a queue of 1,024; when it is full the
  * newest are dropped and the number of dropped records is reported in the next one.
  *
  * @param[in] callback the function; NULL removes it
- * @param[in] ctx passed on to it; must live until the callback is removed
- * @param[in] level the least urgent ::dsc_log_level that it receives
+ * @param[in] context passed on to it; must live until the callback is removed
+ * @param[in] level the least urgent level that it receives; records that it does not receive go where they
+ * went before
  *
  * Collective: no. Blocking: when a callback is removed or replaced, waits until the old one has received the
  * records that were made before, or for 5 s none was delivered, and until a call of it that is running has
@@ -40,39 +49,7 @@ typedef void (*dsc_log_fn)(void* ctx, int32_t level, const char* message);
  * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* ctx, int32_t level);
-
-/** @brief A log record, with the rank that it is of. */
-typedef struct dsc_log_record {
-  size_t struct_size; /**< size of this struct as the library compiled it */
-  int32_t level;      /**< one of ::dsc_log_level */
-  int32_t rank;    /**< rank in the world of the thread that made the record, or -1: not known yet, or none */
-  int64_t time_ns; /**< when it was made: nanoseconds of CLOCK_REALTIME */
-  const char* message; /**< one line without a line feed, ended by a zero */
-} dsc_log_record_t;
-
-/**
- * @brief Receives one log record, under the rules of ::dsc_log_fn.
- * @param ctx the pointer that was given with the callback
- * @param record valid during the call only
- */
-typedef void (*dsc_log_record_fn)(void* ctx, const dsc_log_record_t* record);
-
-/**
- * @brief Sends log records to the logging of a program or language, in place of any callback before.
- *
- * As dsc_log_set_callback(), but the callback gets whole records, and what it receives is not written to the
- * standard error stream for DSC_LOG besides.
- *
- * @param[in] callback the function; NULL removes it
- * @param[in] ctx passed on to it; must live until the callback is removed
- * @param[in] level the least urgent ::dsc_log_level that it receives
- *
- * Collective: no. Blocking: as dsc_log_set_callback(). Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_log_set_record_callback(dsc_log_record_fn callback, void* ctx, int32_t level);
+DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, dsc_log_level_t level);
 
 /**
  * @brief Takes the oldest record from the queue, for languages whose functions cannot be called from foreign
@@ -80,17 +57,19 @@ DSC_API dsc_result_t dsc_log_set_record_callback(dsc_log_record_fn callback, voi
  *
  * The first call with a level above DSC_LOG_OFF starts the recording at that level; DSC_LOG_OFF stops it.
  *
- * @param[in] level the least urgent ::dsc_log_level to record
- * @param[out] message receives the text, cut to fit and ended by a zero
- * @param[in] message_bytes size of message, at least 2
- * @param[out] message_level the level of the record
+ * @param[in] level the least urgent level to record
+ * @param[out] text the record's line; empty when there is none. What does not fit is lost
+ * @param[in] capacity bytes of text, at least 2
+ * @param[out] bytes how many it needs
+ * @param[out] text_level the level of the record
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK with a record, DSC_DONE when there is none (message is empty), DSC_ERR_INVALID_ARG,
+ * @return DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none; DSC_ERR_INVALID_ARG;
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_log_read(int32_t level, char* message, size_t message_bytes, int32_t* message_level);
+DSC_API dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* bytes,
+                                  dsc_log_level_t* text_level);
 
 #ifdef __cplusplus
 }

@@ -11,8 +11,7 @@
  * The groups along some axes are the ranks that differ in no other axis. Groups are numbered, and the ranks
  * in a group stand, by their coordinates, the fastest axis first; so the ranks of a group always ascend.
  *
- * Lists are given group after group, all of one length. `ranks` may be NULL with capacity 0, to ask for the
- * sizes only; otherwise capacity must be enough, or the call is refused and nothing is written.
+ * Lists of groups are given group after group, all of one length.
  */
 #ifndef DSC_MESH_H
 #define DSC_MESH_H
@@ -39,15 +38,16 @@ typedef struct dsc_mesh_options {
 
 /** @brief What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init(). */
 typedef struct dsc_mesh_plan_options {
-  size_t struct_size;       /**< size of this struct as the caller compiled it */
-  const char* style;        /**< "megatron" (default) or "deepspeed" */
-  dsc_mesh_t* experts;      /**< mesh of dsc_mesh_create_experts(); NULL: one with ep 1 */
-  const int32_t* cp_levels; /**< sizes of hierarchical cp groups, the first one fastest; NULL: none */
-  size_t n_cp_levels;       /**< entries of cp_levels */
-  int32_t instances;        /**< of the distributed optimizer, 1 or more; default 1 */
-  int32_t hybrid;           /**< 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0 */
-  int32_t virtual_stages;   /**< parts of the model on every pipeline stage, 1 or more; default 1 */
-  int32_t rank;             /**< only the groups of this rank; -1 (default): all */
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  const char* style;         /**< "megatron" (default) or "deepspeed" */
+  const dsc_mesh_t* experts; /**< mesh of dsc_mesh_create_experts(); NULL: one with ep 1 */
+  const int32_t* cp_levels;  /**< sizes of hierarchical cp groups, the first one fastest; NULL: none */
+  size_t n_cp_levels;        /**< entries of cp_levels */
+  int32_t instances;         /**< of the distributed optimizer, 1 or more; default 1 */
+  int32_t hybrid; /**< 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp
+                     group; default 0 */
+  int32_t virtual_stages; /**< parts of the model on every pipeline stage, 1 or more; default 1 */
+  int32_t rank;           /**< only the groups of this rank; -1 (default): all */
 } dsc_mesh_plan_options_t;
 
 /**
@@ -95,7 +95,7 @@ DSC_API dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* si
  * DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_create_experts(dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp,
+DSC_API dsc_result_t dsc_mesh_create_experts(const dsc_mesh_t* mesh, int32_t ep, int32_t expert_tp,
                                              dsc_mesh_t** experts);
 
 /**
@@ -117,20 +117,20 @@ DSC_API dsc_result_t dsc_mesh_destroy(dsc_mesh_t* mesh);
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_size(dsc_mesh_t* mesh, int32_t* size);
+DSC_API dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size);
 
 /**
  * @brief Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
  * @param[in] mesh mesh
- * @param[out] text receives it with its final zero when there is room; may be NULL with capacity 0
+ * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes what it needs, with the final zero
+ * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_order(dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes);
 
 /**
  * @brief Gives the size of an axis.
@@ -143,7 +143,7 @@ DSC_API dsc_result_t dsc_mesh_order(dsc_mesh_t* mesh, char* text, size_t capacit
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int32_t* size);
+DSC_API dsc_result_t dsc_mesh_axis_size(const dsc_mesh_t* mesh, const char* axis, int32_t* size);
 
 /**
  * @brief Gives the coordinates of a rank.
@@ -156,7 +156,7 @@ DSC_API dsc_result_t dsc_mesh_axis_size(dsc_mesh_t* mesh, const char* axis, int3
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords);
+DSC_API dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords);
 
 /**
  * @brief Gives the rank with these coordinates.
@@ -169,7 +169,8 @@ DSC_API dsc_result_t dsc_mesh_coord(dsc_mesh_t* mesh, int32_t rank, int32_t* coo
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank);
+DSC_API dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
+                                   int32_t* rank);
 
 /**
  * @brief Gives all ranks with these coordinates, ascending.
@@ -181,10 +182,10 @@ DSC_API dsc_result_t dsc_mesh_rank(dsc_mesh_t* mesh, const int32_t* coords, int3
  * @param[out] n_ranks their number, 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_filter(dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
+DSC_API dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
                                      int32_t* ranks, size_t capacity, size_t* n_ranks);
 
 /**
@@ -200,7 +201,7 @@ DSC_API dsc_result_t dsc_mesh_filter(dsc_mesh_t* mesh, const int32_t* coords, in
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
+DSC_API dsc_result_t dsc_mesh_neighbor(const dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t steps,
                                        int32_t* peer);
 
 /**
@@ -216,7 +217,7 @@ DSC_API dsc_result_t dsc_mesh_neighbor(dsc_mesh_t* mesh, int32_t rank, const cha
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord,
+DSC_API dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const char* axis, int32_t coord,
                                    int32_t* peer);
 
 /**
@@ -227,18 +228,19 @@ DSC_API dsc_result_t dsc_mesh_peer(dsc_mesh_t* mesh, int32_t rank, const char* a
  * none
  * @param[in] inner between an axis and its number, any text; NULL: "_"
  * @param[in] outer between axes, any text; NULL: "-"
- * @param[out] text receives it with its final zero when there is room; may be NULL with capacity 0
+ * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes what it needs, with the final zero
+ * @param[out] bytes how many it needs
  *
  * Axes stand in the order in which dsc_mesh_create() got them; numbers have two digits at least.
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_rank_name(dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
-                                        const char* outer, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_mesh_rank_name(const dsc_mesh_t* mesh, int32_t rank, const char* omit,
+                                        const char* inner, const char* outer, char* text, size_t capacity,
+                                        size_t* bytes);
 
 /**
  * @brief Lists all groups along some axes.
@@ -250,11 +252,11 @@ DSC_API dsc_result_t dsc_mesh_rank_name(dsc_mesh_t* mesh, int32_t rank, const ch
  * @param[out] group_size ranks of each
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_groups(dsc_mesh_t* mesh, const char* axes, int32_t* ranks, size_t capacity,
-                                     size_t* n_groups, size_t* group_size);
+DSC_API dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, int32_t* ranks,
+                                     size_t capacity, size_t* n_groups, size_t* group_size);
 
 /**
  * @brief Gives the one group along some axes that holds a rank, without listing the others.
@@ -268,10 +270,10 @@ DSC_API dsc_result_t dsc_mesh_groups(dsc_mesh_t* mesh, const char* axes, int32_t
  * @param[out] member the rank's place in it, from 0; may be NULL
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_group(dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
+DSC_API dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
                                     size_t capacity, size_t* group_size, size_t* group, size_t* member);
 
 /**
@@ -293,10 +295,10 @@ DSC_API dsc_result_t dsc_mesh_group(dsc_mesh_t* mesh, int32_t rank, const char* 
  * @param[out] group_size ranks of each
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_levels(dsc_mesh_t* mesh, const char* axes, const int32_t* sizes,
+DSC_API dsc_result_t dsc_mesh_levels(const dsc_mesh_t* mesh, const char* axes, const int32_t* sizes,
                                      size_t n_levels, size_t level, int32_t* ranks, size_t capacity,
                                      size_t* n_groups, size_t* group_size);
 
@@ -315,29 +317,12 @@ DSC_API dsc_result_t dsc_mesh_levels(dsc_mesh_t* mesh, const char* axes, const i
  * @param[out] group_size ranks of each
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_members(dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
+DSC_API dsc_result_t dsc_mesh_members(const dsc_mesh_t* mesh, const char* axes, const int32_t* positions,
                                       size_t n_positions, int32_t* ranks, size_t capacity, size_t* n_groups,
                                       size_t* group_size);
-
-/**
- * @brief Gives the sizes into which Megatron-LM's hybrid context parallelism cuts the groups along some axes:
- * 2, 4 and so on, up to half of a group. The groups of size s are level 0 of {s, group size / s} in
- * dsc_mesh_levels().
- * @param[in] mesh mesh
- * @param[in] axes such as "dp-cp"; their groups must be of size 1, or a multiple of each of these sizes
- * @param[out] sizes ascending; may be NULL with capacity 0
- * @param[in] capacity entries of sizes; 30 are enough
- * @param[out] n_sizes their number, 0 or more
- *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_mesh_hybrid_sizes(dsc_mesh_t* mesh, const char* axes, int32_t* sizes,
-                                           size_t capacity, size_t* n_sizes);
 
 /**
  * @brief Fills plan options with their defaults: all groups of Megatron-LM, no experts.
@@ -363,7 +348,7 @@ DSC_API dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options
  * @param[in] mesh mesh of the dense layers
  * @param[in] options NULL: defaults
  * @param[out] names of each group, static texts; may be NULL with group_capacity 0
- * @param[out] starts group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: one entry more than groups; may
+ * @param[out] starts group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity + 1 entries; may
  * be NULL with group_capacity 0
  * @param[in] group_capacity entries of names; starts has one more
  * @param[out] ranks may be NULL with rank_capacity 0
@@ -371,41 +356,16 @@ DSC_API dsc_result_t dsc_mesh_plan_options_init(dsc_mesh_plan_options_t* options
  * @param[out] n_groups number of groups
  * @param[out] n_ranks ranks of all of them
  *
- * The two capacities are both 0, to ask for the numbers only, or both enough.
+ * The two capacities are both 0, to ask for the numbers only, or neither is.
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM;
+ * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_plan(dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options,
+DSC_API dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t* options,
                                    const char** names, size_t* starts, size_t group_capacity, int32_t* ranks,
                                    size_t rank_capacity, size_t* n_groups, size_t* n_ranks);
-
-/**
- * @brief Gives the prime factors of a number, ascending.
- * @param[in] n 1 or more
- * @param[out] factors may be NULL with capacity 0
- * @param[in] capacity entries of factors; 30 are enough
- * @param[out] n_factors their number; 0 for 1
- *
- * Collective: no. Blocking: no. Threads: any. Works after fork().
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_mesh_prime_factors(int32_t n, int32_t* factors, size_t capacity, size_t* n_factors);
-
-/**
- * @brief Gives the grid that DeepSpeed takes when it is told none: the prime factors of the world size, in
- * turn to the pipeline and to data.
- * @param[in] world_size 1 or more
- * @param[out] pipe stages
- * @param[out] data replicas; pipe x data is the world size
- *
- * Collective: no. Blocking: no. Threads: any. Works after fork().
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_mesh_default_grid(int32_t world_size, int32_t* pipe, int32_t* data);
 
 /**
  * @brief Makes the communicators of all groups along some axes at once; each rank gets its own.
@@ -426,7 +386,7 @@ DSC_API dsc_result_t dsc_mesh_default_grid(int32_t world_size, int32_t* pipe, in
  * was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes that it lacks
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_comm(dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
+DSC_API dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
                                    const dsc_group_options_t* options, dsc_comm_t** group);
 
 #ifdef __cplusplus

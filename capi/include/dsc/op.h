@@ -31,8 +31,7 @@ extern "C" {
  * where it ran, and the communicator is revoked with that cause on all ranks. A rank that had its result
  * already keeps it.
  */
-typedef int32_t (*dsc_op_function_t)(const void* in, void* inout, size_t count, dsc_dtype_t dtype,
-                                     void* context);
+typedef int32_t (*dsc_op_fn)(const void* in, void* inout, size_t count, dsc_dtype_t dtype, void* context);
 
 /**
  * @brief Makes an operation that multiplies every input by a number as it is read, and sums.
@@ -61,8 +60,8 @@ DSC_API dsc_result_t dsc_op_create_premul(double scale, dsc_op_t* op);
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_op_create_user(dsc_op_function_t function, void* context, uint64_t id,
-                                        int32_t commutative, dsc_op_t* op);
+DSC_API dsc_result_t dsc_op_create_user(dsc_op_fn function, void* context, uint64_t id, int32_t commutative,
+                                        dsc_op_t* op);
 
 /**
  * @brief Forgets an operation; its number is never used again. What runs with it goes on.

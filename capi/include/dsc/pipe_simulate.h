@@ -33,14 +33,18 @@ typedef struct dsc_pipe_costs {
   double overlap; /**< what a forward and a backward pass at once take, as a part of their sum: above 0, at
                      most 1; default 1 */
   double latency; /**< of a message between stages; default 0 */
-  double bytes_per_time; /**< of a link between two stages, in each direction; default 0: without end */
-  double bucket_bytes;   /**< gradients that are reduced at once; default 0: all of a part */
-  double reduce_latency; /**< of an all-reduce; default 0 */
-  double reduce_bytes_per_time; /**< of gradients in an all-reduce; default 0: without end */
+  double bytes_per_time;        /**< of a link between two stages, in each direction; default 0: unlimited */
+  double bucket_bytes;          /**< gradients that are reduced at once; default 0: all of a part */
+  double reduce_latency;        /**< of an all-reduce; default 0 */
+  double reduce_bytes_per_time; /**< of gradients in an all-reduce; default 0: unlimited */
 } dsc_pipe_costs_t;
+
+/** @brief What a simulation found; it never changes. Thread-safety: any thread, several at once. */
+typedef struct dsc_pipe_report dsc_pipe_report_t;
 
 /** @brief What a stage does in a simulation. */
 typedef struct dsc_pipe_stage_report {
+  size_t struct_size;       /**< in the first element: size of this struct as the caller compiled it */
   double busy;              /**< time in which it computes */
   double start;             /**< when its first operation starts */
   double end;               /**< when its last one ends */
@@ -53,44 +57,38 @@ typedef struct dsc_pipe_stage_report {
 
 /** @brief An operation in a simulation. */
 typedef struct dsc_pipe_span {
-  int32_t stage;       /**< where */
-  int32_t op;          /**< ::dsc_pipe_op */
-  int32_t chunk;       /**< 0 to chunks - 1 */
-  int32_t micro_batch; /**< 0 to micro_batches - 1 */
+  size_t struct_size;  /**< in the first element: size of this struct as the caller compiled it */
   double start;        /**< when it starts */
   double end;          /**< when it ends; two that run at once have the same times */
+  int32_t stage;       /**< where */
+  dsc_pipe_op_t op;    /**< what it does */
+  int32_t chunk;       /**< 0 to chunks - 1 */
+  int32_t micro_batch; /**< 0 to micro_batches - 1 */
 } dsc_pipe_span_t;
 
-/** @brief Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the
- * caller's. */
-typedef struct dsc_pipe_report {
-  size_t struct_size;              /**< size of this struct as the caller compiled it */
-  double makespan;                 /**< [out] when all stages have computed and reduced */
-  dsc_pipe_stage_report_t* stages; /**< room for one entry per stage; NULL: not wanted */
-  dsc_pipe_span_t* timeline;       /**< room for all operations, stage after stage; NULL: not wanted */
-  size_t timeline_capacity;        /**< entries of timeline; further operations are left out */
-  size_t timeline_count;           /**< [out] operations of all stages; 0 if not wanted */
-  dsc_pipe_span_t* critical_path;  /**< room for the operations that nothing could delay; NULL: not wanted */
-  size_t critical_path_capacity;   /**< entries of critical_path; earlier operations are left out */
-  size_t critical_path_count;      /**< [out] operations of the critical path; 0 if not wanted */
-} dsc_pipe_report_t;
+/** @brief Limits of a search for a schedule. Fill with dsc_pipe_search_options_init(). */
+typedef struct dsc_pipe_search_options {
+  size_t struct_size;  /**< size of this struct as the caller compiled it */
+  int64_t activations; /**< most micro-batches times chunks that a stage may hold; 0 (default): any */
+  double bytes;        /**< most bytes of a stage, static ones included; 0 (default): any */
+} dsc_pipe_search_options_t;
 
-/** @brief Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest to
- * 0. */
-typedef struct dsc_pipe_search {
-  size_t struct_size;         /**< size of this struct as the caller compiled it */
-  int64_t activations;        /**< most micro-batches times chunks that a stage may hold; 0: any */
-  double bytes;               /**< most bytes of a stage, static ones included; 0: any */
-  double makespan;            /**< [out] of the schedule that was found */
-  double bound;               /**< [out] no order has a smaller makespan */
-  double best_named_makespan; /**< [out] of the best schedule with a name; 0: none keeps to the limits */
-  int32_t is_optimal;         /**< [out] 1: no order is better; 0: not known */
+/** @brief How good a schedule is that a search found. */
+typedef struct dsc_pipe_search_result {
+  size_t struct_size;         /**< in: size of this struct as the caller compiled it */
+  double makespan;            /**< of the schedule that was found */
+  double bound;               /**< no order has a smaller makespan */
+  double best_named_makespan; /**< of the best schedule with a name; 0: none keeps to the limits */
+  int32_t is_optimal;         /**< 1: no order is better; 0: not known */
   int32_t reserved;           /**< 0 */
-  char best_named[32];        /**< [out] the name of that one; "" if there is none */
-  char origin[32];            /**< [out] a schedule's name, "greedy", "repaired" or "exact" */
-} dsc_pipe_search_t;
+  char best_named[32];        /**< the name of that one; "" if there is none */
+  char origin[32];            /**< a schedule's name, "greedy", "repaired" or "exact" */
+} dsc_pipe_search_result_t;
 
 /** @brief A form of picture. */
+typedef int32_t dsc_pipe_picture_t;
+
+/** @brief Values of ::dsc_pipe_picture_t. */
 enum dsc_pipe_picture {
   DSC_PIPE_PICTURE_TEXT = 1,     /**< a line per stage, for a terminal */
   DSC_PIPE_PICTURE_COLOR = 2,    /**< the same with colour, by ANSI escape sequences */
@@ -121,16 +119,92 @@ DSC_API dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_
  *
  * @param[in] schedule any schedule of the pipeline
  * @param[in] costs NULL: defaults
- * @param[in,out] report see ::dsc_pipe_report_t
+ * @param[out] report what was found; NULL on failure
  *
- * Collective: no. Blocking: no. Threads: any. Cost: about 0.1 microseconds and 16 bytes per operation of all
- * stages; a timeline or critical path 40 bytes more.
+ * Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
+ * dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per operation of all
+ * stages.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
  * more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
-                                       dsc_pipe_report_t* report);
+DSC_API dsc_result_t dsc_pipe_simulate(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                                       dsc_pipe_report_t** report);
+
+/**
+ * @brief Gives the time at which all stages have computed and reduced.
+ * @param[in] report report
+ * @param[out] makespan in the unit of the costs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, double* makespan);
+
+/**
+ * @brief Gives what each stage does.
+ * @param[in] report report
+ * @param[out] stages one entry per stage; stages[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of stages
+ * @param[out] n_stages number of stages
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_report_t* stages,
+                                            size_t capacity, size_t* n_stages);
+
+/**
+ * @brief Gives all operations, stage after stage, in the order of time.
+ * @param[in] report report
+ * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of spans
+ * @param[out] n_spans number of operations
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
+                                              size_t capacity, size_t* n_spans);
+
+/**
+ * @brief Gives a chain of operations from the start to the end of which none could be later without making
+ * the makespan longer.
+ * @param[in] report report
+ * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of spans
+ * @param[out] n_spans number of operations
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_report_critical_path(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
+                                                   size_t capacity, size_t* n_spans);
+
+/**
+ * @brief Releases a report.
+ * @param[in] report report; NULL does nothing
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_report_destroy(dsc_pipe_report_t* report);
+
+/**
+ * @brief Fills search options with their defaults: no limits.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_pipe_search_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_pipe_search_options_init(dsc_pipe_search_options_t* options, size_t struct_size);
 
 /**
  * @brief Finds the best schedule for given costs and limits of memory.
@@ -143,7 +217,8 @@ DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_
  * @param[in] options stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name must be NULL
  * or "auto", and the rest as dsc_pipe_schedule_options_init() left it
  * @param[in] costs NULL: defaults
- * @param[in,out] search limits, and how good the schedule is; NULL: no limits
+ * @param[in] search limits; NULL: none
+ * @param[in,out] result how good the schedule is; struct_size must be set; may be NULL
  * @param[out] schedule the new schedule; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some hundred
@@ -153,25 +228,26 @@ DSC_API dsc_result_t dsc_pipe_simulate(dsc_pipe_schedule_t* schedule, const dsc_
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options,
-                                            const dsc_pipe_costs_t* costs, dsc_pipe_search_t* search,
-                                            dsc_pipe_schedule_t** schedule);
+                                            const dsc_pipe_costs_t* costs,
+                                            const dsc_pipe_search_options_t* search,
+                                            dsc_pipe_search_result_t* result, dsc_pipe_schedule_t** schedule);
 
 /**
  * @brief Draws when every operation of a pipeline runs.
  * @param[in] schedule any schedule of the pipeline
  * @param[in] costs NULL: defaults
- * @param[in] picture ::dsc_pipe_picture
- * @param[out] text the picture and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[in] picture which form
+ * @param[out] text the picture; may be NULL with capacity 0
  * @param[in] capacity bytes of text
  * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than
  * 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_draw(dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
-                                   int32_t picture, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_pipe_draw(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
+                                   dsc_pipe_picture_t picture, char* text, size_t capacity, size_t* bytes);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,9 @@ extern "C" {
 #endif
 
 /** @brief A form of text. docs/schedules.md describes each. */
+typedef int32_t dsc_pipe_format_t;
+
+/** @brief Values of ::dsc_pipe_format_t. */
 enum dsc_pipe_format {
   DSC_PIPE_FORMAT_PYTORCH = 1, /**< PyTorch's CSV without communication: a row per stage, a cell per step */
   DSC_PIPE_FORMAT_PYTORCH_COMMS = 2, /**< PyTorch's CSV with sends and receives */
@@ -30,18 +33,18 @@ enum dsc_pipe_format {
  * step when they are made, and after them when they were read.
  *
  * @param[in] schedule any schedule of the pipeline
- * @param[in] format ::dsc_pipe_format
- * @param[out] text the text and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[in] format which one
+ * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
  * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
- * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG for a schedule that the format has no words for,
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format has no words for,
  * which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int32_t format, char* text,
-                                              size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedule, dsc_pipe_format_t format,
+                                              char* text, size_t capacity, size_t* bytes);
 
 /**
  * @brief Makes a schedule from text.
@@ -52,7 +55,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int
  *
  * @param[in] text need not end with a zero byte
  * @param[in] bytes of text
- * @param[in] format ::dsc_pipe_format
+ * @param[in] format which one
  * @param[in] options stage (default 0), and merge_backward and messages for a text without messages; the rest
  * must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
  * @param[out] schedule the new schedule; NULL on failure
@@ -62,7 +65,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_export(dsc_pipe_schedule_t* schedule, int
  * dsc_pipe_validate() for a schedule that can not be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, int32_t format,
+DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, dsc_pipe_format_t format,
                                               const dsc_pipe_schedule_options_t* options,
                                               dsc_pipe_schedule_t** schedule);
 

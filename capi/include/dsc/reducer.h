@@ -25,7 +25,7 @@ typedef struct dsc_tensor {
   size_t count;          /**< elements */
   const int64_t* shape;  /**< ndim sizes; NULL: only count is known */
   const char* name;      /**< for messages; NULL: "parameter INDEX" */
-  int32_t dtype;         /**< ::dsc_dtype */
+  dsc_dtype_t dtype;     /**< element type */
   int32_t ndim;          /**< entries of shape */
   int32_t device;        /**< -1: host memory; else of the device that the communicator is bound to */
   int32_t expect_sparse; /**< 0 */
@@ -33,16 +33,16 @@ typedef struct dsc_tensor {
 
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
 typedef struct dsc_bucket_reducer_options {
-  size_t struct_size;        /**< size of this struct as the caller compiled it */
-  size_t bucket_bytes;       /**< a bucket is closed when it holds so much; default 26,214,400 (25 MiB) */
+  size_t struct_size;           /**< size of this struct as the caller compiled it */
+  const size_t* bucket_indices; /**< explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL:
+                                   planned */
+  const size_t* bucket_starts;  /**< n_buckets + 1 entries; NULL: planned */
+  size_t n_buckets;             /**< 0: planned */
+  size_t bucket_bytes;          /**< a bucket is closed when it holds so much; default 26,214,400 (25 MiB) */
   size_t first_bucket_bytes; /**< the same for the bucket of the parameters that are declared first, which is
                                 launched last; default 1,048,576 (1 MiB) */
-  const size_t*
-      bucket_indices; /**< explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned */
-  const size_t* bucket_starts; /**< n_buckets + 1 entries; NULL: planned */
-  size_t n_buckets;            /**< 0: planned */
-  int32_t average;             /**< ::dsc_average; default DSC_AVERAGE_PRE */
-  int32_t sync;                /**< 1 (default): copy rank 0's parameters to all ranks at creation */
+  dsc_average_t average;     /**< default DSC_AVERAGE_PRE */
+  int32_t sync;              /**< 1 (default): copy rank 0's parameters to all ranks at creation */
   int32_t
       single_first_bucket; /**< 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0 */
   int32_t reserved;        /**< 0 */
@@ -60,7 +60,7 @@ typedef struct dsc_bucket_reducer_options {
  * communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params);
+DSC_API dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params);
 
 /**
  * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
@@ -247,28 +247,28 @@ DSC_API dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reduce
  * @brief Gives the buckets in launch order, in the form of dsc_bucket_plan().
  * @param[in] reducer reducer
  * @param[out] indices n_params entries
- * @param[out] starts n_params + 1 entries of room
+ * @param[out] starts n_params + 1 entries, of which n_buckets + 1 are written
  * @param[out] n_buckets number of buckets
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_buckets(dsc_bucket_reducer_t* reducer, size_t* indices,
+DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, size_t* indices,
                                                 size_t* starts, size_t* n_buckets);
 
 /**
  * @brief Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
  * @param[in] reducer reducer
- * @param[out] stats array of capacity elements; stats[0].struct_size must be set; may be NULL with capacity 0
- * @param[in] capacity elements of stats
+ * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of stats
  * @param[out] count number of totals there are
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_stats(dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
                                               size_t capacity, size_t* count);
 
 /**

@@ -47,30 +47,30 @@ typedef struct dsc_store_options {
  * Runs on the thread that calls the store, and on several threads at once if several call. It must end within
  * timeout_ms, may not call the library, and a C++ exception counts as a failure.
  */
-typedef dsc_result_t (*dsc_store_put_t)(void* context, const char* key, const void* value, size_t bytes,
-                                        int32_t timeout_ms);
+typedef dsc_result_t (*dsc_store_put_fn)(void* context, const char* key, const void* value, size_t bytes,
+                                         int32_t timeout_ms);
 
 /**
  * @brief Waits until a key was put, and writes its value, at most capacity bytes, and the value's length:
- * returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_t.
+ * returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_fn.
  */
-typedef dsc_result_t (*dsc_store_get_t)(void* context, const char* key, int32_t timeout_ms, void* value,
-                                        size_t capacity, size_t* bytes);
+typedef dsc_result_t (*dsc_store_get_fn)(void* context, const char* key, int32_t timeout_ms, void* value,
+                                         size_t capacity, size_t* bytes);
 
 /**
  * @brief Called once, on any thread, when nobody uses the store any more. It may not call the library.
  */
-typedef void (*dsc_store_destroy_t)(void* context);
+typedef void (*dsc_store_destroy_fn)(void* context);
 
 /**
  * @brief A store of the caller's, for dsc_store_from_callbacks().
  */
 typedef struct dsc_store_callbacks {
-  size_t struct_size;          /**< size of this struct as the caller compiled it */
-  void* context;               /**< passed to every function */
-  dsc_store_put_t put;         /**< keeps a value */
-  dsc_store_get_t get;         /**< waits for a value */
-  dsc_store_destroy_t destroy; /**< gives the context up; NULL: there is nothing to do */
+  size_t struct_size;           /**< size of this struct as the caller compiled it */
+  void* context;                /**< passed to every function */
+  dsc_store_put_fn put;         /**< keeps a value */
+  dsc_store_get_fn get;         /**< waits for a value */
+  dsc_store_destroy_fn destroy; /**< gives the context up; NULL: there is nothing to do */
 } dsc_store_callbacks_t;
 
 /**
@@ -142,7 +142,7 @@ DSC_API dsc_result_t dsc_store_prefix(dsc_store_t* store, const char* prefix, ds
  * DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_port(dsc_store_t* store, int32_t* port);
+DSC_API dsc_result_t dsc_store_port(const dsc_store_t* store, int32_t* port);
 
 /**
  * @brief Sets a key, whether it is there or not.
@@ -165,13 +165,13 @@ DSC_API dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const vo
  * @param[in] store the store
  * @param[in] key the key
  * @param[in] timeout_ms how long to wait, 0 or more; -1: the store's time-out
- * @param[out] value receives the value when it fits; otherwise it is left alone. May be NULL when capacity is
- * 0
- * @param[in] capacity size of value in bytes
- * @param[out] bytes length of the value: when it is more than capacity, call again with more room
+ * @param[out] value the value; may be NULL with capacity 0
+ * @param[in] capacity bytes of value
+ * @param[out] bytes length of the value, which has no final zero: when it is more than capacity, call again
+ * with a larger buffer
  *
  * Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
- * @return DSC_OK; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set()
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set()
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_store_get(dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
@@ -203,13 +203,12 @@ DSC_API dsc_result_t dsc_store_add(dsc_store_t* store, const char* key, int64_t 
  * @param[in] expected_bytes length of expected
  * @param[in] desired the new value; may be NULL when desired_bytes is 0
  * @param[in] desired_bytes length of desired, up to 1,048,576
- * @param[out] value receives the value afterwards when it fits; otherwise it is left alone. May be NULL when
- * capacity is 0
- * @param[in] capacity size of value in bytes
+ * @param[out] value the value afterwards; may be NULL with capacity 0
+ * @param[in] capacity bytes of value
  * @param[out] bytes length of the value afterwards
  *
  * Collective: no. Blocking: as dsc_store_set(). Threads: any.
- * @return DSC_OK, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set()
+ * @return DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set()
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_store_compare_set(dsc_store_t* store, const char* key, const void* expected,

@@ -49,11 +49,11 @@ typedef struct dsc_tied_layers_options {
  * @param[in] n_entries entries of keys and layers, 0 or more
  * @param[in] boundaries n_parts + 1 entries, as dsc_pipe_partition() gives them
  * @param[in] n_parts 1 to 2^31 - 1
- * @param[out] entries n_entries entries of room: the first entry with each key, in the order of the keys'
- * bytes
- * @param[out] starts n_entries + 1 entries of room: key k is on stages[starts[k]] to stages[starts[k + 1] -
- * 1]
- * @param[out] stages n_entries entries of room: rising for each key, so that the first one is the owner, the
+ * @param[out] entries n_entries entries, of which n_keys are written: the first entry with each key, in the
+ * order of the keys' bytes
+ * @param[out] starts n_entries + 1 entries, of which n_keys + 1 are written: key k is on stages[starts[k]] to
+ * stages[starts[k + 1] - 1]
+ * @param[out] stages n_entries entries: rising for each key, so that the first one is the owner, the
  * only stage that counts the weights in a norm
  * @param[out] n_keys number of different keys
  *
@@ -138,7 +138,7 @@ DSC_API dsc_result_t dsc_tied_layers_reduce(dsc_tied_layers_t* tied, const dsc_t
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_tied_layers_owner(dsc_tied_layers_t* tied, const char* key, int32_t* stage,
+DSC_API dsc_result_t dsc_tied_layers_owner(const dsc_tied_layers_t* tied, const char* key, int32_t* stage,
                                            int32_t* counts);
 
 /**

@@ -33,22 +33,21 @@ extern "C" {
  * DSC_ERR_REENTRANT
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_trace_dump(dsc_comm_t* comm, const char* path);
+DSC_API dsc_result_t dsc_trace_dump(const dsc_comm_t* comm, const char* path);
 
 /**
  * @brief Gives this rank's trace of all groups of the communicator's world as text.
  * @param[in] comm communicator; may have failed, and another thread may be inside a call on it
- * @param[out] text receives the trace, ended by a zero, when it fits; otherwise it is left alone. May be NULL
- * when capacity is 0
- * @param[in] capacity size of text in bytes
- * @param[out] bytes what the trace needs, with its zero: when it is more than capacity, call again with more
- * room. The next trace may be longer
+ * @param[out] text the trace; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs; the next trace may be longer
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+ * DSC_ERR_REENTRANT
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_trace_text(dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_trace_text(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
 
 /**
  * @brief Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal handlers.

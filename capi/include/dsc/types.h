@@ -4,6 +4,22 @@
  *
  * Every value is fixed for ever: lists only grow at their end. Enumerations give the names; functions take
  * and return the 32-bit integer types beside them, so that any bit pattern a caller passes is well defined.
+ *
+ * **Rules of all headers.**
+ *
+ * - *Structs* begin with struct_size, sizeof the struct as the caller compiled it. Fields stand in the order
+ *   pointers, 64-bit numbers, 32-bit numbers, texts, and new ones are added at the end; "reserved" is 0 and
+ *   stands only where a struct would have padding there. Structs of options have an _init function that fills
+ * in the defaults. In an array the struct_size of the first element holds for all. dsc_setting_t and
+ * dsc_pipe_compute_t never change and have none.
+ * - *Texts that a call gives* are UTF-8. The call takes a buffer, its capacity in bytes and where to write
+ *   the needed bytes, the final zero included. It writes as much as fits, always with a final zero, and gives
+ *   DSC_OK, or DSC_TRUNCATED when that is not all. The buffer may be NULL with capacity 0, to ask for the
+ *   needed bytes only; that is DSC_OK.
+ * - *Lists that a call gives* follow the same rule, with entries instead of bytes and without the zero.
+ * - *Handles* that a call only reads are const.
+ * - *Groups* are subsets of ranks, each with a communicator; *batches* are operations that are started at
+ *   once (dsc_batch_begin()).
  */
 #ifndef DSC_TYPES_H
 #define DSC_TYPES_H
@@ -22,7 +38,7 @@ extern "C" {
 #define DSC_API
 #endif
 
-/** @brief What a call returned: 0 is success, 1 and 2 are states, negative values are errors. */
+/** @brief What a call returned: 0 is success, positive values are states, negative values are errors. */
 typedef int32_t dsc_result_t;
 
 /** @brief Values of ::dsc_result_t. */
@@ -30,6 +46,7 @@ enum dsc_result {
   DSC_OK = 0,                  /**< success */
   DSC_IN_PROGRESS = 1,         /**< the wait ended, the work goes on */
   DSC_DONE = 2,                /**< an iterator has no more elements */
+  DSC_TRUNCATED = 3,           /**< a text or list did not fit: the caller's buffer holds as much as does */
   DSC_ERR_INVALID_ARG = -1,    /**< an argument is wrong; nothing happened */
   DSC_ERR_BAD_HANDLE = -2,     /**< stale, foreign, wrong-kind or NULL handle */
   DSC_ERR_STATE = -3,          /**< the call does not fit the object's state */
@@ -99,6 +116,9 @@ enum dsc_op {
 };
 
 /** @brief What happens when an input of a reduction is a NaN or infinite. */
+typedef int32_t dsc_nonfinite_check_t;
+
+/** @brief Values of ::dsc_nonfinite_check_t. */
 enum dsc_nonfinite_check {
   DSC_NONFINITE_OFF = 0,   /**< nothing: it passes through */
   DSC_NONFINITE_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite() */
@@ -107,22 +127,31 @@ enum dsc_nonfinite_check {
 };
 
 /** @brief What moves the data. */
+typedef int32_t dsc_backend_t;
+
+/** @brief Values of ::dsc_backend_t. */
 enum dsc_backend {
-  DSC_BACKEND_AUTO = 0, /**< the best that is available */
-  DSC_BACKEND_HOST = 1, /**< shared memory on one host */
-  DSC_BACKEND_NCCL = 2, /**< NVIDIA GPUs */
-  DSC_BACKEND_GLOO = 3, /**< several hosts without GPUs */
+  DSC_BACKEND_AUTO = 0,       /**< the best that is available */
+  DSC_BACKEND_HOST = 1,       /**< memory of one host, through shared memory */
+  DSC_BACKEND_DEVICE = 2,     /**< memory of devices, through NCCL */
+  DSC_BACKEND_INTER_HOST = 3, /**< memory of several hosts, through libdsc_gloo.so */
   DSC_BACKEND_FORCE32 = 0x7fffffff
 };
 
 /** @brief Where memory lives. */
+typedef int32_t dsc_memory_kind_t;
+
+/** @brief Values of ::dsc_memory_kind_t. */
 enum dsc_memory_kind {
   DSC_MEMORY_HOST = 1,   /**< memory of the host, reachable by every rank of the host without copying */
   DSC_MEMORY_DEVICE = 2, /**< memory of a GPU */
   DSC_MEMORY_FORCE32 = 0x7fffffff
 };
 
-/** @brief Where rank and world size may come from; bits of dsc_init_options_t::sources. */
+/** @brief Where rank and world size may come from: a set of bits. */
+typedef uint32_t dsc_sources_t;
+
+/** @brief Bits of ::dsc_sources_t. */
 enum dsc_source {
   DSC_SOURCE_OPTIONS = 1,  /**< the options of the call */
   DSC_SOURCE_ENV = 2,      /**< RANK and WORLD_SIZE */
@@ -133,6 +162,9 @@ enum dsc_source {
 };
 
 /** @brief How urgent a log record is. */
+typedef int32_t dsc_log_level_t;
+
+/** @brief Values of ::dsc_log_level_t. */
 enum dsc_log_level {
   DSC_LOG_OFF = 0,   /**< nothing */
   DSC_LOG_ERROR = 1, /**< something failed */
@@ -143,6 +175,9 @@ enum dsc_log_level {
 };
 
 /** @brief How the reducer averages gradients. */
+typedef int32_t dsc_average_t;
+
+/** @brief Values of ::dsc_average_t. */
 enum dsc_average {
   DSC_AVERAGE_PRE = 1,     /**< each input times 1/n as it is read, summed in rank order, rounded once */
   DSC_AVERAGE_POST = 2,    /**< sum, then one true division, rounded once */
@@ -151,6 +186,12 @@ enum dsc_average {
                               aliased one divided by n */
   DSC_AVERAGE_FORCE32 = 0x7fffffff
 };
+
+/** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
+typedef struct dsc_setting {
+  const char* name;  /**< such as "nccl.max_ctas" */
+  const char* value; /**< a number in decimal, or a text */
+} dsc_setting_t;
 
 /** @brief A communicator: a group of ranks. Its value is an id, never an address. Thread-safety: one thread
  * at a time for its operations, any thread for queries, abort, time-out and destroy. */

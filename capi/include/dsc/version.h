@@ -52,13 +52,12 @@ DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
  * Libraries that are found are loaded. A framework that is loaded later gets the same copy of NCCL, so load
  * it first. CUDA's driver is initialised, and a child that is forked afterwards cannot use it.
  *
- * @param[out] text receives the JSON, ended by a zero, when it fits; otherwise it is left alone. May be NULL
- * when capacity is 0
- * @param[in] capacity size of text in bytes
- * @param[out] bytes what the text needs, with its zero
+ * @param[out] text the JSON; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_engine_report(char* text, size_t capacity, size_t* bytes);

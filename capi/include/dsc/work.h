@@ -60,7 +60,7 @@ DSC_API dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_work_error(dsc_work_t* work, dsc_error_info_t* info);
+DSC_API dsc_result_t dsc_work_error(const dsc_work_t* work, dsc_error_info_t* info);
 
 /**
  * @brief Gives a descriptor that becomes readable when the operation completes, for poll() and event loops.

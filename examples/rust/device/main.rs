@@ -13,7 +13,7 @@ const COUNT: usize = 1000;
 
 /// NCCL for memory of GPUs, or the host engine alone. What is wrong on one rank is an error on all of them.
 fn start() -> dsc::Result<Comm> {
-    let reason = match InitOptions::new().backend(Backend::Nccl).init() {
+    let reason = match InitOptions::new().backend(Backend::Device).init() {
         Err(error) if [ErrorCode::NoBackend, ErrorCode::Config].contains(&error.code) => error,
         other => return other,
     };

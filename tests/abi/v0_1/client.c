@@ -17,12 +17,13 @@
 static int queries(dsc_comm_t* world) {
   int32_t rank = -1, size = -1, local_size = -1, backend = -1, global = -1;
   char name[32] = "";
+  size_t bytes = 0;
   REQUIRE(dsc_comm_rank(world, &rank) == DSC_OK && rank == 0);
   REQUIRE(dsc_comm_size(world, &size) == DSC_OK && size == 1);
   REQUIRE(dsc_comm_local_size(world, &local_size) == DSC_OK && local_size == 1);
   REQUIRE(dsc_comm_backend(world, &backend) == DSC_OK && backend == DSC_BACKEND_HOST);
   REQUIRE(dsc_comm_global_rank(world, 0, &global) == DSC_OK && global == 0);
-  REQUIRE(dsc_comm_name(world, name, sizeof name) == DSC_OK && strcmp(name, "world") == 0);
+  REQUIRE(dsc_comm_name(world, name, sizeof name, &bytes) == DSC_OK && strcmp(name, "world") == 0);
 
   dsc_error_info_t info;
   memset(&info, 0, sizeof info);

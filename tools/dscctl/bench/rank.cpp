@@ -170,7 +170,8 @@ void say(const Json& line) {
 
 void say_facts(const Rank& self) {
   char tuning[4096];
-  ok(dsc_comm_env(self.world, "DSC_TUNING", tuning, sizeof tuning));
+  size_t bytes = 0;
+  ok(dsc_comm_tuning(self.world, tuning, sizeof tuning, &bytes));
   say({{"tuning", tuning}, {"algorithms", read_trace(self).at("algorithms")}});
 }
 

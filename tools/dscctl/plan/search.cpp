@@ -68,7 +68,7 @@ Row row_of(const std::string& kind, const Shape& shape, const Boundaries& bounda
   row.kind = kind;
   row.shape = shape;
   row.boundaries = boundaries;
-  row.step_us = priced.report.makespan;
+  row.step_us = priced.makespan;
   row.idle = schedule::idle_part(priced);
   row.fullest = schedule::fullest_stage(priced);
   row.peak_bytes = row.least_bytes = priced.stages[row.fullest].peak_bytes;
@@ -78,7 +78,7 @@ Row row_of(const std::string& kind, const Shape& shape, const Boundaries& bounda
 }
 
 Trial trial_of(const Priced& priced) {
-  Trial trial{.step_us = priced.report.makespan};
+  Trial trial{.step_us = priced.makespan};
   for (const auto& stage : priced.stages) {
     trial.peak_bytes = std::max(trial.peak_bytes, stage.peak_bytes);
     trial.uneven_time += stage.busy * stage.busy;
@@ -342,15 +342,16 @@ class Search {
                                Handle* order = nullptr) const {
     schedule::Costs costs = costs_of(question_, shape, cut);
     const dsc_pipe_costs_t c_costs = costs.as_c();
-    dsc_pipe_search_t search{};
-    search.struct_size = sizeof search;
-    search.bytes = bytes;
+    dsc_pipe_search_options_t limits = schedule::no_limits();
+    limits.bytes = bytes;
+    dsc_pipe_search_result_t result{};
+    result.struct_size = sizeof result;
     dsc_pipe_schedule_options_t options = options_of(kAuto, shape);
     dsc_pipe_schedule_t* made = nullptr;
-    if (dsc_pipe_schedule_find(&options, &c_costs, &search, &made) != DSC_OK) return {};
+    if (dsc_pipe_schedule_find(&options, &c_costs, &limits, &result, &made) != DSC_OK) return {};
     Handle handle(made);
     Row row = row_of(kAuto, shape, cut, schedule::simulate(handle, c_costs));
-    row.origin_bound_us = search.bound;
+    row.origin_bound_us = result.bound;
     if (order != nullptr) *order = std::move(handle);
     return row;
   }
@@ -459,7 +460,7 @@ class Search {
     schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
     costs.latency = costs.bytes_per_time = costs.reduce_latency = costs.reduce_bytes_per_time = 0;
     const Priced priced = schedule::simulate(schedule_of(question_, row), costs.as_c());
-    row.network_us = row.step_us - priced.report.makespan;
+    row.network_us = row.step_us - priced.makespan;
   }
 
   const Question& question_;
@@ -486,10 +487,9 @@ Handle schedule_of(const Question& question, const Row& row) {
   dsc_pipe_schedule_options_t options = options_of(row.kind.c_str(), row.shape);
   if (row.kind != kAuto) return schedule::make(options);
   schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
-  dsc_pipe_search_t search{};
-  search.struct_size = sizeof search;
-  search.bytes = question.memory_bytes;
-  return schedule::find(options, costs.as_c(), search);
+  dsc_pipe_search_options_t limits = schedule::no_limits();
+  limits.bytes = question.memory_bytes;
+  return schedule::find(options, costs.as_c(), limits).schedule;
 }
 
 }  // namespace dscctl::plan

@@ -238,21 +238,20 @@ dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) co
 
 // What was found is told beside it, so that the schedule itself can be piped on.
 Handle ScheduleCommand::best(Costs costs) const {
-  dsc_pipe_search_t search{};
-  search.struct_size = sizeof search;
-  search.activations = activations_;
-  if (!memory_.empty()) search.bytes = tools::bytes_of("--memory", memory_);
+  dsc_pipe_search_options_t limits = no_limits();
+  limits.activations = activations_;
+  if (!memory_.empty()) limits.bytes = tools::bytes_of("--memory", memory_);
   const int32_t chunks = std::max(1, chunks_);
   if (stages_ > 0)
     cost_options_.expect_parts(costs, static_cast<size_t>(stages_) * static_cast<size_t>(chunks));
-  Handle found = find(options("auto"), costs.as_c(), search);
-  std::cerr << "found: " << search.origin << ", makespan " << shortened(search.makespan)
-            << (search.is_optimal == 1 ? ", which no order beats"
-                                       : ", and none is below " + shortened(search.bound));
-  if (search.best_named[0] != '\0')
-    std::cerr << "; " << search.best_named << " takes " << shortened(search.best_named_makespan);
+  auto [schedule, result] = find(options("auto"), costs.as_c(), limits);
+  std::cerr << "found: " << result.origin << ", makespan " << shortened(result.makespan)
+            << (result.is_optimal == 1 ? ", which no order beats"
+                                       : ", and none is below " + shortened(result.bound));
+  if (result.best_named[0] != '\0')
+    std::cerr << "; " << result.best_named << " takes " << shortened(result.best_named_makespan);
   std::cerr << "\n";
-  return found;
+  return std::move(schedule);
 }
 
 Handle ScheduleCommand::read_file() const {
@@ -309,7 +308,7 @@ bool is_too_large(const Handle& schedule, const dsc_pipe_costs_t& costs) {
 }
 
 void print_numbers(const Priced& priced) {
-  std::cout << "makespan " << shortened(priced.report.makespan) << ", idle " << 100 * idle_part(priced)
+  std::cout << "makespan " << shortened(priced.makespan) << ", idle " << 100 * idle_part(priced)
             << " %, activations held at most " << peak_activations(priced) << "; too large for a picture\n";
 }
 

@@ -52,7 +52,7 @@ bool differ_in_chunks(const std::vector<Handle>& schedules) {
 double idle_part(const Priced& priced) {
   double busy = 0;
   for (const auto& stage : priced.stages) busy += stage.busy;
-  const double all = priced.report.makespan * static_cast<double>(priced.stages.size());
+  const double all = priced.makespan * static_cast<double>(priced.stages.size());
   return all > 0 ? 1 - busy / all : 0;
 }
 
@@ -85,12 +85,20 @@ std::string name_of(const Handle& schedule) {
   return name;
 }
 
+Report report_of(const Handle& schedule, const dsc_pipe_costs_t& costs) {
+  dsc_pipe_report_t* report = nullptr;
+  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  return Report(report);
+}
+
 Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs) {
-  Priced priced{{}, std::vector<dsc_pipe_stage_report_t>(static_cast<size_t>(describe(schedule).stages))};
-  priced.report.struct_size = sizeof priced.report;
-  priced.report.stages = priced.stages.data();
-  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &priced.report));
-  priced.report.stages = nullptr;
+  const Report report = report_of(schedule, costs);
+  Priced priced;
+  expect_ok(dsc_pipe_report_makespan(report.get(), &priced.makespan));
+  size_t stages = static_cast<size_t>(describe(schedule).stages);
+  priced.stages.resize(stages);
+  priced.stages.front().struct_size = sizeof(dsc_pipe_stage_report_t);
+  expect_ok(dsc_pipe_report_stages(report.get(), priced.stages.data(), stages, &stages));
   return priced;
 }
 
@@ -107,11 +115,20 @@ Handle make(const dsc_pipe_schedule_options_t& options) {
   return Handle(made);
 }
 
-Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
-            dsc_pipe_search_t& search) {
+dsc_pipe_search_options_t no_limits() {
+  dsc_pipe_search_options_t limits;
+  expect_ok(dsc_pipe_search_options_init(&limits, sizeof limits));
+  return limits;
+}
+
+Found find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
+           const dsc_pipe_search_options_t& limits) {
+  Found found{};
+  found.result.struct_size = sizeof found.result;
   dsc_pipe_schedule_t* made = nullptr;
-  expect_ok(dsc_pipe_schedule_find(&options, &costs, &search, &made));
-  return Handle(made);
+  expect_ok(dsc_pipe_schedule_find(&options, &costs, &limits, &found.result, &made));
+  found.schedule.reset(made);
+  return found;
 }
 
 Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options) {

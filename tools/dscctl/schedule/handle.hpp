@@ -20,8 +20,10 @@ inline void expect_ok(dsc_result_t result) {
 
 struct Destroy {
   void operator()(dsc_pipe_schedule_t* schedule) const { dsc_pipe_schedule_destroy(schedule); }
+  void operator()(dsc_pipe_report_t* report) const { dsc_pipe_report_destroy(report); }
 };
 using Handle = std::unique_ptr<dsc_pipe_schedule_t, Destroy>;
+using Report = std::unique_ptr<dsc_pipe_report_t, Destroy>;
 
 // Lists live as long as this does.
 struct Costs {
@@ -42,7 +44,7 @@ struct Costs {
 
 // What a simulation says, with every stage.
 struct Priced {
-  dsc_pipe_report_t report;
+  double makespan = 0;
   std::vector<dsc_pipe_stage_report_t> stages;
 };
 
@@ -52,13 +54,19 @@ size_t fullest_stage(const Priced& priced);      // with the most bytes
 
 dsc_pipe_schedule_info_t describe(const Handle& schedule);
 std::string name_of(const Handle& schedule);
+Report report_of(const Handle& schedule, const dsc_pipe_costs_t& costs);
 Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs);
 Handle make(const dsc_pipe_schedule_options_t& options);
 // The options of a schedule of the whole pipeline, with defaults.
 dsc_pipe_schedule_options_t whole_pipeline();
-// The best one for these costs; what is known of it is in `search`.
-Handle find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
-            dsc_pipe_search_t& search);
+// The best schedule for these costs and limits, with what is known of it.
+struct Found {
+  Handle schedule;
+  dsc_pipe_search_result_t result;
+};
+dsc_pipe_search_options_t no_limits();
+Found find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& costs,
+           const dsc_pipe_search_options_t& limits);
 Handle read(const std::string& text, int32_t format, const dsc_pipe_schedule_options_t& options);
 std::string write(const Handle& schedule, int32_t format);
 std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);

@@ -16,20 +16,19 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostText = 3'000'000, kMostMade = 20'000'000;
 
 std::vector<dsc_pipe_compute_t> order_of(const Handle& schedule, int32_t stage) {
-  int64_t total = 0;
+  size_t total = 0;
   expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));
-  std::vector<dsc_pipe_compute_t> order(static_cast<size_t>(total));
-  if (total > 0)
-    expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, order.data(), order.size(), &total));
+  std::vector<dsc_pipe_compute_t> order(total);
+  expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, order.data(), order.size(), &total));
   return order;
 }
 
 size_t operations_of(const Handle& schedule) {
   size_t sum = 0;
   for (int32_t stage = 0; stage < describe(schedule).stages; ++stage) {
-    int64_t total = 0;
+    size_t total = 0;
     expect_ok(dsc_pipe_schedule_order(schedule.get(), stage, 0, nullptr, 0, &total));
-    sum += static_cast<size_t>(total);
+    sum += total;
   }
   return sum;
 }

@@ -70,7 +70,7 @@ Row row_of_schedule(const Handle& schedule, const Priced& priced, bool of_stage)
   std::snprintf(idle, sizeof idle, "%.1f %%", 100 * idle_part(priced));
   const double bytes = priced.stages[fullest_stage(priced)].peak_bytes;
   return {name_of(schedule) + (info.chunks > 1 ? " x " + std::to_string(info.chunks) + " chunks" : ""),
-          shortened(priced.report.makespan),
+          shortened(priced.makespan),
           idle,
           shortened(own),
           shortened(static_cast<double>(peak_activations(priced)) / (of_stage ? info.chunks : 1)),
@@ -124,15 +124,12 @@ std::string comparison_of(const std::vector<Handle>& schedules, const std::vecto
 }
 
 std::string critical_path_of(const Handle& schedule, const dsc_pipe_costs_t& costs) {
-  dsc_pipe_report_t report{};
-  report.struct_size = sizeof report;
-  dsc_pipe_span_t one{};
-  report.critical_path = &one;
-  expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
-  std::vector<dsc_pipe_span_t> path(report.critical_path_count);
-  report.critical_path = path.data();
-  report.critical_path_capacity = path.size();
-  if (!path.empty()) expect_ok(dsc_pipe_simulate(schedule.get(), &costs, &report));
+  const Report report = report_of(schedule, costs);
+  size_t spans = 0;
+  expect_ok(dsc_pipe_report_critical_path(report.get(), nullptr, 0, &spans));
+  std::vector<dsc_pipe_span_t> path(spans);
+  if (spans > 0) path.front().struct_size = sizeof(dsc_pipe_span_t);
+  expect_ok(dsc_pipe_report_critical_path(report.get(), path.data(), spans, &spans));
   std::vector<Row> rows{{"critical path", "start", "end", "stage", "chunk", "micro-batch"}};
   for (const auto& span : path)
     rows.push_back({dsc_pipe_op_name(span.op), shortened(span.start), shortened(span.end),

@@ -15,7 +15,7 @@ pub const DSC_VERSION_PATCH: i32 = 0;
 /// Of dsc/version.h.
 pub const DSC_SOVERSION: i32 = 0;
 
-/// What a call returned: 0 is success, 1 and 2 are states, negative values are errors.
+/// What a call returned: 0 is success, positive values are states, negative values are errors.
 pub type dsc_result_t = i32;
 
 /// Element type of a buffer: NCCL's number plus one; 0 is never valid.
@@ -24,12 +24,51 @@ pub type dsc_dtype_t = i32;
 /// Reduce operation: NCCL's number plus one; 0 is never valid.
 pub type dsc_op_t = i32;
 
+/// What happens when an input of a reduction is a NaN or infinite.
+pub type dsc_nonfinite_check_t = i32;
+
+/// What moves the data.
+pub type dsc_backend_t = i32;
+
+/// Where memory lives.
+pub type dsc_memory_kind_t = i32;
+
+/// Where rank and world size may come from: a set of bits.
+pub type dsc_sources_t = u32;
+
+/// How urgent a log record is.
+pub type dsc_log_level_t = i32;
+
+/// How the reducer averages gradients.
+pub type dsc_average_t = i32;
+
+/// A region of a model, by which ranks share its random numbers.
+pub type dsc_rng_region_t = i32;
+
+/// What an instruction asks for.
+pub type dsc_pipe_op_t = i32;
+
+/// Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
+/// there are s x c of them.
+pub type dsc_pipe_placement_t = i32;
+
+/// Where lowering puts messages. Both complete even if every send waits for its receive.
+pub type dsc_pipe_messages_t = i32;
+
+/// A form of picture.
+pub type dsc_pipe_picture_t = i32;
+
+/// A form of text. docs/schedules.md describes each.
+pub type dsc_pipe_format_t = i32;
+
 /// success
 pub const DSC_OK: dsc_result_t = 0;
 /// the wait ended, the work goes on
 pub const DSC_IN_PROGRESS: dsc_result_t = 1;
 /// an iterator has no more elements
 pub const DSC_DONE: dsc_result_t = 2;
+/// a text or list did not fit: the caller's buffer holds as much as does
+pub const DSC_TRUNCATED: dsc_result_t = 3;
 /// an argument is wrong; nothing happened
 pub const DSC_ERR_INVALID_ARG: dsc_result_t = -1;
 /// stale, foreign, wrong-kind or NULL handle
@@ -131,34 +170,28 @@ pub const DSC_OP_BOR: dsc_op_t = 7;
 /// bitwise exclusive or
 pub const DSC_OP_BXOR: dsc_op_t = 8;
 
-/// What happens when an input of a reduction is a NaN or infinite.
-pub type dsc_nonfinite_check = i32;
 /// nothing: it passes through
-pub const DSC_NONFINITE_OFF: dsc_nonfinite_check = 0;
+pub const DSC_NONFINITE_OFF: dsc_nonfinite_check_t = 0;
 /// it is counted, see dsc_comm_nonfinite()
-pub const DSC_NONFINITE_COUNT: dsc_nonfinite_check = 1;
+pub const DSC_NONFINITE_COUNT: dsc_nonfinite_check_t = 1;
 /// the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked
-pub const DSC_NONFINITE_FAIL: dsc_nonfinite_check = 2;
+pub const DSC_NONFINITE_FAIL: dsc_nonfinite_check_t = 2;
 
-/// What moves the data.
-pub type dsc_backend = i32;
 /// the best that is available
-pub const DSC_BACKEND_AUTO: dsc_backend = 0;
-/// shared memory on one host
-pub const DSC_BACKEND_HOST: dsc_backend = 1;
-/// NVIDIA GPUs
-pub const DSC_BACKEND_NCCL: dsc_backend = 2;
-/// several hosts without GPUs
-pub const DSC_BACKEND_GLOO: dsc_backend = 3;
+pub const DSC_BACKEND_AUTO: dsc_backend_t = 0;
+/// memory of one host, through shared memory
+pub const DSC_BACKEND_HOST: dsc_backend_t = 1;
+/// memory of devices, through NCCL
+pub const DSC_BACKEND_DEVICE: dsc_backend_t = 2;
+/// memory of several hosts, through libdsc_gloo.so
+pub const DSC_BACKEND_INTER_HOST: dsc_backend_t = 3;
 
-/// Where memory lives.
-pub type dsc_memory_kind = i32;
 /// memory of the host, reachable by every rank of the host without copying
-pub const DSC_MEMORY_HOST: dsc_memory_kind = 1;
+pub const DSC_MEMORY_HOST: dsc_memory_kind_t = 1;
 /// memory of a GPU
-pub const DSC_MEMORY_DEVICE: dsc_memory_kind = 2;
+pub const DSC_MEMORY_DEVICE: dsc_memory_kind_t = 2;
 
-/// Where rank and world size may come from; bits of dsc_init_options_t::sources.
+/// Bits of dsc_sources_t.
 pub type dsc_source = i32;
 /// the options of the call
 pub const DSC_SOURCE_OPTIONS: dsc_source = 1;
@@ -171,109 +204,92 @@ pub const DSC_SOURCE_LAUNCHER: dsc_source = 8;
 /// one process alone
 pub const DSC_SOURCE_SINGLE: dsc_source = 16;
 
-/// How urgent a log record is.
-pub type dsc_log_level = i32;
 /// nothing
-pub const DSC_LOG_OFF: dsc_log_level = 0;
+pub const DSC_LOG_OFF: dsc_log_level_t = 0;
 /// something failed
-pub const DSC_LOG_ERROR: dsc_log_level = 1;
+pub const DSC_LOG_ERROR: dsc_log_level_t = 1;
 /// something looks wrong and goes on
-pub const DSC_LOG_WARN: dsc_log_level = 2;
+pub const DSC_LOG_WARN: dsc_log_level_t = 2;
 /// what was decided and why
-pub const DSC_LOG_INFO: dsc_log_level = 3;
+pub const DSC_LOG_INFO: dsc_log_level_t = 3;
 /// every step
-pub const DSC_LOG_DEBUG: dsc_log_level = 4;
+pub const DSC_LOG_DEBUG: dsc_log_level_t = 4;
 
-/// How the reducer averages gradients.
-pub type dsc_average = i32;
 /// each input times 1/n as it is read, summed in rank order, rounded once
-pub const DSC_AVERAGE_PRE: dsc_average = 1;
+pub const DSC_AVERAGE_PRE: dsc_average_t = 1;
 /// sum, then one true division, rounded once
-pub const DSC_AVERAGE_POST: dsc_average = 2;
+pub const DSC_AVERAGE_POST: dsc_average_t = 2;
 /// the plain sum
-pub const DSC_AVERAGE_NONE: dsc_average = 3;
+pub const DSC_AVERAGE_NONE: dsc_average_t = 3;
 /// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided
 /// by n
-pub const DSC_AVERAGE_PYTORCH: dsc_average = 4;
+pub const DSC_AVERAGE_PYTORCH: dsc_average_t = 4;
 
-/// Regions of a model whose random numbers differ in what ranks share.
-pub type dsc_rng_region = i32;
 /// the same on all ranks of a tensor-parallel group
-pub const DSC_RNG_DATA: dsc_rng_region = 1;
+pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
-pub const DSC_RNG_TENSOR: dsc_rng_region = 2;
+pub const DSC_RNG_TENSOR: dsc_rng_region_t = 2;
 /// different on each rank that holds other experts, or other parts of them
-pub const DSC_RNG_EXPERT: dsc_rng_region = 3;
+pub const DSC_RNG_EXPERT: dsc_rng_region_t = 3;
 
-/// What an instruction asks for.
-pub type dsc_pipe_op = i32;
 /// load inputs (first stage) or labels (last stage)
-pub const DSC_PIPE_LOAD_MICRO_BATCH: dsc_pipe_op = 1;
+pub const DSC_PIPE_LOAD_MICRO_BATCH: dsc_pipe_op_t = 1;
 /// forward pass of one micro-batch
-pub const DSC_PIPE_FORWARD: dsc_pipe_op = 2;
+pub const DSC_PIPE_FORWARD: dsc_pipe_op_t = 2;
 /// backward pass of one micro-batch
-pub const DSC_PIPE_BACKWARD: dsc_pipe_op = 3;
+pub const DSC_PIPE_BACKWARD: dsc_pipe_op_t = 3;
 /// the part of a backward pass that gives gradients of the inputs
-pub const DSC_PIPE_BACKWARD_INPUT: dsc_pipe_op = 4;
+pub const DSC_PIPE_BACKWARD_INPUT: dsc_pipe_op_t = 4;
 /// the part of a backward pass that gives gradients of the weights
-pub const DSC_PIPE_BACKWARD_WEIGHT: dsc_pipe_op = 5;
+pub const DSC_PIPE_BACKWARD_WEIGHT: dsc_pipe_op_t = 5;
 /// send the outputs to the next stage
-pub const DSC_PIPE_SEND_ACTIVATION: dsc_pipe_op = 6;
+pub const DSC_PIPE_SEND_ACTIVATION: dsc_pipe_op_t = 6;
 /// receive the inputs from the previous stage
-pub const DSC_PIPE_RECV_ACTIVATION: dsc_pipe_op = 7;
+pub const DSC_PIPE_RECV_ACTIVATION: dsc_pipe_op_t = 7;
 /// send the gradients of the inputs to the previous stage
-pub const DSC_PIPE_SEND_GRAD: dsc_pipe_op = 8;
+pub const DSC_PIPE_SEND_GRAD: dsc_pipe_op_t = 8;
 /// receive the gradients of the outputs from the next stage
-pub const DSC_PIPE_RECV_GRAD: dsc_pipe_op = 9;
+pub const DSC_PIPE_RECV_GRAD: dsc_pipe_op_t = 9;
 /// sum the gradients of weights that several stages share
-pub const DSC_PIPE_REDUCE_TIED_GRADS: dsc_pipe_op = 10;
+pub const DSC_PIPE_REDUCE_TIED_GRADS: dsc_pipe_op_t = 10;
 /// reduce gradients over the data-parallel ranks
-pub const DSC_PIPE_REDUCE_GRADS: dsc_pipe_op = 11;
+pub const DSC_PIPE_REDUCE_GRADS: dsc_pipe_op_t = 11;
 /// update the weights
-pub const DSC_PIPE_OPTIMIZER_STEP: dsc_pipe_op = 12;
+pub const DSC_PIPE_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
 /// a forward and a backward pass at once
-pub const DSC_PIPE_OVERLAP: dsc_pipe_op = 13;
+pub const DSC_PIPE_OVERLAP: dsc_pipe_op_t = 13;
 
-/// Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
-/// there are s x c of them.
-pub type dsc_pipe_placement = i32;
 /// part p is on stage p modulo s: from the first stage to the last, again and again
-pub const DSC_PIPE_LOOP: dsc_pipe_placement = 0;
+pub const DSC_PIPE_LOOP: dsc_pipe_placement_t = 0;
 /// from the first stage to the last, then back: two chunks make a V
-pub const DSC_PIPE_ZIGZAG: dsc_pipe_placement = 1;
+pub const DSC_PIPE_ZIGZAG: dsc_pipe_placement_t = 1;
 /// every stage has a whole model; no data flows
-pub const DSC_PIPE_APART: dsc_pipe_placement = 2;
+pub const DSC_PIPE_APART: dsc_pipe_placement_t = 2;
 
-/// Where lowering puts messages. Both complete even if every send waits for its receive.
-pub type dsc_pipe_messages = i32;
 /// when the receiver needs them for what it computes next: fewest buffers
-pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages = 0;
+pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages_t = 0;
 /// sent after what makes them and received as early, as by PyTorch 2.7
-pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages = 1;
+pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages_t = 1;
 
-/// A form of picture.
-pub type dsc_pipe_picture = i32;
 /// a line per stage, for a terminal
-pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture = 1;
+pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture_t = 1;
 /// the same with colour, by ANSI escape sequences
-pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture = 2;
+pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture_t = 2;
 /// a drawing by itself, as of an .svg file
-pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture = 3;
+pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture_t = 3;
 /// for ui.perfetto.dev; a unit is a microsecond
-pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture = 4;
+pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture_t = 4;
 
-/// A form of text. docs/schedules.md describes each.
-pub type dsc_pipe_format = i32;
 /// PyTorch's CSV without communication: a row per stage, a cell per step
-pub const DSC_PIPE_FORMAT_PYTORCH: dsc_pipe_format = 1;
+pub const DSC_PIPE_FORMAT_PYTORCH: dsc_pipe_format_t = 1;
 /// PyTorch's CSV with sends and receives
-pub const DSC_PIPE_FORMAT_PYTORCH_COMMS: dsc_pipe_format = 2;
+pub const DSC_PIPE_FORMAT_PYTORCH_COMMS: dsc_pipe_format_t = 2;
 /// DeepSpeed's instructions, a line per step
-pub const DSC_PIPE_FORMAT_DEEPSPEED: dsc_pipe_format = 3;
+pub const DSC_PIPE_FORMAT_DEEPSPEED: dsc_pipe_format_t = 3;
 /// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage
-pub const DSC_PIPE_FORMAT_MEGATRON: dsc_pipe_format = 4;
+pub const DSC_PIPE_FORMAT_MEGATRON: dsc_pipe_format_t = 4;
 /// all of a schedule
-pub const DSC_PIPE_FORMAT_JSON: dsc_pipe_format = 5;
+pub const DSC_PIPE_FORMAT_JSON: dsc_pipe_format_t = 5;
 
 /// A communicator: a group of ranks. Its value is an id, never an address.
 ///
@@ -332,6 +348,15 @@ pub struct dsc_pipe_schedule_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
+/// What a simulation found; it never changes.
+///
+/// Thread-safety: any thread, several at once.
+#[repr(C)]
+pub struct dsc_pipe_report_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
 /// The tied layers of a pipeline, on one rank.
 ///
 /// Thread-safety: one thread at a time for reduce; any thread for the rest.
@@ -342,7 +367,7 @@ pub struct dsc_tied_layers_t {
 }
 
 /// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
-pub type dsc_store_put_t = Option<unsafe extern "C" fn(
+pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
     value: *const c_void,
@@ -352,8 +377,8 @@ pub type dsc_store_put_t = Option<unsafe extern "C" fn(
 
 /// Waits until a key was put, and writes its value, at most capacity bytes, and the value's length:
 /// returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for
-/// dsc_store_put_t.
-pub type dsc_store_get_t = Option<unsafe extern "C" fn(
+/// dsc_store_put_fn.
+pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
     timeout_ms: i32,
@@ -363,16 +388,13 @@ pub type dsc_store_get_t = Option<unsafe extern "C" fn(
 ) -> dsc_result_t>;
 
 /// Called once, on any thread, when nobody uses the store any more. It may not call the library.
-pub type dsc_store_destroy_t = Option<unsafe extern "C" fn(context: *mut c_void)>;
+pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Receives one log record.
-pub type dsc_log_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
-
-/// Receives one log record, under the rules of dsc_log_fn.
-pub type dsc_log_record_fn = Option<unsafe extern "C" fn(ctx: *mut c_void, record: *const dsc_log_record_t)>;
+pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
 /// Combines elements: inout[i] = inout[i] op in[i].
-pub type dsc_op_function_t = Option<unsafe extern "C" fn(
+pub type dsc_op_fn = Option<unsafe extern "C" fn(
     in_: *const c_void,
     inout: *mut c_void,
     count: usize,
@@ -382,7 +404,52 @@ pub type dsc_op_function_t = Option<unsafe extern "C" fn(
 
 /// Carries out one instruction: returns 0, or another number to end the run on all ranks, with
 /// words in call->problem if it has any.
-pub type dsc_pipe_callback_t = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
+pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
+
+/// A setting of one backend, as a pair of texts; docs/gpu.md lists the names.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_setting_t {
+    /// such as "nccl.max_ctas"
+    pub name: *const c_char,
+    /// a number in decimal, or a text
+    pub value: *const c_char,
+}
+
+/// What is known about a failure. Lists and texts are cut to what fits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_error_info_t {
+    /// in: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// of the communicator, see dsc_comm_id(); 0: the world, or none
+    pub comm_id: u64,
+    /// number of the operation in that communicator, from 1; 0: none
+    pub sequence: u64,
+    /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
+    /// in the gradient that text names; 0 otherwise
+    pub index: u64,
+    /// how long the operation had run
+    pub elapsed_ns: i64,
+    /// DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
+    pub code: dsc_result_t,
+    /// 1: the communicator no longer works
+    pub revoked: i32,
+    /// errno; 0: none
+    pub system_error: i32,
+    /// code of a backend; 0: none
+    pub native_code: i32,
+    /// first rank at fault in this communicator; -1: not known
+    pub rank: i32,
+    /// number of valid entries in ranks
+    pub n_ranks: i32,
+    /// ranks at fault
+    pub ranks: [i32; 64],
+    /// such as "all_reduce"; empty: none
+    pub operation: [c_char; 32],
+    /// one sentence
+    pub text: [c_char; 512],
+}
 
 /// Options of dsc_comm_split() and dsc_comm_create_group().
 #[repr(C)]
@@ -392,56 +459,15 @@ pub struct dsc_group_options_t {
     pub struct_size: usize,
     /// shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER"
     pub name: *const c_char,
+    /// of backends, such as "nccl.max_ctas"
+    pub settings: *const dsc_setting_t,
+    /// entries of settings; default 0
+    pub n_settings: usize,
     /// deadline of every operation; 0 (default): the parent's
     pub timeout_ms: i32,
-    /// 0
-    pub reserved: i32,
-    /// network plugin that NCCL uses for this group; NULL: it chooses
-    pub nccl_net_name: *const c_char,
-    /// least number of thread blocks of its operations; 0 (default): NCCL chooses
-    pub nccl_min_ctas: i32,
-    /// largest number; 0 (default): NCCL chooses
-    pub nccl_max_ctas: i32,
-    /// of the streams of asynchronous operations: lower is more urgent, 0 (default) is the least;
-    /// out of range it is the nearest
+    /// of the streams of asynchronous operations on devices: lower is more urgent, 0 (default) is
+    /// the least; out of range it is the nearest
     pub stream_priority: i32,
-    /// 0
-    pub reserved2: i32,
-}
-
-/// What is known about a failure. Lists are cut to what fits.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_error_info_t {
-    /// in: size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// id of the communicator
-    pub group: u64,
-    /// number of the operation in that communicator, from 1; 0: none
-    pub sequence: u64,
-    /// how long the operation had run
-    pub elapsed_ns: i64,
-    /// DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
-    pub code: i32,
-    /// 1: the communicator no longer works
-    pub revoked: i32,
-    /// first rank at fault in this communicator; -1: not known
-    pub rank: i32,
-    /// number of valid entries in ranks
-    pub n_ranks: i32,
-    /// ranks at fault
-    pub ranks: [i32; 64],
-    /// errno; 0: none
-    pub system_error: i32,
-    /// code of a backend; 0: none
-    pub native_code: i32,
-    /// such as "all_reduce"; empty: none
-    pub operation: [c_char; 32],
-    /// one sentence
-    pub text: [c_char; 512],
-    /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
-    /// in the gradient that text names; 0 otherwise
-    pub index: u64,
 }
 
 /// Running totals of one operation at one size class.
@@ -521,11 +547,11 @@ pub struct dsc_store_callbacks_t {
     /// passed to every function
     pub context: *mut c_void,
     /// keeps a value
-    pub put: dsc_store_put_t,
+    pub put: dsc_store_put_fn,
     /// waits for a value
-    pub get: dsc_store_get_t,
+    pub get: dsc_store_get_fn,
     /// gives the context up; NULL: there is nothing to do
-    pub destroy: dsc_store_destroy_t,
+    pub destroy: dsc_store_destroy_fn,
 }
 
 /// Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is
@@ -540,8 +566,24 @@ pub struct dsc_init_options_t {
     pub init_method: *const c_char,
     /// keeps jobs on one host apart; NULL: from the launcher, or none
     pub job_id: *const c_char,
-    /// dsc_backend; default DSC_BACKEND_AUTO
-    pub backend: i32,
+    /// secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
+    /// DSC_TOKEN, or none
+    pub token: *const c_char,
+    /// through which rank 0 tells the others where it listens, if the job has several hosts: a
+    /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
+    /// (default): none
+    pub store: *mut dsc_store_t,
+    /// of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver
+    /// library, looked at when a device is bound; one for all ranks of a process. Without them
+    /// DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or
+    /// where docs/gpu.md says
+    pub settings: *const dsc_setting_t,
+    /// entries of settings; default 0
+    pub n_settings: usize,
+    /// default DSC_BACKEND_AUTO
+    pub backend: dsc_backend_t,
+    /// which sources of rank and size may be used; 0 (default): all
+    pub sources: dsc_sources_t,
     /// 0 to world_size - 1, given together with world_size; -1 (default): from the environment or
     /// the launcher
     pub rank: i32,
@@ -549,20 +591,12 @@ pub struct dsc_init_options_t {
     pub world_size: i32,
     /// rank on this host; -1 (default): from the environment, or derived
     pub local_rank: i32,
-    /// number of the GPU to bind, as CUDA counts in this process; -1 (default): with
-    /// DSC_BACKEND_NCCL that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
-    /// that of the current context, or none
-    pub device: i32,
     /// 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     pub port: i32,
-    /// bits of dsc_source that may be used; 0 (default): all
-    pub sources: u32,
-    /// 1: return the world that exists, never make one, and look neither at other options nor at
-    /// the environment; default 0
-    pub require_existing: i32,
-    /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
-    /// a function of the caller's (op.h) cannot be given up then
-    pub rank_per_thread: i32,
+    /// number of the GPU to bind, as CUDA counts in this process; -1 (default): with
+    /// DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
+    /// that of the current context, or none
+    pub device: i32,
     /// deadline of this call, 1 or more; default 300,000
     pub init_timeout_ms: i32,
     /// deadline of every operation, 1 or more; default 300,000; inherited by groups
@@ -572,21 +606,14 @@ pub struct dsc_init_options_t {
     /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
     /// and the program calls dsc_progress(); may differ between ranks
     pub progress_thread: i32,
+    /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
+    /// a user-defined operation (op.h) cannot be given up then
+    pub rank_per_thread: i32,
+    /// 1: return the world that exists, never make one, and look neither at other options nor at
+    /// the environment; default 0
+    pub require_existing: i32,
     /// must be 0
     pub reserved: i32,
-    /// secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
-    /// DSC_TOKEN, or none
-    pub token: *const c_char,
-    /// through which rank 0 tells the others where it listens, if the job has several hosts: a
-    /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
-    /// (default): none
-    pub store: *mut dsc_store_t,
-    /// file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this process has
-    /// loaded, or where docs/gpu.md says. Looked at when a device is bound; one for all ranks of a
-    /// process
-    pub nccl_library: *const c_char,
-    /// file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY, or the system's
-    pub cuda_library: *const c_char,
 }
 
 /// A log record, with the rank that it is of.
@@ -595,14 +622,14 @@ pub struct dsc_init_options_t {
 pub struct dsc_log_record_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// one of dsc_log_level
-    pub level: i32,
-    /// rank in the world of the thread that made the record, or -1: not known yet, or none
-    pub rank: i32,
-    /// when it was made: nanoseconds of CLOCK_REALTIME
-    pub time_ns: i64,
     /// one line without a line feed, ended by a zero
     pub message: *const c_char,
+    /// when it was made: nanoseconds of CLOCK_REALTIME
+    pub time_ns: i64,
+    /// how urgent it is
+    pub level: dsc_log_level_t,
+    /// rank in the world of the thread that made the record, or -1: not known yet, or none
+    pub rank: i32,
 }
 
 /// Options of dsc_mesh_create(). Fill with dsc_mesh_options_init().
@@ -629,14 +656,15 @@ pub struct dsc_mesh_plan_options_t {
     /// "megatron" (default) or "deepspeed"
     pub style: *const c_char,
     /// mesh of dsc_mesh_create_experts(); NULL: one with ep 1
-    pub experts: *mut dsc_mesh_t,
+    pub experts: *const dsc_mesh_t,
     /// sizes of hierarchical cp groups, the first one fastest; NULL: none
     pub cp_levels: *const i32,
     /// entries of cp_levels
     pub n_cp_levels: usize,
     /// of the distributed optimizer, 1 or more; default 1
     pub instances: i32,
-    /// 1: also the dp x cp groups of dsc_mesh_hybrid_sizes(); default 0
+    /// 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp
+    /// group; default 0
     pub hybrid: i32,
     /// parts of the model on every pipeline stage, 1 or more; default 1
     pub virtual_stages: i32,
@@ -668,8 +696,8 @@ pub struct dsc_pipe_instruction_t {
     pub struct_size: usize,
     /// 0 to steps - 1, never falling
     pub step: i64,
-    /// dsc_pipe_op
-    pub op: i32,
+    /// what is asked for
+    pub op: dsc_pipe_op_t,
     /// 0 to micro_batches - 1
     pub micro_batch: i32,
     /// part of the model on this stage, 0 to chunks - 1
@@ -706,10 +734,10 @@ pub struct dsc_pipe_schedule_options_t {
     pub forward_only: i32,
     /// 1: halves of a backward pass that follow each other become one; default 0
     pub merge_backward: i32,
-    /// dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED
-    pub messages: i32,
-    /// dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0
-    pub placement: i32,
+    /// default DSC_PIPE_WHEN_NEEDED
+    pub messages: dsc_pipe_messages_t,
+    /// for dsc_pipe_schedule_create_custom() only; default 0
+    pub placement: dsc_pipe_placement_t,
     /// 0
     pub reserved: i32,
 }
@@ -732,10 +760,10 @@ pub struct dsc_pipe_schedule_info_t {
     pub micro_batch_group: i32,
     /// 1: without backward passes
     pub forward_only: i32,
-    /// dsc_pipe_messages
-    pub messages: i32,
-    /// dsc_pipe_placement
-    pub placement: i32,
+    /// where lowering put messages
+    pub messages: dsc_pipe_messages_t,
+    /// where the parts of the model are
+    pub placement: dsc_pipe_placement_t,
 }
 
 /// One operation of a stage.
@@ -743,7 +771,7 @@ pub struct dsc_pipe_schedule_info_t {
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_compute_t {
     /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
-    pub op: i32,
+    pub op: dsc_pipe_op_t,
     /// 0 to chunks - 1; -1 when idle
     pub chunk: i32,
     /// 0 to micro_batches - 1; -1 when idle
@@ -766,8 +794,8 @@ pub struct dsc_tensor_t {
     pub shape: *const i64,
     /// for messages; NULL: "parameter INDEX"
     pub name: *const c_char,
-    /// dsc_dtype
-    pub dtype: i32,
+    /// element type
+    pub dtype: dsc_dtype_t,
     /// entries of shape
     pub ndim: i32,
     /// -1: host memory; else of the device that the communicator is bound to
@@ -782,19 +810,19 @@ pub struct dsc_tensor_t {
 pub struct dsc_bucket_reducer_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
-    pub bucket_bytes: usize,
-    /// the same for the bucket of the parameters that are declared first, which is launched last;
-    /// default 1,048,576 (1 MiB)
-    pub first_bucket_bytes: usize,
     /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     pub bucket_indices: *const usize,
     /// n_buckets + 1 entries; NULL: planned
     pub bucket_starts: *const usize,
     /// 0: planned
     pub n_buckets: usize,
-    /// dsc_average; default DSC_AVERAGE_PRE
-    pub average: i32,
+    /// a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
+    pub bucket_bytes: usize,
+    /// the same for the bucket of the parameters that are declared first, which is launched last;
+    /// default 1,048,576 (1 MiB)
+    pub first_bucket_bytes: usize,
+    /// default DSC_AVERAGE_PRE
+    pub average: dsc_average_t,
     /// 1 (default): copy rank 0's parameters to all ranks at creation
     pub sync: i32,
     /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
@@ -837,10 +865,10 @@ pub struct dsc_pipe_call_t {
     /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
     /// returns, as many as the options' shape has; unwritten they are those. Else NULL
     pub output_shapes: *const *mut i64,
-    /// room for words on why the callback fails, with a zero byte at the end: they become part of
-    /// the error on every rank
+    /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
+    /// every rank
     pub problem: *mut c_char,
-    /// of that room, with the zero byte
+    /// size of problem
     pub problem_bytes: usize,
 }
 
@@ -854,21 +882,21 @@ pub struct dsc_pipe_callbacks_t {
     /// handed to every callback
     pub context: *mut c_void,
     /// inputs on the first stage, labels on the last
-    pub load_micro_batch: dsc_pipe_callback_t,
+    pub load_micro_batch: dsc_pipe_fn,
     /// from inputs to outputs or loss
-    pub forward: dsc_pipe_callback_t,
+    pub forward: dsc_pipe_fn,
     /// from output_grads to input_grads; adds up gradients of weights
-    pub backward: dsc_pipe_callback_t,
+    pub backward: dsc_pipe_fn,
     /// the first half of a split backward pass
-    pub backward_input: dsc_pipe_callback_t,
+    pub backward_input: dsc_pipe_fn,
     /// its second half
-    pub backward_weight: dsc_pipe_callback_t,
+    pub backward_weight: dsc_pipe_fn,
     /// for example a sum over the stages that share weights
-    pub reduce_tied_grads: dsc_pipe_callback_t,
+    pub reduce_tied_grads: dsc_pipe_fn,
     /// for example dsc_bucket_reducer_finish()
-    pub reduce_grads: dsc_pipe_callback_t,
+    pub reduce_grads: dsc_pipe_fn,
     /// updates the weights
-    pub optimizer_step: dsc_pipe_callback_t,
+    pub optimizer_step: dsc_pipe_fn,
 }
 
 /// Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init().
@@ -927,13 +955,13 @@ pub struct dsc_pipe_costs_t {
     pub overlap: f64,
     /// of a message between stages; default 0
     pub latency: f64,
-    /// of a link between two stages, in each direction; default 0: without end
+    /// of a link between two stages, in each direction; default 0: unlimited
     pub bytes_per_time: f64,
     /// gradients that are reduced at once; default 0: all of a part
     pub bucket_bytes: f64,
     /// of an all-reduce; default 0
     pub reduce_latency: f64,
-    /// of gradients in an all-reduce; default 0: without end
+    /// of gradients in an all-reduce; default 0: unlimited
     pub reduce_bytes_per_time: f64,
 }
 
@@ -941,6 +969,8 @@ pub struct dsc_pipe_costs_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_stage_report_t {
+    /// in the first element: size of this struct as the caller compiled it
+    pub struct_size: usize,
     /// time in which it computes
     pub busy: f64,
     /// when its first operation starts
@@ -963,69 +993,53 @@ pub struct dsc_pipe_stage_report_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_span_t {
-    /// where
-    pub stage: i32,
-    /// dsc_pipe_op
-    pub op: i32,
-    /// 0 to chunks - 1
-    pub chunk: i32,
-    /// 0 to micro_batches - 1
-    pub micro_batch: i32,
+    /// in the first element: size of this struct as the caller compiled it
+    pub struct_size: usize,
     /// when it starts
     pub start: f64,
     /// when it ends; two that run at once have the same times
     pub end: f64,
+    /// where
+    pub stage: i32,
+    /// what it does
+    pub op: dsc_pipe_op_t,
+    /// 0 to chunks - 1
+    pub chunk: i32,
+    /// 0 to micro_batches - 1
+    pub micro_batch: i32,
 }
 
-/// Results, and room for more of them. Set struct_size, and the rest to 0 or to memory of the
-/// caller's.
+/// Limits of a search for a schedule. Fill with dsc_pipe_search_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_pipe_report_t {
+pub struct dsc_pipe_search_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// [out] when all stages have computed and reduced
-    pub makespan: f64,
-    /// room for one entry per stage; NULL: not wanted
-    pub stages: *mut dsc_pipe_stage_report_t,
-    /// room for all operations, stage after stage; NULL: not wanted
-    pub timeline: *mut dsc_pipe_span_t,
-    /// entries of timeline; further operations are left out
-    pub timeline_capacity: usize,
-    /// [out] operations of all stages; 0 if not wanted
-    pub timeline_count: usize,
-    /// room for the operations that nothing could delay; NULL: not wanted
-    pub critical_path: *mut dsc_pipe_span_t,
-    /// entries of critical_path; earlier operations are left out
-    pub critical_path_capacity: usize,
-    /// [out] operations of the critical path; 0 if not wanted
-    pub critical_path_count: usize,
-}
-
-/// Limits of a search for a schedule, and what it found. Set struct_size and the limits; the rest
-/// to 0.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_search_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// most micro-batches times chunks that a stage may hold; 0: any
+    /// most micro-batches times chunks that a stage may hold; 0 (default): any
     pub activations: i64,
-    /// most bytes of a stage, static ones included; 0: any
+    /// most bytes of a stage, static ones included; 0 (default): any
     pub bytes: f64,
-    /// [out] of the schedule that was found
+}
+
+/// How good a schedule is that a search found.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_search_result_t {
+    /// in: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// of the schedule that was found
     pub makespan: f64,
-    /// [out] no order has a smaller makespan
+    /// no order has a smaller makespan
     pub bound: f64,
-    /// [out] of the best schedule with a name; 0: none keeps to the limits
+    /// of the best schedule with a name; 0: none keeps to the limits
     pub best_named_makespan: f64,
-    /// [out] 1: no order is better; 0: not known
+    /// 1: no order is better; 0: not known
     pub is_optimal: i32,
     /// 0
     pub reserved: i32,
-    /// [out] the name of that one; "" if there is none
+    /// the name of that one; "" if there is none
     pub best_named: [c_char; 32],
-    /// [out] a schedule's name, "greedy", "repaired" or "exact"
+    /// a schedule's name, "greedy", "repaired" or "exact"
     pub origin: [c_char; 32],
 }
 
@@ -1080,10 +1094,10 @@ extern "C" {
     /// - `limits` (in): bytes, 0 or more each
     /// - `n_limits` (in): 1 or more
     /// - `indices` (out): n tensor indices, bucket after bucket
-    /// - `starts` (out): n + 1 entries of room: bucket b is indices[starts[b]] to indices[starts[b
-    ///   + 1] - 1]
-    /// - `bucket_limits` (out): n entries of room: the limit that each bucket was filled by; may be
-    ///   NULL
+    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
+    ///   indices[starts[b]] to indices[starts[b + 1] - 1]
+    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
+    ///   bucket was filled by; may be NULL
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -1114,13 +1128,14 @@ extern "C" {
     /// - `seed` (in): for example run seed plus epoch
     /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
     ///   filled from the start
-    /// - `indices` (out): receives the samples; may be NULL with capacity 0
-    /// - `capacity` (in): entries of indices; either 0 or enough
+    /// - `indices` (out): the samples; may be NULL with capacity 0
+    /// - `capacity` (in): entries of indices
     /// - `n_indices` (out): number of samples of the shard
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
+    /// 0.1.
     pub fn dsc_shard_indices(
         count: usize,
         shards: usize,
@@ -1198,13 +1213,12 @@ extern "C" {
     /// - `capacity` (in): entries of shape; not looked at on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     ///
-    /// Collective: yes. Blocking: until the shape is there; not in a group of operations
-    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one thread at a time per
-    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
+    /// Ownership: see the head of this file. Threads: one thread at a time per communicator
+    /// (DSC_ERR_BUSY otherwise); different communicators at once.
     ///
-    /// Returns DSC_OK or a failure; DSC_ERR_INVALID_ARG where capacity is less than *ndim, which is
-    /// written, and shape is not: the operation is over for all ranks and the communicator goes on.
-    /// Since 0.1.
+    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim: the operation
+    /// is over for all ranks and the communicator goes on. Since 0.1.
     pub fn dsc_broadcast_shape(
         comm: *mut dsc_comm_t,
         root: i32,
@@ -1546,37 +1560,95 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Opens a group of operations: until dsc_group_end() they are only noted, with work NULL.
+    /// Opens a batch: operations until dsc_batch_end() are only noted, with work NULL.
     ///
     /// - `comm` (in): communicator
     ///
-    /// Collective: no; ranks may group as they like, as long as the order of collectives is the
-    /// same; collectives on devices must be grouped alike. Blocking: no. Threads: one at a time per
+    /// Collective: no; ranks may batch as they like, as long as the order of collectives is the
+    /// same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per
     /// communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_group_begin(comm: *mut dsc_comm_t) -> dsc_result_t;
+    pub fn dsc_batch_begin(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Starts the operations of a group, in the order of their calls, without waiting in between.
+    /// Starts the operations of a batch, in the order of their calls, without waiting in between.
     ///
     /// - `comm` (in): communicator
     /// - `stream` (in): of the device; NULL: its default stream, or host memory
     /// - `work` (out): NULL: blocks until all are complete. Otherwise stands for all of them; its
     ///   failure is that of the first operation that failed
     ///
-    /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no group
+    /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
     /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
-    /// Ownership: see the head of this file. DSC_ERR_STATE: no group is open. If an operation
+    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation
     /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
     /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_group_end(
+    pub fn dsc_batch_end(
         comm: *mut dsc_comm_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
+
+    /// Gives the name of a result, such as "DSC_ERR_TIMEOUT".
+    ///
+    /// - `result` (in): any value
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is no result. Since 0.1.
+    pub fn dsc_result_name(result: dsc_result_t) -> *const c_char;
+
+    /// Gives the text of this thread's latest failing call.
+    ///
+    /// Collective: no. Blocking: no. Ownership: the library's, per thread. Threads: any. Works
+    /// after fork().
+    ///
+    /// Returns the text, never NULL; empty if no call failed on this thread. Since 0.1.
+    pub fn dsc_last_error_message() -> *const c_char;
+
+    /// Tells what is known about this thread's latest failing call: the ranks at fault, the
+    /// operation and its number, and with DSC_ERR_NONFINITE the element.
+    ///
+    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong one is itself a
+    ///   failing call
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK (info->code is DSC_OK when no call failed on this thread);
+    /// DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_last_error_info(info: *mut dsc_error_info_t) -> dsc_result_t;
+
+    /// Gives the short name of an element type, such as "f32".
+    ///
+    /// - `dtype` (in): any value
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns a static string; "unknown" for a value that is no element type. Since 0.1.
+    pub fn dsc_dtype_name(dtype: dsc_dtype_t) -> *const c_char;
+
+    /// Gives the bytes of one element.
+    ///
+    /// - `dtype` (in): element type
+    /// - `bytes` (out): 1, 2, 4 or 8
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK, or DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_dtype_bytes(dtype: dsc_dtype_t, bytes: *mut usize) -> dsc_result_t;
+
+    /// Gives the short name of a reduce operation, such as "sum".
+    ///
+    /// - `op` (in): any value
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
+    /// that is no operation. Since 0.1.
+    pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
 
     /// Gives the calling rank's number in a communicator.
     ///
@@ -1586,7 +1658,10 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_rank(comm: *mut dsc_comm_t, rank: *mut i32) -> dsc_result_t;
+    pub fn dsc_comm_rank(
+        comm: *const dsc_comm_t,
+        rank: *mut i32,
+    ) -> dsc_result_t;
 
     /// Gives the number of ranks of a communicator.
     ///
@@ -1596,7 +1671,10 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_size(comm: *mut dsc_comm_t, size: *mut i32) -> dsc_result_t;
+    pub fn dsc_comm_size(
+        comm: *const dsc_comm_t,
+        size: *mut i32,
+    ) -> dsc_result_t;
 
     /// Gives the calling rank's number among the ranks of the world on its host.
     ///
@@ -1607,7 +1685,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_local_rank(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         local_rank: *mut i32,
     ) -> dsc_result_t;
 
@@ -1621,22 +1699,46 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_local_size(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         local_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the best backend of a communicator: DSC_BACKEND_NCCL if it is bound to a GPU, else
+    /// Gives the number of ranks of the world that a communicator belongs to.
+    ///
+    /// - `comm` (in): communicator
+    /// - `world_size` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_world_size(
+        comm: *const dsc_comm_t,
+        world_size: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the id of a communicator: the same number on all of its ranks, in dsc_error_info_t and
+    /// in traces.
+    ///
+    /// - `comm` (in): communicator
+    /// - `id` (out): 0 for the world; never that of another communicator of the job
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_id(comm: *const dsc_comm_t, id: *mut u64) -> dsc_result_t;
+
+    /// Gives the best backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, else
     /// what moves host memory.
     ///
     /// - `comm` (in): communicator
-    /// - `backend` (out): one of dsc_backend
+    /// - `backend` (out): the backend
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_backend(
-        comm: *mut dsc_comm_t,
-        backend: *mut i32,
+        comm: *const dsc_comm_t,
+        backend: *mut dsc_backend_t,
     ) -> dsc_result_t;
 
     /// Gives the GPU that a communicator is bound to.
@@ -1649,46 +1751,126 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_device(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         device: *mut i32,
     ) -> dsc_result_t;
 
-    /// Copies the name of a communicator; the world's is "world".
+    /// Gives the name of a communicator; the world's is "world".
     ///
     /// - `comm` (in): communicator
-    /// - `name` (out): receives the name, ended by a zero
-    /// - `name_bytes` (in): size of name; 32 is always enough
+    /// - `text` (out): the name; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text; 32 are always enough
+    /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (also when name_bytes is too small);
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_comm_name(
-        comm: *mut dsc_comm_t,
-        name: *mut c_char,
-        name_bytes: usize,
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives a setting that other code reads from the environment, as this world has it.
+    /// Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
     ///
     /// - `comm` (in): communicator
-    /// - `variable` (in): "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    ///   "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up
-    ///   found and what was missing), "DSC_TUNING" (the sizes in bytes by which this communicator
-    ///   chooses how data moves) or "DSC_PROGRESS_THREAD" ("1" or "0"). Of a group, RANK and
-    ///   WORLD_SIZE are its own; LOCAL_* and MASTER_* are the world's
-    /// - `value` (out): receives the text, ended by a zero
-    /// - `value_bytes` (in): size of value
+    /// - `text` (out): the name or address, or 127.0.0.1 for a job of one host; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
     ///
-    /// Collective: no. Blocking: no. Threads: any. The environment itself is never written.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (unknown variable, or value_bytes
-    /// too small: the message says how many are needed); DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_env(
-        comm: *mut dsc_comm_t,
-        variable: *const c_char,
-        value: *mut c_char,
-        value_bytes: usize,
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_master_addr(
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
+    ///
+    /// - `comm` (in): communicator
+    /// - `port` (out): 0 to 65535
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_master_port(
+        comm: *const dsc_comm_t,
+        port: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Says where rank and world size came from, such as "env" or "pmix".
+    ///
+    /// - `comm` (in): communicator
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_source(
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives what start-up found, and what was missing, in words.
+    ///
+    /// - `comm` (in): communicator
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_start_report(
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
+    /// environment variable DSC_TUNING.
+    ///
+    /// - `comm` (in): communicator
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_tuning(
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Says whether the library has a thread that drives the operations of a communicator.
+    ///
+    /// - `comm` (in): communicator
+    /// - `has_progress_thread` (out): 1, or 0: the program calls dsc_progress()
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_progress_thread(
+        comm: *const dsc_comm_t,
+        has_progress_thread: *mut i32,
     ) -> dsc_result_t;
 
     /// Translates a rank of a communicator into the world's rank.
@@ -1701,7 +1883,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_global_rank(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         group_rank: i32,
         global_rank: *mut i32,
     ) -> dsc_result_t;
@@ -1716,7 +1898,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_group_rank(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         global_rank: i32,
         group_rank: *mut i32,
     ) -> dsc_result_t;
@@ -1782,19 +1964,22 @@ extern "C" {
     /// which carries the group's collectives on device memory.
     ///
     /// - `comm` (in): communicator that is bound to a device
-    /// - `nccl_comm` (in): an ncclComm_t
-    /// - `options` (in): NULL: defaults; the same on all ranks; of no effect on nccl_comm itself
+    /// - `library` (in): whose communicator it is: "nccl"
+    /// - `communicator` (in): of that library: an ncclComm_t
+    /// - `options` (in): NULL: defaults; the same on all ranks; its settings do not change
+    ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
     ///
     /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
     /// dsc_comm_split(). Threads: one at a time per communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of
-    /// other ranks or of another device; DSC_ERR_UNSUPPORTED when comm is bound to no device;
-    /// DSC_ERR_BACKEND when NCCL does not know it. Since 0.1.
-    pub fn dsc_comm_adopt_nccl(
+    /// other ranks or of another device, and for an unknown library; DSC_ERR_UNSUPPORTED when comm
+    /// is bound to no device; DSC_ERR_BACKEND when NCCL does not know it. Since 0.1.
+    pub fn dsc_comm_adopt(
         comm: *mut dsc_comm_t,
-        nccl_comm: *mut c_void,
+        library: *const c_char,
+        communicator: *mut c_void,
         options: *const dsc_group_options_t,
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
@@ -1856,31 +2041,22 @@ extern "C" {
     /// Returns DSC_OK (info->code is DSC_OK when nothing failed); DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_error(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
-
-    /// Tells what is known about this thread's latest failing call: the ranks at fault, the
-    /// operation and its number, and with DSC_ERR_NONFINITE the element.
-    ///
-    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong one is itself a
-    ///   failing call
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK (info->code is DSC_OK when no call failed on this thread);
-    /// DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_last_error_info(info: *mut dsc_error_info_t) -> dsc_result_t;
 
     /// Says what happens when an input of a reduction is a NaN or infinite.
     ///
     /// - `comm` (in): communicator
-    /// - `check` (in): one of dsc_nonfinite_check; DSC_NONFINITE_OFF at first
+    /// - `check` (in): DSC_NONFINITE_OFF at first
     ///
     /// Collective: no, but see above. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_set_nonfinite_check(comm: *mut dsc_comm_t, check: i32) -> dsc_result_t;
+    pub fn dsc_comm_set_nonfinite_check(
+        comm: *mut dsc_comm_t,
+        check: dsc_nonfinite_check_t,
+    ) -> dsc_result_t;
 
     /// Tells which inputs were NaN or infinite since counting started; the same on all ranks.
     ///
@@ -1901,66 +2077,20 @@ extern "C" {
     /// Gives running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
-    /// - `stats` (out): array of capacity elements; stats[0].struct_size must be set; may be NULL
-    ///   with capacity 0
-    /// - `capacity` (in): elements of stats
-    /// - `count` (out): number of totals there are, which may exceed capacity
+    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of stats
+    /// - `count` (out): number of totals there are
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_comm_stats(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         stats: *mut dsc_op_stats_t,
         capacity: usize,
         count: *mut usize,
     ) -> dsc_result_t;
-
-    /// Gives the name of a result, such as "DSC_ERR_TIMEOUT".
-    ///
-    /// - `result` (in): any value
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is no result. Since 0.1.
-    pub fn dsc_result_name(result: dsc_result_t) -> *const c_char;
-
-    /// Gives the text of this thread's latest failing call.
-    ///
-    /// Collective: no. Blocking: no. Ownership: the library's, per thread. Threads: any. Works
-    /// after fork().
-    ///
-    /// Returns the text, never NULL; empty if no call failed on this thread. Since 0.1.
-    pub fn dsc_last_error_message() -> *const c_char;
-
-    /// Gives the short name of an element type, such as "f32".
-    ///
-    /// - `dtype` (in): any value
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns a static string; "unknown" for a value that is no element type. Since 0.1.
-    pub fn dsc_dtype_name(dtype: dsc_dtype_t) -> *const c_char;
-
-    /// Gives the bytes of one element.
-    ///
-    /// - `dtype` (in): element type
-    /// - `bytes` (out): 1, 2, 4 or 8
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK, or DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_dtype_bytes(dtype: dsc_dtype_t, bytes: *mut usize) -> dsc_result_t;
-
-    /// Gives the short name of a reduce operation, such as "sum".
-    ///
-    /// - `op` (in): any value
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
-    /// that is no operation. Since 0.1.
-    pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
 
     /// Fills options with their defaults.
     ///
@@ -2044,7 +2174,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_port(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         port: *mut i32,
     ) -> dsc_result_t;
 
@@ -2074,15 +2204,15 @@ extern "C" {
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    /// - `value` (out): receives the value when it fits; otherwise it is left alone. May be NULL
-    ///   when capacity is 0
-    /// - `capacity` (in): size of value in bytes
-    /// - `bytes` (out): length of the value: when it is more than capacity, call again with more
-    ///   room
+    /// - `value` (out): the value; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of value
+    /// - `bytes` (out): length of the value, which has no final zero: when it is more than
+    ///   capacity, call again with a larger buffer
     ///
     /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set(). Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
+    /// Since 0.1.
     pub fn dsc_store_get(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2119,15 +2249,14 @@ extern "C" {
     /// - `expected_bytes` (in): length of expected
     /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
     /// - `desired_bytes` (in): length of desired, up to 1,048,576
-    /// - `value` (out): receives the value afterwards when it fits; otherwise it is left alone. May
-    ///   be NULL when capacity is 0
-    /// - `capacity` (in): size of value in bytes
+    /// - `value` (out): the value afterwards; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of value
     /// - `bytes` (out): length of the value afterwards
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
-    /// Returns DSC_OK, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set().
-    /// Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of
+    /// dsc_store_set(). Since 0.1.
     pub fn dsc_store_compare_set(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2267,17 +2396,15 @@ extern "C" {
     /// Says what dsc_init_distributed() would do here, without joining anybody.
     ///
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
-    /// - `text` (out): receives the JSON, ended by a zero, when it fits; otherwise it is left
-    ///   alone. May be NULL when capacity is 0
-    /// - `capacity` (in): size of text in bytes
-    /// - `bytes` (out): what the text needs, with its zero: when it is more than capacity, call
-    ///   again with more room
+    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
     /// asked. Threads: any.
     ///
-    /// Returns DSC_OK, also when the report has an error; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED;
-    /// DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_launch_report(
         options: *const dsc_init_options_t,
         text: *mut c_char,
@@ -2308,16 +2435,18 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a group of operations is open on
-    /// it (nothing happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not all ranks
-    /// came: the world is released all the same; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it (nothing
+    /// happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not all ranks came: the
+    /// world is released all the same; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
-    /// Sends log records to a callback, in place of the one before.
+    /// Sends log records to a callback, in place of the one before and of the standard error
+    /// stream.
     ///
     /// - `callback` (in): the function; NULL removes it
-    /// - `ctx` (in): passed on to it; must live until the callback is removed
-    /// - `level` (in): the least urgent dsc_log_level that it receives
+    /// - `context` (in): passed on to it; must live until the callback is removed
+    /// - `level` (in): the least urgent level that it receives; records that it does not receive go
+    ///   where they went before
     ///
     /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
     /// has received the records that were made before, or for 5 s none was delivered, and until a
@@ -2326,42 +2455,29 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_set_callback(
         callback: dsc_log_fn,
-        ctx: *mut c_void,
-        level: i32,
-    ) -> dsc_result_t;
-
-    /// Sends log records to the logging of a program or language, in place of any callback before.
-    ///
-    /// - `callback` (in): the function; NULL removes it
-    /// - `ctx` (in): passed on to it; must live until the callback is removed
-    /// - `level` (in): the least urgent dsc_log_level that it receives
-    ///
-    /// Collective: no. Blocking: as dsc_log_set_callback(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_log_set_record_callback(
-        callback: dsc_log_record_fn,
-        ctx: *mut c_void,
-        level: i32,
+        context: *mut c_void,
+        level: dsc_log_level_t,
     ) -> dsc_result_t;
 
     /// Takes the oldest record from the queue, for languages whose functions cannot be called from
     /// foreign threads.
     ///
-    /// - `level` (in): the least urgent dsc_log_level to record
-    /// - `message` (out): receives the text, cut to fit and ended by a zero
-    /// - `message_bytes` (in): size of message, at least 2
-    /// - `message_level` (out): the level of the record
+    /// - `level` (in): the least urgent level to record
+    /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
+    /// - `capacity` (in): bytes of text, at least 2
+    /// - `bytes` (out): how many it needs
+    /// - `text_level` (out): the level of the record
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK with a record, DSC_DONE when there is none (message is empty),
-    /// DSC_ERR_INVALID_ARG, DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_read(
-        level: i32,
-        message: *mut c_char,
-        message_bytes: usize,
-        message_level: *mut i32,
+        level: dsc_log_level_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+        text_level: *mut dsc_log_level_t,
     ) -> dsc_result_t;
 
     /// Allocates memory that operations on comm, and on all groups made from it, move without
@@ -2383,7 +2499,7 @@ extern "C" {
     pub fn dsc_mem_alloc(
         comm: *mut dsc_comm_t,
         bytes: usize,
-        kind: i32,
+        kind: dsc_memory_kind_t,
         memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
@@ -2445,7 +2561,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_create_experts(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         ep: i32,
         expert_tp: i32,
         experts: *mut *mut dsc_mesh_t,
@@ -2468,22 +2584,24 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_size(mesh: *mut dsc_mesh_t, size: *mut i32) -> dsc_result_t;
+    pub fn dsc_mesh_size(
+        mesh: *const dsc_mesh_t,
+        size: *mut i32,
+    ) -> dsc_result_t;
 
     /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
     ///
     /// - `mesh` (in): mesh
-    /// - `text` (out): receives it with its final zero when there is room; may be NULL with
-    ///   capacity 0
+    /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): what it needs, with the final zero
+    /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_order(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
@@ -2500,7 +2618,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
     /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_axis_size(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         axis: *const c_char,
         size: *mut i32,
     ) -> dsc_result_t;
@@ -2516,7 +2634,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_coord(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         rank: i32,
         coords: *mut i32,
         n_coords: i32,
@@ -2533,7 +2651,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_rank(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         coords: *const i32,
         n_coords: i32,
         rank: *mut i32,
@@ -2550,10 +2668,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_filter(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         coords: *const i32,
         n_coords: i32,
         ranks: *mut i32,
@@ -2574,7 +2692,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_neighbor(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         rank: i32,
         axis: *const c_char,
         steps: i32,
@@ -2595,7 +2713,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_peer(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         rank: i32,
         axis: *const c_char,
         coord: i32,
@@ -2610,17 +2728,16 @@ extern "C" {
     ///   over; NULL: none
     /// - `inner` (in): between an axis and its number, any text; NULL: "_"
     /// - `outer` (in): between axes, any text; NULL: "-"
-    /// - `text` (out): receives it with its final zero when there is room; may be NULL with
-    ///   capacity 0
+    /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): what it needs, with the final zero
+    /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_rank_name(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         rank: i32,
         omit: *const c_char,
         inner: *const c_char,
@@ -2641,10 +2758,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_groups(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         axes: *const c_char,
         ranks: *mut i32,
         capacity: usize,
@@ -2665,10 +2782,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_group(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         rank: i32,
         axes: *const c_char,
         ranks: *mut i32,
@@ -2693,10 +2810,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_levels(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         axes: *const c_char,
         sizes: *const i32,
         n_levels: usize,
@@ -2721,10 +2838,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_members(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         axes: *const c_char,
         positions: *const i32,
         n_positions: usize,
@@ -2732,29 +2849,6 @@ extern "C" {
         capacity: usize,
         n_groups: *mut usize,
         group_size: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the sizes into which Megatron-LM's hybrid context parallelism cuts the groups along
-    /// some axes: 2, 4 and so on, up to half of a group. The groups of size s are level 0 of {s,
-    /// group size / s} in dsc_mesh_levels().
-    ///
-    /// - `mesh` (in): mesh
-    /// - `axes` (in): such as "dp-cp"; their groups must be of size 1, or a multiple of each of
-    ///   these sizes
-    /// - `sizes` (out): ascending; may be NULL with capacity 0
-    /// - `capacity` (in): entries of sizes; 30 are enough
-    /// - `n_sizes` (out): their number, 0 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_mesh_hybrid_sizes(
-        mesh: *mut dsc_mesh_t,
-        axes: *const c_char,
-        sizes: *mut i32,
-        capacity: usize,
-        n_sizes: *mut usize,
     ) -> dsc_result_t;
 
     /// Fills plan options with their defaults: all groups of Megatron-LM, no experts.
@@ -2776,8 +2870,8 @@ extern "C" {
     /// - `mesh` (in): mesh of the dense layers
     /// - `options` (in): NULL: defaults
     /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
-    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: one entry more
-    ///   than groups; may be NULL with group_capacity 0
+    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
+    ///   1 entries; may be NULL with group_capacity 0
     /// - `group_capacity` (in): entries of names; starts has one more
     /// - `ranks` (out): may be NULL with rank_capacity 0
     /// - `rank_capacity` (in): entries of ranks
@@ -2786,10 +2880,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_plan(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         options: *const dsc_mesh_plan_options_t,
         names: *mut *const c_char,
         starts: *mut usize,
@@ -2798,39 +2892,6 @@ extern "C" {
         rank_capacity: usize,
         n_groups: *mut usize,
         n_ranks: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the prime factors of a number, ascending.
-    ///
-    /// - `n` (in): 1 or more
-    /// - `factors` (out): may be NULL with capacity 0
-    /// - `capacity` (in): entries of factors; 30 are enough
-    /// - `n_factors` (out): their number; 0 for 1
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
-    pub fn dsc_mesh_prime_factors(
-        n: i32,
-        factors: *mut i32,
-        capacity: usize,
-        n_factors: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the grid that DeepSpeed takes when it is told none: the prime factors of the world
-    /// size, in turn to the pipeline and to data.
-    ///
-    /// - `world_size` (in): 1 or more
-    /// - `pipe` (out): stages
-    /// - `data` (out): replicas; pipe x data is the world size
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM. Since 0.1.
-    pub fn dsc_mesh_default_grid(
-        world_size: i32,
-        pipe: *mut i32,
-        data: *mut i32,
     ) -> dsc_result_t;
 
     /// Makes the communicators of all groups along some axes at once; each rank gets its own.
@@ -2848,7 +2909,7 @@ extern "C" {
     /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
     /// that it lacks. Since 0.1.
     pub fn dsc_mesh_comm(
-        mesh: *mut dsc_mesh_t,
+        mesh: *const dsc_mesh_t,
         comm: *mut dsc_comm_t,
         axes: *const c_char,
         options: *const dsc_group_options_t,
@@ -2881,7 +2942,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_create_user(
-        function: dsc_op_function_t,
+        function: dsc_op_fn,
         context: *mut c_void,
         id: u64,
         commutative: i32,
@@ -2941,34 +3002,19 @@ extern "C" {
 
     /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
     ///
-    /// - `seed` (in): of the run, any
-    /// - `layer` (in): index of the layer in the whole model
-    /// - `layer_seed` (out): the seed of the layer
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_seed_layer(
-        seed: u64,
-        layer: u64,
-        layer_seed: *mut u64,
-    ) -> dsc_result_t;
-
-    /// Gives the seed of one layer by a named method.
-    ///
-    /// - `method` (in): in small letters; NULL: "split_mix"
     /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
     /// - `layer` (in): index of the layer in the whole model
+    /// - `method` (in): in small letters; NULL: "split_mix"
     /// - `layer_seed` (out): the seed of the layer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the
     /// sum does not fit 64 bits. Since 0.1.
-    pub fn dsc_seed_layer_by_method(
-        method: *const c_char,
+    pub fn dsc_seed_layer(
         seed: u64,
         layer: u64,
+        method: *const c_char,
         layer_seed: *mut u64,
     ) -> dsc_result_t;
 
@@ -2976,7 +3022,7 @@ extern "C" {
     /// (megatron/core/tensor_parallel).
     ///
     /// - `seed` (in): of the run, or of the stage
-    /// - `region` (in): dsc_rng_region
+    /// - `region` (in): which one
     /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
     /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
     /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
@@ -2988,7 +3034,7 @@ extern "C" {
     /// Since 0.1.
     pub fn dsc_seed_region(
         seed: u64,
-        region: i32,
+        region: dsc_rng_region_t,
         tensor_rank: i32,
         expert_rank: i32,
         expert_tensor_rank: i32,
@@ -3002,7 +3048,7 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
     /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
-    pub fn dsc_pipe_op_name(op: i32) -> *const c_char;
+    pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
 
     /// Fills schedule options with their defaults: one chunk, and everything else yet to be set.
     ///
@@ -3070,7 +3116,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_at_stage(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         stage: i32,
         other: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
@@ -3084,24 +3130,23 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_describe(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         info: *mut dsc_pipe_schedule_info_t,
     ) -> dsc_result_t;
 
     /// Gives a schedule's name.
     ///
     /// - `schedule` (in): schedule
-    /// - `text` (out): the name and a zero byte if there is room for both; may be NULL with
-    ///   capacity 0
+    /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
     /// Since 0.1.
     pub fn dsc_pipe_schedule_name(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
@@ -3112,21 +3157,21 @@ extern "C" {
     /// - `schedule` (in): any schedule of the pipeline
     /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
     /// - `first` (in): number of the first operation wanted, 0 or more
-    /// - `operations` (out): up to capacity operations; may be NULL with capacity 0
+    /// - `operations` (out): those from first on; may be NULL with capacity 0
     /// - `capacity` (in): entries of operations
     /// - `total` (out): how many operations the stage has in all
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW
-    /// for a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
+    /// a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_order(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         stage: i32,
-        first: i64,
+        first: usize,
         operations: *mut dsc_pipe_compute_t,
         capacity: usize,
-        total: *mut i64,
+        total: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the next instruction.
@@ -3163,7 +3208,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_steps(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         steps: *mut i64,
     ) -> dsc_result_t;
 
@@ -3180,7 +3225,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_step(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         step: i64,
         micro_batch: *mut i32,
         is_forward: *mut i32,
@@ -3196,7 +3241,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_buffers(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         buffers: *mut i32,
     ) -> dsc_result_t;
 
@@ -3221,7 +3266,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on
     /// all ranks (the communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an
     /// operation. Since 0.1.
-    pub fn dsc_verify_params(
+    pub fn dsc_comm_verify_params(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
         n_params: usize,
@@ -3413,14 +3458,14 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer
     /// - `indices` (out): n_params entries
-    /// - `starts` (out): n_params + 1 entries of room
+    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_buckets(
-        reducer: *mut dsc_bucket_reducer_t,
+        reducer: *const dsc_bucket_reducer_t,
         indices: *mut usize,
         starts: *mut usize,
         n_buckets: *mut usize,
@@ -3429,16 +3474,16 @@ extern "C" {
     /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
-    /// - `stats` (out): array of capacity elements; stats[0].struct_size must be set; may be NULL
-    ///   with capacity 0
-    /// - `capacity` (in): elements of stats
+    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of stats
     /// - `count` (out): number of totals there are
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_bucket_reducer_stats(
-        reducer: *mut dsc_bucket_reducer_t,
+        reducer: *const dsc_bucket_reducer_t,
         stats: *mut dsc_op_stats_t,
         capacity: usize,
         count: *mut usize,
@@ -3546,18 +3591,112 @@ extern "C" {
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `report` (inout): see dsc_pipe_report_t
+    /// - `report` (out): what was found; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: about 0.1 microseconds and 16 bytes per
-    /// operation of all stages; a timeline or critical path 40 bytes more.
+    /// Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
+    /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
+    /// operation of all stages.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_simulate(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         costs: *const dsc_pipe_costs_t,
-        report: *mut dsc_pipe_report_t,
+        report: *mut *mut dsc_pipe_report_t,
+    ) -> dsc_result_t;
+
+    /// Gives the time at which all stages have computed and reduced.
+    ///
+    /// - `report` (in): report
+    /// - `makespan` (out): in the unit of the costs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_makespan(
+        report: *const dsc_pipe_report_t,
+        makespan: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Gives what each stage does.
+    ///
+    /// - `report` (in): report
+    /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): entries of stages
+    /// - `n_stages` (out): number of stages
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_report_stages(
+        report: *const dsc_pipe_report_t,
+        stages: *mut dsc_pipe_stage_report_t,
+        capacity: usize,
+        n_stages: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives all operations, stage after stage, in the order of time.
+    ///
+    /// - `report` (in): report
+    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
+    ///   0
+    /// - `capacity` (in): entries of spans
+    /// - `n_spans` (out): number of operations
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_report_timeline(
+        report: *const dsc_pipe_report_t,
+        spans: *mut dsc_pipe_span_t,
+        capacity: usize,
+        n_spans: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives a chain of operations from the start to the end of which none could be later without
+    /// making the makespan longer.
+    ///
+    /// - `report` (in): report
+    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
+    ///   0
+    /// - `capacity` (in): entries of spans
+    /// - `n_spans` (out): number of operations
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_report_critical_path(
+        report: *const dsc_pipe_report_t,
+        spans: *mut dsc_pipe_span_t,
+        capacity: usize,
+        n_spans: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Releases a report.
+    ///
+    /// - `report` (in): report; NULL does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_destroy(report: *mut dsc_pipe_report_t) -> dsc_result_t;
+
+    /// Fills search options with their defaults: no limits.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_search_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_search_options_init(
+        options: *mut dsc_pipe_search_options_t,
+        struct_size: usize,
     ) -> dsc_result_t;
 
     /// Finds the best schedule for given costs and limits of memory.
@@ -3565,7 +3704,8 @@ extern "C" {
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
     ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
     /// - `costs` (in): NULL: defaults
-    /// - `search` (inout): limits, and how good the schedule is; NULL: no limits
+    /// - `search` (in): limits; NULL: none
+    /// - `result` (inout): how good the schedule is; struct_size must be set; may be NULL
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
@@ -3577,7 +3717,8 @@ extern "C" {
     pub fn dsc_pipe_schedule_find(
         options: *const dsc_pipe_schedule_options_t,
         costs: *const dsc_pipe_costs_t,
-        search: *mut dsc_pipe_search_t,
+        search: *const dsc_pipe_search_options_t,
+        result: *mut dsc_pipe_search_result_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
@@ -3585,20 +3726,19 @@ extern "C" {
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `picture` (in): dsc_pipe_picture
-    /// - `text` (out): the picture and a zero byte if there is room for both; may be NULL with
-    ///   capacity 0
+    /// - `picture` (in): which form
+    /// - `text` (out): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW
-    /// for more than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
+    /// more than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_draw(
-        schedule: *mut dsc_pipe_schedule_t,
+        schedule: *const dsc_pipe_schedule_t,
         costs: *const dsc_pipe_costs_t,
-        picture: i32,
+        picture: dsc_pipe_picture_t,
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
@@ -3607,20 +3747,19 @@ extern "C" {
     /// Writes the schedule of a whole pipeline down.
     ///
     /// - `schedule` (in): any schedule of the pipeline
-    /// - `format` (in): dsc_pipe_format
-    /// - `text` (out): the text and a zero byte if there is room for both; may be NULL with
-    ///   capacity 0
+    /// - `format` (in): which one
+    /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
     ///
-    /// Returns DSC_OK, also without room; DSC_ERR_INVALID_ARG for a schedule that the format has no
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format has no
     /// words for, which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_export(
-        schedule: *mut dsc_pipe_schedule_t,
-        format: i32,
+        schedule: *const dsc_pipe_schedule_t,
+        format: dsc_pipe_format_t,
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
@@ -3630,7 +3769,7 @@ extern "C" {
     ///
     /// - `text` (in): need not end with a zero byte
     /// - `bytes` (in): of text
-    /// - `format` (in): dsc_pipe_format
+    /// - `format` (in): which one
     /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
     ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
     /// - `schedule` (out): the new schedule; NULL on failure
@@ -3643,7 +3782,7 @@ extern "C" {
     pub fn dsc_pipe_schedule_import(
         text: *const c_char,
         bytes: usize,
-        format: i32,
+        format: dsc_pipe_format_t,
         options: *const dsc_pipe_schedule_options_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
@@ -3714,20 +3853,19 @@ extern "C" {
     /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
     ///
     /// - `comm` (in): the communicator that was given to that call
-    /// - `ranks` (out): receives up to capacity ranks of comm, in order; may be NULL with capacity
-    ///   0
-    /// - `capacity` (in): elements of ranks
-    /// - `n_ranks` (out): how many there are, which may exceed capacity; 0 before the first such
-    ///   call
+    /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `n_ranks` (out): how many there are; 0 before the first such call
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_comm_missing(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         ranks: *mut i32,
-        capacity: i32,
-        n_ranks: *mut i32,
+        capacity: usize,
+        n_ranks: *mut usize,
     ) -> dsc_result_t;
 
     /// Finds which stages hold which key; no rank is asked.
@@ -3737,12 +3875,12 @@ extern "C" {
     /// - `n_entries` (in): entries of keys and layers, 0 or more
     /// - `boundaries` (in): n_parts + 1 entries, as dsc_pipe_partition() gives them
     /// - `n_parts` (in): 1 to 2^31 - 1
-    /// - `entries` (out): n_entries entries of room: the first entry with each key, in the order of
-    ///   the keys' bytes
-    /// - `starts` (out): n_entries + 1 entries of room: key k is on stages[starts[k]] to
-    ///   stages[starts[k + 1] - 1]
-    /// - `stages` (out): n_entries entries of room: rising for each key, so that the first one is
-    ///   the owner, the only stage that counts the weights in a norm
+    /// - `entries` (out): n_entries entries, of which n_keys are written: the first entry with each
+    ///   key, in the order of the keys' bytes
+    /// - `starts` (out): n_entries + 1 entries, of which n_keys + 1 are written: key k is on
+    ///   stages[starts[k]] to stages[starts[k + 1] - 1]
+    /// - `stages` (out): n_entries entries: rising for each key, so that the first one is the
+    ///   owner, the only stage that counts the weights in a norm
     /// - `n_keys` (out): number of different keys
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -3836,7 +3974,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, for an unknown key with the known ones;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_tied_layers_owner(
-        tied: *mut dsc_tied_layers_t,
+        tied: *const dsc_tied_layers_t,
         key: *const c_char,
         stage: *mut i32,
         counts: *mut i32,
@@ -3865,25 +4003,23 @@ extern "C" {
     /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_dump(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         path: *const c_char,
     ) -> dsc_result_t;
 
     /// Gives this rank's trace of all groups of the communicator's world as text.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `text` (out): receives the trace, ended by a zero, when it fits; otherwise it is left
-    ///   alone. May be NULL when capacity is 0
-    /// - `capacity` (in): size of text in bytes
-    /// - `bytes` (out): what the trace needs, with its zero: when it is more than capacity, call
-    ///   again with more room. The next trace may be longer
+    /// - `text` (out): the trace; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs; the next trace may be longer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
-    /// DSC_ERR_REENTRANT. Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_text(
-        comm: *mut dsc_comm_t,
+        comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
@@ -3930,16 +4066,15 @@ extern "C" {
 
     /// Says which engines and optional libraries there are, where, and why one cannot be used.
     ///
-    /// - `text` (out): receives the JSON, ended by a zero, when it fits; otherwise it is left
-    ///   alone. May be NULL when capacity is 0
-    /// - `capacity` (in): size of text in bytes
-    /// - `bytes` (out): what the text needs, with its zero
+    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `bytes` (out): how many it needs
     ///
     /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
     /// Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
-    /// 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+    /// DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_engine_report(
         text: *mut c_char,
         capacity: usize,
@@ -4003,7 +4138,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_work_error(
-        work: *mut dsc_work_t,
+        work: *const dsc_work_t,
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 

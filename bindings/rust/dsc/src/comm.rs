@@ -1,15 +1,13 @@
 //! Communicators: queries, life and failure.
 
-use std::ffi::CStr;
 use std::fmt;
-use std::os::raw::c_char;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use dsc_sys as sys;
 
-use crate::convert::{c_string, number};
+use crate::convert::number;
 use crate::error::{check, Error, Result};
 use crate::handles::CommHandle;
 use crate::numbers::{Backend, ErrorCode};
@@ -59,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
     /// Whether the library has a thread that moves operations on.
     pub(crate) has_progress_thread: bool,
-    /// Held during a call that a group of operations of another thread would take in: then nobody would wait for it.
+    /// Held during a call that a batch of another thread would take in: then nobody would wait for it.
     turn: Mutex<()>,
 }
 
@@ -70,23 +68,11 @@ impl Shared {
     fn new(handle: CommHandle) -> Result<Self> {
         let rank = handle.query(sys::dsc_comm_rank)?;
         let size = handle.query(sys::dsc_comm_size)?;
-        let name = read_text(64, |text, bytes| {
-            // SAFETY: text has room for so many bytes.
-            unsafe { sys::dsc_comm_name(handle.raw(), text, bytes) }
-        })?;
-        let has_progress_thread = has_progress_thread(&handle)?;
+        let name = handle.text(sys::dsc_comm_name)?;
+        let has_progress_thread = handle.query(sys::dsc_comm_progress_thread)? != 0;
         let (rank, size, name, turn) = (rank as usize, size as usize, name.into(), Mutex::new(()));
         Ok(Shared { handle, rank, size, name, has_progress_thread, turn })
     }
-}
-
-/// Says whether the library has a thread that moves operations on.
-fn has_progress_thread(handle: &CommHandle) -> Result<bool> {
-    let text = read_text(8, |text, bytes| {
-        // SAFETY: the library checks the handle; the name ends with a zero, and text has room for so many bytes.
-        unsafe { sys::dsc_comm_env(handle.raw(), b"DSC_PROGRESS_THREAD\0".as_ptr().cast(), text, bytes) }
-    })?;
-    Ok(text == "1")
 }
 
 impl Comm {
@@ -150,29 +136,61 @@ impl Comm {
         Ok(u32::try_from(self.shared.handle.query(sys::dsc_comm_device)?).ok())
     }
 
-    /// NCCL if the communicator is bound to a GPU, else what moves host memory.
+    /// [`Backend::Device`] if the communicator is bound to a GPU, else what moves host memory.
     pub fn backend(&self) -> Result<Backend> {
         Ok(Backend::from_number(self.shared.handle.query(sys::dsc_comm_backend)?))
     }
 
-    /// A setting as this world has it: "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
-    /// "MASTER_PORT", "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found) "DSC_TUNING"
-    /// (the sizes in bytes by which this communicator chooses how data moves) or
-    /// "DSC_PROGRESS_THREAD" ("1" or "0").
+    /// The number of ranks of the world.
+    pub fn world_size(&self) -> Result<usize> {
+        Ok(self.shared.handle.query(sys::dsc_comm_world_size)? as usize)
+    }
+
+    /// The same number on all of its ranks, in traces too; that of no other communicator of the job.
+    pub fn id(&self) -> Result<u64> {
+        let mut id = 0;
+        // SAFETY: the library checks the handle, and id outlives the call.
+        check(unsafe { sys::dsc_comm_id(self.raw(), &mut id) })?;
+        Ok(id)
+    }
+
+    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; empty where there was none.
+    pub fn master_addr(&self) -> Result<String> {
+        self.shared.handle.text(sys::dsc_comm_master_addr)
+    }
+
+    /// The port at which they met, as MASTER_PORT has it.
+    pub fn master_port(&self) -> Result<u16> {
+        Ok(u16::try_from(self.shared.handle.query(sys::dsc_comm_master_port)?).unwrap_or(0))
+    }
+
+    /// Where rank and world size came from, such as "env" or "pmix".
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// assert_eq!(world.env("WORLD_SIZE")?, world.size().to_string());
+    /// println!("{} ranks, by {}: {}", world.world_size()?, world.source()?, world.start_report()?);
     /// world.finalize()
     /// # }
     /// ```
-    pub fn env(&self, variable: &str) -> Result<String> {
-        let variable = c_string("variable", variable)?;
-        read_text(1 << 16, |text, bytes| {
-            // SAFETY: variable ends with a zero, and text has room for so many bytes.
-            unsafe { sys::dsc_comm_env(self.raw(), variable.as_ptr(), text, bytes) }
-        })
+    pub fn source(&self) -> Result<String> {
+        self.shared.handle.text(sys::dsc_comm_source)
+    }
+
+    /// What start-up found, and what was missing, in words.
+    pub fn start_report(&self) -> Result<String> {
+        self.shared.handle.text(sys::dsc_comm_start_report)
+    }
+
+    /// The sizes in bytes by which it chooses how data moves, in the form of the environment variable DSC_TUNING.
+    pub fn tuning(&self) -> Result<String> {
+        self.shared.handle.text(sys::dsc_comm_tuning)
+    }
+
+    /// Says whether the library has a thread that drives its operations; else the program calls
+    /// [`progress`](Comm::progress).
+    pub fn has_progress_thread(&self) -> bool {
+        self.shared.has_progress_thread
     }
 
     /// Translates a rank of this group into the world's.
@@ -283,14 +301,4 @@ impl fmt::Debug for Comm {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Comm({:?}, rank {} of {})", self.name(), self.rank(), self.size())
     }
-}
-
-/// Lets a function of the library write a text of at most so many bytes, with its zero.
-fn read_text(bytes: usize, read: impl FnOnce(*mut c_char, usize) -> sys::dsc_result_t) -> Result<String> {
-    let mut room = vec![0u8; bytes];
-    check(read(room.as_mut_ptr().cast(), room.len()))?;
-    room[bytes - 1] = 0;
-    // SAFETY: the last byte is a zero.
-    let text = unsafe { CStr::from_ptr(room.as_ptr().cast()) };
-    Ok(text.to_string_lossy().into_owned())
 }

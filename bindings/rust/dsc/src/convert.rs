@@ -1,8 +1,8 @@
 //! From Rust's types to those of the C interface, and back.
 
 use std::ffi::CString;
+use std::mem::{size_of, MaybeUninit};
 use std::os::raw::c_char;
-use std::ptr;
 use std::time::Duration;
 
 use dsc_sys as sys;
@@ -30,13 +30,57 @@ pub(crate) fn c_string(name: &str, value: &str) -> Result<CString> {
 }
 
 /// A text of any length, of a function that is told room, capacity and where the needed bytes go.
-pub(crate) fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
-    let mut needed = 0;
-    check(read(ptr::null_mut(), 0, &mut needed))?;
-    let mut room = vec![0u8; needed];
-    check(read(room.as_mut_ptr().cast(), room.len(), &mut needed))?;
-    room.pop();
-    Ok(String::from_utf8_lossy(&room).into_owned())
+pub(crate) fn text(mut read: impl FnMut(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
+    let mut text = list(256, 0u8, |room, capacity, bytes| read(room.cast(), capacity, bytes))?;
+    text.pop(); // the zero
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// A list of any length, of a function that is told room, capacity and where the number of entries goes; asked with so
+/// many `empty` entries first.
+pub(crate) fn list<T: Clone>(
+    first: usize,
+    empty: T,
+    mut read: impl FnMut(*mut T, usize, &mut usize) -> sys::dsc_result_t,
+) -> Result<Vec<T>> {
+    let (mut room, mut n) = (vec![empty.clone(); first], 0);
+    loop {
+        check(read(room.as_mut_ptr(), room.len(), &mut n))?;
+        if n <= room.len() {
+            room.truncate(n);
+            return Ok(room);
+        }
+        room.resize(n + n / 8, empty.clone()); // what runs on may need more the next time
+    }
+}
+
+/// Options as the library fills them in, by a function that is told where and how large they are.
+pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> sys::dsc_result_t) -> Result<T> {
+    let mut options = MaybeUninit::uninit();
+    check(init(options.as_mut_ptr(), size_of::<T>()))?;
+    // SAFETY: a call that succeeds has filled the whole struct.
+    Ok(unsafe { options.assume_init() })
+}
+
+/// A struct of the C interface that the library writes: zeros, and its size.
+macro_rules! sized {
+    ($kind:ty) => {{
+        // SAFETY: the struct holds numbers and texts only, for which zeros are valid.
+        let mut raw: $kind = unsafe { std::mem::zeroed() };
+        raw.struct_size = std::mem::size_of::<$kind>();
+        raw
+    }};
+}
+pub(crate) use sized;
+
+/// Settings of backends in the form of the C interface, and the texts that they point to.
+pub(crate) fn raw_settings(settings: &[(String, String)]) -> Result<(Vec<[CString; 2]>, Vec<sys::dsc_setting_t>)> {
+    let pair =
+        |(name, value): &(String, String)| Ok([c_string("the name of a setting", name)?, c_string(name, value)?]);
+    let texts = settings.iter().map(pair).collect::<Result<Vec<_>>>()?;
+    let raw = texts.iter().map(|[name, value]| sys::dsc_setting_t { name: name.as_ptr(), value: value.as_ptr() });
+    let raw = raw.collect();
+    Ok((texts, raw))
 }
 
 #[cfg(test)]

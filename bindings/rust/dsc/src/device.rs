@@ -20,7 +20,7 @@ pub(crate) const LEGACY: usize = 1;
 /// A stream of a GPU, which belongs to somebody else for as long as `'s`.
 ///
 /// Operations on memory of the GPU come behind what is on their stream. [`Scope::start_on`], [`Comm::start_on`],
-/// [`Comm::group_on`] and [`Comm::enqueue`] take one; the other calls use the default stream.
+/// [`Comm::batch_on`] and [`Comm::enqueue`] take one; the other calls use the default stream.
 ///
 /// [`Scope::start_on`]: crate::Scope::start_on
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl fmt::Debug for Stream<'_> {
 /// use dsc::{request, Op};
 ///
 /// # fn main() -> dsc::Result<()> {
-/// let world = dsc::InitOptions::new().backend(dsc::Backend::Nccl).init()?;
+/// let world = dsc::InitOptions::new().backend(dsc::Backend::Device).init()?;
 /// let mut x = world.device_buffer::<f32>(1 << 20)?; // zeroed
 /// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
 /// let stream = dsc::Stream::legacy(); // or an own one, by Stream::from_raw

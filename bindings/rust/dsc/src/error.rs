@@ -7,8 +7,8 @@ use std::os::raw::c_char;
 
 use dsc_sys as sys;
 
+use crate::convert::sized;
 use crate::numbers::ErrorCode;
-use crate::watch::empty_info;
 
 /// The result of a call into libdsc.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -63,7 +63,7 @@ impl Error {
         let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
         let (code, message) = (ErrorCode::from_number(result), message.to_string_lossy().into_owned());
         let message = if may_be_said_anew(code) { in_rust(message) } else { message };
-        let mut info = empty_info();
+        let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: info has the size that it says, and outlives the call.
         let known = unsafe { sys::dsc_last_error_info(&mut info) } == sys::DSC_OK && info.code == result;
         if !known {
@@ -185,8 +185,7 @@ mod tests {
 
     #[test]
     fn info_becomes_fields() {
-        // SAFETY: plain numbers and a NULL-free struct, for which zeros are valid.
-        let mut info: sys::dsc_error_info_t = unsafe { std::mem::zeroed() };
+        let mut info = sized!(sys::dsc_error_info_t);
         info.code = sys::DSC_ERR_PEER_DEAD;
         info.rank = 2;
         info.n_ranks = 2;

@@ -1,15 +1,14 @@
 //! Groups: parts of a communicator.
 
 use std::ffi::c_void;
-use std::mem::{size_of, MaybeUninit};
 use std::ptr;
 use std::time::Duration;
 
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::{c_string, milliseconds, number};
-use crate::error::{check, Result};
+use crate::convert::{c_string, defaults, milliseconds, number, raw_settings};
+use crate::error::Result;
 use crate::init::pointer;
 
 /// Options of [`Comm::split_with`] and [`Comm::create_group_with`], the same on all members.
@@ -17,9 +16,7 @@ use crate::init::pointer;
 pub struct GroupOptions {
     name: Option<String>,
     timeout: Option<Duration>,
-    nccl_net_name: Option<String>,
-    nccl_min_ctas: usize,
-    nccl_max_ctas: usize,
+    settings: Vec<(String, String)>,
     stream_priority: i32,
 }
 
@@ -43,25 +40,29 @@ impl GroupOptions {
         self
     }
 
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; the latest of one name counts.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
     /// Network plugin that NCCL uses for this group; it chooses by default.
     #[must_use]
-    pub fn nccl_net_name(mut self, name: &str) -> Self {
-        self.nccl_net_name = Some(name.to_owned());
-        self
+    pub fn nccl_net_name(self, name: &str) -> Self {
+        self.setting("nccl.net_name", name)
     }
 
     /// The least number of thread blocks of NCCL's operations; it chooses by default, and with 0.
     #[must_use]
-    pub fn nccl_min_ctas(mut self, count: usize) -> Self {
-        self.nccl_min_ctas = count;
-        self
+    pub fn nccl_min_ctas(self, count: usize) -> Self {
+        self.setting("nccl.min_ctas", count)
     }
 
     /// The largest number of thread blocks; as for [`nccl_min_ctas`](GroupOptions::nccl_min_ctas).
     #[must_use]
-    pub fn nccl_max_ctas(mut self, count: usize) -> Self {
-        self.nccl_max_ctas = count;
-        self
+    pub fn nccl_max_ctas(self, count: usize) -> Self {
+        self.setting("nccl.max_ctas", count)
     }
 
     /// Priority of the streams that operations with a work object run on: lower is more urgent, 0 (the default) the
@@ -75,18 +76,12 @@ impl GroupOptions {
     /// Calls with the options in the form of the C interface.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
-        let net_name = self.nccl_net_name.as_deref().map(|name| c_string("nccl_net_name", name)).transpose()?;
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut raw: sys::dsc_group_options_t = unsafe {
-            check(sys::dsc_group_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_group_options_t>()))?;
-            raw.assume_init()
-        };
+        let (_texts, settings) = raw_settings(&self.settings)?;
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_group_options_init(raw, bytes) })?;
         raw.name = pointer(&name);
         raw.timeout_ms = self.timeout.map_or(raw.timeout_ms, milliseconds);
-        raw.nccl_net_name = pointer(&net_name);
-        raw.nccl_min_ctas = number("nccl_min_ctas", self.nccl_min_ctas)?;
-        raw.nccl_max_ctas = number("nccl_max_ctas", self.nccl_max_ctas)?;
+        (raw.settings, raw.n_settings) = (settings.as_ptr(), settings.len());
         raw.stream_priority = self.stream_priority;
         Ok(call(&raw))
     }
@@ -121,20 +116,20 @@ impl Comm {
         Comm::from_group(group)
     }
 
-    /// Makes a group of the same ranks that uses an NCCL communicator of the program's own, in its order of ranks.
-    /// Collective.
+    /// Makes a group of the same ranks that uses a communicator of the program's own, in its order of ranks, of a library:
+    /// an `ncclComm_t` of "nccl". Collective.
     ///
     /// # Safety
     ///
-    /// `nccl_comm` is an `ncclComm_t` that outlives the group and that nobody else uses while operations of the group
+    /// `communicator` is one of that library, outlives the group, and nobody else uses it while operations of the group
     /// are called or on their way.
-    pub unsafe fn adopt_nccl(&self, nccl_comm: *mut c_void, options: &GroupOptions) -> Result<Comm> {
-        let mut group = ptr::null_mut();
+    pub unsafe fn adopt(&self, library: &str, communicator: *mut c_void, options: &GroupOptions) -> Result<Comm> {
+        let (library, mut group) = (c_string("library", library)?, ptr::null_mut());
         let result = options.with_raw(|raw| {
-            // SAFETY: the options outlive the call, as group does; the caller answers for nccl_comm.
-            unsafe { sys::dsc_comm_adopt_nccl(self.raw(), nccl_comm, raw, &mut group) }
+            // SAFETY: library and options outlive the call, as group does; the caller answers for communicator.
+            unsafe { sys::dsc_comm_adopt(self.raw(), library.as_ptr(), communicator, raw, &mut group) }
         })?;
-        self.check(result, "adopt_nccl")?;
+        self.check(result, "adopt")?;
         Ok(Comm::from_group(group)?.expect("every rank is in the group"))
     }
 

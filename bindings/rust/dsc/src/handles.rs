@@ -5,10 +5,12 @@
 //! by [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this with
 //! api.json.
 
+use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
 
 use dsc_sys as sys;
 
+use crate::convert::text;
 use crate::error::{check, Error, Result};
 use crate::numbers::ErrorCode;
 
@@ -26,6 +28,10 @@ pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 
 /// A mesh; destroyed when dropped.
 pub(crate) struct MeshHandle(pub(crate) NonNull<sys::dsc_mesh_t>);
+
+/// What a simulation found; destroyed when dropped.
+#[derive(Debug)]
+pub(crate) struct ReportHandle(pub(crate) NonNull<sys::dsc_pipe_report_t>);
 
 /// Tied layers; destroyed when dropped.
 pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
@@ -59,6 +65,11 @@ unsafe impl Sync for ScheduleHandle {}
 unsafe impl Send for MeshHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MeshHandle {}
+
+// SAFETY: a report never changes; every function on it may be called from any thread, by several at once.
+unsafe impl Send for ReportHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ReportHandle {}
 
 // SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be called
 // from any thread.
@@ -100,12 +111,21 @@ impl CommHandle {
     /// Asks one of the functions that give a number.
     pub(crate) fn query(
         &self,
-        function: unsafe extern "C" fn(*mut sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
+        function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
     ) -> Result<i32> {
         let mut value = 0;
         // SAFETY: the library checks the handle, and value outlives the call.
         check(unsafe { function(self.raw(), &mut value) })?;
         Ok(value)
+    }
+
+    /// Asks one of the functions that give a text.
+    pub(crate) fn text(
+        &self,
+        function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut c_char, usize, *mut usize) -> sys::dsc_result_t,
+    ) -> Result<String> {
+        // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
+        text(|room, capacity, bytes| unsafe { function(self.raw(), room, capacity, bytes) })
     }
 }
 
@@ -141,6 +161,13 @@ impl Drop for MeshHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_mesh_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for ReportHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_pipe_report_destroy(self.0.as_ptr()) };
     }
 }
 

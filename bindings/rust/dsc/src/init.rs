@@ -1,7 +1,6 @@
 //! Start-up: from "I was started by something" to a working group of ranks.
 
 use std::ffi::CString;
-use std::mem::{size_of, MaybeUninit};
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::{c_string, milliseconds, number};
+use crate::convert::{c_string, defaults, milliseconds, number, raw_settings};
 use crate::error::{check, Result};
 use crate::numbers::Backend;
 use crate::store::Store;
@@ -96,8 +95,7 @@ pub struct InitOptions {
     progress_thread: Option<bool>,
     token: Option<String>,
     store: Option<Arc<Store>>,
-    nccl_library: Option<String>,
-    cuda_library: Option<String>,
+    settings: Vec<(String, String)>,
 }
 
 macro_rules! settings {
@@ -154,11 +152,26 @@ impl InitOptions {
         token: &str, text => Some(text.to_owned());
         /// Through which rank 0 tells ranks of other hosts where it listens.
         store: Arc<Store>, store => Some(store);
-        /// File of NCCL's library, the same in all ranks of a process; by default DSC_NCCL_LIBRARY, the copy that is
-        /// loaded, or one of the places that docs/gpu.md names.
-        nccl_library: &str, path => Some(path.to_owned());
-        /// File of CUDA's driver library, likewise; by default DSC_CUDA_LIBRARY or the system's.
-        cuda_library: &str, path => Some(path.to_owned());
+    }
+
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; the latest of one name counts.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// File of NCCL's library, the same in all ranks of a process; by default DSC_NCCL_LIBRARY, the copy that is
+    /// loaded, or one of the places that docs/gpu.md names.
+    #[must_use]
+    pub fn nccl_library(self, path: &str) -> Self {
+        self.setting("nccl.library", path)
+    }
+
+    /// File of CUDA's driver library, likewise; by default DSC_CUDA_LIBRARY or the system's.
+    #[must_use]
+    pub fn cuda_library(self, path: &str) -> Self {
+        self.setting("cuda.library", path)
     }
 
     /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
@@ -166,14 +179,13 @@ impl InitOptions {
         let init_method = self.init_method.as_deref().map(|text| c_string("init_method", text)).transpose()?;
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
         let token = self.token.as_deref().map(|text| c_string("token", text)).transpose()?;
-        let nccl = self.nccl_library.as_deref().map(|text| c_string("nccl_library", text)).transpose()?;
-        let cuda = self.cuda_library.as_deref().map(|text| c_string("cuda_library", text)).transpose()?;
-        let mut raw = default_options()?;
+        let (_texts, settings) = raw_settings(&self.settings)?;
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_init_options_init(raw, bytes) })?;
         raw.init_method = pointer(&init_method);
         raw.job_id = pointer(&job_id);
         raw.token = pointer(&token);
-        raw.nccl_library = pointer(&nccl);
-        raw.cuda_library = pointer(&cuda);
+        (raw.settings, raw.n_settings) = (settings.as_ptr(), settings.len());
         raw.store = self.store.as_ref().map_or(ptr::null_mut(), |store| store.raw());
         self.fill_numbers(&mut raw)?;
         let mut world = ptr::null_mut();
@@ -207,15 +219,6 @@ impl InitOptions {
         raw.rank_per_thread = i32::from(self.rank_per_thread);
         raw.progress_thread = self.progress_thread.map_or(raw.progress_thread, i32::from);
         Ok(())
-    }
-}
-
-fn default_options() -> Result<sys::dsc_init_options_t> {
-    let mut raw = MaybeUninit::uninit();
-    // SAFETY: the call fills the whole struct, whose size it is told.
-    unsafe {
-        check(sys::dsc_init_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_init_options_t>()))?;
-        Ok(raw.assume_init())
     }
 }
 

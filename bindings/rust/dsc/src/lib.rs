@@ -45,6 +45,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod awaiting;
+mod batch;
 mod blocks;
 mod collectives;
 mod comm;
@@ -62,7 +63,6 @@ mod mesh;
 mod nonfinite;
 mod numbers;
 mod operation;
-mod operation_group;
 mod partition;
 mod pipe;
 mod pipe_check;
@@ -90,6 +90,7 @@ mod version;
 mod watch;
 mod work;
 
+pub use batch::Batch;
 pub use comm::Comm;
 pub use data::{Data, DataMut, Element, Raw, RawElement};
 pub use device::{DeviceBuffer, DeviceSlice, Stream};
@@ -102,8 +103,7 @@ pub use mesh::{prime_factors, Mesh, MeshPlanOptions};
 pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
 pub use numbers::{Average, Backend, Dtype, ErrorCode, NonFiniteCheck, Op};
 pub use numbers::{PipeFormat, PipeMessages, PipeOp, PipePicture, PipePlacement};
-pub use operation_group::OperationGroup;
-pub use partition::{seed_layer, seed_layer_by_method, seed_region, Partitioner, SeedRegion};
+pub use partition::{seed_layer, seed_region, Partitioner, SeedRegion};
 pub use pipe::{PipeInstruction, PipeSchedule, PipeStep};
 pub use pipe_costs::PipeCosts;
 pub use pipe_find::{PipeFound, PipeLimits};

@@ -5,14 +5,13 @@
 
 use std::ffi::{c_void, CStr};
 use std::mem;
-use std::os::raw::c_char;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dsc_sys as sys;
 
-use crate::error::{check, Result};
+use crate::error::{check, text, Result};
 pub use crate::numbers::Level;
 
 type Callback = dyn Fn(Level, &str) + Send + Sync;
@@ -21,7 +20,8 @@ type Callback = dyn Fn(Level, &str) + Send + Sync;
 /// replacing it can never free what is being called.
 static CALLBACK: Mutex<Option<Arc<Callback>>> = Mutex::new(None);
 
-/// Sends records of this level and more urgent ones to a callback, in place of the one before.
+/// Sends records of this level and more urgent ones to a callback, in place of the one before and of the standard error
+/// stream.
 ///
 /// It runs on the library's log thread, one record after another, and must not use this crate, except for names and
 /// versions. When it panics the record is lost and nothing else happens.
@@ -65,12 +65,12 @@ fn replace(callback: Option<Arc<Callback>>) {
 }
 
 /// What the library calls.
-unsafe extern "C" fn receive(_context: *mut c_void, level: i32, message: *const c_char) {
+unsafe extern "C" fn receive(_context: *mut c_void, record: *const sys::dsc_log_record_t) {
     let callback = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let caught = catch_unwind(AssertUnwindSafe(|| {
         if let Some(callback) = callback {
-            // SAFETY: the library gives a text that ends with a zero and is valid during the call.
-            let text = unsafe { CStr::from_ptr(message) };
+            // SAFETY: the library gives a record whose text ends with a zero; both are valid during the call.
+            let (level, text) = unsafe { ((*record).level, CStr::from_ptr((*record).message)) };
             callback(Level::from_number(level), &text.to_string_lossy());
         }
     }));
@@ -91,15 +91,14 @@ pub struct Record {
 ///
 /// The first call starts the recording at its level; [`Level::Off`] ends it.
 pub fn read(level: Level) -> Result<Option<Record>> {
-    let mut text = [0u8; 2048];
-    let mut record_level = 0;
-    // SAFETY: text has room for so many bytes, and both outlive the call.
-    let result = unsafe { sys::dsc_log_read(level.number(), text.as_mut_ptr().cast(), text.len(), &mut record_level) };
+    let mut room = [0; 2048]; // records are shorter
+    let (mut bytes, mut record_level) = (0, 0);
+    // SAFETY: room has so many bytes, and all outlive the call.
+    let result =
+        unsafe { sys::dsc_log_read(level.number(), room.as_mut_ptr(), room.len(), &mut bytes, &mut record_level) };
     check(result)?;
     if result == sys::DSC_DONE {
         return Ok(None);
     }
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    let text = String::from_utf8_lossy(&text[..end]).into_owned();
-    Ok(Some(Record { level: Level::from_number(record_level), text }))
+    Ok(Some(Record { level: Level::from_number(record_level), text: text(&room) }))
 }

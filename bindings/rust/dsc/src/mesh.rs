@@ -2,14 +2,14 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::mem::{size_of, MaybeUninit};
+use std::iter;
 use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
 
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::{c_string, natural, number, text};
+use crate::convert::{c_string, defaults, list, natural, number, text};
 use crate::error::{check, Error, Result};
 use crate::group::GroupOptions;
 use crate::handles::MeshHandle;
@@ -85,12 +85,8 @@ impl Mesh {
         let names: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let sizes = axes.iter().map(|(name, size)| number(name, *size)).collect::<Result<Vec<_>>>()?;
         let n_axes = number("the number of axes", axes.len())?;
-        let mut options = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut options: sys::dsc_mesh_options_t = unsafe {
-            check(sys::dsc_mesh_options_init(options.as_mut_ptr(), size_of::<sys::dsc_mesh_options_t>()))?;
-            options.assume_init()
-        };
+        // SAFETY: the struct has so many bytes.
+        let mut options = defaults(|raw, bytes| unsafe { sys::dsc_mesh_options_init(raw, bytes) })?;
         options.order = order.map_or(ptr::null(), |order| order.as_ptr());
         let mut mesh = ptr::null_mut();
         // SAFETY: there are n_axes names and sizes; they and the options outlive the call, as mesh does.
@@ -110,11 +106,9 @@ impl Mesh {
 
     /// The grid that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data".
     pub fn default_grid(world_size: usize) -> Result<Self> {
-        let (mut pipe, mut data) = (0, 0);
-        let world_size = number("world_size", world_size)?;
-        // SAFETY: both numbers outlive the call.
-        check(unsafe { sys::dsc_mesh_default_grid(world_size, &mut pipe, &mut data) })?;
-        Self::new(&[("pipe", natural(pipe)), ("data", natural(data))])
+        let factors = factors("world_size", world_size)?;
+        let of = |first| factors.iter().skip(first).step_by(2).product();
+        Self::new(&[("pipe", of(0)), ("data", of(1))])
     }
 
     /// The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups, with cp 1,
@@ -254,28 +248,27 @@ impl Mesh {
         })
     }
 
-    /// The sizes into which hybrid context parallelism cuts the groups along some axes: 2, 4 and so on.
+    /// The sizes into which Megatron-LM's hybrid context parallelism cuts the groups along some axes: 2, 4 and so on, up
+    /// to half of a group, which must be a multiple of each, or a single rank.
     pub fn hybrid_sizes(&self, axes: &str) -> Result<Vec<usize>> {
-        let (axes, mut sizes, mut n_sizes) = (c_string("axes", axes)?, [0; 30], 0);
-        // SAFETY: the library checks the handle; axes outlives the call, and sizes has the room that it is told.
-        let result = unsafe {
-            sys::dsc_mesh_hybrid_sizes(self.raw(), axes.as_ptr(), sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
-        };
-        check(result)?;
-        Ok(sizes[..n_sizes].iter().copied().map(natural).collect())
+        let length = self.group(0, axes)?.len();
+        let doubled = iter::successors(Some(2), |size| Some(size * 2));
+        let sizes: Vec<_> = doubled.take_while(|size| *size <= length / 2).collect();
+        let largest = sizes.last().copied().unwrap_or(2.min(length));
+        if length % largest != 0 {
+            let text = format!("the groups have {} ranks; expected a multiple of {}", length, largest);
+            return Err(Error::invalid(text));
+        }
+        Ok(sizes)
     }
 
     /// Every group that a framework makes of this mesh, by name, in the order in which all ranks make them.
     pub fn plan(&self, options: &MeshPlanOptions<'_>) -> Result<Vec<(String, Vec<usize>)>> {
         let (style, levels) = (c_string("style", options.style)?, numbers("a level", options.cp_levels)?);
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut raw: sys::dsc_mesh_plan_options_t = unsafe {
-            check(sys::dsc_mesh_plan_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_mesh_plan_options_t>()))?;
-            raw.assume_init()
-        };
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_mesh_plan_options_init(raw, bytes) })?;
         raw.style = style.as_ptr();
-        raw.experts = options.experts.map_or(ptr::null_mut(), Mesh::raw);
+        raw.experts = options.experts.map_or(ptr::null(), |mesh| mesh.raw());
         raw.cp_levels = levels.as_ptr();
         raw.n_cp_levels = levels.len();
         raw.instances = number("instances", options.instances)?;
@@ -332,13 +325,27 @@ impl fmt::Debug for Mesh {
     }
 }
 
-/// The prime factors of a number, ascending.
-#[doc(alias = "dsc_mesh_prime_factors")]
+/// The prime factors of a number, 1 or more, ascending.
 pub fn prime_factors(n: usize) -> Result<Vec<usize>> {
-    let (n, mut factors, mut n_factors) = (number("n", n)?, [0; 30], 0);
-    // SAFETY: factors has the room that the call is told, and n_factors outlives it.
-    check(unsafe { sys::dsc_mesh_prime_factors(n, factors.as_mut_ptr(), factors.len(), &mut n_factors) })?;
-    Ok(factors[..n_factors].iter().copied().map(natural).collect())
+    factors("n", n)
+}
+
+fn factors(name: &str, n: usize) -> Result<Vec<usize>> {
+    number(name, n)?;
+    if n == 0 {
+        return Err(Error::invalid(format!("{} is 0; expected 1 or more", name)));
+    }
+    let (mut factors, mut rest, mut factor) = (Vec::new(), n, 2);
+    while factor * factor <= rest {
+        if rest % factor == 0 {
+            factors.push(factor);
+            rest /= factor;
+        } else {
+            factor += 1;
+        }
+    }
+    factors.extend(Some(rest).filter(|rest| *rest > 1));
+    Ok(factors)
 }
 
 fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
@@ -348,8 +355,10 @@ fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
 /// Lists of equal length, of a function that is told room, capacity and where their number and length go.
 fn lists(read: impl Fn(*mut i32, usize, &mut usize, &mut usize) -> sys::dsc_result_t) -> Result<Vec<Vec<usize>>> {
     let (mut n_groups, mut size) = (0, 0);
-    check(read(ptr::null_mut(), 0, &mut n_groups, &mut size))?;
-    let mut ranks = vec![0; n_groups * size];
-    check(read(ranks.as_mut_ptr(), ranks.len(), &mut n_groups, &mut size))?;
+    let ranks = list(0, 0, |ranks, capacity, n_ranks| {
+        let result = read(ranks, capacity, &mut n_groups, &mut size);
+        *n_ranks = n_groups * size;
+        result
+    })?;
     Ok(ranks.chunks(size.max(1)).map(|group| group.iter().copied().map(natural).collect()).collect())
 }

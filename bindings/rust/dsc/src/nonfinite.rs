@@ -1,12 +1,10 @@
 //! NaN and infinity among the inputs of reductions.
 
-use std::ffi::CStr;
-use std::mem;
-
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::error::{check, Result};
+use crate::convert::sized;
+use crate::error::{check, text, Result};
 use crate::numbers::NonFiniteCheck;
 
 /// Inputs of reductions that were NaN or infinite since counting started; the same on all ranks.
@@ -46,13 +44,10 @@ impl Comm {
 
     /// Tells which inputs of reductions were NaN or infinite; `clear` starts the counting anew.
     pub fn nonfinite(&self, clear: bool) -> Result<NonFiniteInputs> {
-        // SAFETY: numbers and bytes, for which zeros are values.
-        let mut info: sys::dsc_nonfinite_info_t = unsafe { mem::zeroed() };
-        info.struct_size = mem::size_of_val(&info);
+        let mut info = sized!(sys::dsc_nonfinite_info_t);
         // SAFETY: info says how large it is, and outlives the call.
         check(unsafe { sys::dsc_comm_nonfinite(self.raw(), &mut info, clear.into()) })?;
-        // SAFETY: the library ends the text with a zero.
-        let operation = unsafe { CStr::from_ptr(info.operation.as_ptr()) }.to_string_lossy().into_owned();
+        let operation = text(&info.operation);
         let (sequence, index) = (info.sequence, info.index);
         let first = usize::try_from(info.rank).ok().map(|rank| NonFiniteInput { operation, sequence, rank, index });
         Ok(NonFiniteInputs { elements: info.elements, operations: info.operations, first })

@@ -167,12 +167,12 @@ numbers! {
     Backend {
         /// The best that is available.
         Auto = DSC_BACKEND_AUTO,
-        /// Shared memory on one host.
+        /// Memory of one host, through shared memory.
         Host = DSC_BACKEND_HOST,
-        /// NVIDIA GPUs.
-        Nccl = DSC_BACKEND_NCCL,
-        /// Several hosts without GPUs.
-        Gloo = DSC_BACKEND_GLOO,
+        /// Memory of GPUs, through NCCL.
+        Device = DSC_BACKEND_DEVICE,
+        /// Memory of several hosts.
+        InterHost = DSC_BACKEND_INTER_HOST,
     }
 }
 

@@ -91,30 +91,18 @@ fn first<T>(list: &[T]) -> *const T {
 }
 
 /// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or ranks.
+/// The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
 ///
 /// ```
-/// assert_eq!(dsc::seed_layer(0, 0)?, 0xa706dd2f4d197e6f);
+/// assert_eq!(dsc::seed_layer(0, 0, None)?, 0xa706dd2f4d197e6f);
+/// assert_eq!(dsc::seed_layer(1234, 7, Some("deepspeed"))?, 1241);
 /// # Ok::<(), dsc::Error>(())
 /// ```
 #[doc(alias = "dsc_seed_layer")]
-pub fn seed_layer(seed: u64, layer: u64) -> Result<u64> {
-    let mut found = 0;
-    // SAFETY: found outlives the call.
-    check(unsafe { sys::dsc_seed_layer(seed, layer, &mut found) })?;
-    Ok(found)
-}
-
-/// The seed of one layer by a named method: "split_mix" as [`seed_layer`], or "deepspeed", which is seed + layer.
-///
-/// ```
-/// assert_eq!(dsc::seed_layer_by_method("deepspeed", 1234, 7)?, 1241);
-/// # Ok::<(), dsc::Error>(())
-/// ```
-#[doc(alias = "dsc_seed_layer_by_method")]
-pub fn seed_layer_by_method(method: &str, seed: u64, layer: u64) -> Result<u64> {
-    let (method, mut found) = (c_string("method", method)?, 0);
+pub fn seed_layer(seed: u64, layer: u64, method: Option<&str>) -> Result<u64> {
+    let (method, mut found) = (method.map(|name| c_string("method", name)).transpose()?, 0);
     // SAFETY: method and found outlive the call.
-    check(unsafe { sys::dsc_seed_layer_by_method(method.as_ptr(), seed, layer, &mut found) })?;
+    check(unsafe { sys::dsc_seed_layer(seed, layer, pointer(&method), &mut found) })?;
     Ok(found)
 }
 

@@ -2,11 +2,10 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::mem::size_of;
 
 use dsc_sys as sys;
 
-use crate::convert::number;
+use crate::convert::{number, sized};
 use crate::error::{check, Result};
 use crate::handles::ScheduleHandle;
 use crate::numbers::PipeOp;
@@ -133,9 +132,7 @@ impl Iterator for PipeSchedule {
     type Item = Result<PipeInstruction>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // SAFETY: the struct holds numbers only, for which zeros are valid.
-        let mut raw: sys::dsc_pipe_instruction_t = unsafe { std::mem::zeroed() };
-        raw.struct_size = size_of::<sys::dsc_pipe_instruction_t>();
+        let mut raw = sized!(sys::dsc_pipe_instruction_t);
         // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
         let result = unsafe { sys::dsc_pipe_schedule_next(self.raw(), &mut raw) };
         if result == sys::DSC_DONE {

@@ -1,10 +1,9 @@
 //! What operations, messages and memory of a pipeline cost.
 
-use std::mem::{size_of, MaybeUninit};
-
 use dsc_sys as sys;
 
-use crate::error::{check, Error, Result};
+use crate::convert::defaults;
+use crate::error::{Error, Result};
 
 /// What operations, messages and memory of a pipeline cost; without more, every operation takes 1 and the rest nothing.
 ///
@@ -140,12 +139,8 @@ impl PipeCosts {
 
     /// Calls with the costs in the form of the C interface, where all lists are of one length.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_costs_t) -> Result<T>) -> Result<T> {
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut raw: sys::dsc_pipe_costs_t = unsafe {
-            check(sys::dsc_pipe_costs_init(raw.as_mut_ptr(), size_of::<sys::dsc_pipe_costs_t>()))?;
-            raw.assume_init()
-        };
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_costs_init(raw, bytes) })?;
         raw.n = self.length()?;
         let repeated = self.lists().map(|(_, list)| list.as_ref().map(|list| repeat(list, raw.n)));
         let first = |i: usize| repeated[i].as_ref().map_or(std::ptr::null(), |list| list.as_ptr());

@@ -1,9 +1,8 @@
 //! The best schedule for given costs.
 
-use std::mem::size_of;
-
 use dsc_sys as sys;
 
+use crate::convert::{defaults, sized};
 use crate::error::{text, Error, Result};
 use crate::handles::ScheduleHandle;
 use crate::pipe_costs::PipeCosts;
@@ -38,7 +37,7 @@ impl PipeLimits {
     }
 
     /// 0 stands for what was left out, so it may not be given.
-    fn raw(&self) -> Result<sys::dsc_pipe_search_t> {
+    fn raw(&self) -> Result<sys::dsc_pipe_search_options_t> {
         let activations = self.activations.unwrap_or(0);
         if self.activations == Some(0) {
             return Err(Error::invalid("activations is 0; expected at least 1".into()));
@@ -46,18 +45,12 @@ impl PipeLimits {
         if self.bytes == Some(0.0) {
             return Err(Error::invalid("bytes is 0; expected more than 0".into()));
         }
-        Ok(sys::dsc_pipe_search_t {
-            struct_size: size_of::<sys::dsc_pipe_search_t>(),
-            activations: i64::try_from(activations).unwrap_or(i64::MAX),
-            bytes: self.bytes.unwrap_or(0.0),
-            makespan: 0.0,
-            bound: 0.0,
-            best_named_makespan: 0.0,
-            is_optimal: 0,
-            reserved: 0,
-            best_named: [0; 32],
-            origin: [0; 32],
-        })
+        // SAFETY: the struct has so many bytes.
+        let mut raw: sys::dsc_pipe_search_options_t =
+            defaults(|raw, bytes| unsafe { sys::dsc_pipe_search_options_init(raw, bytes) })?;
+        raw.activations = i64::try_from(activations).unwrap_or(i64::MAX);
+        raw.bytes = self.bytes.unwrap_or(0.0);
+        Ok(raw)
     }
 }
 
@@ -101,24 +94,24 @@ impl PipePlanner {
     /// ```
     #[doc(alias = "dsc_pipe_schedule_find")]
     pub fn find(&self, costs: &PipeCosts, limits: &PipeLimits) -> Result<PipeFound> {
-        let mut search = limits.raw()?;
+        let (search, mut result) = (limits.raw()?, sized!(sys::dsc_pipe_search_result_t));
         let handle = self.with_raw(|options| {
             costs.with_raw(|costs| {
                 ScheduleHandle::made(|schedule| {
-                    // SAFETY: options, costs and search outlive the call, as the place for the schedule does.
-                    unsafe { sys::dsc_pipe_schedule_find(options, costs, &mut search, schedule) }
+                    // SAFETY: options, costs, search and result outlive the call, as the place for the schedule does.
+                    unsafe { sys::dsc_pipe_schedule_find(options, costs, &search, &mut result, schedule) }
                 })
             })
         })?;
-        let best_named = Some(text(&search.best_named)).filter(|name| !name.is_empty());
+        let best_named = Some(text(&result.best_named)).filter(|name| !name.is_empty());
         Ok(PipeFound {
             plan: PipePlan::of(handle),
-            makespan: search.makespan,
-            bound: search.bound,
-            is_optimal: search.is_optimal != 0,
-            best_named_makespan: best_named.as_ref().map(|_| search.best_named_makespan),
+            makespan: result.makespan,
+            bound: result.bound,
+            is_optimal: result.is_optimal != 0,
+            best_named_makespan: best_named.as_ref().map(|_| result.best_named_makespan),
             best_named,
-            origin: text(&search.origin),
+            origin: text(&result.origin),
         })
     }
 }

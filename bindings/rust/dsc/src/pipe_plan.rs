@@ -1,11 +1,10 @@
 //! Schedules of whole pipelines: taken apart, written down, read and printed.
 
 use std::fmt;
-use std::mem::size_of;
 
 use dsc_sys as sys;
 
-use crate::convert::{natural, number, text};
+use crate::convert::{list, natural, number, sized, text};
 use crate::error::{check, Result};
 use crate::handles::ScheduleHandle;
 use crate::numbers::{PipeFormat, PipeMessages, PipePicture, PipePlacement};
@@ -98,9 +97,7 @@ impl PipePlan {
     /// ```
     #[doc(alias = "dsc_pipe_schedule_describe")]
     pub fn info(&self) -> Result<PipeInfo> {
-        // SAFETY: the struct holds numbers only, for which zeros are valid.
-        let mut raw: sys::dsc_pipe_schedule_info_t = unsafe { std::mem::zeroed() };
-        raw.struct_size = size_of::<sys::dsc_pipe_schedule_info_t>();
+        let mut raw = sized!(sys::dsc_pipe_schedule_info_t);
         // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_pipe_schedule_describe(self.raw(), &mut raw) })?;
         Ok(PipeInfo {
@@ -136,13 +133,10 @@ impl PipePlan {
     /// ```
     #[doc(alias = "dsc_pipe_schedule_order")]
     pub fn order(&self, stage: usize) -> Result<Vec<PipeCompute>> {
-        let mut order =
-            vec![sys::dsc_pipe_compute_t { op: 0, chunk: -1, micro_batch: -1, overlaps: 0 }; self.count(stage)?];
-        let (stage, mut total) = (number("stage", stage)?, 0);
-        // SAFETY: the library checks the handle and the stage; there is the room that it is told, and total outlives
-        // the call.
-        check(unsafe {
-            sys::dsc_pipe_schedule_order(self.raw(), stage, 0, order.as_mut_ptr(), order.len(), &mut total)
+        let (stage, idle) = (number("stage", stage)?, PipeCompute::idle().raw()?);
+        let order = list(0, idle, |room, capacity, total| {
+            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the call.
+            unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, room, capacity, total) }
         })?;
         Ok(order.iter().map(PipeCompute::from_raw).collect())
     }
@@ -150,15 +144,6 @@ impl PipePlan {
     /// The orders of all stages, as [`PipePlanner::custom`](crate::PipePlanner::custom) takes them.
     pub fn orders(&self) -> Result<Vec<Vec<PipeCompute>>> {
         (0..self.info()?.stages).map(|stage| self.order(stage)).collect()
-    }
-
-    /// The number of operations of a stage, idle ones with them.
-    pub(crate) fn count(&self, stage: usize) -> Result<usize> {
-        let (stage, mut total) = (number("stage", stage)?, 0);
-        // SAFETY: the library checks the handle and the stage; it is told that there is no room, and total outlives the
-        // call.
-        check(unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, std::ptr::null_mut(), 0, &mut total) })?;
-        Ok(usize::try_from(total).unwrap_or(0))
     }
 
     /// The schedule as text; a schedule that the format has no words for is an error that tells them.

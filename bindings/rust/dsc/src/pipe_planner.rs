@@ -1,11 +1,9 @@
 //! What a pipeline's schedule is to be: a name or orders of one's own, and options.
 
-use std::mem::{size_of, MaybeUninit};
-
 use dsc_sys as sys;
 
-use crate::convert::{c_string, number};
-use crate::error::{check, Error, Result};
+use crate::convert::{c_string, defaults, number};
+use crate::error::{Error, Result};
 use crate::handles::ScheduleHandle;
 use crate::numbers::{PipeMessages, PipeOp, PipePlacement};
 use crate::pipe_plan::PipePlan;
@@ -196,13 +194,8 @@ impl PipePlanner {
 
 /// Of the whole pipeline, and everything else as the library has it.
 pub(crate) fn default_options() -> Result<sys::dsc_pipe_schedule_options_t> {
-    let mut options = MaybeUninit::uninit();
-    // SAFETY: the call fills the whole struct, whose size it is told.
-    let mut options: sys::dsc_pipe_schedule_options_t = unsafe {
-        let bytes = size_of::<sys::dsc_pipe_schedule_options_t>();
-        check(sys::dsc_pipe_schedule_options_init(options.as_mut_ptr(), bytes))?;
-        options.assume_init()
-    };
+    // SAFETY: the struct has so many bytes.
+    let mut options = defaults(|raw, bytes| unsafe { sys::dsc_pipe_schedule_options_init(raw, bytes) })?;
     options.stage = WHOLE;
     Ok(options)
 }
@@ -260,7 +253,7 @@ impl PipeCompute {
         PipeCompute { overlaps: true, ..self }
     }
 
-    fn raw(&self) -> Result<sys::dsc_pipe_compute_t> {
+    pub(crate) fn raw(&self) -> Result<sys::dsc_pipe_compute_t> {
         Ok(sys::dsc_pipe_compute_t {
             op: self.op.map_or(0, PipeOp::number),
             chunk: or_none("chunk", self.chunk)?,

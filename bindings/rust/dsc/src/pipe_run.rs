@@ -4,7 +4,7 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::{size_of, MaybeUninit};
+use std::mem::size_of;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -12,7 +12,7 @@ use std::slice;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::number;
+use crate::convert::{defaults, number};
 use crate::data::{Element, HOST};
 use crate::device::Stream;
 use crate::error::{check, Error, Result};
@@ -503,12 +503,8 @@ impl PipeSchedule {
 }
 
 fn raw_options(inputs: &RawTensors, outputs: &RawTensors, variable: bool) -> Result<sys::dsc_pipe_run_options_t> {
-    let mut raw = MaybeUninit::uninit();
-    // SAFETY: the call fills the whole struct, whose size it is told.
-    let mut raw: sys::dsc_pipe_run_options_t = unsafe {
-        check(sys::dsc_pipe_run_options_init(raw.as_mut_ptr(), size_of::<sys::dsc_pipe_run_options_t>()))?;
-        raw.assume_init()
-    };
+    // SAFETY: the struct has so many bytes.
+    let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_pipe_run_options_init(raw, bytes) })?;
     if !inputs.list.is_empty() {
         (raw.inputs, raw.n_inputs) = (inputs.list.as_ptr(), inputs.list.len());
     }

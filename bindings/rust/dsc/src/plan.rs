@@ -4,6 +4,7 @@ use std::ptr;
 
 use dsc_sys as sys;
 
+use crate::convert::list;
 use crate::error::{check, Error, Result};
 use crate::numbers::Dtype;
 
@@ -155,16 +156,11 @@ pub fn shard_indices(
     seed: Option<u64>,
     drop_last: bool,
 ) -> Result<Vec<usize>> {
-    let read = |indices: *mut usize, capacity: usize, found: &mut usize| {
-        let (shuffle, seed) = (i32::from(seed.is_some()), seed.unwrap_or(0));
+    let (shuffle, seed) = (i32::from(seed.is_some()), seed.unwrap_or(0));
+    list(0, 0, |indices, capacity, found| {
         // SAFETY: indices has capacity entries, and found outlives the call.
-        check(unsafe {
+        unsafe {
             sys::dsc_shard_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
-        })
-    };
-    let mut found = 0;
-    read(ptr::null_mut(), 0, &mut found)?;
-    let mut indices = vec![0; found];
-    read(indices.as_mut_ptr(), found, &mut found)?;
-    Ok(indices)
+        }
+    })
 }

@@ -5,7 +5,8 @@ use std::ptr;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::error::{check, Error, Result};
+use crate::convert::{list, natural};
+use crate::error::{Error, Result};
 use crate::group::GroupOptions;
 use crate::numbers::ErrorCode;
 
@@ -54,11 +55,11 @@ impl Comm {
 
     /// The ranks that the latest [`agree`](Comm::agree) or [`shrink`](Comm::shrink) missed, the same on all ranks.
     pub fn missing(&self) -> Result<Vec<usize>> {
-        let mut ranks = vec![0; self.size()];
-        let mut n_ranks = 0;
-        // SAFETY: ranks has as many elements as it says; both outlive the call.
-        check(unsafe { sys::dsc_comm_missing(self.raw(), ranks.as_mut_ptr(), ranks.len() as i32, &mut n_ranks) })?;
-        Ok(ranks.into_iter().take(n_ranks as usize).map(|rank| rank as usize).collect())
+        let ranks = list(0, 0, |ranks, capacity, n_ranks| {
+            // SAFETY: the library checks the handle; ranks has capacity entries, and n_ranks outlives the call.
+            unsafe { sys::dsc_comm_missing(self.raw(), ranks, capacity, n_ranks) }
+        })?;
+        Ok(ranks.into_iter().map(natural).collect())
     }
 
     /// Who is to blame is in missing(): the communicator remembers its first failure, which may be another.

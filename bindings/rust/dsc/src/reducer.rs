@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::mem::{size_of, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,7 +11,7 @@ use std::time::Duration;
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::milliseconds;
+use crate::convert::{defaults, milliseconds};
 use crate::data::{Element, Span, HOST};
 use crate::device::Stream;
 use crate::error::{check, Error, Result};
@@ -84,13 +83,8 @@ impl ReducerOptions {
 
     /// Calls with the options in the form of the C interface.
     fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_bucket_reducer_options_t) -> T) -> Result<T> {
-        let mut raw = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut raw: sys::dsc_bucket_reducer_options_t = unsafe {
-            let bytes = size_of::<sys::dsc_bucket_reducer_options_t>();
-            check(sys::dsc_bucket_reducer_options_init(raw.as_mut_ptr(), bytes))?;
-            raw.assume_init()
-        };
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_bucket_reducer_options_init(raw, bytes) })?;
         let indices: Vec<usize> = self.buckets.concat();
         let mut starts = vec![0];
         for bucket in &self.buckets {

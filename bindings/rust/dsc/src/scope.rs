@@ -15,13 +15,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::awaiting::poll_completion;
+use crate::batch::Batch;
 use crate::comm::Comm;
 use crate::data::{Data, Element, Raw, Sealed};
 use crate::device::{DeviceSlice, Stream};
 use crate::error::Result;
-use crate::operation_group::OperationGroup;
 use crate::request::Request;
-use crate::started::{start, start_group, Held, Started};
+use crate::started::{start, start_batch, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
 /// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing.
@@ -143,32 +143,32 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(ScopedWork { started, held: Some(held), scope: PhantomData })
     }
 
-    /// Runs a closure that describes operations, and starts them together; see [`Comm::group`]. What is returned stands
+    /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. What is returned stands
     /// for all of them; its failure is that of the first one that failed.
-    pub fn group<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
+    pub fn batch<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
     where
-        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+        F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
     {
-        self.group_raw(ptr::null_mut(), body)
+        self.batch_raw(ptr::null_mut(), body)
     }
 
-    /// As [`group`](Scope::group), behind what is on a stream of the device, if the buffers lie there.
-    pub fn group_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
+    /// As [`batch`](Scope::batch), behind what is on a stream of the device, if the buffers lie there.
+    pub fn batch_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
     where
-        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+        F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
     {
-        self.group_raw(stream.as_raw(), body)
+        self.batch_raw(stream.as_raw(), body)
     }
 
-    fn group_raw<F>(&'scope self, stream: *mut c_void, body: F) -> Result<ScopedWork<'scope, ()>>
+    fn batch_raw<F>(&'scope self, stream: *mut c_void, body: F) -> Result<ScopedWork<'scope, ()>>
     where
-        F: FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+        F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
     {
         self.forget_completed();
-        let mut group = OperationGroup::new(self.comm);
-        body(&mut group)?;
-        // SAFETY: as in start(): the group has taken buffers that are borrowed until 'scope ends.
-        let (started, refused) = unsafe { start_group(self.comm, group, stream) };
+        let mut batch = Batch::new(self.comm);
+        body(&mut batch)?;
+        // SAFETY: as in start(): the batch has taken buffers that are borrowed until 'scope ends.
+        let (started, refused) = unsafe { start_batch(self.comm, batch, stream) };
         self.started.borrow_mut().extend(started.clone());
         refused?;
         match started {

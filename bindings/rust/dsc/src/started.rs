@@ -11,17 +11,16 @@ use std::time::Duration;
 
 use dsc_sys as sys;
 
+use crate::batch::Batch;
 use crate::comm::Comm;
-use crate::convert::milliseconds;
+use crate::convert::{milliseconds, sized};
 use crate::data::Span;
 use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
 use crate::operation::{launch, Operation};
-use crate::operation_group::OperationGroup;
 use crate::request::Request;
-use crate::watch::empty_info;
 
 const UNTIL_IT_ENDS: i32 = -1;
 
@@ -95,7 +94,7 @@ impl Started {
 
     /// How the operation failed, if it has ended and failed.
     fn failure(&self) -> Option<Error> {
-        let mut info = empty_info();
+        let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
         let result = unsafe { sys::dsc_work_error(self.raw(), &mut info) };
         let known = result == sys::DSC_OK && info.code < 0;
@@ -173,24 +172,24 @@ fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Ar
     Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
 }
 
-/// Starts a group of operations. What was refused comes beside what runs.
+/// Starts a batch. What was refused comes beside what runs.
 ///
 /// # Safety
 ///
 /// The buffers must be left alone until the operations are complete.
-pub(crate) unsafe fn start_group(
+pub(crate) unsafe fn start_batch(
     comm: &Comm,
-    group: OperationGroup<'_, '_>,
+    batch: Batch<'_, '_>,
     stream: *mut c_void,
 ) -> (Option<Arc<Started>>, Result<()>) {
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
-    let refused = unsafe { group.start(stream, &mut work) };
+    let refused = unsafe { batch.start(stream, &mut work) };
     if work.is_null() {
         let missing = || Err(Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()));
         return (None, refused.and_then(|()| missing()));
     }
-    match adopt(comm, work, "group") {
+    match adopt(comm, work, "batch") {
         Ok(started) => (Some(started), refused),
         Err(error) => (None, Err(error)),
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use dsc_sys as sys;
 
-use crate::error::{check, text, Result};
+use crate::convert::{list, sized};
+use crate::error::{text, Result};
 
 /// Running totals of one operation at one size class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,19 +25,11 @@ pub struct OpStats {
     pub moving: Duration,
 }
 
-/// Reads totals with a function that fills an array of some capacity and says how many there are.
+/// Reads totals with a function that is told room, capacity and where their number goes.
 pub(crate) fn read_stats(
-    mut read: impl FnMut(*mut sys::dsc_op_stats_t, usize, &mut usize) -> sys::dsc_result_t,
+    read: impl FnMut(*mut sys::dsc_op_stats_t, usize, &mut usize) -> sys::dsc_result_t,
 ) -> Result<Vec<OpStats>> {
-    let mut count = 0;
-    check(read(std::ptr::null_mut(), 0, &mut count))?;
-    // SAFETY: the struct holds numbers only, for which zeros are valid.
-    let mut empty: sys::dsc_op_stats_t = unsafe { std::mem::zeroed() };
-    empty.struct_size = std::mem::size_of::<sys::dsc_op_stats_t>();
-    let mut records = vec![empty; count.max(1)];
-    check(read(records.as_mut_ptr(), records.len(), &mut count))?;
-    records.truncate(count);
-    Ok(records.iter().map(OpStats::from_record).collect())
+    Ok(list(0, sized!(sys::dsc_op_stats_t), read)?.iter().map(OpStats::from_record).collect())
 }
 
 impl OpStats {

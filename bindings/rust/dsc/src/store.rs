@@ -2,16 +2,17 @@
 
 use std::ffi::{c_void, CString};
 use std::fmt;
-use std::mem::{size_of, MaybeUninit};
+use std::mem::size_of;
 use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use dsc_sys as sys;
 
-use crate::convert::{c_string, milliseconds, number};
+use crate::convert::{c_string, defaults, list, milliseconds, number};
 use crate::error::{check, Error, Result};
 use crate::handles::StoreHandle;
+use crate::init::pointer;
 use crate::numbers::ErrorCode;
 
 const FIRST_ROOM: usize = 4096;
@@ -115,13 +116,8 @@ impl StoreOptions {
         let token = text("the token", &self.token)?;
         let job_id = text("the job id", &self.job_id)?;
         let bind = text("bind", &self.bind)?;
-        let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-        let mut options = MaybeUninit::uninit();
-        // SAFETY: the call fills the whole struct, whose size it is told.
-        let mut options: sys::dsc_store_options_t = unsafe {
-            check(sys::dsc_store_options_init(options.as_mut_ptr(), size_of::<sys::dsc_store_options_t>()))?;
-            options.assume_init()
-        };
+        // SAFETY: the struct has so many bytes.
+        let mut options = defaults(|raw, bytes| unsafe { sys::dsc_store_options_init(raw, bytes) })?;
         options.token = pointer(&token);
         options.job_id = pointer(&job_id);
         options.bind = pointer(&bind);
@@ -220,17 +216,10 @@ impl Store {
 
     fn read(&self, key: &str, timeout_ms: i32) -> Result<Vec<u8>> {
         let key = c_string("the key", key)?;
-        let (mut value, mut bytes) = (vec![0; FIRST_ROOM], 0);
-        loop {
-            let (data, room) = (value.as_mut_ptr().cast(), value.len());
-            // SAFETY: the library checks the handle; it writes no more than room bytes of value.
-            check(unsafe { sys::dsc_store_get(self.raw(), key.as_ptr(), timeout_ms, data, room, &mut bytes) })?;
-            let whole = bytes <= value.len();
-            value.resize(bytes, 0);
-            if whole {
-                return Ok(value);
-            }
-        }
+        list(FIRST_ROOM, 0u8, |value, capacity, bytes| {
+            // SAFETY: the library checks the handle; value has capacity bytes, and key and bytes outlive the call.
+            unsafe { sys::dsc_store_get(self.raw(), key.as_ptr(), timeout_ms, value.cast(), capacity, bytes) }
+        })
     }
 
     /// Adds to a counter, 0 as long as it is not there, and gives it.

@@ -111,7 +111,7 @@ impl Comm {
     pub fn verify_params(&self, params: &[Tensor<'_>]) -> Result<()> {
         let raw = RawTensors::new(params)?;
         // SAFETY: the list and what it points to outlive the call; the data is not used.
-        let result = unsafe { sys::dsc_verify_params(self.raw(), raw.list.as_ptr(), raw.list.len()) };
+        let result = unsafe { sys::dsc_comm_verify_params(self.raw(), raw.list.as_ptr(), raw.list.len()) };
         self.check(result, "verify_params")
     }
 

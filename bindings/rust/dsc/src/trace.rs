@@ -1,7 +1,6 @@
 //! Traces of the flight recorder: the last operations of every group, and how far they came.
 
 use std::ffi::CString;
-use std::os::raw::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -13,9 +12,6 @@ use crate::comm::{Comm, Shared};
 use crate::error::{check, Error, Result};
 use crate::numbers::ErrorCode;
 use crate::watch::Watch;
-
-/// A trace may have grown by so much between asking for its length and reading it.
-const ROOM: usize = 4096;
 
 impl Comm {
     /// This rank's trace of all groups of the communicator's world, as JSON with the field names of PyTorch's flight
@@ -46,19 +42,7 @@ impl Watch {
     /// [`ErrorCode::BadHandle`] when the communicator is gone.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
-        let mut text: Vec<u8> = Vec::new();
-        let mut needed = 0;
-        loop {
-            // SAFETY: the library checks the handle; text has the length that it is told, and outlives the call.
-            check(unsafe {
-                sys::dsc_trace_text(comm.handle.raw(), text.as_mut_ptr().cast::<c_char>(), text.len(), &mut needed)
-            })?;
-            if needed <= text.len() {
-                text.truncate(needed - 1); // without the zero
-                return Ok(String::from_utf8_lossy(&text).into_owned());
-            }
-            text.resize(needed + ROOM, 0);
-        }
+        comm.handle.text(sys::dsc_trace_text)
     }
 
     /// As [`Comm::dump_trace`], also while the thread that has the communicator is stuck in a call;

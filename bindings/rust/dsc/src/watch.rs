@@ -7,7 +7,7 @@ use std::time::Duration;
 use dsc_sys as sys;
 
 use crate::comm::Shared;
-use crate::convert::milliseconds;
+use crate::convert::{milliseconds, sized};
 use crate::error::{check, Error, Result};
 
 /// A communicator as threads see it that do not communicate: from [`Comm::watch`](crate::Comm::watch).
@@ -80,7 +80,7 @@ impl Watch {
             Some(comm) => comm,
             None => return Ok(None),
         };
-        let mut info = empty_info();
+        let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
         Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
@@ -94,12 +94,4 @@ impl fmt::Debug for Watch {
             None => out.write_str("Watch(of a communicator that is gone)"),
         }
     }
-}
-
-/// A record of a failure to be filled by the library.
-pub(crate) fn empty_info() -> sys::dsc_error_info_t {
-    // SAFETY: the struct holds numbers only, for which zeros are valid.
-    let mut info: sys::dsc_error_info_t = unsafe { std::mem::zeroed() };
-    info.struct_size = std::mem::size_of::<sys::dsc_error_info_t>();
-    info
 }

@@ -119,7 +119,7 @@ fn orders_of_ones_own() {
     let idle = one.custom(&[vec![forward, PipeCompute::idle(), backward]]).unwrap();
     assert_eq!(idle.order(0).unwrap()[1].op, None);
     assert_eq!(idle.stage(0).unwrap().step(1).unwrap().micro_batch, None);
-    assert_eq!(idle.timeline(&PipeCosts::new()).unwrap().len(), 2); // idle steps take no time
+    assert_eq!(idle.simulate(&PipeCosts::new()).unwrap().timeline().unwrap().len(), 2); // idle steps take no time
     assert_eq!(one.clone().forward_only().custom(&[vec![forward]]).unwrap().order(0).unwrap(), [forward]);
 }
 
@@ -214,7 +214,7 @@ fn costs_of_parts() {
     assert_eq!((it.stages[0].busy, it.stages[0].idle, it.stages[0].peak_bytes), (9.0, 13.0, 25.0));
     assert_eq!((it.stages[1].busy, it.stages[1].start, it.stages[1].end), (18.0, 1.5, 19.5));
     assert_eq!((it.stages[1].own_window_idle, it.stages[1].peak_bytes, it.stages[1].reduced), (0.0, 17.0, None));
-    let spans = plan.timeline(&costs).unwrap();
+    let spans = it.timeline().unwrap();
     assert_eq!((spans.len(), spans[0].op, spans[0].start, spans[0].end), (12, PipeOp::Forward, 0.0, 1.0));
     assert!(spans.iter().map(|span| span.end).fold(0.0, f64::max) == it.makespan);
 }
@@ -248,17 +248,16 @@ fn wrong_costs_are_refused() {
     refused(simulate(PipeCosts::new().latency(-1.0)), "latency is -1");
     refused(simulate(PipeCosts::new().backward_weight(&[1.0, f64::NAN])), "is nan");
     refused(plan.draw(PipePicture::Text, &PipeCosts::new().overlap(f64::INFINITY)), "overlap is inf");
-    refused(plan.timeline(&PipeCosts::new().forward(&[])), "forward is []");
-    refused(plan.critical_path(&PipeCosts::new().latency(f64::NAN)), "latency is");
+    refused(simulate(PipeCosts::new().latency(f64::NAN)), "latency is");
 }
 
 #[test]
 fn nothing_could_delay_the_critical_path() {
     let plan = plan("1f1b", 4, 8);
-    let costs = PipeCosts::new().latency(1.0);
-    let path = plan.critical_path(&costs).unwrap();
+    let it = plan.simulate(&PipeCosts::new().latency(1.0)).unwrap();
+    let path = it.critical_path().unwrap();
     assert_eq!(path[0].start, 0.0);
-    assert_eq!(path.last().unwrap().end, plan.simulate(&costs).unwrap().makespan);
+    assert_eq!(path.last().unwrap().end, it.makespan);
     for pair in path.windows(2) {
         let wait = if pair[0].stage == pair[1].stage { 0.0 } else { 1.0 };
         assert_eq!(pair[1].start - pair[0].end, wait);
@@ -316,13 +315,14 @@ fn pictures() {
 #[test]
 fn any_thread_may_ask_at_once() {
     let plan = plan("interleaved_1f1b", 4, 8);
-    let expected = (plan.orders().unwrap(), plan.simulate(&PipeCosts::new()).unwrap());
+    let it = plan.simulate(&PipeCosts::new()).unwrap();
+    let expected = (plan.orders().unwrap(), it.stages.clone(), it.timeline().unwrap());
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    let found = (plan.orders().unwrap(), plan.simulate(&PipeCosts::new()).unwrap());
-                    assert_eq!(found, expected);
+                    let stages = plan.simulate(&PipeCosts::new()).unwrap().stages;
+                    assert_eq!((plan.orders().unwrap(), stages, it.timeline().unwrap()), expected);
                     assert_eq!(instructions(&plan, 3).len(), instructions(&plan, 3).len());
                 }
             });

@@ -46,6 +46,10 @@ fn wrong_options_are_named() {
     assert!(matches!(error.code, ErrorCode::InvalidArg | ErrorCode::Config), "{}", error);
     let error = alone().init_method("tcp://a\0b").init().unwrap_err();
     assert!(error.message.starts_with("init_method is"), "{}", error);
+    let error = alone().nccl_library("a\0b").init().unwrap_err();
+    assert!(error.message.starts_with("nccl.library is"), "{}", error);
+    let error = alone().setting("nccl.nonsense", 3).init().unwrap_err();
+    assert!(error.message.contains("unknown setting \"nccl.nonsense\""), "{}", error);
     let error = alone().require_existing(true).init().unwrap_err();
     assert_eq!(error.code, ErrorCode::State);
     let error = InitOptions::new().rank(usize::MAX).world_size(1).init().unwrap_err();

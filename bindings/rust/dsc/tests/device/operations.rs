@@ -13,7 +13,7 @@ const N: usize = 1000;
 fn every_way_to_run_an_operation() {
     ranks(2, |rank| {
         let (world, own) = (&rank.world, rank.stream());
-        assert_eq!((world.backend().unwrap(), world.device().unwrap()), (Backend::Nccl, Some(world.rank() as u32)));
+        assert_eq!((world.backend().unwrap(), world.device().unwrap()), (Backend::Device, Some(world.rank() as u32)));
         let stream = known(&own);
         let mut x = rank.buffer(&own, &[world.rank() as f32 + 1.0; N]);
         assert_eq!((x.len(), x.is_empty(), x.device()), (N, false, world.rank() as u32));
@@ -59,11 +59,11 @@ fn parts_groups_and_other_types() {
         let (mut out, mut came) = (rank.buffer(&own, &[0i32; 12]), rank.buffer(&own, &[0i32; 6]));
         let mut summed = rank.buffer(&own, &[1i64; 3]);
         world
-            .group_on(stream, |group| {
-                group.add(all_gather(&x, &mut out))?;
-                group.add(broadcast(&mut summed, 0))?;
-                group.add(send(&x, 1 - me))?;
-                group.add(recv(&mut came, 1 - me))
+            .batch_on(stream, |batch| {
+                batch.add(all_gather(&x, &mut out))?;
+                batch.add(broadcast(&mut summed, 0))?;
+                batch.add(send(&x, 1 - me))?;
+                batch.add(recv(&mut came, 1 - me))
             })
             .unwrap();
         assert_eq!(read(&own, out.as_ptr(), 12)[6..8], [10, 11]);
@@ -125,9 +125,9 @@ fn settings_of_groups() {
         assert_eq!(read(&own, x.as_ptr(), 9), [2; 9]);
         let error =
             rank.world.split_with(Some(0), 0, &GroupOptions::new().nccl_min_ctas(5).nccl_max_ctas(4)).unwrap_err();
-        assert!(error.code == ErrorCode::InvalidArg && error.message.contains("nccl_min_ctas"), "{}", error);
+        assert!(error.code == ErrorCode::InvalidArg && error.message.contains("nccl.min_ctas"), "{}", error);
         let error = rank.world.split_with(Some(0), 0, &GroupOptions::new().nccl_net_name("a\0b")).unwrap_err();
-        assert!(error.message.starts_with("nccl_net_name is"), "{}", error);
+        assert!(error.message.starts_with("nccl.net_name is"), "{}", error);
     });
 }
 

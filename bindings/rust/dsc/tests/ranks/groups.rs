@@ -61,8 +61,13 @@ fn queries_and_totals() {
     ranks(2, |world| {
         assert_eq!((world.name(), world.size(), world.backend().unwrap()), ("world", 2, Backend::Host));
         assert_eq!((world.local_rank().unwrap(), world.local_size().unwrap()), (world.rank(), 2));
-        assert_eq!(world.env("RANK").unwrap(), world.rank().to_string());
-        assert_eq!(world.env("NONSENSE").unwrap_err().code, ErrorCode::InvalidArg);
+        let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
+        assert_eq!((half.size(), half.world_size().unwrap()), (1, 2));
+        assert_ne!(world.id().unwrap(), half.id().unwrap());
+        assert_eq!(world.source().unwrap(), "options");
+        assert!(!world.start_report().unwrap().is_empty() && !world.tuning().unwrap().is_empty());
+        assert!(world.has_progress_thread() && world.master_addr().is_ok() && world.master_port().is_ok());
+        drop(half);
         assert_eq!(format!("{:?}", world), format!("Comm(\"world\", rank {} of 2)", world.rank()));
         world.all_reduce(&mut [0f32; 16], Op::Sum).unwrap();
         world.all_reduce(&mut [0f32; 16], Op::Sum).unwrap();

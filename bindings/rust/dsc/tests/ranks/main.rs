@@ -1,11 +1,11 @@
 //! Several ranks as threads of one process: what the crate promises when ranks meet.
 
 mod awaiting;
+mod batches;
 mod collectives;
 mod failures;
 mod groups;
 mod mesh;
-mod operation_groups;
 mod operations;
 mod pipe;
 mod recovery;

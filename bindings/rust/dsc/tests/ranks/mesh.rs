@@ -29,6 +29,12 @@ fn groups_and_plans() {
     assert_eq!(mesh.group(6, "dp-tp").unwrap(), [4, 5, 6, 7]);
     assert_eq!(mesh.members("pp", &[0, -1]).unwrap(), [[0, 4], [1, 5], [2, 6], [3, 7]]);
     assert_eq!(mesh.hybrid_sizes("tp-dp").unwrap(), [2]);
+    let sizes = |length| Mesh::new(&[("dp", length)])?.hybrid_sizes("dp");
+    assert!(sizes(1).unwrap().is_empty() && sizes(2).unwrap().is_empty() && sizes(16).unwrap() == [2, 4, 8]);
+    assert_eq!(sizes(12).unwrap(), [2, 4]);
+    for (length, multiple) in [(3, 2), (10, 4)] {
+        assert!(sizes(length).unwrap_err().message.ends_with(&format!("a multiple of {}", multiple)));
+    }
     assert_eq!(mesh.levels("tp-dp", &[2, 2], 1).unwrap(), [[0, 2], [1, 3], [4, 6], [5, 7]]);
     let experts = mesh.experts(2, Some(1)).unwrap();
     assert_eq!((experts.axis_size("dp").unwrap(), experts.axis_size("ep").unwrap()), (2, 2));
@@ -36,8 +42,15 @@ fn groups_and_plans() {
     let plan = mesh.plan(&options).unwrap();
     assert_eq!(plan[0], ("gtp".to_string(), vec![3]));
     assert!(plan.contains(&("mp".to_string(), vec![2, 3, 6, 7])));
-    assert_eq!(Mesh::default_grid(24).unwrap().order().unwrap(), "data-pipe");
-    assert_eq!(prime_factors(24).unwrap(), [2, 2, 2, 3]);
+    let grid = Mesh::default_grid(24).unwrap();
+    assert_eq!((grid.axis_size("pipe").unwrap(), grid.axis_size("data").unwrap()), (4, 6));
+    assert_eq!(grid.order().unwrap(), "data-pipe");
+    assert!(Mesh::default_grid(0).unwrap_err().message.starts_with("world_size is 0; expected"));
+    assert_eq!(
+        (prime_factors(24).unwrap(), prime_factors(2_147_483_647).unwrap()),
+        (vec![2, 2, 2, 3], vec![2_147_483_647])
+    );
+    assert!(prime_factors(1).unwrap().is_empty() && prime_factors(0).is_err());
 }
 
 #[test]

@@ -30,8 +30,10 @@ extern "C" {
  * @param[in] limits bytes, 0 or more each
  * @param[in] n_limits 1 or more
  * @param[out] indices n tensor indices, bucket after bucket
- * @param[out] starts n + 1 entries of room: bucket b is indices[starts[b]] to indices[starts[b + 1] - 1]
- * @param[out] bucket_limits n entries of room: the limit that each bucket was filled by; may be NULL
+ * @param[out] starts n + 1 entries, of which n_buckets + 1 are written: bucket b is indices[starts[b]] to
+ * indices[starts[b + 1] - 1]
+ * @param[out] bucket_limits n entries, of which n_buckets are written: the limit that each bucket was filled
+ * by; may be NULL
  * @param[out] n_buckets number of buckets
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -58,12 +60,12 @@ DSC_API dsc_result_t dsc_bucket_plan(const size_t* counts, const dsc_dtype_t* dt
  * @param[in] seed for example run seed plus epoch
  * @param[in] drop_last 1: every shard gets count / shards samples, rounded down; 0: rounded up, filled from
  * the start
- * @param[out] indices receives the samples; may be NULL with capacity 0
- * @param[in] capacity entries of indices; either 0 or enough
+ * @param[out] indices the samples; may be NULL with capacity 0
+ * @param[in] capacity entries of indices
  * @param[out] n_indices number of samples of the shard
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_shard_indices(size_t count, size_t shards, size_t shard, int32_t shuffle,

@@ -5,6 +5,7 @@
 #ifndef DSC_COMM_H
 #define DSC_COMM_H
 
+#include <dsc/error.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -13,38 +14,14 @@ extern "C" {
 
 /** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
 typedef struct dsc_group_options {
-  size_t struct_size;        /**< size of this struct as the caller compiled it */
-  const char* name;          /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
-  int32_t timeout_ms;        /**< deadline of every operation; 0 (default): the parent's */
-  int32_t reserved;          /**< 0 */
-  const char* nccl_net_name; /**< network plugin that NCCL uses for this group; NULL: it chooses */
-  int32_t nccl_min_ctas;   /**< least number of thread blocks of its operations; 0 (default): NCCL chooses */
-  int32_t nccl_max_ctas;   /**< largest number; 0 (default): NCCL chooses */
-  int32_t stream_priority; /**< of the streams of asynchronous operations: lower is more urgent, 0 (default)
-                              is the least; out of range it is the nearest */
-  int32_t reserved2;       /**< 0 */
+  size_t struct_size;            /**< size of this struct as the caller compiled it */
+  const char* name;              /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
+  const dsc_setting_t* settings; /**< of backends, such as "nccl.max_ctas" */
+  size_t n_settings;             /**< entries of settings; default 0 */
+  int32_t timeout_ms;            /**< deadline of every operation; 0 (default): the parent's */
+  int32_t stream_priority; /**< of the streams of asynchronous operations on devices: lower is more urgent, 0
+                              (default) is the least; out of range it is the nearest */
 } dsc_group_options_t;
-
-/**
- * @brief What is known about a failure. Lists are cut to what fits.
- */
-typedef struct dsc_error_info {
-  size_t struct_size; /**< in: size of this struct as the caller compiled it */
-  uint64_t group;     /**< id of the communicator */
-  uint64_t sequence;  /**< number of the operation in that communicator, from 1; 0: none */
-  int64_t elapsed_ns; /**< how long the operation had run */
-  int32_t code;       /**< DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running */
-  int32_t revoked;    /**< 1: the communicator no longer works */
-  int32_t rank;       /**< first rank at fault in this communicator; -1: not known */
-  int32_t n_ranks;    /**< number of valid entries in ranks */
-  int32_t ranks[64];  /**< ranks at fault */
-  int32_t system_error; /**< errno; 0: none */
-  int32_t native_code;  /**< code of a backend; 0: none */
-  char operation[32];   /**< such as "all_reduce"; empty: none */
-  char text[512];       /**< one sentence */
-  uint64_t index;       /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
-                           buffer, or in the gradient that text names; 0 otherwise */
-} dsc_error_info_t;
 
 /** @brief Running totals of one operation at one size class. */
 typedef struct dsc_op_stats {
@@ -78,7 +55,7 @@ typedef struct dsc_nonfinite_info {
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_rank(dsc_comm_t* comm, int32_t* rank);
+DSC_API dsc_result_t dsc_comm_rank(const dsc_comm_t* comm, int32_t* rank);
 
 /**
  * @brief Gives the number of ranks of a communicator.
@@ -89,7 +66,7 @@ DSC_API dsc_result_t dsc_comm_rank(dsc_comm_t* comm, int32_t* rank);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_size(dsc_comm_t* comm, int32_t* size);
+DSC_API dsc_result_t dsc_comm_size(const dsc_comm_t* comm, int32_t* size);
 
 /**
  * @brief Gives the calling rank's number among the ranks of the world on its host.
@@ -100,7 +77,7 @@ DSC_API dsc_result_t dsc_comm_size(dsc_comm_t* comm, int32_t* size);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank);
+DSC_API dsc_result_t dsc_comm_local_rank(const dsc_comm_t* comm, int32_t* local_rank);
 
 /**
  * @brief Gives the number of ranks of the world on the calling rank's host.
@@ -111,19 +88,42 @@ DSC_API dsc_result_t dsc_comm_local_rank(dsc_comm_t* comm, int32_t* local_rank);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_local_size(dsc_comm_t* comm, int32_t* local_size);
+DSC_API dsc_result_t dsc_comm_local_size(const dsc_comm_t* comm, int32_t* local_size);
 
 /**
- * @brief Gives the best backend of a communicator: DSC_BACKEND_NCCL if it is bound to a GPU, else what moves
- * host memory.
+ * @brief Gives the number of ranks of the world that a communicator belongs to.
  * @param[in] comm communicator
- * @param[out] backend one of ::dsc_backend
+ * @param[out] world_size 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend);
+DSC_API dsc_result_t dsc_comm_world_size(const dsc_comm_t* comm, int32_t* world_size);
+
+/**
+ * @brief Gives the id of a communicator: the same number on all of its ranks, in dsc_error_info_t and in
+ * traces.
+ * @param[in] comm communicator
+ * @param[out] id 0 for the world; never that of another communicator of the job
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_id(const dsc_comm_t* comm, uint64_t* id);
+
+/**
+ * @brief Gives the best backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, else what
+ * moves host memory.
+ * @param[in] comm communicator
+ * @param[out] backend the backend
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_backend(const dsc_comm_t* comm, dsc_backend_t* backend);
 
 /**
  * @brief Gives the GPU that a communicator is bound to.
@@ -135,37 +135,96 @@ DSC_API dsc_result_t dsc_comm_backend(dsc_comm_t* comm, int32_t* backend);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_device(dsc_comm_t* comm, int32_t* device);
+DSC_API dsc_result_t dsc_comm_device(const dsc_comm_t* comm, int32_t* device);
 
 /**
- * @brief Copies the name of a communicator; the world's is "world".
+ * @brief Gives the name of a communicator; the world's is "world".
  * @param[in] comm communicator
- * @param[out] name receives the name, ended by a zero
- * @param[in] name_bytes size of name; 32 is always enough
+ * @param[out] text the name; may be NULL with capacity 0
+ * @param[in] capacity bytes of text; 32 are always enough
+ * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (also when name_bytes is too small); DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_name(dsc_comm_t* comm, char* name, size_t name_bytes);
+DSC_API dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
 
 /**
- * @brief Gives a setting that other code reads from the environment, as this world has it.
+ * @brief Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
  * @param[in] comm communicator
- * @param[in] variable "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
- *            "DSC_SOURCE" (where rank and size came from), "DSC_REPORT" (what start-up found and what was
- * missing), "DSC_TUNING" (the sizes in bytes by which this communicator chooses how data moves) or
- * "DSC_PROGRESS_THREAD" ("1" or "0"). Of a group, RANK and WORLD_SIZE are its own; LOCAL_* and MASTER_* are
- * the world's
- * @param[out] value receives the text, ended by a zero
- * @param[in] value_bytes size of value
+ * @param[out] text the name or address, or 127.0.0.1 for a job of one host; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
  *
- * Collective: no. Blocking: no. Threads: any. The environment itself is never written.
- * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG (unknown variable, or value_bytes too small: the
- * message says how many are needed); DSC_ERR_FORKED
+ * The environment itself is never written. Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_env(dsc_comm_t* comm, const char* variable, char* value, size_t value_bytes);
+DSC_API dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
+ * @param[in] comm communicator
+ * @param[out] port 0 to 65535
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port);
+
+/**
+ * @brief Says where rank and world size came from, such as "env" or "pmix".
+ * @param[in] comm communicator
+ * @param[out] text may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Gives what start-up found, and what was missing, in words.
+ * @param[in] comm communicator
+ * @param[out] text may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, size_t capacity,
+                                           size_t* bytes);
+
+/**
+ * @brief Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
+ * environment variable DSC_TUNING.
+ * @param[in] comm communicator
+ * @param[out] text may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+
+/**
+ * @brief Says whether the library has a thread that drives the operations of a communicator.
+ * @param[in] comm communicator
+ * @param[out] has_progress_thread 1, or 0: the program calls dsc_progress()
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_progress_thread(const dsc_comm_t* comm, int32_t* has_progress_thread);
 
 /**
  * @brief Translates a rank of a communicator into the world's rank.
@@ -177,7 +236,7 @@ DSC_API dsc_result_t dsc_comm_env(dsc_comm_t* comm, const char* variable, char* 
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank);
+DSC_API dsc_result_t dsc_comm_global_rank(const dsc_comm_t* comm, int32_t group_rank, int32_t* global_rank);
 
 /**
  * @brief Translates a rank of the world into a communicator's rank.
@@ -189,7 +248,7 @@ DSC_API dsc_result_t dsc_comm_global_rank(dsc_comm_t* comm, int32_t group_rank, 
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_group_rank(dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank);
+DSC_API dsc_result_t dsc_comm_group_rank(const dsc_comm_t* comm, int32_t global_rank, int32_t* group_rank);
 
 /**
  * @brief Fills group options with their defaults.
@@ -248,18 +307,19 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  * ncclCommAbort() does, until when streams may wait.
  *
  * @param[in] comm communicator that is bound to a device
- * @param[in] nccl_comm an ncclComm_t
- * @param[in] options NULL: defaults; the same on all ranks; of no effect on nccl_comm itself
+ * @param[in] library whose communicator it is: "nccl"
+ * @param[in] communicator of that library: an ncclComm_t
+ * @param[in] options NULL: defaults; the same on all ranks; its settings do not change communicator
  * @param[out] group the new communicator; NULL on failure
  *
  * Collective: yes, every rank of comm. Blocking: until all came. Ownership, threads: as dsc_comm_split().
  * @return as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of other ranks or
- * of another device; DSC_ERR_UNSUPPORTED when comm is bound to no device; DSC_ERR_BACKEND when NCCL does not
- * know it
+ * of another device, and for an unknown library; DSC_ERR_UNSUPPORTED when comm is bound to no device;
+ * DSC_ERR_BACKEND when NCCL does not know it
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_adopt_nccl(dsc_comm_t* comm, void* nccl_comm,
-                                         const dsc_group_options_t* options, dsc_comm_t** group);
+DSC_API dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communicator,
+                                    const dsc_group_options_t* options, dsc_comm_t** group);
 
 /**
  * @brief Sets the deadline of the operations that start from now on.
@@ -318,27 +378,12 @@ DSC_API dsc_result_t dsc_comm_destroy(dsc_comm_t* comm);
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_error(dsc_comm_t* comm, dsc_error_info_t* info);
-
-/**
- * @brief Tells what is known about this thread's latest failing call: the ranks at fault, the operation and
- * its number, and with DSC_ERR_NONFINITE the element.
- * @param[in,out] info struct_size must be set; filled up to that size. A wrong one is itself a failing call
- *
- * As dsc_last_error_message(), whose words without the function's name are info->text. What is not known, or
- * does not concern an operation of ranks, is left empty. Use it where a blocking call or a reducer failed;
- * dsc_work_error() tells the same of an operation with a work object.
- *
- * Collective: no. Blocking: no. Threads: any. Works after fork().
- * @return DSC_OK (info->code is DSC_OK when no call failed on this thread); DSC_ERR_INVALID_ARG
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_last_error_info(dsc_error_info_t* info);
+DSC_API dsc_result_t dsc_comm_error(const dsc_comm_t* comm, dsc_error_info_t* info);
 
 /**
  * @brief Says what happens when an input of a reduction is a NaN or infinite.
  * @param[in] comm communicator
- * @param[in] check one of ::dsc_nonfinite_check; DSC_NONFINITE_OFF at first
+ * @param[in] check DSC_NONFINITE_OFF at first
  *
  * It holds for reductions that start from now on, here, in groups made from comm from now on, and in reducers
  * made from comm. All ranks must ask for the same: reductions with another check are DSC_ERR_MISMATCH. Inputs
@@ -348,7 +393,7 @@ DSC_API dsc_result_t dsc_last_error_info(dsc_error_info_t* info);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check);
+DSC_API dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, dsc_nonfinite_check_t check);
 
 /**
  * @brief Tells which inputs were NaN or infinite since counting started; the same on all ranks.
@@ -365,15 +410,16 @@ DSC_API dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* 
 /**
  * @brief Gives running totals per operation and size class.
  * @param[in] comm communicator
- * @param[out] stats array of capacity elements; stats[0].struct_size must be set; may be NULL with capacity 0
- * @param[in] capacity elements of stats
- * @param[out] count number of totals there are, which may exceed capacity
+ * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of stats
+ * @param[out] count number of totals there are
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_stats(dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count);
+DSC_API dsc_result_t dsc_comm_stats(const dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity,
+                                    size_t* count);
 
 #ifdef __cplusplus
 }

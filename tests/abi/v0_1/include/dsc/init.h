@@ -20,38 +20,39 @@ typedef struct dsc_init_options {
   const char* init_method; /**< "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or
                               "file:///PATH" (on a file system that all hosts share); NULL: env:// */
   const char* job_id;      /**< keeps jobs on one host apart; NULL: from the launcher, or none */
-  int32_t backend;         /**< ::dsc_backend; default DSC_BACKEND_AUTO */
+  const char* token;       /**< secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD,
+                              DSC_TOKEN_FILE, DSC_TOKEN, or none */
+  dsc_store_t* store;      /**< through which rank 0 tells the others where it listens, if the job has several
+                              hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept
+                              by the call. NULL (default): none */
+  const dsc_setting_t*
+      settings;          /**< of backends: "nccl.library" and "cuda.library" are files of NCCL's and of
+                            CUDA's driver library, looked at when a device is bound; one for all ranks
+                            of a process. Without them DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy
+                            of NCCL that this process has loaded, or where docs/gpu.md says */
+  size_t n_settings;     /**< entries of settings; default 0 */
+  dsc_backend_t backend; /**< default DSC_BACKEND_AUTO */
+  dsc_sources_t sources; /**< which sources of rank and size may be used; 0 (default): all */
   int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
                    or the launcher */
-  int32_t world_size; /**< 1 or more, given together with rank; -1 (default): from the environment or the
-                         launcher */
-  int32_t local_rank; /**< rank on this host; -1 (default): from the environment, or derived */
-  int32_t device;     /**< number of the GPU to bind, as CUDA counts in this process; -1 (default): with
-                         DSC_BACKEND_NCCL that of the current context, or else by local_rank; with
-                         DSC_BACKEND_AUTO that of the current context, or none */
-  int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
-  uint32_t sources;   /**< bits of ::dsc_source that may be used; 0 (default): all */
-  int32_t require_existing; /**< 1: return the world that exists, never make one, and look neither at other
-                               options nor at the environment; default 0 */
-  int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
-                               that is stuck in a function of the caller's (op.h) cannot be given up then */
-  int32_t init_timeout_ms;  /**< deadline of this call, 1 or more; default 300,000 */
+  int32_t world_size;      /**< 1 or more, given together with rank; -1 (default): from the environment or the
+                              launcher */
+  int32_t local_rank;      /**< rank on this host; -1 (default): from the environment, or derived */
+  int32_t port;            /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */
+  int32_t device;          /**< number of the GPU to bind, as CUDA counts in this process; -1 (default): with
+                              DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with
+                              DSC_BACKEND_AUTO that of the current context, or none */
+  int32_t init_timeout_ms; /**< deadline of this call, 1 or more; default 300,000 */
   int32_t timeout_ms; /**< deadline of every operation, 1 or more; default 300,000; inherited by groups */
   int32_t stall_timeout_ms; /**< a process that has not run for so long fails its groups; 0: never; default
                                30,000 */
   int32_t progress_thread;  /**< 1 (default): a thread of the library drives operations that nobody waits for;
-                               0:  none does, and the program calls dsc_progress(); may differ between ranks */
+                               0: none does, and the program calls dsc_progress(); may differ between ranks */
+  int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
+                               that is stuck in a user-defined operation (op.h) cannot be given up then */
+  int32_t require_existing; /**< 1: return the world that exists, never make one, and look neither at other
+                               options nor at the environment; default 0 */
   int32_t reserved;         /**< must be 0 */
-  const char* token;        /**< secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD,
-                               DSC_TOKEN_FILE, DSC_TOKEN, or none */
-  dsc_store_t* store; /**< through which rank 0 tells the others where it listens, if the job has several
-                         hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept
-                         by the call. NULL (default): none */
-  const char* nccl_library; /**< file of NCCL's library; NULL (default): DSC_NCCL_LIBRARY, the copy that this
-                               process has loaded, or where docs/gpu.md says. Looked at when a device is
-                               bound; one for all ranks of a process */
-  const char* cuda_library; /**< file of CUDA's driver library, likewise; NULL (default): DSC_CUDA_LIBRARY,
-                               or the system's */
 } dsc_init_options_t;
 
 /**
@@ -73,7 +74,7 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * several hosts meet at a store that rank 0 serves at MASTER_ADDR and MASTER_PORT, or wherever it says
  * through PMIx, torchrun's agent, a file or the store of the options.
  *
- * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_NCCL or a device in the options it is
+ * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_DEVICE or a device in the options it is
  * bound or the call fails on all ranks; with DSC_BACKEND_AUTO it is bound if every rank works in a CUDA
  * context already and NCCL can be had, and the log says why not.
  *
@@ -106,16 +107,14 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * what dsc_init_distributed() would say before it looks for the other ranks, or null.
  *
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults
- * @param[out] text receives the JSON, ended by a zero, when it fits; otherwise it is left alone. May be NULL
- * when capacity is 0
- * @param[in] capacity size of text in bytes
- * @param[out] bytes what the text needs, with its zero: when it is more than capacity, call again with more
- * room
+ * @param[out] text the JSON; may be NULL with capacity 0
+ * @param[in] capacity bytes of text
+ * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be asked.
  * Threads: any.
- * @return DSC_OK, also when the report has an error; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM;
- * DSC_ERR_FORKED; DSC_ERR_REENTRANT
+ * @return DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
@@ -147,14 +146,14 @@ DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
  *
  * If the world failed before, it waits for the ranks of what dsc_comm_shrink() made of it, if that is still
  * there, and else for nobody. Its groups stay valid as handles but every operation on them is
- * DSC_ERR_STATE; what stands between dsc_group_begin() and dsc_group_end() on them never runs.
+ * DSC_ERR_STATE; batches that are open on them never run.
  *
  * A rank in this call takes part in no further operation of the world's other groups: ranks that wait for it
  * there get DSC_ERR_PEER_LEFT at once, and this rank gets DSC_ERR_STATE there. A group in which operations of
  * this rank still run is left alone.
  *
  * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
- * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a group of operations is open on it (nothing
+ * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it (nothing
  * happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not
  * all ranks came: the world is released all the same; DSC_ERR_FORKED
  * @since 0.1

@@ -26,7 +26,7 @@ extern "C" {
  * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind, void** memory);
+DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, dsc_memory_kind_t kind, void** memory);
 
 /**
  * @brief Frees memory of dsc_mem_alloc(). Other ranks keep theirs.

@@ -20,7 +20,10 @@ typedef struct dsc_pipe_partition_options {
   size_t n_part_limits;        /**< entries of part_limits: 1 for all parts, or one for each; default 0 */
 } dsc_pipe_partition_options_t;
 
-/** @brief Regions of a model whose random numbers differ in what ranks share. */
+/** @brief A region of a model, by which ranks share its random numbers. */
+typedef int32_t dsc_rng_region_t;
+
+/** @brief Values of ::dsc_rng_region_t. */
 enum dsc_rng_region {
   DSC_RNG_DATA = 1,   /**< the same on all ranks of a tensor-parallel group */
   DSC_RNG_TENSOR = 2, /**< different on each rank of a tensor-parallel group */
@@ -79,33 +82,18 @@ DSC_API dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, 
 /**
  * @brief Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
  *
- * With next(state) for SplitMix64's step, state += 0x9e3779b97f4a7c15, z = state,
+ * - "split_mix" (default): with next(state) for SplitMix64's step, state += 0x9e3779b97f4a7c15, z = state,
  * z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9, z = (z ^ (z >> 27)) * 0x94d049bb133111eb, z ^ (z >> 31), all
  * modulo 2^64: the result is number `layer`, counted from 0, of the sequence that begins at the state which
  * is the first number of the sequence that begins at the state `seed`. Different layers of one seed have
  * different seeds.
- *
- * @param[in] seed of the run, any
- * @param[in] layer index of the layer in the whole model
- * @param[out] layer_seed the seed of the layer
- *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* layer_seed);
-
-/**
- * @brief Gives the seed of one layer by a named method.
- *
- * - "split_mix": that of dsc_seed_layer().
  * - "deepspeed": seed + layer, as DeepSpeed's PipelineModule (deepspeed/runtime/pipe/module.py, commit
  * edaa722) seeds layers with seed_layers and base_seed. Neighbouring seeds share the numbers of almost all
  * layers.
  *
- * @param[in] method in small letters; NULL: "split_mix"
  * @param[in] seed of the run, any; DeepSpeed's base_seed is 1234 by default
  * @param[in] layer index of the layer in the whole model
+ * @param[in] method in small letters; NULL: "split_mix"
  * @param[out] layer_seed the seed of the layer
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -113,8 +101,7 @@ DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, uint64_t* lay
  * 64 bits
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed, uint64_t layer,
-                                              uint64_t* layer_seed);
+DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, const char* method, uint64_t* layer_seed);
 
 /**
  * @brief Gives the seed of a region on one rank, with Megatron's numbers (megatron/core/tensor_parallel).
@@ -123,7 +110,7 @@ DSC_API dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed,
  * expert_rank + expert_tensor_rank.
  *
  * @param[in] seed of the run, or of the stage
- * @param[in] region ::dsc_rng_region
+ * @param[in] region which one
  * @param[in] tensor_rank rank in the tensor-parallel group, 0 or more
  * @param[in] expert_rank rank in the expert-parallel group, 0 or more
  * @param[in] expert_tensor_rank rank in the tensor-parallel group of the experts, 0 or more
@@ -133,8 +120,8 @@ DSC_API dsc_result_t dsc_seed_layer_by_method(const char* method, uint64_t seed,
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_seed_region(uint64_t seed, int32_t region, int32_t tensor_rank, int32_t expert_rank,
-                                     int32_t expert_tensor_rank, uint64_t* region_seed);
+DSC_API dsc_result_t dsc_seed_region(uint64_t seed, dsc_rng_region_t region, int32_t tensor_rank,
+                                     int32_t expert_rank, int32_t expert_tensor_rank, uint64_t* region_seed);
 
 #ifdef __cplusplus
 }

@@ -17,6 +17,9 @@ extern "C" {
 #endif
 
 /** @brief What an instruction asks for. */
+typedef int32_t dsc_pipe_op_t;
+
+/** @brief Values of ::dsc_pipe_op_t. */
 enum dsc_pipe_op {
   DSC_PIPE_LOAD_MICRO_BATCH = 1,   /**< load inputs (first stage) or labels (last stage) */
   DSC_PIPE_FORWARD = 2,            /**< forward pass of one micro-batch */
@@ -36,6 +39,9 @@ enum dsc_pipe_op {
 
 /** @brief Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
  * there are s x c of them. */
+typedef int32_t dsc_pipe_placement_t;
+
+/** @brief Values of ::dsc_pipe_placement_t. */
 enum dsc_pipe_placement {
   DSC_PIPE_LOOP = 0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
   DSC_PIPE_ZIGZAG = 1, /**< from the first stage to the last, then back: two chunks make a V */
@@ -44,6 +50,9 @@ enum dsc_pipe_placement {
 };
 
 /** @brief Where lowering puts messages. Both complete even if every send waits for its receive. */
+typedef int32_t dsc_pipe_messages_t;
+
+/** @brief Values of ::dsc_pipe_messages_t. */
 enum dsc_pipe_messages {
   DSC_PIPE_WHEN_NEEDED = 0, /**< when the receiver needs them for what it computes next: fewest buffers */
   DSC_PIPE_AT_ONCE = 1,     /**< sent after what makes them and received as early, as by PyTorch 2.7 */
@@ -58,7 +67,7 @@ typedef struct dsc_pipe_schedule dsc_pipe_schedule_t;
 typedef struct dsc_pipe_instruction {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   int64_t step;        /**< 0 to steps - 1, never falling */
-  int32_t op;          /**< ::dsc_pipe_op */
+  dsc_pipe_op_t op;    /**< what is asked for */
   int32_t micro_batch; /**< 0 to micro_batches - 1 */
   int32_t chunk;       /**< part of the model on this stage, 0 to chunks - 1 */
   int32_t buffer;      /**< place that holds the micro-batch here, 0 to buffers - 1 */
@@ -79,27 +88,28 @@ typedef struct dsc_pipe_schedule_options {
                                 chunk; default 0: as many as stages, or what divides the batch evenly */
   int32_t forward_only;      /**< 1: without backward passes; default 0 */
   int32_t merge_backward;    /**< 1: halves of a backward pass that follow each other become one; default 0 */
-  int32_t messages;          /**< ::dsc_pipe_messages; default ::DSC_PIPE_WHEN_NEEDED */
-  int32_t placement; /**< ::dsc_pipe_placement; for dsc_pipe_schedule_create_custom() only; default 0 */
-  int32_t reserved;  /**< 0 */
+  dsc_pipe_messages_t messages;   /**< default DSC_PIPE_WHEN_NEEDED */
+  dsc_pipe_placement_t placement; /**< for dsc_pipe_schedule_create_custom() only; default 0 */
+  int32_t reserved;               /**< 0 */
 } dsc_pipe_schedule_options_t;
 
 /** @brief What a schedule is. */
 typedef struct dsc_pipe_schedule_info {
-  size_t struct_size;        /**< size of this struct as the caller compiled it */
-  int32_t stages;            /**< devices of the pipeline */
-  int32_t stage;             /**< whose instructions; -1: the whole pipeline */
-  int32_t micro_batches;     /**< of a batch */
-  int32_t chunks;            /**< parts of the model on every stage */
-  int32_t micro_batch_group; /**< as it was made; 0 where it has no meaning */
-  int32_t forward_only;      /**< 1: without backward passes */
-  int32_t messages;          /**< ::dsc_pipe_messages */
-  int32_t placement;         /**< ::dsc_pipe_placement */
+  size_t struct_size;             /**< size of this struct as the caller compiled it */
+  int32_t stages;                 /**< devices of the pipeline */
+  int32_t stage;                  /**< whose instructions; -1: the whole pipeline */
+  int32_t micro_batches;          /**< of a batch */
+  int32_t chunks;                 /**< parts of the model on every stage */
+  int32_t micro_batch_group;      /**< as it was made; 0 where it has no meaning */
+  int32_t forward_only;           /**< 1: without backward passes */
+  dsc_pipe_messages_t messages;   /**< where lowering put messages */
+  dsc_pipe_placement_t placement; /**< where the parts of the model are */
 } dsc_pipe_schedule_info_t;
 
 /** @brief One operation of a stage. */
 typedef struct dsc_pipe_compute {
-  int32_t op;    /**< forward, backward, backward_input or backward_weight; 0: the stage is idle for a step */
+  dsc_pipe_op_t
+      op;        /**< forward, backward, backward_input or backward_weight; 0: the stage is idle for a step */
   int32_t chunk; /**< 0 to chunks - 1; -1 when idle */
   int32_t micro_batch; /**< 0 to micro_batches - 1; -1 when idle */
   int32_t overlaps; /**< 1: it runs at once with the next one, a forward pass with a backward pass; else 0 */
@@ -113,7 +123,7 @@ typedef struct dsc_pipe_compute {
  * @return a static string; "unknown" for a value that is no op
  * @since 0.1
  */
-DSC_API const char* dsc_pipe_op_name(int32_t op);
+DSC_API const char* dsc_pipe_op_name(dsc_pipe_op_t op);
 
 /**
  * @brief Fills schedule options with their defaults: one chunk, and everything else yet to be set.
@@ -203,7 +213,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_opt
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, int32_t stage,
+DSC_API dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* schedule, int32_t stage,
                                                 dsc_pipe_schedule_t** other);
 
 /**
@@ -215,21 +225,21 @@ DSC_API dsc_result_t dsc_pipe_schedule_at_stage(dsc_pipe_schedule_t* schedule, i
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_describe(dsc_pipe_schedule_t* schedule,
+DSC_API dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule,
                                                 dsc_pipe_schedule_info_t* info);
 
 /**
  * @brief Gives a schedule's name.
  * @param[in] schedule schedule
- * @param[out] text the name and a zero byte if there is room for both; may be NULL with capacity 0
+ * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text
  * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_name(dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
+DSC_API dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
                                             size_t* bytes);
 
 /**
@@ -237,17 +247,17 @@ DSC_API dsc_result_t dsc_pipe_schedule_name(dsc_pipe_schedule_t* schedule, char*
  * @param[in] schedule any schedule of the pipeline
  * @param[in] stage 0 to stages - 1, whatever stage the schedule is of
  * @param[in] first number of the first operation wanted, 0 or more
- * @param[out] operations up to capacity operations; may be NULL with capacity 0
+ * @param[out] operations those from first on; may be NULL with capacity 0
  * @param[in] capacity entries of operations
  * @param[out] total how many operations the stage has in all
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK, also without room; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for a closed
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for a closed
  * form that is too large to be written down; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_order(dsc_pipe_schedule_t* schedule, int32_t stage, int64_t first,
-                                             dsc_pipe_compute_t* operations, size_t capacity, int64_t* total);
+DSC_API dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule, int32_t stage, size_t first,
+                                             dsc_pipe_compute_t* operations, size_t capacity, size_t* total);
 
 /**
  * @brief Gives the next instruction.
@@ -282,7 +292,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule);
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_steps(dsc_pipe_schedule_t* schedule, int64_t* steps);
+DSC_API dsc_result_t dsc_pipe_schedule_steps(const dsc_pipe_schedule_t* schedule, int64_t* steps);
 
 /**
  * @brief Says what a step computes.
@@ -297,8 +307,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_steps(dsc_pipe_schedule_t* schedule, int6
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64_t step, int32_t* micro_batch,
-                                            int32_t* is_forward);
+DSC_API dsc_result_t dsc_pipe_schedule_step(const dsc_pipe_schedule_t* schedule, int64_t step,
+                                            int32_t* micro_batch, int32_t* is_forward);
 
 /**
  * @brief Gives the number of micro-batches that this stage must be able to hold at once.
@@ -310,7 +320,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_step(dsc_pipe_schedule_t* schedule, int64
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_buffers(dsc_pipe_schedule_t* schedule, int32_t* buffers);
+DSC_API dsc_result_t dsc_pipe_schedule_buffers(const dsc_pipe_schedule_t* schedule, int32_t* buffers);
 
 /**
  * @brief Releases a schedule, with the memory and channels that dsc_pipe_run() made for it.

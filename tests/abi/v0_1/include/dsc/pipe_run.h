@@ -37,9 +37,9 @@ typedef struct dsc_pipe_call {
   int64_t* const* output_shapes; /**< with variable shapes forward may write the sizes of output i to
                                     output_shapes[i] before it returns, as many as the options' shape has;
                                     unwritten they are those. Else NULL */
-  char* problem; /**< room for words on why the callback fails, with a zero byte at the end: they become
-                    part of the error on every rank */
-  size_t problem_bytes; /**< of that room, with the zero byte */
+  char* problem; /**< where the callback may say why it fails, ended by a zero: that becomes part of the
+                    error on every rank */
+  size_t problem_bytes; /**< size of problem */
 } dsc_pipe_call_t;
 
 /**
@@ -51,21 +51,21 @@ typedef struct dsc_pipe_call {
  * of that micro-batch, and no longer. A C++ exception counts as a failure. It may call the library, except on
  * the communicator and the schedule of the run.
  */
-typedef int32_t (*dsc_pipe_callback_t)(void* context, const dsc_pipe_call_t* call);
+typedef int32_t (*dsc_pipe_fn)(void* context, const dsc_pipe_call_t* call);
 
 /** @brief What a run calls. The passes that its schedule has must be there; of the others NULL means that
  * there is nothing to do. Fill with dsc_pipe_callbacks_init(). */
 typedef struct dsc_pipe_callbacks {
-  size_t struct_size;                   /**< size of this struct as the caller compiled it */
-  void* context;                        /**< handed to every callback */
-  dsc_pipe_callback_t load_micro_batch; /**< inputs on the first stage, labels on the last */
-  dsc_pipe_callback_t forward;          /**< from inputs to outputs or loss */
-  dsc_pipe_callback_t backward;         /**< from output_grads to input_grads; adds up gradients of weights */
-  dsc_pipe_callback_t backward_input;   /**< the first half of a split backward pass */
-  dsc_pipe_callback_t backward_weight;  /**< its second half */
-  dsc_pipe_callback_t reduce_tied_grads; /**< for example a sum over the stages that share weights */
-  dsc_pipe_callback_t reduce_grads;      /**< for example dsc_bucket_reducer_finish() */
-  dsc_pipe_callback_t optimizer_step;    /**< updates the weights */
+  size_t struct_size;            /**< size of this struct as the caller compiled it */
+  void* context;                 /**< handed to every callback */
+  dsc_pipe_fn load_micro_batch;  /**< inputs on the first stage, labels on the last */
+  dsc_pipe_fn forward;           /**< from inputs to outputs or loss */
+  dsc_pipe_fn backward;          /**< from output_grads to input_grads; adds up gradients of weights */
+  dsc_pipe_fn backward_input;    /**< the first half of a split backward pass */
+  dsc_pipe_fn backward_weight;   /**< its second half */
+  dsc_pipe_fn reduce_tied_grads; /**< for example a sum over the stages that share weights */
+  dsc_pipe_fn reduce_grads;      /**< for example dsc_bucket_reducer_finish() */
+  dsc_pipe_fn optimizer_step;    /**< updates the weights */
 } dsc_pipe_callbacks_t;
 
 /** @brief Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init(). */

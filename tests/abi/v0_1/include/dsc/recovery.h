@@ -11,7 +11,7 @@
  * names it, on all ranks that came in time, and the call may be repeated. A rank that has no memory for such
  * a call gets DSC_ERR_NOMEM alone; to the others it is one that does not come.
  *
- * A group of operations that is open on the communicator (dsc_group_begin()) is dropped.
+ * A batch that is open on the communicator (dsc_batch_begin()) is dropped.
  */
 #ifndef DSC_RECOVERY_H
 #define DSC_RECOVERY_H
@@ -69,18 +69,19 @@ DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t
 /**
  * @brief Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
  * @param[in] comm the communicator that was given to that call
- * @param[out] ranks receives up to capacity ranks of comm, in order; may be NULL with capacity 0
- * @param[in] capacity elements of ranks
- * @param[out] n_ranks how many there are, which may exceed capacity; 0 before the first such call
+ * @param[out] ranks ranks of comm, in order; may be NULL with capacity 0
+ * @param[in] capacity entries of ranks
+ * @param[out] n_ranks how many there are; 0 before the first such call
  *
  * After DSC_OK: who takes no part any more. After DSC_ERR_TIMEOUT: who lives and did not come. After another
  * failure: who is to blame for it. It is the same list on all ranks of one answer; a rank
  * that came too late finds itself. Collective: no. Blocking: no. Threads:
  * any.
- * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_missing(dsc_comm_t* comm, int32_t* ranks, int32_t capacity, int32_t* n_ranks);
+DSC_API dsc_result_t dsc_comm_missing(const dsc_comm_t* comm, int32_t* ranks, size_t capacity,
+                                      size_t* n_ranks);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-//! Groups of operations: described one by one, started together.
+//! Batches of operations: described one by one, started together.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -15,21 +15,21 @@ use crate::operation::{launch_in_turn, Operation};
 use crate::request::Request;
 use crate::scope::Borrowed;
 
-/// What [`Comm::group`] and [`Scope::group`](crate::Scope::group) hand to their closures: it takes operations, which
+/// What [`Comm::batch`] and [`Scope::batch`](crate::Scope::batch) hand to their closures: it takes operations, which
 /// start together when the closure has returned.
-pub struct OperationGroup<'scope, 'env: 'scope> {
+pub struct Batch<'scope, 'env: 'scope> {
     comm: &'env Comm,
     noted: Vec<(Operation, Span, Span)>,
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
-impl<'scope, 'env> OperationGroup<'scope, 'env> {
+impl<'scope, 'env> Batch<'scope, 'env> {
     pub(crate) fn new(comm: &'env Comm) -> Self {
-        OperationGroup { comm, noted: Vec::new(), scope: PhantomData }
+        Batch { comm, noted: Vec::new(), scope: PhantomData }
     }
 
     /// Adds an operation; its buffers are borrowed until the operations are complete. An operation whose buffers do not
-    /// fit is refused and not in the group.
+    /// fit is refused and not in the batch.
     pub fn add<B: Borrowed + 'scope>(&mut self, request: Request<B>) -> Result<()> {
         let Request { mut buffers, operation, spans } = request;
         let (send, recv) = spans(&mut buffers);
@@ -46,9 +46,10 @@ impl<'scope, 'env> OperationGroup<'scope, 'env> {
     /// The buffers must be left alone until the operations are complete: those of the work object, if there is one.
     pub(crate) unsafe fn start(self, stream: *mut c_void, work: *mut *mut sys::dsc_work_t) -> Result<()> {
         let comm = self.comm;
-        let _turn = comm.turn("group")?; // a call of another thread must not get into the group
-                                         // SAFETY: the library checks the handle.
-        comm.check(unsafe { sys::dsc_group_begin(comm.raw()) }, "group_begin")?;
+        // A call of another thread must not get into the batch.
+        let _turn = comm.turn("batch")?;
+        // SAFETY: the library checks the handle.
+        comm.check(unsafe { sys::dsc_batch_begin(comm.raw()) }, "batch_begin")?;
         let mut refused: Option<Error> = None;
         for (operation, send, recv) in self.noted {
             // SAFETY: the caller answers for the buffers.
@@ -56,12 +57,12 @@ impl<'scope, 'env> OperationGroup<'scope, 'env> {
             refused = refused.or_else(|| noted.err());
         }
         // SAFETY: the library checks the handle, and work outlives the call.
-        comm.check(unsafe { sys::dsc_group_end(comm.raw(), stream, work) }, "group")?;
+        comm.check(unsafe { sys::dsc_batch_end(comm.raw(), stream, work) }, "batch")?;
         refused.map_or(Ok(()), Err)
     }
 }
 
-impl fmt::Debug for OperationGroup<'_, '_> {
+impl fmt::Debug for Batch<'_, '_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_list().entries(self.noted.iter().map(|(operation, ..)| operation)).finish()
     }
@@ -79,24 +80,24 @@ impl Comm {
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
     /// let (mut sums, mut largest) = ([1.0f32; 4], [world.rank() as i32]);
-    /// world.group(|group| {
-    ///     group.add(all_reduce(&mut sums, dsc::Op::Sum))?;
-    ///     group.add(all_reduce(&mut largest, dsc::Op::Max))?;
-    ///     group.add(barrier())
+    /// world.batch(|batch| {
+    ///     batch.add(all_reduce(&mut sums, dsc::Op::Sum))?;
+    ///     batch.add(all_reduce(&mut largest, dsc::Op::Max))?;
+    ///     batch.add(barrier())
     /// })?;
     /// assert_eq!((sums[3], largest[0]), (world.size() as f32, world.size() as i32 - 1));
     /// world.finalize()
     /// # }
     /// ```
     ///
-    /// A buffer must outlive the group, and nobody else may touch it meanwhile:
+    /// A buffer must outlive the batch, and nobody else may touch it meanwhile:
     ///
     /// ```compile_fail
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
-    /// world.group(|group| {
+    /// world.batch(|batch| {
     ///     let mut x = [0.0f32; 8];
-    ///     group.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))
+    ///     batch.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))
     /// })
     /// # }
     /// ```
@@ -105,25 +106,25 @@ impl Comm {
     /// # fn main() -> dsc::Result<()> {
     /// let world = dsc::init()?;
     /// let mut x = [0.0f32; 8];
-    /// world.group(|group| {
-    ///     group.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))?;
+    /// world.batch(|batch| {
+    ///     batch.add(dsc::request::all_reduce(&mut x, dsc::Op::Sum))?;
     ///     x[0] = 1.0;
     ///     Ok(())
     /// })
     /// # }
     /// ```
-    pub fn group<'env, F>(&'env self, body: F) -> Result<()>
+    pub fn batch<'env, F>(&'env self, body: F) -> Result<()>
     where
-        F: for<'scope> FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+        F: for<'scope> FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
     {
-        self.scope(|scope| scope.group(body)?.wait())
+        self.scope(|scope| scope.batch(body)?.wait())
     }
 
-    /// As [`group`](Comm::group), behind what is on a stream of the device, if the buffers lie there.
-    pub fn group_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
+    /// As [`batch`](Comm::batch), behind what is on a stream of the device, if the buffers lie there.
+    pub fn batch_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
     where
-        F: for<'scope> FnOnce(&mut OperationGroup<'scope, 'env>) -> Result<()>,
+        F: for<'scope> FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
     {
-        self.scope(|scope| scope.group_on(stream, body)?.wait())
+        self.scope(|scope| scope.batch_on(stream, body)?.wait())
     }
 }

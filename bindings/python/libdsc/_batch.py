@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from libdsc._calls import Calls
 
 
-class OperationGroup:
-    """What ``with comm.group() as g:`` gives. g.work: all operations, after a block with async_op=True; else None."""
+class Batch:
+    """What ``with comm.batch() as b:`` gives. b.work: all operations, after a block with async_op=True; else None."""
 
     __slots__ = ("work", "_comm", "_async_op", "_stream", "_owners", "_at_ends")
 
@@ -26,17 +26,17 @@ class OperationGroup:
         self._at_ends: list[AtEnd] = []
 
     def __repr__(self) -> str:
-        state = "open" if self._comm._group is self else f"{len(self._owners)} operations"
+        state = "open" if self._comm._batch is self else f"{len(self._owners)} operations"
         if self.work is not None:
             state = repr(self.work)
-        return f"<libdsc.OperationGroup on {self._comm.name!r}, {state}>"
+        return f"<libdsc.Batch on {self._comm.name!r}, {state}>"
 
-    def __enter__(self) -> OperationGroup:
+    def __enter__(self) -> Batch:
         try:
-            code = lib.dsc_group_begin(self._comm._handle)
+            code = lib.dsc_batch_begin(self._comm._handle)
             if code < 0:
-                self._comm._fail(code, last_message(), "group_begin")
-            self._comm._group = self
+                self._comm._fail(code, last_message(), "batch_begin")
+            self._comm._batch = self
             return self
         except Exception as error:
             raise shown(error)
@@ -44,11 +44,11 @@ class OperationGroup:
     def note(
         self, function: Any, arguments: tuple[Any, ...], owner: Any, async_op: bool, stream: Any, at_end: AtEnd
     ) -> None:
-        """Gives an operation to the library, which starts it at the end of the group."""
+        """Gives an operation to the library, which starts it at the end of the batch."""
         if async_op:
-            raise ValueError("async_op is True inside group(); expected False, group(async_op=True) makes one work")
+            raise ValueError("async_op is True inside batch(); expected False, batch(async_op=True) makes one work")
         if stream is not None:
-            raise ValueError("stream is given inside group(); expected it at group(stream=), for all operations")
+            raise ValueError("stream is given inside batch(); expected it at batch(stream=), for all operations")
         code = function(self._comm._handle, *arguments, None, None)
         if code < 0:
             self._comm._fail(code, last_message(), str(function.__name__).removeprefix("dsc_"))
@@ -58,12 +58,12 @@ class OperationGroup:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            self._comm._group = None
+            self._comm._batch = None
             if error is not None and not isinstance(error, Exception):
                 self._comm._stop()  # Ctrl-C ends operations, it does not start them
             owners, self._owners = tuple(self._owners), []
             try:
-                self.work = self._comm._run(lib.dsc_group_end, (), owners, self._async_op, self._stream, self._finish)
+                self.work = self._comm._run(lib.dsc_batch_end, (), owners, self._async_op, self._stream, self._finish)
             except Exception:
                 if error is None:
                     raise

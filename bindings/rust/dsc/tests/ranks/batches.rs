@@ -11,36 +11,36 @@ use crate::ranks;
 const RANKS: usize = 3;
 
 #[test]
-fn messages_cross_in_a_group() {
+fn messages_cross_in_a_batch() {
     ranks(RANKS, |world| {
         let (right, left) = ((world.rank() + 1) % RANKS, (world.rank() + RANKS - 1) % RANKS);
         let (own, mut came) = (vec![world.rank() as u32; 200_000], vec![9u32; 200_000]);
         let (mut sums, mut rooted) = ([1i64; 5], [world.rank() as f32]);
         world
-            .group(|group| {
-                group.add(send(&own, right))?;
-                group.add(all_reduce(&mut sums, Op::Sum))?;
-                group.add(recv(&mut came, left))?;
-                group.add(broadcast(&mut rooted, 2))
+            .batch(|batch| {
+                batch.add(send(&own, right))?;
+                batch.add(all_reduce(&mut sums, Op::Sum))?;
+                batch.add(recv(&mut came, left))?;
+                batch.add(broadcast(&mut rooted, 2))
             })
             .unwrap();
         assert_eq!((came, sums, rooted), (vec![left as u32; 200_000], [3; 5], [2.0]));
-        world.group(|_| Ok(())).unwrap();
+        world.batch(|_| Ok(())).unwrap();
         world.finalize().unwrap();
     });
 }
 
 #[test]
-fn a_group_of_a_scope_runs_beside_the_program() {
+fn a_batch_of_a_scope_runs_beside_the_program() {
     ranks(2, |world| {
         let (mut x, mut y) = ([1u8; 9], [2u8; 9]);
         let peer = 1 - world.rank();
         world
             .scope(|scope| {
                 let both = scope
-                    .group(|group| {
-                        group.add(recv(&mut x, peer))?;
-                        group.add(send(&mut y, peer))
+                    .batch(|batch| {
+                        batch.add(recv(&mut x, peer))?;
+                        batch.add(send(&mut y, peer))
                     })
                     .unwrap();
                 assert!(both.wait_for(Duration::from_secs(20)).unwrap() && both.test().unwrap());
@@ -51,7 +51,7 @@ fn a_group_of_a_scope_runs_beside_the_program() {
         let mut parts = vec![[1u32; 3]; 50];
         world
             .scope(|scope| {
-                scope.group(|group| parts.iter_mut().try_for_each(|x| group.add(all_reduce(x, Op::Sum)))).map(drop)
+                scope.batch(|batch| parts.iter_mut().try_for_each(|x| batch.add(all_reduce(x, Op::Sum)))).map(drop)
             })
             .unwrap();
         assert_eq!(parts, vec![[2; 3]; 50]); // the scope has waited
@@ -63,30 +63,30 @@ fn a_group_of_a_scope_runs_beside_the_program() {
 fn what_fails_before_the_start_starts_nothing() {
     ranks(2, |world| {
         let (mut x, three, mut five) = ([1.0f64; 4], [1.0f64; 3], [0.0f64; 5]);
-        let error = world.group(|group| {
-            group.add(all_reduce(&mut x, Op::Sum))?;
-            group.add(all_gather(&three, &mut five))
+        let error = world.batch(|batch| {
+            batch.add(all_reduce(&mut x, Op::Sum))?;
+            batch.add(all_gather(&three, &mut five))
         });
         assert_eq!((error.unwrap_err().code, x), (ErrorCode::InvalidArg, [1.0; 4]));
         let mut unsent = [0u8; 2];
         // What the library refuses at the start is left out; the others run.
-        let error = world.group(|group| {
-            group.add(broadcast(&mut unsent, 7))?;
-            group.add(all_reduce(&mut x, Op::Sum))
+        let error = world.batch(|batch| {
+            batch.add(broadcast(&mut unsent, 7))?;
+            batch.add(all_reduce(&mut x, Op::Sum))
         });
         assert_eq!((error.unwrap_err().code, x), (ErrorCode::InvalidArg, [2.0; 4]));
-        world.barrier().unwrap(); // no group is open
+        world.barrier().unwrap(); // no batch is open
         world.finalize().unwrap();
     });
 }
 
 #[test]
-fn the_failure_of_one_is_that_of_the_group() {
+fn the_failure_of_one_is_that_of_the_batch() {
     ranks(2, |world| {
         let (mut x, mut y) = ([1.0f32; 4], vec![1.0f32; 4 + world.rank()]);
-        let failed: Result<(), Error> = world.group(|group| {
-            group.add(all_reduce(&mut x, Op::Sum))?;
-            group.add(all_reduce(&mut y, Op::Sum))
+        let failed: Result<(), Error> = world.batch(|batch| {
+            batch.add(all_reduce(&mut x, Op::Sum))?;
+            batch.add(all_reduce(&mut y, Op::Sum))
         });
         let error = failed.unwrap_err();
         assert_eq!(error.code, ErrorCode::Mismatch);
@@ -103,8 +103,8 @@ fn a_panic_while_describing_starts_nothing() {
             return;
         }
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            let _ = world.group(|group| {
-                group.add(all_reduce(&mut x, Op::Sum))?;
+            let _ = world.batch(|batch| {
+                batch.add(all_reduce(&mut x, Op::Sum))?;
                 panic!("not my day")
             });
         }));

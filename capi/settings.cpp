@@ -1,0 +1,45 @@
+#include "settings.hpp"
+
+#include <charconv>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "checks.hpp"
+
+namespace dsc {
+namespace {
+
+void set(int32_t* number, const char* name, const char* text) {
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, *number);
+  if (error != std::errc{} || stop != end || *number < 0)
+    fail(DSC_ERR_INVALID_ARG, "setting %s is \"%.32s\", expected a number, 0 or more", name, text);
+}
+
+void set(std::string* target, const char*, const char* text) { *target = text; }
+
+void set(std::optional<std::string>* target, const char*, const char* text) { *target = text; }
+
+const KnownSetting& find(const char* name, std::initializer_list<KnownSetting> known) {
+  std::string names;
+  for (const KnownSetting& setting : known) {
+    if (std::strcmp(setting.name, name) == 0) return setting;
+    (names += names.empty() ? "" : ", ") += setting.name;
+  }
+  fail(DSC_ERR_INVALID_ARG, "unknown setting \"%.32s\", expected one of %s", name, names.c_str());
+}
+
+}  // namespace
+
+void read_settings(const dsc_setting_t* settings, size_t n_settings,
+                   std::initializer_list<KnownSetting> known) {
+  if (n_settings > 0) require(settings, "options->settings");
+  for (size_t i = 0; i < n_settings; ++i) {
+    const char* name = &require(settings[i].name, "the name of a setting");
+    const char* text = &require(settings[i].value, "the value of a setting");
+    const KnownSetting& setting = find(name, known);
+    std::visit([&](auto* target) { set(target, name, text); }, setting.value);
+  }
+}
+
+}  // namespace dsc
