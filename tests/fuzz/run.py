@@ -35,7 +35,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-len", type=int, default=1024, help="bytes of an input; short ones make more runs")
     targets = sorted(re.findall(r"^void fuzz_(\w+)\(", (HERE / "fuzz.hpp").read_text(), re.MULTILINE))
     parser.add_argument("target", nargs="?", choices=targets)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.probe and not options.target:
+        parser.error(f"expected a target, one of {', '.join(targets)}")
+    return options
 
 
 class Corpus:
