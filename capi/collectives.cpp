@@ -442,7 +442,7 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
     for (Call& call : *calls) {
       if (call.stream && call.stream != stream)
-        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the group has another stream than dsc_batch_end()");
+        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the batch has another stream than dsc_batch_end()");
       call.stream = stream;
     }
     if (!work) return inside->run_group(*calls);

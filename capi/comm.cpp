@@ -13,8 +13,6 @@
 #include "group_options.hpp"
 #include "op_stats.hpp"
 
-namespace {}  // namespace
-
 dsc_result_t dsc_comm_rank(const dsc_comm_t* comm, int32_t* rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);

@@ -28,7 +28,9 @@ inline dsc_result_t give_text(const std::string& source, char* text, size_t capa
   check_room(text, "text", capacity, bytes);
   *bytes = source.size() + 1;
   if (capacity > 0) {
-    const size_t copied = std::min(source.size(), capacity - 1);
+    size_t copied = std::min(source.size(), capacity - 1);
+    const auto continues = [&](size_t at) { return (static_cast<unsigned char>(source[at]) & 0xc0) == 0x80; };
+    while (copied > 0 && copied < source.size() && continues(copied)) --copied;  // whole characters of UTF-8
     std::memcpy(text, source.data(), copied);
     text[copied] = 0;
   }

@@ -200,7 +200,7 @@ dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule, dsc_pipe_inst
     if (size == sizeof made)
       *instruction = made;
     else
-      std::memcpy(instruction, &made, std::min(size, sizeof made));  // a longer struct keeps its tail
+      dsc::write_sized(instruction, made, "instruction");
     return DSC_OK;
   });
 }

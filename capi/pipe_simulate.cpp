@@ -70,7 +70,9 @@ class PipeReport {
   const std::vector<dsc::PipelineSpan>& timeline() const {
     std::call_once(timeline_once_, [&] {
       const auto found = dsc::simulate(*plan_, costs_, {.timeline = true});
-      for (const auto& spans : found.timeline) timeline_.insert(timeline_.end(), spans.begin(), spans.end());
+      std::vector<dsc::PipelineSpan> all;  // whole or not at all, also without memory
+      for (const auto& spans : found.timeline) all.insert(all.end(), spans.begin(), spans.end());
+      timeline_ = std::move(all);
     });
     return timeline_;
   }

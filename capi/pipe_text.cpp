@@ -44,8 +44,8 @@ class Instructions {
   }
 
   dsc_pipe_instruction_t at(size_t i) const {
-    dsc_pipe_instruction_t it;
-    std::memcpy(&it, reinterpret_cast<const std::byte*>(first_) + i * size_, sizeof it);
+    dsc_pipe_instruction_t it{};
+    std::memcpy(&it, reinterpret_cast<const std::byte*>(first_) + i * size_, std::min(size_, sizeof it));
     return it;
   }
 

@@ -59,11 +59,13 @@ void init_sized(T* given, size_t size, T defaults, const char* what) {
   std::memcpy(static_cast<void*>(given), &defaults, std::min(size, sizeof(T)));
 }
 
-// Writes a result into a caller's struct, up to the size that it carries.
+// Writes a result into a caller's struct; a part that the library does not know becomes zero.
 template <typename T>
 void write_sized(T* given, T value, const char* what) {
   value.struct_size = struct_size_of(given, what);
   std::memcpy(static_cast<void*>(given), &value, std::min(value.struct_size, sizeof(T)));
+  if (value.struct_size > sizeof(T))
+    std::memset(reinterpret_cast<char*>(given) + sizeof(T), 0, value.struct_size - sizeof(T));
 }
 
 }  // namespace dsc

@@ -401,9 +401,12 @@ void HierComm::end_world() noexcept {
 }
 
 bool HierComm::progress(Deadline deadline) {
+  const auto none_left = [&] {
+    return std::ranges::none_of(queues(), [](const HierQueue* queue) { return queue->has_left(); });
+  };
   const uint64_t seen = completions_.count();
-  if (!is_idle()) completions_.wait(seen, deadline);
-  return is_idle();
+  if (!none_left()) completions_.wait(seen, deadline);
+  return none_left();
 }
 
 int32_t HierComm::agree_on(int32_t) { fail(DSC_ERR_UNSUPPORTED, "agree: not between hosts in this version"); }

@@ -69,6 +69,8 @@ class HierQueue {
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
   void restart_numbers() noexcept { number_.store(0); }
+  // Operations are left whose work objects may not say yet that they are complete.
+  bool has_left() const noexcept { return pending_.load() > 0; }
   // A caller that has seen its operation complete finds the queue idle.
   bool busy() const noexcept { return running_.load() > 0; }
 

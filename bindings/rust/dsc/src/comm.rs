@@ -154,7 +154,7 @@ impl Comm {
         Ok(id)
     }
 
-    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; empty where there was none.
+    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one host.
     pub fn master_addr(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_master_addr)
     }
