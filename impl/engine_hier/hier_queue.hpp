@@ -1,5 +1,5 @@
-// A queue of operations between hosts, which block: one after another, on a thread that starts with the first
-// one that nobody waits for.
+// A queue of operations between hosts. Operations block, so they run one after another: run() uses the
+// caller's thread, start() a thread of the queue, which the first start() creates.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 
 namespace dsc {
 
+// An operation that start() has queued. Any thread may wait for it.
 class HierWork final : public Work {
  public:
   HierWork(const Call& call, uint64_t group, uint64_t number) : call_(call), group_(group), number_(number) {}
@@ -35,7 +36,7 @@ class HierWork final : public Work {
   uint64_t number() const noexcept override { return number_; }
   void complete(Failure failure) noexcept;
 
-  std::optional<Record> record;  // the queue's
+  std::optional<Record> record;  // used by the queue only
 
  private:
   const Call call_;
@@ -51,25 +52,26 @@ class HierWork final : public Work {
 
 class HierQueue {
  public:
-  // Neither throws. The record of an operation that was called; none if it is refused.
+  // Opens the recorder's entry of an operation; returns nullopt if the operation is refused. Does not
+  // throw.
   using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
-  // Runs one operation to its end; code DSC_OK after success.
+  // Runs one operation to its end; the code is DSC_OK after success. Does not throw.
   using Execute = std::function<Failure(const Call& call, uint64_t number, std::optional<Record>& record)>;
 
-  // Every completion beats the completions.
+  // `completions` is incremented whenever an operation has ended.
   HierQueue(Open open, Execute execute, EventCount& completions)
       : open_(std::move(open)), execute_(std::move(execute)), completions_(completions) {}
-  // The group has failed or was left: what is queued ends soon.
+  // Waits for what is queued, which ends soon because the group has failed or was left.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
   HierQueue& operator=(const HierQueue&) = delete;
 
-  // After those that are queued.
+  // Runs the operation on the calling thread, after those that are queued.
   Failure run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
   void restart_numbers() noexcept { number_.store(0); }
-  // A caller that has seen its operation complete finds the queue idle.
+  // True while an operation has not completed. It turns false before the caller can see the completion.
   bool busy() const noexcept { return running_.load() > 0; }
 
  private:
@@ -80,9 +82,9 @@ class HierQueue {
   const Open open_;
   const Execute execute_;
   EventCount& completions_;
-  std::atomic<int> running_{0};      // operations whose end nobody has been told
-  std::atomic<int> pending_{0};      // operations that this queue has not let go of
-  std::atomic<uint64_t> number_{0};  // of the caller's latest operation
+  std::atomic<int> running_{0};      // operations that are not complete for their callers
+  std::atomic<int> pending_{0};      // operations that this queue still works on
+  std::atomic<uint64_t> number_{0};  // the number of the latest operation
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);
