@@ -57,7 +57,7 @@ std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text
   return texts;
 }
 
-// The line's text, and the rest of the text behind it.
+// Returns the first line of `text` and removes it from there.
 std::string_view next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   const std::string_view line = text.substr(0, end);

@@ -1,5 +1,5 @@
-// Do all ranks hold the same list of texts? Settled without revoking the communicator, so that the caller can
-// mend it.
+// Compares lists of texts on all ranks. A difference does not revoke the communicator, so the caller can go
+// on with it.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace dsc {
 void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes);
 
 struct Disagreement {
-  size_t line;             // first line that differs from rank 0's on some rank
-  std::string expected;    // rank 0's; empty when its list is shorter
-  std::string found;       // that of the first rank that differs; empty when its list is shorter
-  std::vector<int> ranks;  // ranks that have it
+  size_t line;             // the first line that differs from rank 0's on some rank
+  std::string expected;    // the line on rank 0; empty if its list is shorter
+  std::string found;       // the line on the first rank that differs; empty if its list is shorter
+  std::vector<int> ranks;  // ranks with the line `found`
 };
 
-// Collective. All ranks get the same answer; tag keeps different questions apart. Only hashes travel when all
-// agree.
+// Collective. All ranks get the same answer; `tag` keeps different comparisons apart. If all lists are
+// equal, only hashes travel.
 std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::span<const std::string> lines);
 
 std::string ranks_text(std::span<const int> ranks);  // "rank 2", "ranks 1, 2"

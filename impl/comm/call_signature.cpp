@@ -20,7 +20,7 @@ CallSignature signature_of(const Call& call, uint64_t group, uint64_t number) {
 
 namespace {
 
-// Those that differ from what most did; with a tie, from what the lowest rank did.
+// Returns the ranks that differ from the majority or, with a tie, from the lowest rank.
 std::vector<int32_t> ranks_at_fault(const std::map<uint64_t, std::vector<int32_t>>& by_fingerprint) {
   const auto most =
       std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {

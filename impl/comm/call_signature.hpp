@@ -1,4 +1,4 @@
-// What ranks show each other of a call before its data moves, since it must be the same for all.
+// Signatures of calls, which ranks compare before data moves because the calls must be equal on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ CallSignature signature_of(const Call& call, uint64_t group, uint64_t number);
 
 struct CallDifference {
   std::string text;  // "ranks called different operations: ranks 0, 1: all_reduce(sum, f32, 3); ..."
-  std::vector<int32_t> ranks;  // at fault, in order
+  std::vector<int32_t> ranks;  // the ranks at fault, in order
 };
 
-// What differs between calls; empty if nothing does. all[i] is what ranks[i] called.
+// Returns how calls differ, with an empty text if they are equal. all[i] is the call of ranks[i].
 CallDifference difference(const std::vector<CallSignature>& all,
                           const std::vector<std::vector<int32_t>>& ranks);
 

@@ -1,4 +1,4 @@
-// What a communicator without a device does.
+// Defaults for communicators that are not bound to a device.
 #include "comm/comm.hpp"
 
 #include "base/error.hpp"

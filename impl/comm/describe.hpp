@@ -1,4 +1,4 @@
-// Words about calls and ranks that all engines use.
+// Texts about calls and ranks for messages of all engines.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace dsc {
 
-// "rank 1: broadcast(root 0, f32, 1000), ranks 0, 2: all_reduce(sum, f32, 1000)"
+// Returns a text such as "rank 1: broadcast(root 0, f32, 1000), ranks 0, 2: all_reduce(sum, f32, 1000)".
 std::string describe_difference(const std::vector<std::string>& calls);
-// "the input of rank 2 is a NaN or infinite at element 17; 5 elements of all inputs are NaN or
-// infinite"
+// Returns a text such as "the input of rank 2 is a NaN or infinite at element 17; 5 elements of all inputs
+// are NaN or infinite".
 std::string describe_found(const NonFinite& found);
 std::string list_ranks(const std::vector<int32_t>& ranks);
 

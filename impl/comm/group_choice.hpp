@@ -1,4 +1,4 @@
-// Who is in a new group, as every rank of the parent works it out. Pure.
+// Pure functions by which every rank of the parent computes the members of a new group.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace dsc {
 
-// What a rank shows in a split.
+// The arguments of one rank in a split.
 struct SplitChoice {
   int32_t color;  // -1: no group
   int32_t key;
 };
 
-// Ranks of the parent with this color, in the order of their keys, then of their ranks. `choices` holds a
-// SplitChoice of each rank.
+// Returns the ranks of the parent with this color, ordered by key and then by rank; none for color -1.
+// `choices` holds the SplitChoice of each rank.
 std::vector<int32_t> members_of_color(const std::vector<std::byte>& choices, int32_t color);
 
-// A list of ranks as it is compared, and as a mismatch shows it.
+// A list of ranks as a hash for comparison and as text for messages.
 struct RankList {
   uint64_t hash;
   std::string text;

@@ -14,7 +14,7 @@ struct KeptMemory {
   std::map<void*, std::shared_ptr<void>> owners DSC_GUARDED_BY(mutex);
 };
 
-// Never destroyed: calls may come until the process is gone.
+// The registry is never destroyed, because calls may come until the process ends.
 KeptMemory& kept() {
   static KeptMemory* const instance = new KeptMemory;
   return *instance;

@@ -1,4 +1,4 @@
-// What a communicator knows of NaNs and infinities among the inputs of its reductions.
+// Counts of NaNs and infinities among the inputs of a communicator's reductions.
 #pragma once
 
 #include <atomic>
@@ -15,20 +15,20 @@ namespace dsc {
 
 struct NonFiniteTotals {
   uint64_t elements = 0;
-  uint64_t operations = 0;  // that had some
-  uint64_t sequence = 0;    // the first of these
-  uint64_t index = 0;       // the first element of the first rank there
+  uint64_t operations = 0;  // operations that had such inputs
+  uint64_t sequence = 0;    // number of the first of them
+  uint64_t index = 0;       // its first such element, on the first rank that has some
   int rank = -1;
   std::string operation;
 };
 
-// Any thread.
+// Holds the check that a communicator runs and its totals. Any thread.
 class NonFiniteLedger {
  public:
   explicit NonFiniteLedger(NonFiniteCheck check) noexcept : check_(check) {}
 
   NonFiniteCheck check() const noexcept { return check_.load(std::memory_order_relaxed); }
-  // Whether a reduction of this type looks at its inputs: integers are always finite.
+  // Returns the check for a reduction of this type: integers are always finite, so theirs is kOff.
   NonFiniteCheck check_for(int32_t dtype) const noexcept {
     const NonFiniteCheck wanted = check();
     return wanted != NonFiniteCheck::kOff && is_floating(dtype) ? wanted : NonFiniteCheck::kOff;
@@ -37,7 +37,7 @@ class NonFiniteLedger {
 
   void add(OpKind kind, uint64_t sequence, const NonFinite& found) noexcept {
     std::string name;
-    call_out([&] { name = op_kind_name(kind); });  // without memory it stays empty
+    call_out([&] { name = op_kind_name(kind); });  // stays empty if memory is short
     MutexLock lock(mutex_);
     totals_.elements += found.count;
     if (totals_.operations++ > 0) return;
@@ -47,7 +47,7 @@ class NonFiniteLedger {
     totals_.operation = std::move(name);
   }
 
-  // With `clear`, counting starts anew.
+  // Returns the totals; `clear` resets them.
   NonFiniteTotals totals(bool clear) {
     MutexLock lock(mutex_);
     return clear ? std::exchange(totals_, {}) : totals_;

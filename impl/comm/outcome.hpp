@@ -1,4 +1,4 @@
-// How a step that all ranks take went on each of them, so that it fails everywhere alike.
+// The outcome of a collective step on each rank, exchanged so that the step fails alike on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct Outcome {
 
 Outcome outcome_of(const Error& error) noexcept;
 
-// That of the first rank that failed by itself, rather than since another one did. all[i] is rank i's.
+// Returns the error of the first rank that failed on its own and not because another rank did. all[i] is
+// the outcome of rank i.
 std::optional<Error> first_failure(const std::vector<Outcome>& all);
 
-// Collective: everybody's, by rank. kind and tag keep different questions apart.
+// Collective: returns the values of all ranks, by rank. kind and tag keep different exchanges apart.
 template <typename T>
 std::vector<T> gather_all(Comm& comm, OpKind kind, uint64_t tag, const T& mine) {
   std::vector<T> all(static_cast<size_t>(comm.size()));

@@ -10,7 +10,7 @@
 namespace dsc {
 namespace {
 
-// Numbers are not used twice: an old one must not become another operation.
+// Numbers are not reused, so that a stale number cannot select another operation.
 struct OpRegistry {
   Mutex mutex;
   std::map<int32_t, std::shared_ptr<const CustomOp>> ops DSC_GUARDED_BY(mutex);
@@ -64,7 +64,7 @@ void set_reduction(Call& call, int32_t op) {
   if (!is_floating(call.dtype))
     fail(DSC_ERR_UNSUPPORTED, "a sum of scaled %s: inputs are multiplied in floating point only",
          dtype_name(call.dtype));
-  // Other types are scaled in f32.
+  // Types other than f64 are scaled in f32.
   const auto narrow = static_cast<float>(custom->prescale);
   if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
     fail(DSC_ERR_INVALID_ARG, "op scales by %g, which f32 does not hold; expected less of it for %s",

@@ -1,4 +1,4 @@
-// Reduce operations that callers make, under numbers of the process.
+// User-defined reduce operations, which have numbers that are unique in the process.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,20 @@
 
 namespace dsc {
 
-// What a number from kUserOp on stands for: a sum of scaled inputs, or code of the caller's.
+// An operation with a number from kUserOp on: a sum of scaled inputs, or a function of the user if `user`
+// is set.
 struct CustomOp {
   double prescale = 1;
   std::shared_ptr<const UserOp> user;
 };
 
-// Any thread. Operations that use one keep it alive.
+// Any thread. Running operations keep a removed custom operation alive.
 int32_t add_custom_op(CustomOp op);
-std::shared_ptr<const CustomOp> find_custom_op(int32_t op) noexcept;  // null: there is none
+std::shared_ptr<const CustomOp> find_custom_op(int32_t op) noexcept;  // null: unknown
 bool remove_custom_op(int32_t op) noexcept;
 
-// Puts a built-in or custom operation into a call. Throws INVALID_ARG for an unknown one and UNSUPPORTED when
-// it does not exist for the call's type.
+// Puts a built-in or custom operation into a call. Throws INVALID_ARG for an unknown operation, and
+// UNSUPPORTED if it does not exist for the call's type.
 void set_reduction(Call& call, int32_t op);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// Waits where an operation's failure is no news: on the way out of another failure, and on destruction.
+// Waits for an operation and ignores its failure, for cleanup after another failure and for destructors.
 #pragma once
 
 #include "base/guard.hpp"
@@ -6,7 +6,7 @@
 
 namespace dsc {
 
-// True when the operation has ended, well or not.
+// Returns true if the operation has ended, successfully or not.
 inline bool settle(Work& work, Deadline deadline) noexcept {
   guard_thread([&] { work.wait(deadline); }, [](const char*) {});
   return work.done();

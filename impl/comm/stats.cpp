@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-// With a single writer at a time, a load and a store do: an atomic addition costs many times as much.
+// With one writer at a time a load and a store suffice; an atomic addition costs many times as much.
 void increase(std::atomic<uint64_t>& total, uint64_t by, bool shared) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   if (shared)
@@ -23,7 +23,7 @@ size_t class_of(size_t bytes) noexcept {
 void StatsTable::add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept {
   if (static_cast<size_t>(kind) >= kKinds) return;
   Cell& cell = rows_[static_cast<size_t>(kind)][class_of(bytes)];
-  const bool shared = kind == OpKind::kSend || kind == OpKind::kRecv;  // every peer has a queue of its own
+  const bool shared = kind == OpKind::kSend || kind == OpKind::kRecv;  // each peer has its own queue
   increase(cell.count, 1, shared);
   increase(cell.bytes, bytes, shared);
   increase(cell.waiting_ns, static_cast<uint64_t>(waiting_ns), shared);

@@ -11,7 +11,7 @@ namespace dsc {
 
 class StatsTable {
  public:
-  // Messages: any thread. All else: one thread at a time.
+  // Any thread may add messages; other operations are added by one thread at a time.
   void add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept;
   std::vector<OpStats> read() const;
 
@@ -22,8 +22,8 @@ class StatsTable {
     std::atomic<uint64_t> waiting_ns{0};
     std::atomic<uint64_t> moving_ns{0};
   };
-  static constexpr size_t kClasses = 65;                                    // none, then powers of two
-  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);  // those that callers ask for
+  static constexpr size_t kClasses = 65;                                    // 0 bytes, then powers of two
+  static constexpr size_t kKinds = static_cast<size_t>(OpKind::kFinalize);  // kinds that users call
 
   using Row = std::array<Cell, kClasses>;
   std::array<Row, kKinds> rows_;

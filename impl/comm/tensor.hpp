@@ -1,4 +1,4 @@
-// One tensor of a caller's list, and how messages speak of it.
+// One tensor of a caller's list, its checks, and its description for messages.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Tensor {
   void* data = nullptr;
   size_t count = 0;
   std::span<const int64_t> shape;
-  bool has_shape = false;  // an empty shape is a scalar's
+  bool has_shape = false;  // an empty shape means a scalar
   const char* name = nullptr;
   int32_t dtype = 0;
   int32_t device = -1;
@@ -27,7 +27,7 @@ struct Tensor {
 std::string label(const char* name, size_t index);  // "fc.weight (index 3)", or "parameter 3" without a name
 std::string describe(const Tensor& tensor);         // "f32 [10, 20]", or "f32, 200 elements" without a shape
 
-// Throws INVALID_ARG for what cannot be a tensor, OVERFLOW when its bytes do not fit.
+// Throws INVALID_ARG for an invalid tensor, and OVERFLOW if its size in bytes does not fit.
 void check_tensors(std::span<const Tensor> tensors);
 
 struct TensorProblem {
@@ -37,12 +37,12 @@ struct TensorProblem {
 
 class Comm;
 
-// What stands in the way of working on these tensors in this group. All of them are in one place: host
-// memory, or the device that the group is bound to.
+// Returns why this group cannot work on the tensors, or nullopt if it can. All of them must be in host
+// memory, or all on the device to which the group is bound.
 std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Tensor> tensors,
                                            bool needs_data);
 
-// At most `most` bytes; what was longer ends in "...".
+// Returns the text cut to at most `most` bytes; a text that was cut ends in "...".
 std::string clipped(std::string text, size_t most);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// What a collective moves: which elements of whose send buffer go where.
+// The data movement of a collective: which elements of whose send buffer go where.
 #pragma once
 
 #include <cstddef>
@@ -43,11 +43,11 @@ struct Transfer {
     return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce ||
            pattern == Pattern::kReduceScatter;
   }
-  // Whoever reduces a part of it writes it to all that receive it.
+  // True if a rank that reduces a part of the result writes it to all ranks that receive it.
   bool shares_result() const noexcept {
     return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce;
   }
-  // Each receiver gets elements of its own; otherwise all get the same ones of a sender.
+  // True if each receiver gets other elements of a sender; otherwise all receivers get the same ones.
   bool is_divided() const noexcept { return parts > 1; }
   bool sends(int member) const noexcept {
     return (pattern != Pattern::kBroadcast && pattern != Pattern::kScatter) || member == root;
@@ -60,7 +60,7 @@ struct Transfer {
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
 
-  // What the senders of blocks of different lengths have shown, which nobody else knows before.
+  // Lengths that only the sender of blocks of different lengths knows before the calls are compared.
   struct Sender {
     size_t total;  // elements of its send buffer
     size_t from;   // where the block for this rank starts there
@@ -75,20 +75,20 @@ struct Transfer {
   int size;
   int root;
   size_t element_bytes;
-  size_t count;       // elements of a block, where all have the same
+  size_t count;       // elements of a block, if all blocks are equally long
   size_t longest;     // elements of the longest block of all members
-  size_t send_bytes;  // of this rank's buffers; 0 where it has none
+  size_t send_bytes;  // sizes of this rank's buffers; 0: there is none
   size_t recv_bytes;
-  size_t parts;  // blocks that share a stage
+  size_t parts;  // number of blocks that share a stage
   const std::byte* send;
   std::byte* recv;
-  const BlockList* send_blocks;  // the call's; null where all have `count` elements
+  const BlockList* send_blocks;  // from the call; null if all have `count` elements
   const BlockList* recv_blocks;
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };
 
-// What the flight recorder holds of a call.
+// Returns the flight recorder's form of a call.
 RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept;
 

@@ -1,4 +1,4 @@
-// An operation that was started and not waited for.
+// The handle of an operation that was started without waiting for it.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,31 @@ class Work {
 
   virtual bool done() const noexcept = 0;
 
-  // As done(), after a step of progress in a world that has no thread for it.
+  // Returns done(); in a world without a progress thread it first drives operations.
   virtual bool test() { return done(); }
 
-  // True when the operation succeeded, false when the deadline passed first; throws the operation's failure.
+  // Returns true if the operation succeeded, false if the deadline passed first; throws the operation's
+  // failure.
   virtual bool wait(Deadline deadline) = 0;
 
-  // Makes a stream of the device wait for it; of work on host memory, the host waits.
+  // Makes a stream of the device wait for the operation. If it works on host memory, the host waits
+  // instead.
   virtual bool wait_on(void*, Deadline deadline) { return wait(deadline); }
 
-  // Of the operation, equal on all ranks of its communicator; 0 if nothing was sent for it.
+  // Returns the number of the operation, equal on all ranks of its communicator; 0 if it has none.
   virtual uint64_t number() const noexcept { return 0; }
 
-  // How it ended; code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
+  // Returns how the operation ended; the code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
   virtual Failure failure() const = 0;
 
-  // A descriptor that becomes readable on completion; owned by the work.
+  // Returns a file descriptor that becomes readable on completion. The work owns it.
   virtual int event_fd() = 0;
 
-  // Tells the countdown when it completes, or at once. Once per work.
+  // Calls countdown->complete_one() on completion, or at once if the operation is complete. At most once
+  // per work.
   virtual void notify(std::shared_ptr<Countdown> countdown) = 0;
 
-  // The caller has given its handle back: closes that descriptor.
+  // Called when the caller has released its handle: closes the descriptor.
   virtual void close_event_fd() noexcept {}
 };
 

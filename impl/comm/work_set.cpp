@@ -35,14 +35,15 @@ bool WorkSet::done() const noexcept {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->done(); });
 }
 
-// Each one's, which may drive it.
+// Calls test() of every work, because each call may drive its operation.
 bool WorkSet::test() {
   bool all = true;
   for (const auto& work : works_) all = work->test() && all;
   return all;
 }
 
-// All of them, also after a failure: nobody may touch the buffers when this returns.
+// Waits for all works, also after a failure, because no rank may access the buffers when this returns true
+// or throws.
 bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
   if (!done()) return false;
@@ -102,7 +103,7 @@ void run_all(Comm& comm, const std::vector<Call>& calls) {
   const bool has_messages = std::any_of(calls.begin(), calls.end(), [](const Call& call) {
     return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
   });
-  if (has_messages) {  // which may wait for each other
+  if (has_messages) {  // messages may wait for each other
     start_all(comm, calls)->wait(Deadline::never());
     return;
   }

@@ -1,4 +1,4 @@
-// Several operations that count as one.
+// Several operations behind one handle.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace dsc {
 
-// Its descriptor becomes readable when so many works have completed.
+// Its file descriptor becomes readable when the given number of works has completed. Any thread.
 class Countdown {
  public:
   explicit Countdown(size_t works);
   void complete_one() noexcept;
   int event_fd() noexcept;
-  void close() noexcept;  // works that still run keep the rest
+  void close() noexcept;  // works that still run keep the object
 
  private:
   std::atomic<size_t> left_;
@@ -27,16 +27,16 @@ class Countdown {
 
 class WorkSet final : public Work {
  public:
-  // Room for so many works.
+  // Reserves memory for the works, so that add() does not throw for the first `works` calls.
   explicit WorkSet(size_t works) { works_.reserve(works); }
-  // Before the set is anybody else's.
+  // Must not be called after the set was passed to another thread.
   void add(std::shared_ptr<Work> work) { works_.push_back(std::move(work)); }
 
   bool done() const noexcept override;
   bool test() override;
   bool wait(Deadline deadline) override;
   bool wait_on(void* stream, Deadline deadline) override;
-  // The first one's that failed, in the order of the calls.
+  // Returns the failure of the first work that failed, in the order of the calls.
   Failure failure() const override;
   int event_fd() override;
   void close_event_fd() noexcept override;
@@ -48,8 +48,8 @@ class WorkSet final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Starts all calls. If one cannot be started, the communicator is revoked, since other ranks wait for it, and
-// those before have ended.
+// Starts all calls. If one cannot be started, this revokes the communicator, because other ranks wait for
+// the call, and throws after the calls before it have ended.
 std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls);
 
 // Runs all calls to their end; throws the first failure.

@@ -1,4 +1,4 @@
-// What goes from one rank to another: gather, scatter and all-to-all between hosts.
+// Operations that send blocks from one rank to another: gather, scatter and all-to-all between hosts.
 #include "dtype/dtype.hpp"
 #include "engine_hier/hier_comm.hpp"
 #include "engine_hier/hier_transfer.hpp"
@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kStepBytes = size_t{2} << 20;
 
-// Of each host, one after the other, where all its ranks have as many bytes.
+// Returns one block for each host, packed from `at` on; a block has `bytes` bytes for each rank of its
+// host.
 std::vector<TransportBlock> by_host(const HierLayout& layout, std::byte* at, size_t bytes) {
   std::vector<TransportBlock> blocks;
   for (int host = 0; host < layout.hosts(); ++host) {
@@ -33,8 +34,7 @@ void HierTransfer::exchange_blocks() {
   return at_once ? exchange_at_once() : exchange_in_steps();
 }
 
-// ---- small blocks: all that a host has, packed
-// -----------------------------------------------------------------
+// ---- small blocks: each leader packs all blocks of its host
 
 void HierTransfer::gather_rows(const void* row, void* rows, size_t bytes) {
   Call call;
@@ -95,8 +95,8 @@ void HierTransfer::scatter_at_once() {
   scatter_rows(rows, call_.recv, block);
 }
 
-// At the leader: [member][receiver] from this host; [receiver][member] to every host; [sender] to each
-// member.
+// Block orders at the leader: the gathered rows are [member][receiver], data for the hosts
+// [receiver][member], data from a host [member][sender], and the scattered rows [member][sender].
 void HierTransfer::exchange_at_once() {
   const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
@@ -124,19 +124,18 @@ void HierTransfer::exchange_at_once() {
   scatter_rows(rows, call_.recv, bytes);
 }
 
-// ---- large blocks: one after the other, straight into the receiver's buffer
-// ------------------------------------
+// ---- large blocks: one after the other, straight into the receiver's buffer where possible
 
-// In each step every host sends at most one parcel and gets at most one. Long ones go in pieces, those of all
-// steps in turn. A leader takes its own from its buffer and puts it there.
+// In each step every host sends at most one block and receives at most one. Long blocks go in pieces, and
+// the steps take turns piece by piece. A leader's own blocks need no scratch memory.
 void HierTransfer::exchange_pipelined(const std::byte* from, const std::vector<BlockPair>& steps) {
   const Cut cut(call_.count * dtype_bytes(call_.dtype), kStepBytes);
   const int own_place = comm_.layout_.own_place(), own_host = comm_.layout_.own_host();
   const auto parcels = [&](size_t piece) { return steps[piece % steps.size()]; };
   const auto count = [&](size_t piece) { return cut.count(piece / steps.size()); };
   const auto start = [&](size_t piece) { return cut.start(piece / steps.size()); };
-  // Where a piece is on this rank: in the buffer of the member that has or gets it, in a room of the
-  // leader's.
+  // out() and in() return where a piece is on this rank: in the buffer of the member that sends or receives
+  // it, in scratch memory on the leader otherwise, and null on other members.
   const auto out = [&](size_t piece) {
     const RemoteBlock parcel = parcels(piece).out;
     if (parcel.place == own_place) return const_cast<std::byte*>(from) + parcel.at + start(piece);
@@ -180,8 +179,7 @@ void HierTransfer::exchange_pipelined(const std::byte* from, const std::vector<B
                  }});
 }
 
-// One rank after the other, of all hosts in turn: what the root's host has goes while others are on their
-// way.
+// One step for each rank. Blocks of the root's own host are passed while those of other hosts travel.
 void HierTransfer::gather_in_steps() {
   const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
@@ -212,11 +210,12 @@ void HierTransfer::scatter_in_steps() {
   exchange_pipelined(sent(0), steps);
 }
 
-// To the host so many further, from the one so many back; and there from each member to each.
+// For each distance, a host sends to the host that far ahead and receives from the one that far behind,
+// with one step for each pair of members.
 void HierTransfer::exchange_in_steps() {
   const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
-  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  std::vector<std::byte> sent_in_place;  // in place, received blocks would overwrite unsent ones
   if (call_.send == call_.recv)
     sent_in_place.assign(sent(0), sent(block * static_cast<size_t>(comm_.size())));
   const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
@@ -240,7 +239,7 @@ void HierTransfer::exchange_in_steps() {
   exchange_pipelined(from, steps);
 }
 
-// What stays on this host goes without its leader.
+// Blocks between ranks of this host do not pass through its leader.
 void HierTransfer::exchange_on_host(const std::byte* from) {
   const auto& members = comm_.layout_.own_members();
   const size_t block = call_.count * dtype_bytes(call_.dtype);

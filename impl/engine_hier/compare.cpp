@@ -1,4 +1,5 @@
-// Every operation is compared on all ranks: on each host, between the leaders, and then all know the same.
+// The comparison of calls: each leader gathers the calls of its host, the leaders compare them, and each
+// tells the outcome to its host, so that all ranks fail alike.
 #include <algorithm>
 #include <bitset>
 #include <cstdio>
@@ -14,9 +15,9 @@ namespace dsc {
 namespace {
 
 constexpr int kOutcomeGraceMs = 1000;
-constexpr int kWireGraceMs = 200;  // a rank that is missed is named by those of its own host first
+constexpr int kWireGraceMs = 200;  // lets the host of a late rank name it first
 
-// A call that a host shows, and which of its ranks made it: a bit for each, of the first 256.
+// One distinct call on a host, and which members made it: one bit for each of the first 256.
 struct Entry {
   CallSignature shown;
   std::bitset<256> places;
@@ -25,7 +26,7 @@ static_assert(std::is_trivially_copyable_v<Entry>);
 
 }  // namespace
 
-// Data that goes along is taken if all show the same.
+// Throws MISMATCH if the calls differ. Inline data (`along`; may be null) is used only if they are equal.
 void HierComm::compare(const Call& call, uint64_t number, Deadline deadline, HierTransfer* along) {
   const bool is_alone = layout_.own_members().size() == 1;
   const bool takes_result = along && !along->one_rank_per_host();
@@ -57,7 +58,8 @@ void HierComm::gather_rows(const Row& mine, std::span<Row> rows, Deadline deadli
   local_->run(gather);
 }
 
-// A host shows one call if its ranks agree, and else each that differs, with the ranks that made it.
+// Compares the calls between leaders. A host sends one entry if its ranks agree, else one per distinct
+// call.
 CallDifference HierComm::compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
                                        std::byte* result) {
   std::vector<Entry> mine;
@@ -98,13 +100,13 @@ CallDifference HierComm::difference_of(std::span<const TransportGroup::Met> met)
       ranks.push_back(count == 1 ? members : std::vector<int32_t>{});
       for (size_t place = 0; count > 1 && place < std::min(members.size(), entry.places.size()); ++place)
         if (entry.places[place]) ranks.back().push_back(members[place]);
-      if (ranks.back().empty()) ranks.back().push_back(members.back());  // beyond the first 256
+      if (ranks.back().empty()) ranks.back().push_back(members.back());  // beyond the first 256 members
     }
   }
   return difference(all, ranks);
 }
 
-// From a leader to the ranks of its host, all of which fail if it says so.
+// Passes the outcome from the leader to the ranks of its host. All of them throw if it is a failure.
 void HierComm::tell_members(Outcome& outcome, Deadline deadline) {
   if (layout_.own_members().size() > 1) spread(outcome, deadline);
   if (outcome.code == DSC_OK) return;
@@ -113,7 +115,7 @@ void HierComm::tell_members(Outcome& outcome, Deadline deadline) {
   failure.text = outcome.text;
   failure.ranks.assign(outcome.ranks, outcome.ranks + outcome.n_ranks);
   failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
-  failure.revoked = !failure.ranks.empty();  // they are those of the group
+  failure.revoked = !failure.ranks.empty();  // marks the ranks as those of the group
   fail_with(failure);
 }
 

@@ -1,4 +1,4 @@
-// What all ranks get: broadcast and all-gather between hosts.
+// Operations whose result is the same on all ranks and needs no arithmetic: broadcast and all-gather.
 #include <numeric>
 
 #include "dtype/dtype.hpp"
@@ -8,9 +8,9 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kCopyBytes = size_t{2} << 20;  // of a piece
+constexpr size_t kCopyBytes = size_t{2} << 20;  // size of a piece
 
-// One after the other, the first one at `data`.
+// Returns consecutive blocks of the given lengths in bytes; the first one starts at `data`.
 std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& lengths) {
   std::vector<TransportBlock> blocks;
   auto* at = static_cast<std::byte*>(data);
@@ -24,7 +24,6 @@ std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& length
 }  // namespace
 
 // ---- on each host
-// --------------------------------------------------------------------------------------------
 
 void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int place) {
   if (bytes == 0) return;
@@ -40,7 +39,6 @@ void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int 
 }
 
 // ---- operations
-// ----------------------------------------------------------------------------------------------
 
 void HierTransfer::broadcast() {
   if (one_rank_per_host()) return broadcast_directly();
@@ -70,8 +68,8 @@ void HierTransfer::broadcast() {
                                }});
 }
 
-// Blocks of one length or of several: first those of this host, then those of the others, which go down as
-// they come.
+// Gathers blocks of equal or different lengths: first those of this host, then those of the others, which
+// are spread on this host piece by piece as they arrive.
 void HierTransfer::all_gather() {
   if (one_rank_per_host()) return all_gather_directly();
   const HierLayout& layout = comm_.layout_;
@@ -113,7 +111,7 @@ void HierTransfer::all_gather() {
   if (!layout.in_order()) layout.unpack(received(0), all, bytes);
 }
 
-// The blocks of this host's members, for all of them.
+// Gathers the blocks of this host's members on each of them.
 void HierTransfer::gather_on_host(void* all, const std::vector<size_t>& bytes) {
   Call call;
   call.kind = OpKind::kAllGatherV;

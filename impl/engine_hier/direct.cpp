@@ -1,6 +1,6 @@
-// Data that goes straight from the memory of one rank into that of another: over the connections of the
-// leaders where each host has one rank, else over connections between all ranks, made when large blocks first
-// need them.
+// Data that goes straight from the memory of one rank into that of another. It uses the connections of the
+// leaders where each host has one rank, and otherwise connections between all ranks, which are made when
+// large blocks first need them.
 #include <numeric>
 
 #include "base/error.hpp"
@@ -13,9 +13,11 @@
 namespace dsc {
 namespace {
 
-constexpr int kMostRanks = 32;  // that connect to each other; of more the leaders carry the blocks
+// In larger groups ranks do not connect to each other, and the leaders pass on large blocks.
+constexpr int kMostRanks = 32;
 
-// Where a wire's hosts are the ranks of the group.
+// Runs an operation of a transport group that has every rank as a "host", so that the numbers in its errors
+// are ranks of the group.
 void as_ranks_of_group(const std::function<void()>& operation) {
   capture(operation, [&](const Error& error) {
     ErrorPlace place = error.place();
@@ -44,12 +46,12 @@ void HierTransfer::all_gather_directly() {
   comm_.transport_->exchange(std::vector<TransportBlock>(bytes.size(), own), receives, deadline_);
 }
 
-// What stays on a host goes there while the rest is on its way.
+// Blocks between ranks of one host are passed there while the others travel.
 void HierTransfer::exchange_directly() {
   const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
   const bool is_root = comm_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
   const bool gathers = call_.kind == OpKind::kGather, alone = one_rank_per_host();
-  std::vector<std::byte> sent_in_place;  // what comes must not replace what has not gone
+  std::vector<std::byte> sent_in_place;  // in place, received blocks would overwrite unsent ones
   if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
   const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
   std::vector<TransportBlock> sends(ranks), receives(ranks);
@@ -71,7 +73,7 @@ void HierTransfer::exchange_directly() {
                              }));
 }
 
-// Between the root and the other members of its host.
+// Passes the blocks between the root and the other members of its host.
 void HierTransfer::pass_on_host(size_t block) {
   const HierLayout& layout = comm_.layout_;
   if (layout.own_host() != layout.host_of(call_.root)) return;
@@ -92,9 +94,9 @@ void HierTransfer::pass_on_host(size_t block) {
 }
 
 // ---- the connections
-// ---------------------------------------------------------------------------------------
 
-// Where one rank cannot have them nobody does, and the leaders carry its blocks.
+// The first call connects all ranks to each other. If one rank cannot open its end, none of them connects,
+// and the leaders pass on the blocks.
 bool HierTransfer::ranks_are_connected() {
   if (comm_.size() > kMostRanks) return false;
   if (!comm_.connects_ranks_) {
@@ -137,7 +139,7 @@ std::unique_ptr<TransportGroup> HierComm::open_among_ranks() {
 void HierComm::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline) {
   TransportGroup& wire = *made;
   {
-    MutexLock lock(mutex_);  // so that a failure of the group reaches it
+    MutexLock lock(mutex_);  // stored before it connects, so that a failure of the group aborts it
     among_ranks_ = std::move(made);
   }
   if (revoked_.load()) wire.abort();

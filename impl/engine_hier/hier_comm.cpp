@@ -47,7 +47,8 @@ HierComm::~HierComm() {
   world_->take_off(*this);
 }
 
-// Who is connected has read what this host had to say: many groups would fill the store.
+// Removes this host's key once all are connected and have read it, because the keys of many groups would
+// fill the store. After an error the key is removed later: other hosts may still have to read it.
 void HierComm::connect_and_clear(TransportGroup& wire, const std::string& prefix, int own,
                                  Deadline deadline) {
   Store& store = world_->store();
@@ -60,7 +61,8 @@ void HierComm::connect_and_clear(TransportGroup& wire, const std::string& prefix
   store.remove(key, deadline);
 }
 
-// Who cannot have one says so, in place of what it would say to the others.
+// If this host cannot open its end, it publishes the error in place of its address, so that the others fail
+// with the same cause and do not wait for it.
 std::unique_ptr<TransportGroup> HierComm::open_wire(const std::string& prefix, int own,
                                                     std::vector<int32_t> members, Mesh::Members of) {
   std::unique_ptr<TransportGroup> wire;
@@ -83,7 +85,8 @@ void HierComm::make_wire() {
   });
 }
 
-// The leaders, and then all ranks of each host know how it went.
+// The leaders connect, and each tells the ranks of its host how that went, so that they succeed or fail
+// alike.
 void HierComm::connect(Deadline deadline) {
   Outcome outcome;
   const auto keep = [&](dsc_result_t code, const char* text) { outcome.fail(code, text); };
@@ -107,7 +110,6 @@ int HierComm::group_rank(int global_rank) const noexcept {
 }
 
 // ---- operations
-// ----------------------------------------------------------------------------------------------
 
 HierQueue& HierComm::queue_for(const Call& call) {
   if (call.kind != OpKind::kSend && call.kind != OpKind::kRecv) return collectives_;
@@ -178,9 +180,10 @@ HierComm::BufferBytes HierComm::bytes_of(const Call& call) const noexcept {
   return {transfer.send_bytes, transfer.recv_bytes};
 }
 
-// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched. The
-// steps below it are not recorded, because Operation::create() leaves out groups that are a part of another
-// one. What is refused is not recorded: a program that goes on after a failure would push out the failure.
+// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched.
+// The steps below it are not recorded, because Operation::create() leaves out groups that are a part of
+// another one. What is refused is not recorded: a program that goes on after a failure would push out the
+// failure.
 std::optional<Record> HierComm::open_record(const Call& call, uint64_t number) noexcept {
   std::optional<Record> record;
   call_out([&] {
@@ -249,7 +252,7 @@ HierComm::Link& HierComm::link(int sender, int receiver, Waiting waiting, Deadli
   Link& link = *made;
   link.waiting = waiting;
   {
-    MutexLock lock(mutex_);  // so that a failure of the group reaches it
+    MutexLock lock(mutex_);  // stored before it connects, so that a failure of the group aborts it
     links_[{sender, receiver}] = std::move(made);
   }
   if (revoked_.load()) link.wire->abort();
@@ -277,7 +280,7 @@ void HierComm::run_message(const Call& call, uint64_t number, Deadline deadline)
       },
       [&](const Error& error) {
         ErrorPlace place = error.place();
-        if (place.revoked) throw error;  // the other end says which ranks
+        if (place.revoked) throw error;  // its ranks are those of the group already
         place.revoked = true;
         for (int32_t i = 0; i < place.n_ranks; ++i) place.ranks[i] = ends[place.ranks[i] == 0 ? 0 : 1];
         throw Error(error.code(), error.what(), place);
@@ -286,7 +289,7 @@ void HierComm::run_message(const Call& call, uint64_t number, Deadline deadline)
 
 void HierComm::exchange_message(const Call& call, uint64_t number, Deadline deadline, TransportGroup& wire) {
   const bool sends = call.kind == OpKind::kSend;
-  Call neutral = call;  // both ends show the same
+  Call neutral = call;  // both ends must compute the same fingerprint
   neutral.kind = OpKind::kSend;
   neutral.root = -1;
   const CallSignature mine = signature_of(neutral, id_, number);
@@ -298,7 +301,7 @@ void HierComm::exchange_message(const Call& call, uint64_t number, Deadline dead
   const CallDifference found = difference({mine, theirs}, {{rank()}, {call.root}});
   if (!found.text.empty()) {
     ErrorPlace place;
-    place.revoked = true;  // they are ranks of this communicator
+    place.revoked = true;  // marks the ranks as those of this group
     place.n_ranks = 2;
     std::tie(place.ranks[0], place.ranks[1]) = std::minmax(rank(), call.root);
     place.rank = place.ranks[0];
@@ -313,8 +316,7 @@ void HierComm::exchange_message(const Call& call, uint64_t number, Deadline dead
   wire.exchange(out, in, deadline);
 }
 
-// ---- the end
-// ------------------------------------------------------------------------------------------------
+// ---- leaving and finalizing
 
 std::vector<HierQueue*> HierComm::queues() {
   std::vector<HierQueue*> all{&collectives_};
@@ -324,7 +326,7 @@ std::vector<HierQueue*> HierComm::queues() {
   return all;
 }
 
-// Beside that of the leaders; they stay as long as this.
+// Returns all transport groups except that of the leaders. They exist as long as this communicator.
 std::vector<TransportGroup*> HierComm::other_wires() {
   std::vector<TransportGroup*> wires;
   MutexLock lock(mutex_);
@@ -337,10 +339,10 @@ bool HierComm::is_idle() {
   return std::ranges::none_of(queues(), [](const HierQueue* queue) { return queue->busy(); });
 }
 
-// Those of other hosts that wait for this rank hear why nothing comes.
+// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why.
 void HierComm::tell_hosts(const char* text) noexcept {
   ErrorPlace place;
-  place.revoked = true;  // its ranks are those of the group
+  place.revoked = true;  // marks the ranks as those of the group
   place.rank = place.ranks[0] = rank();
   place.n_ranks = 1;
   call_out([&] {

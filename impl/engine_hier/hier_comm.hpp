@@ -1,5 +1,5 @@
-// A communicator of several hosts: the host engine among the ranks of each host, a wire between one rank of
-// each, the leader. Every operation is compared on all ranks before data moves.
+// The communicator of several hosts. It uses the host engine among the ranks of each host and a transport
+// group between the leaders. Every operation is compared on all ranks before its result is used.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace dsc {
 
 class HierComm final : public Comm, public std::enable_shared_from_this<HierComm> {
  public:
-  // Collective. `local` has the group's ranks on this host, in their order.
+  // All ranks of the group call this. `local` holds the group's ranks on this host, in the same order.
   static std::shared_ptr<HierComm> create(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local,
                                           HierLayout layout, uint64_t id, std::string name, int timeout_ms,
                                           Deadline deadline);
@@ -77,9 +77,9 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   std::string tuning() const override { return local_->tuning(); }
   const WorldInfo& world_info() const noexcept override { return local_->world_info(); }
 
-  // The group has failed, as all its ranks know. Any thread.
+  // Keeps a failure of the group that its other ranks learn of as well. Any thread.
   void hear(Failure cause) noexcept;
-  // What ranks of other hosts ask. Any thread.
+  // Answers a status query of another host; an empty question asks what this rank did last. Any thread.
   std::string answer(const std::string& question) const;
 
  private:
@@ -87,7 +87,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
 
   HierComm(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local, HierLayout layout, uint64_t id,
            std::string name, int timeout_ms);
-  // What a queue waits for, and whether that was reported.
+  // The operation in which a thread waits, and whether it was reported as late.
   struct Waiting {
     OpKind kind = OpKind::kBarrier;
     uint64_t number = 0;
@@ -106,7 +106,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   std::unique_ptr<TransportGroup> open_wire(const std::string& prefix, int own, std::vector<int32_t> members,
                                             Mesh::Members of);
   void connect_and_clear(TransportGroup& wire, const std::string& prefix, int own, Deadline deadline);
-  // Of this rank's buffers; 0 where it has none.
+  // Sizes of this rank's buffers in bytes; 0 for a buffer that the call does not use.
   struct BufferBytes {
     size_t send, recv;
   };
@@ -117,7 +117,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   Failure execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
   void perform(const Call& call, uint64_t number, Record& record);
   void compare(const Call& call, uint64_t number, Deadline deadline, HierTransfer* along);
-  // A rank's call, and its part of little data.
+  // A member sends this to its leader: its call signature and its inline data.
   struct Row {
     CallSignature shown;
     std::byte part[kSmallBytes];
@@ -126,7 +126,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   CallDifference compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
                                std::byte* result);
   CallDifference difference_of(std::span<const TransportGroup::Met> met) const;
-  // What a leader tells the ranks of its host: the result of little data, or why the operation failed.
+  // A leader broadcasts this on its host: the result of inline data, or why the operation failed.
   struct Outcome {
     void fail(dsc_result_t why, const char* words, std::span<const int32_t> at_fault = {}) noexcept {
       code = why;
@@ -136,7 +136,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
     }
     int32_t code = DSC_OK;
     int32_t n_ranks = 0;
-    int32_t ranks[16] = {};  // at fault, as many as fit
+    int32_t ranks[16] = {};  // the ranks at fault, as many as fit
     union {
       std::byte result[kSmallBytes] = {};
       char text[kSmallBytes];
@@ -186,9 +186,9 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   const uint64_t id_;
   const std::string name_;
   std::atomic<int> timeout_ms_;
-  std::unique_ptr<TransportGroup> transport_;      // of a leader
-  std::array<std::vector<std::byte>, 5> scratch_;  // for what passes through
-  Waiting waiting_;                                // of the collectives
+  std::unique_ptr<TransportGroup> transport_;      // null on ranks that are no leader
+  std::array<std::vector<std::byte>, 5> scratch_;  // indexed by HierTransfer::Scratch
+  Waiting waiting_;                                // for collectives
   StatsTable stats_;
   std::atomic<uint64_t> children_{0};
   std::atomic<bool> left_{false};
@@ -198,8 +198,8 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
-  std::optional<bool> connects_ranks_;  // known from the first large blocks on
-  std::unique_ptr<TransportGroup> among_ranks_ DSC_GUARDED_BY(mutex_);  // for large blocks
+  std::optional<bool> connects_ranks_;  // set at the first exchange of large blocks
+  std::unique_ptr<TransportGroup> among_ranks_ DSC_GUARDED_BY(mutex_);  // between all ranks
   struct {
     CallFields fields{};
     char note[40] = {};
@@ -208,7 +208,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   } latest_ DSC_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<HierComm>> channels_ DSC_GUARDED_BY(mutex_);
   QueryHandler query_handler_ DSC_GUARDED_BY(mutex_);
-  EventCount completions_;  // completions
+  EventCount completions_;  // incremented when an operation ends
   HierQueue collectives_;
   Mutex queues_mutex_;
   std::map<int32_t, HierQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);

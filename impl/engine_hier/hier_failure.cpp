@@ -1,4 +1,5 @@
-// Failures between hosts: found by the wire, by the host engine or by other ranks, and told to all.
+// Failures between hosts. The transport, the host engine or another rank detects them, and all ranks of the
+// group receive the same cause.
 #include <algorithm>
 #include <cctype>
 #include <cinttypes>
@@ -18,16 +19,17 @@
 namespace dsc {
 namespace {
 
-constexpr std::string_view kOfGroup =
-    "group ";  // before the ranks of a failure, as the host engine is told of it
+// A failure of the whole group carries this prefix and its ranks in `operation` inside the host engine,
+// whose own failures name local ranks.
+constexpr std::string_view kOfGroup = "group ";
 constexpr size_t kMostRankText = 24;
-constexpr int kAnswerMs = 500;        // the operation waits for it
-constexpr int kOthersAnswerMs = 900;  // one rank asks for all
-constexpr int kOthersAskedMs = 2500;  // the same, with all that may take long
+constexpr int kAnswerMs = 500;        // how long an operation waits for answers
+constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
+constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
 constexpr size_t kMostAsked = 8;
 
-// What the host engine says of its own operation, without that operation's name, and with the ranks of the
-// group.
+// Returns a text of the host engine without the name of its own operation, and with ranks of the group in
+// place of local ranks.
 std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& members) {
   const size_t name = text.find(" of group \"");
   const size_t where = name == std::string::npos ? name : text.find(": ", name);
@@ -54,18 +56,19 @@ std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& memb
 
 }  // namespace
 
-// The wire waits for other hosts; what happens on this one ends it.
+// The transport calls this while it waits for other hosts: a failure on this host ends its operation.
 void HierComm::check_host() const {
   Group& group = local_->group();
   if (!group.revoked()) return;
   const Failure local = in_group(group.first_cause());
   ErrorPlace place = place_of(local);
-  place.revoked = true;  // its ranks are those of the group
+  place.revoked = true;  // marks the ranks as those of the group
   place.operation[0] = '\0';
   throw Error(local.code, local.text.c_str(), place);
 }
 
-// A failure of the ranks of this host, in the group's numbers. One that came from the group has them already.
+// Translates a failure of the host engine from local ranks to ranks of the group. A failure that take()
+// passed to the host engine names ranks of the group already.
 Failure HierComm::in_group(Failure local) const {
   const auto& members = layout_.own_members();
   if (local.operation.starts_with(kOfGroup)) {
@@ -78,18 +81,18 @@ Failure HierComm::in_group(Failure local) const {
     for (int32_t& rank : local.ranks)
       if (rank >= 0 && rank < static_cast<int32_t>(members.size())) rank = members[static_cast<size_t>(rank)];
     local.text = in_ranks_of_group(std::move(local.text), members);
-    // What its ranks did last in the host engine is no operation of the caller's.
+    // The rest says what ranks did last in the host engine, which is not an operation that the user called.
     if (local.code == DSC_ERR_TIMEOUT) local.text.resize(std::min(local.text.find("; "), local.text.size()));
   }
   local.rank = local.ranks.empty() ? kNoRank : local.ranks.front();
   return local;
 }
 
-// The wire names hosts, the host engine its members of this host; the group names its ranks.
+// Translates an error to ranks of the group: the transport names hosts, the host engine names local ranks.
 Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error) const {
   const ErrorPlace& place = error.place();
   Failure cause;
-  const bool of_host = place.operation[0] != '\0';  // the host engine says which
+  const bool of_host = place.operation[0] != '\0';  // only the host engine names an operation
   if (of_host && local_->group().revoked()) {
     cause = in_group(local_->group().first_cause());
   } else {
@@ -108,13 +111,13 @@ Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error
   return cause;
 }
 
-// A rank of this host has been told why, or told it: all hosts know.
+// True if take() ran on a rank of this host, which means that the failure has been published to all hosts.
 bool HierComm::was_told_here() const {
   const Group& group = local_->group();
   return group.revoked() && group.first_cause().operation.starts_with(kOfGroup);
 }
 
-// All ranks take the cause that was published first.
+// Publishes the cause. All ranks keep the one that was published first.
 void HierComm::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   std::optional<Failure> first;
@@ -129,10 +132,11 @@ void HierComm::hear(Failure cause) noexcept {
   take(cause);
 }
 
+// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels.
 void HierComm::take(const Failure& cause) noexcept {
   Failure kept;
   kept.code = cause.code;
-  call_out([&] { kept = cause; });  // without memory the code must do
+  call_out([&] { kept = cause; });  // without memory only the code is kept
   kept.revoked = true;
   {
     MutexLock lock(mutex_);
@@ -151,7 +155,7 @@ void HierComm::take(const Failure& cause) noexcept {
   });
   local_->revoke(here);
   ErrorPlace place = place_of(cause);
-  place.revoked = true;  // its ranks are those of the group
+  place.revoked = true;  // marks the ranks as those of the group
   if (transport_) transport_->abort(Error(cause.code, cause.text.c_str(), place));
   std::vector<TransportGroup*> others;
   std::vector<std::shared_ptr<HierComm>> channels;
@@ -162,7 +166,7 @@ void HierComm::take(const Failure& cause) noexcept {
       if (auto channel = known.lock()) channels.push_back(std::move(channel));
   });
   for (TransportGroup* wire : others) wire->abort();
-  for (const auto& channel : channels) channel->hear(cause);  // as on all ranks
+  for (const auto& channel : channels) channel->hear(cause);  // channels fail with their group on all ranks
 }
 
 void HierComm::abort() noexcept {
@@ -191,7 +195,7 @@ Failure HierComm::failure() const {
   return report;
 }
 
-// Of a host that does not run: a report, nothing has failed.
+// Reports the first ranks of unresponsive hosts with PEER_STALLED. This is information; nothing has failed.
 Failure HierComm::silence() const {
   Failure report;
   for (int rank = 0; rank < size(); ++rank) {
@@ -211,8 +215,7 @@ Failure HierComm::silence() const {
   return report;
 }
 
-// ---- who is late
-// ------------------------------------------------------------------------------------------------
+// ---- late ranks and status queries
 
 void HierComm::note_latest(const Call& call, uint64_t number) noexcept {
   MutexLock lock(mutex_);
@@ -227,11 +230,11 @@ void HierComm::note_done() noexcept {
   latest_.running = false;
 }
 
-// "all_reduce(sum, f32, 1000) number 811, running"
+// Returns a text such as "all_reduce(sum, f32, 1000) number 811, running".
 std::string HierComm::describe_latest() const {
   MutexLock lock(mutex_);
   const bool is_own =
-      comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // nothing a caller called
+      comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
   if (latest_.number == 0 || (is_own && !latest_.running)) return "nothing";
   return dsc::describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
          (latest_.running ? ", running" : ", done");
@@ -290,7 +293,8 @@ std::vector<Answer> HierComm::query_rank(int32_t rank, const std::string& questi
   return ask({rank}, question, Deadline::after_ms(kAnswerMs));
 }
 
-// "rank 3: barrier() number 4, done; rank 4: no answer"
+// Asks at most kMostAsked ranks; returns a text such as "rank 3: barrier() number 4, done; rank 4: no
+// answer".
 std::string HierComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
   ranks.resize(std::min(ranks.size(), kMostAsked));
   std::string text;
@@ -299,14 +303,14 @@ std::string HierComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
   return text;
 }
 
-// Of which the rank tells that asks for all.
+// Waits until the group has failed: the rank that asks for all publishes the failure with the answers.
 void HierComm::await_failure(int patience_ms) const {
   const Deadline deadline = Deadline::after_ms(patience_ms);
   while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
 }
 
-// Of all ranks that wait in a collective, one asks and reports; nobody while rank 0, whose store is asked, is
-// not heard of.
+// Logs which ranks are late, once per operation. Of all ranks that wait in a collective only one asks and
+// logs; none does while rank 0, which serves the store, is unresponsive.
 void HierComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
   const int64_t elapsed = now_ns() - waiting.since_ns;
   if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
@@ -320,7 +324,8 @@ void HierComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) 
       list_ranks(ranks).c_str(), latest_of(ranks, deadline).c_str());
 }
 
-// What the missing ranks did last. One rank asks for all; the others wait for what it publishes.
+// Adds to a time-out what the missing ranks did last. In a collective one rank asks and publishes the
+// answers; the others wait for them.
 void HierComm::explain_time_out(const Call& call, uint64_t number, Failure& cause) {
   const bool message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || world_->quiet_ns(0)) return;

@@ -1,4 +1,5 @@
-// Groups of a communicator over several hosts: some of them are on one host again.
+// Groups and shared memory made from a communicator over several hosts. A group whose ranks are all on one
+// host uses the host engine alone.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -31,8 +32,7 @@ std::vector<std::byte> HierComm::gather(OpKind kind, const void* mine, size_t by
   return all;
 }
 
-// All ranks call it, each with the members of its own group, or with none. Groups of one host are the host
-// engine's alone.
+// All ranks call this, each with the members of its own group; a rank that is not a member gets null.
 std::shared_ptr<Comm> HierComm::make_group(const std::vector<int32_t>& members, uint64_t id,
                                            const GroupOptions& options) {
   const auto self = std::find(members.begin(), members.end(), rank());
@@ -41,8 +41,8 @@ std::shared_ptr<Comm> HierComm::make_group(const std::vector<int32_t>& members, 
   if (own.name.empty()) own.name = name_ + "/" + std::to_string(children_.load());
   own.name.resize(std::min<size_t>(own.name.size(), 31));
   own.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
-  // The first member's rank as the color: several groups are made at a time.
-  // The high bit keeps its id apart from that of a group over hosts with this color.
+  // The color is the lowest rank of the group, because several groups may be made at a time. The high bit
+  // keeps the id of the local part apart from that of a group over hosts with this color.
   constexpr int32_t kOfOneHost = 1 << 30;
   const int32_t color = is_member ? *std::min_element(members.begin(), members.end()) | kOfOneHost : -1;
   std::shared_ptr<Comm> part;
@@ -56,7 +56,7 @@ std::shared_ptr<Comm> HierComm::make_group(const std::vector<int32_t>& members, 
   for (const int32_t member : members)
     global_ranks.push_back(layout_.global_ranks()[static_cast<size_t>(member)]);
   HierLayout layout(std::move(global_ranks), world_->layout(), static_cast<int>(self - members.begin()));
-  if (error && layout.hosts() > 1 && layout.leads())  // the other hosts hear why
+  if (error && layout.hosts() > 1 && layout.leads())  // the other hosts fail with this cause
     world_->refuse_wire(wire_key(id), layout.own_host(), *error);
   if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;
@@ -84,21 +84,22 @@ std::shared_ptr<Comm> HierComm::make_channel(const std::string& name) {
   {
     MutexLock lock(mutex_);
     std::erase_if(channels_, [](const auto& other) { return other.expired(); });
-    channels_.push_back(std::static_pointer_cast<HierComm>(channel));  // it has all hosts, too
+    channels_.push_back(std::static_pointer_cast<HierComm>(channel));  // it spans the same hosts
   }
   if (revoked_.load()) channel->revoke(failure());
   if (left_.load()) channel->leave();
   return channel;
 }
 
-// Shared on each host, of equal size on all. All ranks have it, or none.
+// Allocates memory of one size on all ranks, shared among the ranks of each host. If a rank cannot allocate
+// its part, the call fails on all ranks.
 void* HierComm::allocate_memory(size_t bytes) {
   struct Outcome {
     int32_t code = DSC_OK;
     char text[252] = {};
   } mine;
   const std::string note = std::to_string(bytes) + " bytes";
-  gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note);  // nobody takes memory for a size that differs
+  gather(OpKind::kMemAlloc, &mine, sizeof mine, bytes, note);  // compares the sizes before allocating
   void* memory = nullptr;
   capture([&] { memory = local_->allocate_memory(bytes); },
           [&](dsc_result_t code, const char* text) {

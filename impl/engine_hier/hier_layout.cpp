@@ -7,7 +7,7 @@
 namespace dsc {
 namespace {
 
-// Where each rank's block starts in rank order.
+// Returns the offset of each rank's block when the blocks lie in rank order.
 std::vector<size_t> starts_of(const std::vector<size_t>& lengths) {
   std::vector<size_t> starts;
   size_t sum = 0;

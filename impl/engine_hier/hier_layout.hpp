@@ -1,4 +1,4 @@
-// Which members of a group are on which host, and the order in which their data travels: host after host.
+// Maps the ranks of a group to hosts, and defines the node-major order in which their data travels.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace dsc {
 
 class HierLayout {
  public:
-  // `global_ranks[r]` is the rank in the job of the group's rank r; `rank` is this one's.
+  // `global_ranks[r]` is the global rank of the group's rank r; `rank` is this process's rank in the group.
   HierLayout(std::vector<int32_t> global_ranks, const JobLayout& job, int rank);
 
   int rank() const noexcept { return rank_; }
@@ -19,23 +19,24 @@ class HierLayout {
   int hosts() const noexcept { return static_cast<int>(members_.size()); }
   const std::vector<int32_t>& global_ranks() const noexcept { return global_ranks_; }
 
-  // Hosts are numbered in the order of their lowest ranks, which lead them.
+  // Hosts are numbered in the order of their lowest ranks, which are the leaders. place_of() is the index
+  // of a rank among the members of its host.
   int host_of(int rank) const noexcept { return host_of_[static_cast<size_t>(rank)]; }
-  int place_of(int rank) const noexcept { return place_of_[static_cast<size_t>(rank)]; }  // on its host
+  int place_of(int rank) const noexcept { return place_of_[static_cast<size_t>(rank)]; }
   const std::vector<int32_t>& members(int host) const noexcept { return members_[static_cast<size_t>(host)]; }
   int leader(int host) const noexcept { return members(host).front(); }
   int own_host() const noexcept { return host_of(rank_); }
   int own_place() const noexcept { return place_of(rank_); }
   const std::vector<int32_t>& own_members() const noexcept { return members(own_host()); }
   bool leads() const noexcept { return own_place() == 0; }
-  size_t most_members() const noexcept;  // of a host
+  size_t most_members() const noexcept;  // on any host
 
-  // Host after host is rank after rank.
+  // True if node-major order is rank order.
   bool in_order() const noexcept { return in_order_; }
-  // All ranks, host after host.
+  // All ranks of the group, ordered by host and then by rank.
   const std::vector<int32_t>& node_major_order() const noexcept { return travel_order_; }
 
-  // Blocks of the ranks, `lengths[r]` bytes each, from rank order to travel order and back.
+  // Copy the ranks' blocks, `lengths[r]` bytes each, from rank order to node-major order and back.
   void pack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const;
   void unpack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const;
 

@@ -14,7 +14,7 @@
 namespace dsc {
 
 bool HierWork::wait(Deadline deadline) {
-  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // more would overflow the clock's sums
+  constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer one would overflow the clock
   MutexLock lock(mutex_);
   while (!done() && !deadline.passed())
     completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
@@ -87,7 +87,7 @@ std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
   MutexLock lock(mutex_);
   if (!thread_.joinable()) thread_ = start_thread("dsc-hier", [this] { this->work(); });
   queue_.push_back(work);
-  work->record = open_(call, ++number_);  // what could not be queued has no number
+  work->record = open_(call, ++number_);  // numbered only after it was queued
   begin_one();
   changed_.notify_all();
   return work;
@@ -109,7 +109,7 @@ void HierQueue::work() {
       queue_.pop_front();
     }
     Failure failure = execute_(next->call(), next->number(), next->record);
-    running_.fetch_sub(1);  // first: whoever sees it complete may destroy the communicator
+    running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
     next->complete(std::move(failure));
     end_one();
   }

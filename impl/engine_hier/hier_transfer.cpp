@@ -27,7 +27,7 @@ void HierTransfer::check(const Call& call) {
 void HierTransfer::run() {
   switch (pattern_of(call_.kind)) {
     case Pattern::kNothing:
-      return;  // all have met
+      return;  // the comparison has synchronized all ranks
     case Pattern::kAllReduce:
       return all_reduce();
     case Pattern::kReduce:
@@ -49,7 +49,8 @@ bool HierTransfer::one_rank_per_host() const noexcept {
   return comm_.layout_.hosts() == comm_.layout_.size();
 }
 
-// The members of a host do all but the way between hosts alike, and so meet in the same order.
+// All members of a host run the same steps in the same order, as its collectives require. Only the leader
+// adds the transfer between hosts.
 void HierTransfer::in_pieces(size_t pieces, const Stages& stages) {
   if (pieces == 0) return;
   stages.up(0);
@@ -67,7 +68,8 @@ void HierTransfer::in_pieces(size_t pieces, const Stages& stages) {
   stages.down(pieces - 1);
 }
 
-// The wire tells its peers why it ends, and knows no members of hosts.
+// The transport passes an error of the hook on to the other hosts and knows no local ranks, so the error
+// must either name ranks of the group or none.
 OverlapHook HierTransfer::overlap(std::function<void()> on_host) {
   return [this, on_host = std::move(on_host)] {
     capture(on_host, [&](const Error& error) {
@@ -88,13 +90,15 @@ std::byte* HierTransfer::scratch_of(Scratch which, size_t piece, size_t bytes) {
 }
 
 void HierTransfer::run_local(Call call) {
-  // All have met: whoever is late now waits for another host, and its leader says so first.
+  // All ranks have made the call, so a rank that is late now waits for another host. The slack lets its
+  // leader report that first.
   call.timeout_ms =
       static_cast<int32_t>(std::min<int64_t>(deadline_.remaining_ms(), INT32_MAX / 2)) + kGraceMs;
   comm_.local_->run(call);
 }
 
-// Among all members of the host, since its messages are the caller's.
+// Passes a block between two members. All members take part, because the host engine's send and receive are
+// reserved for the user's messages.
 void HierTransfer::pass(int from, int to, void* data, size_t bytes) {
   if (from == to) return;
   const int place = comm_.layout_.own_place();

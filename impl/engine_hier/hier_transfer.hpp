@@ -1,7 +1,7 @@
-// The data of one operation between hosts: gathered or combined on each host, passed between leaders, spread
-// on each host. All ranks have agreed on the call.
+// Moves the data of one operation: it is gathered or combined on each host, exchanged between the leaders,
+// and spread on each host. The ranks have compared their calls before, unless the data is inline.
 //
-// It goes in pieces: while one travels between hosts, the one before goes down and the next one comes up.
+// Data goes in pieces: while one travels between hosts, the one before is spread and the next one gathered.
 // Where no host has more than one rank there is nothing to gather or spread, and data travels whole.
 #pragma once
 
@@ -20,17 +20,18 @@ namespace dsc {
 
 class HierComm;
 
-// To the same place, or nothing: nothing to do.
+// Copies bytes unless both ends are the same. The pointers may be null if there are no bytes.
 inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
-// Up to here, in bytes of all ranks or of a sum, data goes with the comparison where hosts have several
-// ranks.
-// Without that a 4-byte all-reduce on 2 x 2 ranks makes four collectives on each host instead of two.
+// Where hosts have several ranks, up to this many bytes of all ranks together, or of the result of a
+// reduction, are inline data. Otherwise a 4-byte all-reduce on 2 x 2 ranks would make four collectives on
+// each host instead of two.
 inline constexpr size_t kSmallBytes = 1024;
 
-// Up to here, in bytes at a leader, steps cost more than copies.
+// Up to this many bytes at a leader, packing all blocks into one exchange costs less than one step per
+// block.
 inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
 class HierTransfer {
@@ -38,17 +39,18 @@ class HierTransfer {
   HierTransfer(HierComm& comm, const Call& call, Deadline deadline) noexcept
       : comm_(comm), call_(call), deadline_(deadline) {}
 
-  // Throws what the host engine and the wire throw; UNSUPPORTED for what does not go between hosts.
+  // Runs the operation to its end. Throws what the host engine and the transport throw.
   void run();
 
   bool one_rank_per_host() const noexcept;
 
-  // Before anybody is told of the call.
+  // Throws UNSUPPORTED for calls that do not run between hosts. Called before other ranks learn of the
+  // call.
   static void check(const Call& call);
 
-  // Instead of run(): little data goes along with what hosts show each other of the call, and is taken when
-  // they have shown the same. With several ranks per host it comes from give_part() of each, and what a
-  // leader writes to `result` goes to take_result() of each.
+  // Inline data replaces run(): it travels with the comparison of calls and is used only if they are equal.
+  // With several ranks per host, give_part() writes what a member sends to its leader, take_along()
+  // computes the `result` there, and take_result() takes what the leader has sent back.
   bool goes_along() const;
   void give_part(std::byte* to) const;
   std::vector<TransportBlock> along(std::span<const std::byte* const> parts);
@@ -63,12 +65,12 @@ class HierTransfer {
   void all_gather();
   void exchange_blocks();
 
-  // An array cut into pieces.
+  // Divides an array of `total` units into pieces of `length`; the caller chooses bytes or elements.
   struct Cut {
     Cut(size_t all, size_t piece) : total(all), length(std::max(piece, size_t{1})) {}
     size_t pieces() const { return (total + length - 1) / length; }
     size_t start(size_t piece) const { return piece * length; }
-    // Of a part of it that may end sooner.
+    // Returns the length of a piece in a block of `part` units, which may be shorter than the array.
     size_t count(size_t piece, size_t part) const {
       return std::min(length, part - std::min(part, start(piece)));
     }
@@ -76,16 +78,18 @@ class HierTransfer {
 
     size_t total, length;
   };
-  // What happens to a piece. Between hosts the leaders take it.
+  // The steps of one piece: up to the leader, across to other hosts (leaders only), and down to the
+  // members.
   struct Stages {
     std::function<void(size_t piece)> up, down;
     std::function<void(size_t piece, OverlapHook)> across;
   };
   void in_pieces(size_t pieces, const Stages& stages);
-  // Steps on this host while the wire is at work.
+  // Returns a hook that runs steps on this host while the transport works.
   OverlapHook overlap(std::function<void()> on_host);
 
-  // Memory of this rank's that operations use again. Two pieces are under way at a time.
+  // Scratch memory of this rank, which later operations reuse. Two pieces are under way at a time, so there
+  // are two buffers for each direction.
   enum Scratch { kOwn, kUp, kUpOther, kDown, kDownOther };
   std::byte* scratch(Scratch which, size_t bytes);
   std::byte* scratch_of(Scratch which, size_t piece, size_t bytes);
@@ -101,11 +105,11 @@ class HierTransfer {
   void combine_widened(const void* values, void* sum, size_t count);
   void hand_out(const void* part, const std::vector<size_t>& elements, void* result);
 
-  // Blocks that go from one rank to another.
+  // This host's end of a block that goes from one rank to another.
   struct RemoteBlock {
-    int host = -1;  // the other one; -1: nothing
-    int place = 0;  // of the member here that has it, or gets it
-    size_t at = 0;  // bytes from the start of its buffer
+    int host = -1;  // the other host; -1: there is no block
+    int place = 0;  // index of the member here that sends or receives it
+    size_t at = 0;  // offset in that member's buffer, in bytes
   };
   struct BlockPair {
     RemoteBlock out, in;
@@ -125,13 +129,13 @@ class HierTransfer {
   void exchange_pipelined(const std::byte* from, const std::vector<BlockPair>& steps);
   void exchange_on_host(const std::byte* from);
 
-  // Steps on this host. Rows are at its leader, one of each member.
+  // Steps on this host. `rows` holds one row of each member and is used on the leader only.
   void gather_rows(const void* row, void* rows, size_t bytes);
   void scatter_rows(const void* rows, void* row, size_t bytes);
   void gather_on_host(void* all, const std::vector<size_t>& bytes);
   void spread_on_host(const void* from, void* to, size_t bytes, int place);
 
-  // What a host that shows the same call has sent along.
+  // Returns the inline data of a host; throws PROTOCOL if its length is not `bytes`.
   static const std::byte* expect(const TransportGroup::Met& met, size_t bytes);
   bool is_small() const;
   size_t part_bytes(int from) const;

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
-constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // before it is told
+constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // silence before on_quiet() is called
 
 }  // namespace
 
@@ -99,9 +99,9 @@ std::optional<int64_t> HierWorld::quiet_ns(int32_t rank) const {
   return now_ns() - found->second;
 }
 
-// ---- what is heard, on the control's thread ---------------------------------------------------------------
+// ---- callbacks on the control's thread
 
-// A communicator does not end while it is visited.
+// Calls the communicator of a group, if there is one. take_off() waits until the call has returned.
 template <typename Visit>
 void HierWorld::visit(uint64_t group, Visit call) {
   HierComm* comm = nullptr;
@@ -139,7 +139,8 @@ Failure HierWorld::failure_of(const HierComm& comm, int32_t rank, const Gone& go
   return cause;
 }
 
-// Who leaves in order says so to those who wait for it.
+// An orderly departure is ignored here: the rank that leaves tells those that wait for it over its
+// connections.
 void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text) {
   if (code == DSC_ERR_PEER_LEFT) return;
   std::vector<uint64_t> groups;

@@ -1,5 +1,5 @@
-// What all communicators of one world over several hosts share: the store, the transport, and what is heard
-// from other hosts.
+// The state that all communicators of one world over several hosts share: the store, the transport, and
+// what was heard from other hosts.
 #pragma once
 
 #include <atomic>
@@ -20,33 +20,36 @@ class HierComm;
 
 class HierWorld final : private JobListener {
  public:
-  // `address`: of this host, where its wires listen.
+  // `address` is the address of this host at which its transport listens.
   HierWorld(std::shared_ptr<JobStore> job, JobLayout layout, std::string address)
       : layout_(std::move(layout)), address_(std::move(address)), job_(std::move(job)) {}
   ~HierWorld() override;
 
-  // First of all: the others hear of the end of this rank, and it of theirs. Throws what JobControl throws.
+  // Must be called first. From then on the other ranks learn when this one ends, and it learns when they
+  // end. Throws what JobControl throws.
   void begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline);
 
   const JobLayout& layout() const noexcept { return layout_; }
   Store& store() const noexcept { return job_->store(); }
 
-  // Loads the module and listens, the first time. Throws NO_BACKEND, BACKEND.
+  // The first call loads the transport's module and starts to listen. Throws NO_BACKEND and BACKEND.
   std::shared_ptr<Transport> transport();
 
-  // A key that others may have to read yet, of a wire that came to nothing. A few are kept at a time.
+  // Removes a key of a transport group that failed to connect, but not at once, because other hosts may
+  // still have to read it: the latest few keys are kept.
   void forget_later(const std::string& key) noexcept;
-  // The other hosts of a wire hear why this one has no part in it.
+  // Tells the other hosts of a transport group why this one cannot take part.
   void refuse_wire(const std::string& prefix, int own, const Error& why);
 
-  // Communicators that hear of failures, at once of those before. The caller takes itself off before it ends;
-  // a call that runs is waited for.
+  // Registers a communicator, which then learns of failures, including earlier ones. It must be taken off
+  // before it ends; take_off() waits for a call that is running.
   void enlist(HierComm& comm);
   void take_off(HierComm& comm) noexcept;
 
-  // The first cause of a group's failure on all ranks, which is this one if it is the first.
+  // Publishes why a group failed and returns the first cause that any rank has published.
   Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
-  // True for the first rank that claims `what` for an operation of a group, and if nobody can tell.
+  // Returns true for the first rank that claims `what` for an operation of a group, and also if the store
+  // does not answer.
   bool claim(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
     return control_->claim(what, group, number, deadline);
   }
@@ -54,14 +57,15 @@ class HierWorld final : private JobListener {
                                Deadline deadline) {
     return control_->ask(group, ranks, question, deadline);
   }
-  // For how long nothing has been heard of a rank, the first of its host; nothing if it is heard.
+  // Returns for how many nanoseconds a rank, the first one of its host, has been unresponsive; nullopt if
+  // it is responsive.
   std::optional<int64_t> quiet_ns(int32_t rank) const;
 
-  // The world has failed and is left.
+  // Called when this rank leaves a world that has failed.
   void begin_closing() noexcept { job_->begin_closing(true); }
-  // All ranks are about to end: from here on silence is no failure.
+  // Called when all ranks are about to finalize: from here on silence is no failure.
   void begin_end() noexcept;
-  // All have met for the end: nobody is told of this rank's.
+  // Called when all ranks have met to finalize: the end of this rank is no longer reported to the others.
   void end_in_order() noexcept;
   void end() noexcept { ended_.store(true); }
   bool ended() const noexcept { return ended_.load(); }
@@ -89,13 +93,13 @@ class HierWorld final : private JobListener {
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
   std::map<uint64_t, HierComm*> comms_ DSC_GUARDED_BY(mutex_);
-  const HierComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // on the control's thread
-  // The latest ones: of groups that this rank may be about to make.
+  const HierComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
+  // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> quiet_since_ns_ DSC_GUARDED_BY(mutex_);
-  std::unique_ptr<JobControl> control_;  // last: it calls this
+  std::unique_ptr<JobControl> control_;  // last member, because its thread calls this object
 };
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// Little data between hosts of one rank each: it goes along with the comparison, in one message for each
-// host.
+// Inline data between hosts of one rank each: it travels with the comparison of calls, in one message to
+// each host.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// That one host sends; with more each does a share of the work.
+// The most inline bytes that one host sends. For more it is faster if each host does a share of the work.
 constexpr size_t kMostBytes = size_t{64} * 1024;
 
 void move_bytes(void* to, const void* from, size_t bytes) {
@@ -47,7 +47,8 @@ std::vector<TransportBlock> HierTransfer::along(std::span<const std::byte* const
   return blocks;
 }
 
-// Hosts and ranks are the same here.
+// Returns what this rank sends to a host. Every host has one rank here, so hosts and ranks have equal
+// numbers.
 TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& bytes) const {
   std::byte* const data = const_cast<std::byte*>(sent(0));
   const auto at = static_cast<size_t>(host);
@@ -113,7 +114,7 @@ void HierTransfer::take_along(std::span<const TransportGroup::Met> met, std::byt
   }
 }
 
-// In the order of hosts, rounded once.
+// Combines the data in the order of hosts, so that all ranks get the same bits, and rounds once.
 void HierTransfer::combine_along(std::span<const TransportGroup::Met> met, const std::byte* mine,
                                  size_t bytes) {
   std::vector<const void*> sources;

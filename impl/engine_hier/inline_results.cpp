@@ -1,5 +1,5 @@
-// Little data between hosts of several ranks each: a rank's part goes up to its leader with the comparison of
-// calls, the leaders exchange what their hosts have with theirs, and the result comes down with the outcome.
+// Inline data between hosts of several ranks each: a rank's part goes to its leader with its call, the
+// leaders exchange the data of their hosts with the comparison, and the result comes back with the outcome.
 // That is one round between hosts and two on each host, instead of two and four.
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ bool reduces(Pattern pattern) noexcept {
 
 }  // namespace
 
-// What rank `from` contributes, in bytes.
+// Returns how many bytes rank `from` contributes.
 size_t HierTransfer::part_bytes(int from) const {
   const std::vector<size_t> bytes = lengths();
   const size_t own = bytes[static_cast<size_t>(from)];
@@ -43,7 +43,7 @@ size_t HierTransfer::part_bytes(int from) const {
   return 0;
 }
 
-// The parts of some ranks, one after another; of a reduction, their result.
+// Returns the bytes of the packed parts of some ranks; for a reduction, those of their combined result.
 size_t HierTransfer::parts_bytes(std::span<const int32_t> ranks) const {
   if (reduces(pattern_of(call_.kind))) return part_bytes(0);
   size_t bytes = 0;
@@ -58,7 +58,7 @@ bool HierTransfer::is_small() const {
 
 void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, part_bytes(comm_.rank())); }
 
-// What this host has, from the parts of its ranks: for all other hosts the same.
+// Packs or combines the parts of this host's ranks. All other hosts receive the same.
 TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) {
   const auto& members = comm_.layout_.own_members();
   const size_t bytes = parts_bytes(members);
@@ -85,7 +85,7 @@ TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) 
   return {sum, wide_bytes};
 }
 
-// From what the hosts have sent: what give_result() takes.
+// Computes from the data of all hosts the result that take_result() distributes.
 void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
   const HierLayout& layout = comm_.layout_;
   const bool sums = reduces(pattern_of(call_.kind));

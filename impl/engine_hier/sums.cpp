@@ -1,4 +1,4 @@
-// Sums between hosts.
+// Reductions between hosts: all-reduce, reduce and reduce-scatter.
 #include <algorithm>
 #include <memory>
 
@@ -9,7 +9,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kSumBytes = size_t{2} << 20;  // of a piece
+constexpr size_t kSumBytes = size_t{2} << 20;  // size of a piece
 
 }  // namespace
 
@@ -21,7 +21,7 @@ int32_t HierTransfer::work_type() const noexcept { return widens() ? DSC_DTYPE_F
 
 size_t HierTransfer::sum_piece() const noexcept { return kSumBytes / dtype_bytes(work_type()); }
 
-// Inputs are scaled where they are read first.
+// The prescale applies where inputs are first read: here only if no reduction on the hosts comes before.
 ReduceSpec HierTransfer::between_hosts() const noexcept {
   return {.dtype = work_type(),
           .op = call_.op,
@@ -36,7 +36,7 @@ void HierTransfer::convert(void* to, int32_t to_type, const void* from, int32_t 
     cast(to_type, to, from_type, from, count);
 }
 
-// The sum of this host, at its leader.
+// Combines the values of this host's members at its leader.
 void HierTransfer::combine_on_host(const void* values, void* sum, size_t count) {
   if (one_rank_per_host()) return convert(sum, work_type(), values, call_.dtype, count);
   if (!widens()) return combine_widened(values, sum, count);
@@ -92,7 +92,8 @@ void HierTransfer::reduce() {
   const size_t element = dtype_bytes(call_.dtype);
   const int root_host = layout.host_of(call_.root);
   const bool is_root = layout.rank() == call_.root;
-  // Between two hosts only the root's has work to do, for which more than two need memory.
+  // With two hosts only the root's host combines, straight into the result. No host needs scratch memory,
+  // so the data is not cut.
   const bool is_whole = sums_directly() && layout.hosts() == 2;
   const Cut cut(call_.count, is_whole ? call_.count : sum_piece());
   const auto input = [&](size_t piece) { return sent(cut.start(piece) * element); };
@@ -124,7 +125,7 @@ void HierTransfer::reduce() {
                                }});
 }
 
-// Each piece has a part of every rank's block, host after host.
+// Each piece holds a part of every rank's block, in node-major order.
 void HierTransfer::reduce_scatter() {
   const HierLayout& layout = comm_.layout_;
   const size_t element = dtype_bytes(call_.dtype), work_bytes = dtype_bytes(work_type());
@@ -180,7 +181,7 @@ void HierTransfer::reduce_scatter() {
                  }});
 }
 
-// From the leader's sum to the members, `elements[place]` for each.
+// Distributes the leader's sum to the members; `elements[place]` elements go to each.
 void HierTransfer::hand_out(const void* part, const std::vector<size_t>& elements, void* result) {
   const HierLayout& layout = comm_.layout_;
   const auto own = static_cast<size_t>(layout.own_place());

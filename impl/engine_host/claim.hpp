@@ -1,5 +1,5 @@
-// Chunks of one tick's work, taken by whichever rank is running. The words carry their tick, so nobody resets
-// them.
+// Counters from which running ranks take chunks of the work of one epoch. Each word carries its epoch, so
+// that nobody has to reset it.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,11 @@ inline constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 inline constexpr uint64_t kMaxChunks = kChunkMask;
 inline constexpr uint64_t kNoChunk = ~uint64_t{0};
 inline constexpr uint64_t kTickMask =
-    ~uint64_t{0} >> kChunkBits;  // ticks may wrap: only neighbours meet here
+    ~uint64_t{0} >> kChunkBits;  // may wrap: only neighbouring epochs are compared
 
 inline uint64_t chunk_word(uint64_t tick, uint64_t chunks) noexcept { return tick << kChunkBits | chunks; }
 
-// The next chunk that nobody has taken, or kNoChunk.
+// Takes the next free chunk and returns its number, or kNoChunk if none is left.
 inline uint64_t claim_chunk(std::atomic<uint64_t>& word, uint64_t tick, uint64_t chunks) noexcept {
   uint64_t seen = word.load(std::memory_order_relaxed);
   for (;;) {

@@ -15,7 +15,7 @@ Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexce
 }
 
 void Collective::enter() {
-  if (phase_ != Phase::kQueued) return;  // a second arrival would pass for that of the next operation
+  if (phase_ != Phase::kQueued) return;  // a second arrival would count for the next operation
   if (!group_.all_arrived() || group_.revoked()) return;
   arrive();
   phase_ = Phase::kArriving;
@@ -24,7 +24,7 @@ void Collective::enter() {
 Progress Collective::step() {
   switch (phase_) {
     case Phase::kQueued:
-      if (!group_.all_arrived()) return pending();  // a member is still busy with the operation before
+      if (!group_.all_arrived()) return pending();  // a member is still in the operation before
       if (group_.revoked()) return fail_with_cause();
       arrive();
       phase_ = Phase::kArriving;
@@ -43,7 +43,7 @@ Progress Collective::step() {
       phase_ = Phase::kMoved;
       [[fallthrough]];
     case Phase::kMoved:
-      if (!group_.all_arrived()) return pending();  // to the tick at which the movement ended
+      if (!group_.all_arrived()) return pending();  // in the epoch in which the data movement ended
       show_found();
       phase_ = Phase::kComparing;
       [[fallthrough]];
@@ -55,8 +55,8 @@ Progress Collective::step() {
   return Progress::kFailed;
 }
 
-// Who was the last to arrive may have gone on, and revoked the group, since this rank looked. Where nothing
-// is to be moved the operation is complete for all, then.
+// The last rank to arrive may have continued and revoked the group since this rank looked. If there is no
+// data to move, the operation is complete on all ranks nevertheless.
 bool Collective::all_arrived_before_the_end() const noexcept {
   return group_.revoked() && std::holds_alternative<std::monostate>(mover_) &&
          transfer_.pattern == Pattern::kNothing && group_.all_arrived();
@@ -72,7 +72,7 @@ Progress Collective::move() {
   return progress == Progress::kPending ? pending() : progress;
 }
 
-// Each rank has read a part of the inputs; one more meeting, and all know what all have found.
+// Each rank has checked a part of the inputs. One more barrier round tells all ranks what the others found.
 void Collective::show_found() noexcept {
   Slot& slot = group_.next_slot();
   slot.nonfinite_count = found_.count;
@@ -112,7 +112,8 @@ void Collective::arrive() {
   group_.arrive();
 }
 
-// A rank that only receives shows where: whoever holds that memory reaches the root's part of it as well.
+// A rank that only receives publishes its receive buffer: it proves that this rank has mapped that memory
+// and can read the root's part of it.
 void Collective::expose_buffers(Slot& slot) {
   const MemoryRegistry& memory = group_.world().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
@@ -139,7 +140,7 @@ bool Collective::verify() {
     calls.push_back(describe(slot.call, bounded_text(slot.note).c_str()));
     by_fingerprint[slot.fingerprint].push_back(member);
   }
-  // At fault are those who differ from what most did; with a tie, from what the lowest rank did.
+  // The ranks at fault are those that differ from the majority or, with a tie, from the lowest rank.
   const auto most =
       std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {
         return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
@@ -152,8 +153,9 @@ bool Collective::verify() {
   return false;
 }
 
-// What each sends must be what the other expects. Everybody looks at all pairs, so that all come to the same
-// end before anything is written. The lengths are copied first: a rank gone mad may change them.
+// For every pair, the sent length must equal the expected one. Every rank checks all pairs, so that all
+// reach the same result before data is written. The lengths are copied first, because a corrupted or
+// hostile peer may change them.
 bool Collective::verify_blocks() {
   const auto members = static_cast<size_t>(transfer_.size);
   const auto own = static_cast<size_t>(transfer_.rank);
@@ -203,7 +205,8 @@ void Collective::choose_path() {
   move_by(staged.algorithm());
 }
 
-// All was derived from the slots, this rank's own among them, which a rank gone mad may have changed.
+// The path was derived from the slots, including this rank's own, which a corrupted or hostile peer may
+// have changed.
 void Collective::check_own_slot(const SharedRange& shown) const {
   const Slot& own = group_.slot(group_.rank(), group_.epoch());
   const auto holds = [](const SharedRange& range, uint64_t segment) {
@@ -230,9 +233,9 @@ Progress Collective::pending() {
   return leave();
 }
 
-// Once all had arrived, this rank stays until nobody works on its memory. Whoever does has seen all arrive,
-// said that it works, and then found the group not revoked: where somebody is still missing after the
-// revocation, nobody is inside on behalf of this operation.
+// After all have arrived, this rank stays until no other rank works on its memory. A rank that does so has
+// seen all arrive, published that it works, and then found the group not revoked. So if a rank is still
+// missing after the revocation, none works on behalf of this operation.
 Progress Collective::leave() {
   if (phase_ == Phase::kArriving && group_.misses_somebody()) return fail_with_cause();
   if (phase_ != Phase::kQueued && exposed_) {

@@ -1,5 +1,5 @@
-// A collective on one host: all members arrive and compare what they want, then the data moves on the path
-// that all of them derive from what they saw.
+// A collective on one host: all members arrive and compare their calls, then the data moves by the
+// algorithm that all of them derive from the published calls.
 #pragma once
 
 #include <algorithm>
@@ -48,11 +48,11 @@ class Collective final : public Operation {
   Phase phase_ = Phase::kQueued;
   Transfer transfer_;
   bool payload_shown_ = false;
-  bool exposed_ = false;    // others may reach this rank's buffers
-  SharedRange send_range_;  // what this rank exposes
+  bool exposed_ = false;    // other ranks may access this rank's buffers
+  SharedRange send_range_;  // the buffers that this rank exposes
   SharedRange recv_range_;
   std::variant<std::monostate, Staged, ZeroCopy> mover_;
-  bool awaits_arrival_ = false;  // the mover does, and nothing else
+  bool awaits_arrival_ = false;  // true if mover_ waits for nothing else
   std::optional<Departure> departure_;
 };
 

@@ -36,8 +36,8 @@ std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& g
         comm = std::make_shared<HostComm>(group, timeout_ms);
       },
       [&](dsc_result_t code, const char* text) {
-        // A rank that fails by itself must not be waited for. A peer's failure the others see with their
-        // own eyes.
+        // The others must not wait for a rank that fails on its own. Failures of a peer they detect
+        // themselves.
         if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
         throw Error(code, text);
       });
@@ -47,13 +47,13 @@ std::shared_ptr<HostComm> HostComm::create_world(const std::shared_ptr<Group>& g
   comm->run(barrier);
   comm->set_timeout_ms(timeout_ms);
   comm->collectives_.restart_numbers();
-  group->withdraw();  // all have it
+  group->withdraw();  // all members have mapped it
   return comm;
 }
 
 HostComm::HostComm(std::shared_ptr<Group> group, int timeout_ms)
     : group_(std::move(group)), timeout_ms_(timeout_ms) {
-  ProgressEngine::get();  // made here, where running out of memory can be told
+  ProgressEngine::get();  // made here, where lack of memory can be reported
   group_->on_finalize([this] { leave_if_idle(); });
 }
 
@@ -101,11 +101,11 @@ const char* HostComm::why_over() const noexcept {
   return left_.load() ? "the communicator was destroyed" : "this rank finalizes the world";
 }
 
-// The caller holds its queue: nothing may be thrown.
+// Must not throw, because the caller holds its queue.
 Failure HostComm::refusal(const Operation& operation) const noexcept {
   Failure refusal;
   refusal.code = over() ? DSC_ERR_STATE : DSC_ERR_REVOKED;
-  call_out([&] { refusal = described_refusal(operation); });  // without memory the code must do
+  call_out([&] { refusal = described_refusal(operation); });  // without memory only the code is kept
   return refusal;
 }
 
@@ -138,7 +138,7 @@ std::optional<Failure> HostComm::settle(Operation& operation, Progress progress)
                ticks_to_ns(end - met));
     return std::nullopt;
   }
-  if (operation.failure().code != DSC_ERR_NONFINITE) {  // which ends no group
+  if (operation.failure().code != DSC_ERR_NONFINITE) {  // which does not fail the group
     reported_.store(true);
     group_->tell_failure();
   }
@@ -180,7 +180,7 @@ void HostComm::move_locally(const Call& call, const Transfer& transfer, Failure&
   void* target = call.recv;
   NonFinite found;
   const bool checks = call.nonfinite != NonFiniteCheck::kOff;
-  // In place too: what is a NaN or true has one form in results.
+  // This also applies in place, because results hold NaN and true in one canonical form.
   const bool may_change = !call.user && (is_floating(call.dtype) || call.dtype == DSC_DTYPE_BOOL);
   if (source != target || may_change || checks)
     reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);
@@ -192,8 +192,8 @@ void HostComm::move_locally(const Call& call, const Transfer& transfer, Failure&
   failure.text = describe_found(found);
 }
 
-// A group of one: the arguments mean the same, and nobody is asked. As with more ranks, code of the caller's
-// that fails ends the communicator.
+// Runs an operation in a group of one rank, without the queue. As with more ranks, a user-defined operation
+// that fails also fails the communicator.
 std::optional<Failure> HostComm::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
@@ -244,7 +244,7 @@ void HostComm::abort() noexcept {
   Failure cause;
   cause.code = DSC_ERR_REVOKED;
   cause.rank = rank();
-  call_out([&] {  // without memory the code must do
+  call_out([&] {  // without memory only the code is kept
     cause.operation = "abort";
     cause.text = group_->describe_member(rank()) + " aborted the communicator";
   });
@@ -254,7 +254,7 @@ void HostComm::abort() noexcept {
 }
 
 void HostComm::revoke(const Failure& cause) noexcept {
-  reported_.store(true);  // the caller knows why
+  reported_.store(true);  // the caller knows the cause
   group_->revoke(cause);
   group_->tell_failure();
   MutexLock lock(channels_mutex_);
@@ -291,10 +291,10 @@ void HostComm::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // nobody may come back to end what is queued
+  if (self_driven()) {  // no later call may drive what is queued
     while (collectives_.drive()) {
     }
-    MutexLock lock(queues_mutex_);  // a list would need memory
+    MutexLock lock(queues_mutex_);  // message_queues() would need memory
     for (auto* side : {&send_queues_, &recv_queues_})
       for (auto& [peer, queue] : *side)
         while (queue.drive()) {
@@ -308,7 +308,7 @@ void HostComm::leave() noexcept {
   ProgressEngine::get().release_idle();
 }
 
-// The name is free for the next world as soon as the first rank leaves this one.
+// Makes the name free for the next world as soon as the first rank leaves this one.
 void HostComm::release_name() noexcept {
   world().begin_closing(group_->revoked());
   world().close_name();
@@ -322,7 +322,7 @@ std::vector<OpQueue*> HostComm::message_queues() {
   return queues;
 }
 
-// Messages have queues of their own, which the barrier would not wait for.
+// Messages have their own queues, for which the barrier of finalize() would not wait.
 void HostComm::drain_messages() {
   for (OpQueue* queue : message_queues())
     queue->drain(Deadline::never());  // every operation has a deadline of its own

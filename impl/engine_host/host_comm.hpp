@@ -1,4 +1,4 @@
-// The communicator of the host engine.
+// The communicator of the host engine, for ranks of one host.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@ namespace dsc {
 
 class HostComm final : public Comm, public std::enable_shared_from_this<HostComm> {
  public:
-  // All ranks of the world call it; the group is ready for use afterwards.
+  // Collective: all ranks of the world call this, and the group is ready for use afterwards.
   static std::shared_ptr<HostComm> create_world(const std::shared_ptr<Group>& group, int timeout_ms,
                                                 Deadline deadline);
-  // All members have mapped the group.
+  // All members must have mapped the group.
   explicit HostComm(std::shared_ptr<Group> group, int timeout_ms);
   ~HostComm() override;
 
@@ -69,26 +69,29 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   const WorldInfo& world_info() const noexcept override { return *info_; }
   void set_world_info(std::shared_ptr<const WorldInfo> info) noexcept { info_ = std::move(info); }
 
-  // For queues.
+  // The following functions are for queues and for other engines.
   Group& group() noexcept { return *group_; }
   World& world() noexcept { return group_->world(); }
   Notifier& notifier() noexcept { return group_->world().process().notifier(); }
   int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->world().spins(); }
-  // Its ranks wait for other hosts most of the time.
+  // Called for a part of a larger group: its ranks mostly wait for other hosts, so spinning is not
+  // worthwhile.
   void sleep_soon() noexcept { sleeps_soon_.store(true); }
   int timeout_ms(const Call& call) const noexcept {
     return call.timeout_ms > 0 ? call.timeout_ms : timeout_ms_.load(std::memory_order_relaxed);
   }
-  // The world whose operations nobody drives unless a caller does; null when the progress thread does.
+  // Returns the world if its operations progress only inside calls of the program; null if the progress
+  // thread drives them.
   World* self_driven() const noexcept { return info_->progress_thread ? nullptr : &group_->world(); }
   std::shared_ptr<HostComm> share() { return shared_from_this(); }
 
-  // Whether a new operation has no chance: this rank has been told of the failure, or has left.
+  // True if new operations are refused: a call has reported the failure to this rank, or this rank has
+  // left.
   bool refuses() const noexcept;
   Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
-  // Books an operation that is over and says why it failed, if it did.
+  // Records and counts an operation that is over; returns its failure, if any.
   std::optional<Failure> settle(Operation& operation, Progress progress) noexcept;
 
  private:
@@ -117,7 +120,7 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   Ballot map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                        const Recovery& call, std::shared_ptr<HostComm>& child);
   void adopt(const std::shared_ptr<HostComm>& child) noexcept;
-  // This rank takes part in nothing more here.
+  // True if this rank takes part in no further operation of this communicator.
   bool over() const noexcept { return is_over() || group_->has_left(rank()); }
   const char* why_over() const noexcept;
   uint64_t next_id() noexcept;
@@ -137,11 +140,12 @@ class HostComm final : public Comm, public std::enable_shared_from_this<HostComm
   std::atomic<bool> finalized_{false};
   std::atomic<int> running_{0};  // operations that were queued and have not ended
   std::atomic<uint64_t> children_{0};
-  uint64_t local_operations_ = 0;  // of a group of one
+  uint64_t local_operations_ = 0;  // counted in a group of one only
   Consensus consensus_{*group_};
-  std::atomic<uint64_t> aborts_{0};  // by this rank: they end a recovery too, that is in progress
-  bool replaces_world_ = false;      // made by shrink() of the world, and of what that made
-  // How often this communicator, those that shrink() made of it, and those that it was made of, have shrunk.
+  std::atomic<uint64_t> aborts_{0};  // calls of abort() on this rank; each also ends a running recovery
+  bool replaces_world_ = false;      // descends from the world by shrink() alone
+  // The number of shrinks in this family of communicators; all communicators that shrink() has made from
+  // one another share it.
   std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);
   mutable Mutex recovery_mutex_;
   std::vector<int32_t> missing_ DSC_GUARDED_BY(recovery_mutex_);

@@ -1,4 +1,4 @@
-// Groups and shared memory made from a communicator: what all its ranks do together.
+// Groups and shared memory made from a communicator. All its ranks take part in each of these calls.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -28,7 +28,7 @@ std::vector<std::byte> HostComm::gather(OpKind kind, const void* mine, size_t by
   return all;
 }
 
-// All ranks tell how a local step went; if it failed anywhere, it fails everywhere in the same words.
+// All ranks exchange how a local step went. If it failed on one rank, this throws the same error on all.
 void HostComm::agree(OpKind kind, dsc_result_t code, const std::string& text, uint64_t tag,
                      const std::string& note) {
   struct Outcome {
@@ -57,7 +57,7 @@ void HostComm::check_parent() const {
       fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
 }
 
-// Makes this rank's part of a group and maps the others'; all ranks have it afterwards, or none.
+// Makes this rank's part of a group and maps those of the others. It succeeds on all ranks or on none.
 std::shared_ptr<Group> HostComm::map_group(OpKind kind, uint64_t tag, const std::string& note,
                                            const std::function<std::shared_ptr<Group>()>& create) {
   dsc_result_t code = DSC_OK;
@@ -73,10 +73,10 @@ std::shared_ptr<Group> HostComm::map_group(OpKind kind, uint64_t tag, const std:
   if (group) capture(map, keep);
   capture([&] { agree(kind, code, text, tag, note); },
           [&](dsc_result_t error, const char* words) {
-            if (group) group->leave();  // another rank may have it already
+            if (group) group->leave();  // another rank may have mapped it already
             throw Error(error, words);
           });
-  if (group) group->withdraw();  // all have it
+  if (group) group->withdraw();  // all members have mapped it
   return group;
 }
 
@@ -96,13 +96,13 @@ std::shared_ptr<Comm> HostComm::make_group(OpKind kind, uint64_t tag, const std:
   std::shared_ptr<Comm> child;
   capture([&] { child = make_child(group, options); },
           [&](dsc_result_t code, const char* text) {
-            group->leave();  // the others have it
+            group->leave();  // the others have mapped it
             throw Error(code, text);
           });
   return child;
 }
 
-// A communicator on a mapped group, with this one's settings.
+// Returns a communicator for a mapped group, with this one's settings.
 std::shared_ptr<HostComm> HostComm::make_child(std::shared_ptr<Group> group,
                                                const GroupOptions& options) const {
   const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
@@ -180,7 +180,7 @@ void* HostComm::allocate_memory(size_t bytes) {
         code = error;
         text = words;
       });
-  agree(OpKind::kMemAlloc, code, text, bytes, note);  // all have all parts, or nobody keeps his
+  agree(OpKind::kMemAlloc, code, text, bytes, note);  // all have mapped all parts, or none keeps its own
   world().memory().add(allocation);
   return allocation->own_base();
 }

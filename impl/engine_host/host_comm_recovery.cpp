@@ -1,4 +1,5 @@
-// What the ranks that still live can do after a failure: agree on something, and make a group of themselves.
+// Recovery after a failure: the ranks that are still alive can agree on flags and make a group of
+// themselves.
 #include <algorithm>
 #include <bit>
 #include <cinttypes>
@@ -27,14 +28,14 @@ Ballot make_ballot(Question question, int32_t flags) noexcept {
   return ballot;
 }
 
-// Failures that another round without the lost ranks mends.
+// True for failures after which another round without the lost ranks can succeed.
 bool is_loss(dsc_result_t code) noexcept {
   return code == DSC_ERR_PEER_DEAD || code == DSC_ERR_PEER_LEFT || code == DSC_ERR_PEER_STALLED ||
          code == DSC_ERR_TIMEOUT;
 }
 
-// The bitwise AND of such words holds the largest of their numbers. What is beyond them counts as the
-// largest.
+// Encodes a number so that the bitwise AND of several words holds the largest of their numbers. Numbers
+// above kMostNumber count as kMostNumber.
 int32_t word_of_number(int number) noexcept {
   return static_cast<int32_t>(~uint32_t{0} << std::min(number, kMostNumber));
 }
@@ -42,7 +43,7 @@ int number_in_word(int32_t word) noexcept {
   return std::min(std::countr_zero(static_cast<uint32_t>(word)), kMostNumber);
 }
 
-// "world/shrunk" of "world", then "world/shrunk2" of either.
+// Returns "world/shrunk" for the first shrink of "world", and "world/shrunk2" for the next one of either.
 std::string shrunk_name(std::string_view parent, int number) {
   constexpr std::string_view kMark = "/shrunk", kDigits = "0123456789";
   const size_t mark = parent.rfind(kMark);
@@ -54,13 +55,14 @@ std::string shrunk_name(std::string_view parent, int number) {
 
 }  // namespace
 
+// A running call of agree_on() or shrink(). The communicator is not idle while it exists.
 struct HostComm::Recovery {
   Recovery(HostComm& of, const char* operation) : comm(of), name(operation) { comm.begin(); }
   ~Recovery() { comm.end(); }
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
-  HostComm& comm;  // not idle meanwhile
+  HostComm& comm;
   const char* const name;
   const int64_t start_ns = now_ns();
   const Deadline deadline = Deadline::after_ms(comm.timeout_ms());
@@ -98,11 +100,12 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   return failure;
 }
 
-// Ranks that were given up must not find the group in working order when they run again.
+// Returns the failure with which the group is revoked after ranks were given up, because these must not
+// find the group usable if they run again.
 Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   Failure failure;
   failure.code = group.loss_of(lost.front());
-  if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it runs again
+  if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it was silent and runs again
   failure.ranks = lost;
   failure.rank = lost.front();
   failure.text = group.describe_member(lost.front()) + " takes no part any more";
@@ -111,7 +114,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 
 }  // namespace
 
-// One decision of all ranks that live; throws if it is a failure, then on all of them.
+// Reaches one decision of all living ranks. If the decision is a failure, this throws on all of them.
 Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
   Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_number()}, call.deadline,
@@ -150,8 +153,8 @@ int32_t HostComm::agree_on(int32_t flags) {
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
-// Makes this rank's part of a group of those that are not lost and maps the others' parts. The ballot says
-// whether that went well; with flags 0 it is worth another round.
+// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot
+// says whether that succeeded; flags 0 mean that another round may succeed.
 Ballot HostComm::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                                const Recovery& call, std::shared_ptr<HostComm>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
@@ -178,7 +181,7 @@ Ballot HostComm::map_survivors(const Decision& decision, std::string name, const
   return ballot;
 }
 
-// All have the child, and nobody takes it back.
+// Called when all living ranks have mapped the child, which none of them can undo any more.
 void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
   child->group_->withdraw();
   child->replaces_world_ = id() == kWorldId || replaces_world_;
@@ -187,8 +190,8 @@ void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
   successor_ = child;
 }
 
-// First all say that they are here, then whether they have each other's memory: whoever is lost between the
-// two is left out of the next round.
+// The ranks first agree on who is alive, then on whether all have mapped each other's memory. A rank that
+// is lost between the two is left out of the next round.
 std::shared_ptr<Comm> HostComm::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
   begin_recovery();

@@ -14,7 +14,8 @@ Message::Message(Group& group, const Call& call, uint64_t number) noexcept
   chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
 }
 
-// Both ends compute the fingerprint of the same neutral call.
+// Publishes this end. Both ends compute the fingerprint from the same neutral call, so that they can
+// compare.
 void Message::post(MessagePost& mine) noexcept {
   mine.call = fields_of(call_);
   CallFields neutral = mine.call;
@@ -59,8 +60,8 @@ bool SendMessage::peer_is_here() const noexcept {
   return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
 }
 
-// The first two chunks go out before the receiver has come: their places are free since the message before
-// completed.
+// The first two chunks are written before the receiver arrives: their places have been free since the
+// message before completed.
 void SendMessage::produce() {
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
   const uint64_t before = chunk_;
@@ -103,7 +104,7 @@ Progress SendMessage::step() {
   }
 }
 
-// Waits on; after a failure, until the receiver does not read this rank's memory any more.
+// Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
 Progress SendMessage::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
   if (mine_.posts[sequence_ & 1].place.segment == 0) return fail_with_cause();
@@ -135,7 +136,7 @@ Progress RecvMessage::consume() {
   return Progress::kDone;
 }
 
-// Reads a piece of the sender's own buffer.
+// Reads a piece straight from the sender's own buffer.
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const SharedPlace place = theirs_.posts[sequence_ & 1].place;

@@ -1,4 +1,4 @@
-// One message between two ranks, by rendezvous: it completes at both ends when the receiver has it all.
+// One message between two ranks, by rendezvous: it completes at both ends when the receiver has all data.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// What both ends have in common.
+// The common part of both ends of a message.
 class Message : public Operation {
  public:
   Message(Group& group, const Call& call, uint64_t number) noexcept;
@@ -21,7 +21,7 @@ class Message : public Operation {
   bool suspects(int member) const noexcept override { return member == peer_; }
 
   void post(MessagePost& mine) noexcept;
-  // True when the other end posted the same; otherwise the group is revoked.
+  // Returns true if the other end posted an equal call; otherwise it revokes the group.
   bool verify(const MessagePost& mine, const MessagePost& theirs);
   bool direct(const MessagePost& sender, const MessagePost& receiver) const noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
@@ -30,11 +30,12 @@ class Message : public Operation {
   const int peer_;
   const size_t bytes_;
   uint64_t chunks_ = 0;
-  uint64_t base_ = 0;   // chunks of all messages before this one
-  uint64_t chunk_ = 0;  // next to move; of another size where the sender's buffer is read directly
+  uint64_t base_ = 0;   // number of chunks of all messages before this one
+  uint64_t chunk_ = 0;  // the next one; of another size if the sender's buffer is read directly
   Phase phase_ = Phase::kPosting;
 };
 
+// The sender's end of a message.
 class SendMessage final : public Message {
  public:
   SendMessage(Group& group, const Call& call, uint64_t number) noexcept;
@@ -51,6 +52,7 @@ class SendMessage final : public Message {
   std::optional<Departure> departure_;
 };
 
+// The receiver's end of a message.
 class RecvMessage final : public Message {
  public:
   RecvMessage(Group& group, const Call& call, uint64_t number) noexcept;

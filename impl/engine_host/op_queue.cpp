@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kInlineBytes = size_t{64} << 10;
 
-// Exceptions out of an operation (memory, a peer gone mad) become the group's failure.
+// Turns exceptions of an operation (lack of memory, a corrupted or hostile peer) into the group's failure.
 template <typename Body>
 Progress contain(Operation& operation, Body&& body) noexcept {
   Progress progress = Progress::kFailed;
@@ -31,7 +31,7 @@ Progress step(Kind& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
-// An operation that has left its queue and is not marked as done yet.
+// Counts an operation that has left its queue and is not marked as done yet.
 class Completing {
  public:
   Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
@@ -40,7 +40,7 @@ class Completing {
   Completing& operator=(const Completing&) = delete;
 };
 
-// Afterwards: the progress thread may have found the queue driven, and gone to sleep over what was queued.
+// Wakes the progress thread after a queue was driven: it may have found the queue driven and gone to sleep.
 class WakeIfBusy {
  public:
   explicit WakeIfBusy(const OpQueue& queue) noexcept : queue_(queue) {}
@@ -62,7 +62,7 @@ Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number
   return held_.emplace<Collective>(group, call, number);
 }
 
-// Drives its own queue first; without a progress thread, nobody else may drive the others.
+// Drives its own queue first, then the others: without a progress thread, no other thread may drive them.
 bool HostWork::advance(OtherQueues& others) {
   const bool moved = queue_.drive();
   return others.drive() || moved;
@@ -140,7 +140,7 @@ void HostWork::close_event_fd() noexcept {
   event_fd_.reset();
 }
 
-// Calls come one after another, so nobody else changes it meanwhile.
+// Calls come one after another, so no other thread changes the number meanwhile.
 uint64_t OpQueue::take_number() noexcept {
   const uint64_t number = next_number_.load(std::memory_order_relaxed);
   next_number_.store(number + 1, std::memory_order_relaxed);
@@ -165,8 +165,8 @@ std::optional<Failure> OpQueue::run_alone(const Call& call) {
   return run_as<Collective>(call);
 }
 
-// Of a known kind, so that the way of a small operation is free of indirect calls. The seat was taken before
-// the look at whether this rank leaves.
+// Runs an operation of a kind known at compile time, so that small operations need no indirect calls. The
+// queue's lock is taken before the check whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
   Kind operation(comm_.group(), call, take_number());
@@ -199,7 +199,7 @@ std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
   {
     MutexLock lock(queue_mutex_);
     first = queue_.empty();
-    queue_.push_back(work);  // before anything is done that would have to be undone without memory
+    queue_.push_back(work);  // first, because it may throw for lack of memory
     work->operation_ = &work->box_.emplace(comm_.group(), work->call_, take_number());
     comm_.begin();
     if (comm_.refuses()) {
@@ -212,14 +212,14 @@ std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
     queued_.store(queue_.size(), std::memory_order_release);
   }
   if (first) begin_first(work);
-  // An empty queue is nobody's yet. Without memory for this, whoever waits for the work drives it.
+  // A queue that was empty has no driver yet. If memory is too short to add it, waiting threads drive it.
   if (first && busy())
     capture([&] { ProgressEngine::get().add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
   return work;
 }
 
-// The operation arrives at once; the last rank to come finishes a small one without waking its progress
-// thread. Another thread may have begun it since it was queued.
+// Begins the operation on the calling thread, so that the last rank to arrive finishes a small one without
+// waking its progress thread. Another thread may have begun it since it was queued.
 void OpQueue::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_.try_lock()) return;
   if (front() == work && work->operation_->started_ticks() == 0) {
@@ -246,14 +246,14 @@ void OpQueue::pop() {
 }
 
 bool OpQueue::drive() {
-  if (!busy()) return false;  // the seat may be wanted for an operation that is not queued
+  if (!busy()) return false;  // leaves the lock to an operation that is not queued
   if (!driver_.try_lock()) return false;
   const bool moved = drive_first();
   driver_.unlock();
   return moved;
 }
 
-// True when the first operation came further; removes it when it is over.
+// Runs one step of the first operation and removes it if it is over. True if it made progress.
 bool OpQueue::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;

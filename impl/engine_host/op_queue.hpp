@@ -1,5 +1,5 @@
-// A queue of operations that run one after another: the collectives of a communicator, or the messages of one
-// direction between two ranks. Queues do not wait for each other.
+// A queue of operations that run one after another: the collectives of a communicator, or the messages of
+// one direction between two ranks. Queues do not wait for each other.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ class HostComm;
 class OtherQueues;
 class OpQueue;
 
-// Room for any operation of the host engine.
+// Storage for any operation of the host engine, inside the object that owns it.
 class OperationBox {
  public:
   Operation& emplace(Group& group, const Call& call, uint64_t number);
@@ -29,6 +29,7 @@ class OperationBox {
   std::variant<std::monostate, Collective, SendMessage, RecvMessage> held_;
 };
 
+// An operation that OpQueue::start() has queued.
 class HostWork final : public Work {
  public:
   HostWork(std::shared_ptr<HostComm> comm, OpQueue& queue, const Call& call)
@@ -52,8 +53,8 @@ class HostWork final : public Work {
   const std::shared_ptr<HostComm> comm_;
   OpQueue& queue_;
   const Call call_;
-  OperationBox box_;                // the driver's, until completion
-  Operation* operation_ = nullptr;  // in box_
+  OperationBox box_;                // used by the queue's driver until completion
+  Operation* operation_ = nullptr;  // points into box_
   std::atomic<bool> done_{false};
   mutable Mutex mutex_;
   Failure failure_ DSC_GUARDED_BY(mutex_);
@@ -61,14 +62,14 @@ class HostWork final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Held by the one thread that moves a queue's operations. Nobody waits for it: who finds it taken leaves the
-// work to its holder.
+// Held by the one thread that drives a queue's operations. No thread waits for it: one that finds it taken
+// leaves the work to its holder.
 class DSC_TSA(capability("mutex")) QueueLock {
  public:
   bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
-  // For an operation that was never queued.
+  // The same for an operation that was never queued.
   bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
-  // Sequentially consistent: who gives it back then looks whether something was queued meanwhile.
+  // Sequentially consistent, because the holder then looks whether an operation was queued meanwhile.
   void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_seq_cst); }
 
   bool is_alone() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kAlone; }
@@ -84,7 +85,7 @@ class DSC_TSA(capability("mutex")) QueueLock {
   std::atomic<State> state_{State::kFree};
 };
 
-// Gives back a seat that its maker has taken.
+// Releases a QueueLock that its creator has taken.
 class DSC_TSA(scoped_lockable) QueueGuard {
  public:
   explicit QueueGuard(QueueLock& seat) DSC_TSA(requires_capability(seat)) : seat_(seat) {}
@@ -96,32 +97,34 @@ class DSC_TSA(scoped_lockable) QueueGuard {
   QueueLock& seat_;
 };
 
+// Any thread may drive a queue. Calls that add operations to one queue come one after another.
 class OpQueue {
  public:
   explicit OpQueue(HostComm& comm) : comm_(comm) {}
 
-  // Runs an operation on the calling thread, after those that are queued. Says why it failed, if it did.
+  // Runs an operation on the calling thread, after those that are queued. Returns its failure, if any.
   std::optional<Failure> run(const Call& call);
-  // Queues an operation for whoever drives: the progress thread, a thread that waits, dsc_progress().
+  // Queues an operation; the progress thread, a thread that waits, or dsc_progress() drives it.
   std::shared_ptr<HostWork> start(const Call& call);
 
-  // Lets the first operation go one step further. True when it did. Does nothing while another thread drives.
+  // Runs one step of the first operation; true if it made progress. Does nothing while another thread
+  // drives.
   bool drive();
-  // Looks at the clock for the first operation.
+  // Calls look_at_clock() of the first operation.
   void look_at_clock();
-  // Waits until what is queued now is over; false when the deadline passed first.
+  // Waits until the operations that are queued now are over; false if the deadline passed first.
   bool drain(Deadline deadline);
 
-  // The number of the operation that was called last.
+  // Returns the number of the operation that was called last.
   uint64_t latest_number() const noexcept { return next_number_.load(std::memory_order_relaxed) - 1; }
-  // What came before does not count as the user's.
+  // Numbers the next operation 1, because those before were not called by the user.
   void restart_numbers() noexcept { next_number_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
-  // A thread runs an operation here that was never queued.
+  // True while a thread runs an operation here that was never queued.
   bool runs_alone() const noexcept { return driver_.is_alone(); }
 
-  // Threads that wait here and drive meanwhile: the progress thread leaves the queue to them.
+  // Number of threads that wait here and drive the queue meanwhile; the progress thread leaves it to them.
   std::atomic<int> waiters{0};
 
  private:
@@ -139,7 +142,7 @@ class OpQueue {
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
   std::atomic<size_t> queued_{0};
-  // Of operations in the order of their calls, which the callers keep.
+  // Operations are numbered in the order of their calls, which come one after another.
   std::atomic<uint64_t> next_number_{1};
 };
 

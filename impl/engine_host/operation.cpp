@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostDescribed = 6;  // of the ranks that are missing
+constexpr size_t kMostDescribed = 6;  // most missing ranks that a message describes
 constexpr int64_t kGlanceNs = 10 * kNsPerMs;
 
 std::string seconds(int64_t ns) {
@@ -26,7 +26,7 @@ std::string Operation::describe_ranks(const std::vector<int32_t>& ranks) const {
   return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(ranks);
 }
 
-// What those who are missing began last.
+// Describes the latest calls of missing ranks.
 std::string Operation::describe_latest(const std::vector<int32_t>& ranks) const {
   const auto latest_of = [this](int32_t rank) {
     const std::string latest = group_.describe_latest(rank);
@@ -70,7 +70,7 @@ void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std:
 
 Progress Operation::fail_with_cause() noexcept {
   Failure& failure = failure_.emplace();
-  failure.code = group_.first_code();  // all that can be told without memory
+  failure.code = group_.first_code();  // without memory only the code is kept
   call_out([&] {
     failure = group_.first_cause();
     failure.sequence = sequence_;
@@ -109,7 +109,7 @@ std::vector<int32_t> Operation::missing() const {
   return ranks;
 }
 
-// A member may come and then leave: only one that is still missing afterwards never came.
+// A member may arrive and then leave, so only one that is still missing after it has left never arrived.
 int Operation::first_departed() const noexcept {
   for (int member = 0; member < group_.size(); ++member)
     if (misses(member) && group_.has_left(member) && misses(member)) return member;
@@ -120,7 +120,7 @@ void Operation::glance_at_clock() noexcept {
   if (ticks_to_ns(tick_now() - looked_ticks_) >= kGlanceNs) look_at_clock();
 }
 
-// Decides first, and then looks for words: those need memory.
+// Decides first and then composes the text, which needs memory.
 void Operation::look_at_clock() noexcept {
   if (group_.revoked() || started_ticks_ == 0) return;
   looked_ticks_ = tick_now();
@@ -136,8 +136,8 @@ void Operation::look_at_clock() noexcept {
     call_out([&] { report_late(elapsed); });
 }
 
-// The ranks that wait in messages for each other, from this one to the one that waits for it; empty: there is
-// no such circle.
+// Returns the ranks that wait for each other in messages, from this one to the one that waits for it; empty
+// if there is no such circle.
 std::vector<int32_t> Operation::circle() const {
   if (call_.kind != OpKind::kSend && call_.kind != OpKind::kRecv) return {};
   std::vector<int32_t> ranks;
@@ -152,19 +152,20 @@ std::vector<int32_t> Operation::circle() const {
   return {};
 }
 
-// "rank 0 receives from rank 1, rank 1 receives from rank 0: each waits for the next one"
+// Returns a text such as "rank 0 receives from rank 1, rank 1 receives from rank 0: each waits for the
+// other one".
 std::string Operation::describe_circle(const std::vector<int32_t>& ranks) const {
   std::string text;
   for (const int32_t rank : ranks) {
     const auto message = group_.open_message(rank);
-    if (!message) continue;  // it has just come
+    if (!message) continue;  // its message has just completed
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) +
             (message->sends ? " sends to rank " : " receives from rank ") + std::to_string(message->peer);
   }
   return text + ": each waits for the " + (ranks.size() == 2 ? "other" : "next") + " one";
 }
 
-// Once all have met, somebody may still be working, or have been stopped.
+// After all have arrived, a rank may still be working or may have been stopped; it is named then.
 void Operation::describe_time_out(Failure& cause) const {
   if (cause.ranks = circle(); !cause.ranks.empty()) {
     cause.text = "not finished within " + seconds(cause.elapsed_ns) + ": " + describe_circle(cause.ranks);

@@ -13,10 +13,11 @@
 
 namespace dsc {
 
-// kMoved: it came further and may go on at once; a step is bounded, so that other work is not kept waiting.
+// kMoved: the operation made progress and can continue at once; it returned because steps are bounded, so
+// that other operations get their turn.
 enum class Progress { kPending, kMoved, kDone, kFailed };
 
-// While it lives, this rank does its part of what the members of a group wait for.
+// While an object exists, this rank is published as busy with work that other members wait for.
 class Busy {
  public:
   explicit Busy(Group& group) noexcept : group_(group) { group_.show_busy(true); }
@@ -28,41 +29,42 @@ class Busy {
   Group& group_;
 };
 
-// After so long it is reported who is late.
+// After this time the missing ranks are logged.
 inline constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
 
 class Operation {
  public:
-  // The call must outlive it.
+  // The call must outlive the operation.
   Operation(Group& group, const Call& call, uint64_t sequence) noexcept
       : group_(group), call_(call), sequence_(sequence) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Shows this rank's part to the others, as far as that needs no waiting: they need not wait for this rank's
-  // progress thread. Does nothing once it has begun.
+  // Publishes this rank's part if that needs no waiting, so that the others need not wait for this rank's
+  // progress thread. Does nothing if the operation has begun.
   virtual void enter() {}
 
-  // Goes a bounded way further. After kDone or kFailed nobody touches the buffers any more.
+  // Runs a bounded step. After kDone or kFailed no rank accesses the buffers any more.
   virtual Progress step() = 0;
 
-  // False while step() would only find out that it has to wait on: a shorter look, for those who spin.
+  // A cheaper check for threads that spin: false while step() could only return kPending.
   bool may_step() noexcept { return true; }
 
-  // The group has failed: ends this operation as soon as nobody touches its buffers any more.
+  // Called after the group has failed: ends this operation as soon as no rank accesses its buffers any
+  // more.
   virtual Progress depart() = 0;
 
-  // The operation was called; from now on the recorder knows it.
+  // Enters the operation, which was just called, into the recorder.
   void create(int64_t ticks, int32_t timeout_ms) noexcept;
-  // The operation is the first of its queue: its time runs.
+  // Called when the operation is the first of its queue: its time-out starts.
   void start(int64_t ticks, int32_t timeout_ms) noexcept;
-  // Nobody will touch it any more.
+  // Records the end of the operation.
   void end(int64_t ticks, dsc_result_t result) noexcept { record_.end(ticks, result); }
-  // Called now and then while it is pending: reports who is late, fails it when its time is over or a member
-  // has left.
+  // Called now and then while the operation is pending: logs late ranks, and fails the group if the time is
+  // over or a missing member has left.
   void look_at_clock() noexcept;
-  // The same, if the last look was a while ago: for those who drive it and find no time to wait.
+  // The same, but at most every few milliseconds: for threads that drive operations and never sleep.
   void glance_at_clock() noexcept;
 
   const Call& call() const noexcept { return call_; }
@@ -72,21 +74,21 @@ class Operation {
   int64_t elapsed_ns() const noexcept {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
   }
-  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived; 0: not yet
+  int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived, or 0
   size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
-  const NonFinite& found() const noexcept { return found_; }  // inputs of all ranks, if the call asked
+  const NonFinite& found() const noexcept { return found_; }  // set if the call asked for it
 
  protected:
-  // Whether the member has not come yet.
+  // True if the member has not arrived yet.
   virtual bool misses(int member) const noexcept = 0;
-  // Whether the member came, and may be why the others wait.
+  // True if the member has arrived and may be the reason why the others wait.
   virtual bool suspects(int member) const noexcept {
     return group_.is_busy(member) || group_.is_silent(member);
   }
 
   // Fails the group with this operation as its cause.
   void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
-  // The same; describe(Failure&) adds more. Without memory for that the code and the rank must do.
+  // The same; describe(Failure&) adds the text. If memory is short, only the code and the rank are kept.
   template <typename Describe>
   void revoke(dsc_result_t code, int rank, Describe&& describe) noexcept {
     Failure cause = cause_of(code, rank);
@@ -98,7 +100,7 @@ class Operation {
   }
   // Ends this operation with the group's first cause.
   Progress fail_with_cause() noexcept;
-  // Ends this operation alone: all ranks come to the same end, and the group goes on.
+  // Ends only this operation. All ranks find the same result, so the group remains usable.
   Progress fail_nonfinite() noexcept;
   // Fails the group because the code that drives this operation threw.
   friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
@@ -135,7 +137,7 @@ class Operation {
   int64_t timeout_ns_ = 0;
   int64_t started_ticks_ = 0;
   int64_t met_ticks_ = 0;
-  int64_t looked_ticks_ = 0;  // at the clock
+  int64_t looked_ticks_ = 0;  // when look_at_clock() ran last
   bool reported_late_ = false;
   std::optional<Failure> failure_;
 };

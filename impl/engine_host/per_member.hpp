@@ -1,4 +1,4 @@
-// One value per member of a group; without allocating when they are few.
+// One value per member of a group. Small groups need no allocation.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace dsc {
 template <typename Value>
 class PerMember {
  public:
-  // Values that are not set yet.
+  // Values of trivial types must be set before they are read.
   explicit PerMember(size_t size) : size_(size) {
     if (size > kFew) many_ = std::make_unique<Value[]>(size);
   }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kPauseMs = 1;
 
-// A thread that began to wait while this one held the queue may have gone to sleep over it.
+// Wakes threads that began to wait while this one drove the queue and then went to sleep.
 void notify_waiters(const BusyQueue& entry) noexcept {
   if (entry.queue->waiters > 0) entry.comm->notifier().notify();
 }
@@ -37,7 +37,7 @@ void ProgressEngine::start_thread_once() {
   MutexLock lock(mutex_);
   if (has_thread_) return;
   start_thread("dsc-progress", [this] {
-    for (;;)  // an exception (memory) must not end the progress of everybody
+    for (;;)  // an exception (lack of memory) must not end all progress
       guard_thread([this] { run(); },
                    [](const char* text) { log(DSC_LOG_ERROR, "progress thread: %s", text); });
   }).detach();
@@ -60,7 +60,7 @@ void ProgressEngine::wake() noexcept {
     changes_.fetch_add(1, std::memory_order_seq_cst);
   }
   news_.notify_one();
-  Process::get().notifier().notify();  // drivers sleep there, beside the queues that they have
+  Process::get().notifier().notify();  // other drivers sleep on the notifier
 }
 
 BusyQueue ProgressEngine::take_idle() noexcept {
@@ -75,15 +75,15 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
-  while (take_idle().comm) any = true;  // released outside the lock: a world may end with it
-  if (any) wake();                      // a driver may have it in its own list
+  while (take_idle().comm) any = true;  // released outside the lock, because a world may end with it
+  if (any) wake();                      // a driver may still have it in its list
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
   std::vector<BusyQueue> idle;  // released outside the lock, too
   std::vector<BusyQueue> chosen;
   MutexLock lock(mutex_);
-  idle.reserve(queues_.size());  // nothing may fail half-way
+  idle.reserve(queues_.size());  // what follows cannot fail half-way
   chosen.reserve(queues_.size());
   changes = changes_.load(std::memory_order_relaxed);
   const auto quiet = std::stable_partition(queues_.begin(), queues_.end(),
@@ -111,7 +111,7 @@ void ProgressEngine::run() {
     if (!queues.any_unattended()) {
       const uint64_t seen = queues.seen();
       queues.forget();
-      if (queues.lacks_memory()) poll(nullptr, 0, kPauseMs);  // the news are known, but not what they are
+      if (queues.lacks_memory()) poll(nullptr, 0, kPauseMs);  // there are new queues, but no list of them
       await_news(seen);
       continue;
     }
@@ -119,7 +119,7 @@ void ProgressEngine::run() {
   }
 }
 
-// Without memory for the new queues, the old ones go on, and the next call tries again.
+// If memory is too short to list new queues, the old list stays in use and the next call tries again.
 void DrivenQueues::refresh() noexcept {
   ProgressEngine& engine = ProgressEngine::get();
   if (engine.changes() == seen_) return;
@@ -167,7 +167,7 @@ bool make_progress(const QueueScope& scope, int spins, Deadline deadline) {
     const bool moved = queues.drive();
     if (!queues.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0) return true;
     const int64_t left_ns = deadline.remaining_ns();
-    if (!moved && left_ns == 0) queues.look_at_clock();  // a caller that never waits still hears of time-outs
+    if (!moved && left_ns == 0) queues.look_at_clock();  // time-outs must reach callers that never wait
     if (completed() || left_ns == 0) return false;
     if (moved)
       backoff.reset();

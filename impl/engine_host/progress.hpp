@@ -1,5 +1,5 @@
-// Who moves queued operations that nobody waits for: a thread of the library, or the program by
-// dsc_progress().
+// Drives queued operations that no thread waits for, on a thread of the library or, by dsc_progress(), on a
+// thread of the program.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,14 @@
 
 namespace dsc {
 
-// A queue with operations, and what keeps it alive.
+// A queue with operations, and the communicator that keeps it alive.
 struct BusyQueue {
   std::shared_ptr<HostComm> comm;
   OpQueue* queue;
 };
 
-// Which queues a driver looks after: those of one world, or of all; the thread only where it is wanted.
+// Selects the queues that a driver handles: those of one world, or of all if `world` is null. The progress
+// thread (`for_thread`) leaves out worlds that do without it.
 struct QueueScope {
   const World* world = nullptr;
   bool for_thread = false;
@@ -26,26 +27,25 @@ struct QueueScope {
 
 class ProgressEngine {
  public:
-  // Made at the first call and kept until the process is gone.
+  // The engine is made by the first call and never destroyed.
   static ProgressEngine& get();
 
-  // Operations were queued in an empty queue. Starts the thread where one is wanted. Any thread.
+  // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread.
   void add(std::shared_ptr<HostComm> comm, OpQueue& queue);
-  // A queue that was left to a waiting thread may need another driver. Any thread.
+  // Called when a queue that a waiting thread has driven may need another driver. Any thread.
   void wake() noexcept;
 
-  // Lets go of queues that have nothing left to do: what was destroyed is then given back at once. Any
-  // thread.
+  // Releases idle queues, so that destroyed communicators are freed at once. Any thread.
   void release_idle() noexcept;
 
-  // Changes with the answer of list().
+  // Returns a number that changes when the result of list() changes.
   uint64_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
-  // The queues in scope that have operations.
+  // Returns the queues in scope that have operations.
   std::vector<BusyQueue> list(const QueueScope& scope, uint64_t& changes);
-  // Operations that have left their queues and are not marked as done yet.
+  // Number of operations that have left their queues and are not marked as done yet.
   std::atomic<int> completing{0};
 
-  // Operations that have completed so far.
+  // Number of operations that have completed so far.
   std::atomic<uint64_t> completed{0};
 
  private:
@@ -66,15 +66,15 @@ class DrivenQueues {
  public:
   explicit DrivenQueues(const QueueScope& scope) noexcept : scope_(scope) {}
 
-  // Every queue that no other thread takes care of goes one step further. True when one did.
+  // Runs one step of every queue that no other thread takes care of. True if one made progress.
   bool drive(const OpQueue* except = nullptr) noexcept;
   void look_at_clock() noexcept;
   bool any_busy() noexcept;
-  // Nobody takes care of one of them.
+  // True if a queue has operations and no thread takes care of it.
   bool any_unattended();
   void forget() noexcept;
   uint64_t seen() const noexcept { return seen_; }
-  // There was none for the queues that came since.
+  // True if memory was too short to list the queues that were added last.
   bool lacks_memory() const noexcept { return lacks_memory_; }
 
  private:
@@ -86,16 +86,16 @@ class DrivenQueues {
   bool lacks_memory_ = false;
 };
 
-// What a thread that waits in one queue, or for something else, drives besides: in a world without a progress
-// thread all other queues, or two ranks that wait in different places would wait for each other.
+// The queues that a waiting thread drives besides its own: in a world without a progress thread all others,
+// because otherwise two ranks that wait in different queues would wait for each other.
 class OtherQueues {
  public:
-  // `world` is null when the thread drives them.
+  // `world` is null if the progress thread drives the other queues.
   OtherQueues(const World* world, const OpQueue& own) noexcept
       : enabled_(world), own_(&own), queues_({world}) {}
   explicit OtherQueues(const World* world) noexcept : enabled_(world), queues_({world}) {}
   ~OtherQueues() {
-    if (enabled_) ProgressEngine::get().wake();  // a thread that found one of them driven may sleep over it
+    if (enabled_) ProgressEngine::get().wake();  // one may sleep that found a queue driven here
   }
   OtherQueues(const OtherQueues&) = delete;
   OtherQueues& operator=(const OtherQueues&) = delete;
@@ -109,8 +109,8 @@ class OtherQueues {
   DrivenQueues queues_;
 };
 
-// Drives on the calling thread until an operation completes, nothing is left to do, or the deadline has
-// passed. True when nothing is left.
+// Drives queues on the calling thread until an operation completes, none is left, or the deadline has
+// passed. Returns true if none is left.
 bool make_progress(const QueueScope& scope, int spins, Deadline deadline);
 
 }  // namespace dsc

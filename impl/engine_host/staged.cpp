@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMinChunkBytes = size_t{8} << 10;
 constexpr size_t kLineElements = 64;
 
-// Elements of a block from `first` on that fit into one part.
+// Returns how many elements of a block from `first` on fit into one part.
 size_t in_part(size_t count, size_t first, size_t part) noexcept {
   return first < count ? std::min(part, count - first) : 0;
 }
@@ -19,12 +19,12 @@ size_t in_part(size_t count, size_t first, size_t part) noexcept {
 size_t part_elements(const Group& group, const Transfer& transfer) noexcept {
   const size_t fit = group.geometry().stage_bytes / (transfer.element_bytes * transfer.parts);
   const size_t whole = fit >= kLineElements ? fit / kLineElements * kLineElements : fit;
-  // Where nobody knows the longest block before all have come, the part must not depend on it.
+  // If the longest block is unknown before all have arrived, the size of a part must not depend on it.
   if (transfer.send_blocks && transfer.recv_blocks) return whole;
   return std::min(transfer.longest, whole);
 }
 
-// Two ranks reduce to one of them faster when that one does it all.
+// True if ranks may share the reduction. With two ranks, a reduce is faster if the root does all of it.
 bool may_divide(const Transfer& transfer) noexcept {
   return transfer.pattern == Pattern::kAllReduce ||
          (transfer.pattern == Pattern::kReduce && transfer.size > 2);
@@ -46,7 +46,7 @@ bool reads_alone(const Transfer& transfer) noexcept {
 Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
     : transfer(transfer_in), algorithm(choose(group, transfer_in)), part(part_elements(group, transfer_in)) {}
 
-// What a member reduces of a part.
+// Returns the range of a part that a member reduces, in whole lines.
 Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
   const auto members = static_cast<size_t>(transfer.size);
   const size_t lines = (elements + kLineElements - 1) / kLineElements;
@@ -63,7 +63,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   };
   if (transfer.is_divided()) {
     for (int receiver = 0; receiver < transfer.size; ++receiver) {
-      if (receiver == transfer.rank) continue;  // read where it is
+      if (receiver == transfer.rank) continue;  // read from the send buffer
       const Block block = transfer.outgoing(receiver);
       put(static_cast<size_t>(receiver) * part, block.from + first, in_part(block.count, first, part));
     }
@@ -71,7 +71,7 @@ void Staged::Plan::fill(std::byte* stage, size_t first) const {
   }
   const size_t elements = in_part(transfer.outgoing(0).count, first, part);
   if (algorithm != Algorithm::kDivided) return put(0, first, elements);
-  const Range own = share_of(transfer.rank, elements);  // read where it is
+  const Range own = share_of(transfer.rank, elements);  // read from the send buffer
   const size_t behind = own.first + own.elements;
   put(0, first, own.first);
   put(behind, first + behind, elements - behind);
@@ -82,7 +82,7 @@ Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
       transfer_(transfer),
       plan_(group, transfer),
       alone_(reads_alone(transfer)),
-      // Where every rank reduces everything, one of them tells.
+      // If every rank reduces everything, only rank 0 counts, so that no element counts twice.
       found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
                      transfer.rank == 0
                  ? found
@@ -124,14 +124,14 @@ void Staged::work() {
     work_on_share();
   else
     work_on_chunks();
-  // The next part is shown before the wait for the others' results: by then all have shown it too. In a
-  // divided reduction arriving says as well that this rank's share is done.
+  // The next part is published before the wait for the others' results, so that one wait serves both. In a
+  // divided reduction the arrival also says that this rank's share is done.
   const size_t next = first_ + elements();
   if (next < transfer_.longest || plan_.algorithm == Algorithm::kDivided) publish(next);
 }
 
-// `offset`: where the elements stand in the stages. `own`: where this rank's part of them is, if not there.
-// `into_stages`: the result goes there too.
+// Reduces a range. `offset` is its position in the stages, `own` this rank's input if that is not in its
+// stage (else null), and `into_stages` says that the result is also written to the stages.
 void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
   const auto members = static_cast<size_t>(transfer_.size);
   PerMember<const void*> sources(members);

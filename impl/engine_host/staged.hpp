@@ -1,9 +1,8 @@
-// Data that passes through the members' stages, part by part, in two alternating stages that stay in the
-// cache.
+// Moves data through the members' stages, part by part, in two alternating stages that stay in the cache.
 //
 // A cache line that another processor has read costs its owner several times as much to write again as one
-// that the other has written too (docs/decisions.md). So whoever is the only one to read a line of a stage
-// writes it as well, and reductions that the ranks divide among themselves leave the result in all stages.
+// that the other has written too (docs/decisions.md). A rank that alone reads a line of a stage therefore
+// writes it as well, and reductions that are divided among the ranks leave the result in all stages.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -13,16 +12,17 @@ namespace dsc {
 
 class Staged {
  public:
-  // `found`, if not null, learns of the inputs that are not finite.
+  // `found`, if not null, counts the inputs that are not finite.
   Staged(Group& group, const Transfer& transfer, NonFinite* found);
 
   // Puts the first part of this rank's data into its next stage, before the members meet.
   void fill_first();
-  // They have met: the first part of all members' data stands in the stages. Without this, it is shown first.
+  // Called if all members have arrived with their first part in their stages. Otherwise step() writes it
+  // first.
   void find_shown() noexcept { phase_ = Phase::kMeet; }
 
   Progress step();
-  // Whether step() waits for all to arrive, and for nothing else.
+  // True if step() waits for nothing but the arrival of all members.
   bool awaits_arrival() const noexcept {
     return phase_ == Phase::kMeet || plan_.algorithm == Algorithm::kDivided;
   }
@@ -36,7 +36,7 @@ class Staged {
     size_t elements;
   };
 
-  // What all derive alike from the call.
+  // The choices that every rank derives from the call, so that they are equal on all ranks.
   struct Plan {
     Plan(const Group& group, const Transfer& transfer) noexcept;
     Range share_of(int member, size_t elements) const noexcept;
@@ -64,10 +64,10 @@ class Staged {
   Group& group_;
   const Transfer& transfer_;
   const Plan plan_;
-  const bool alone_;     // nobody else reads what this rank reads in the others' stages
+  const bool alone_;     // no other rank reads what this one reads in the stages
   size_t first_ = 0;     // element at which the current part starts
-  uint64_t epoch_ = 0;   // at which the current part was met
-  uint64_t chunks_ = 0;  // of the current part, to be claimed
+  uint64_t epoch_ = 0;   // in which the current part is valid
+  uint64_t chunks_ = 0;  // number of chunks of the current part
   NonFinite* const found_;
   Phase phase_ = Phase::kShow;
 };

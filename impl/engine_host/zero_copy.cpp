@@ -24,10 +24,10 @@ OthersMemory::OthersMemory(Group& group) noexcept
 
 OthersMemory::~OthersMemory() {
   group_.state(group_.rank()).working.fetch_sub(1, std::memory_order_seq_cst);
-  if (group_.revoked()) group_.ring_all();  // somebody may wait for this rank to be out
+  if (group_.revoked()) group_.ring_all();  // another rank may wait until this one is out
 }
 
-// Equal on all ranks. Where that is not known yet: perhaps.
+// If the lengths are not known yet, the answer is true, so that all ranks publish their buffers.
 bool ZeroCopy::worthwhile(const Group& group, const Transfer& transfer) noexcept {
   return !transfer.knows_all() ||
          transfer.bytes_of(transfer.longest) * transfer.parts >= group.tuning().zero_copy_min_bytes;
@@ -40,7 +40,7 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   if (send_segment == 0) return false;
   for (int member = 0; member < transfer.size; ++member) {
     const Slot& slot = group.slot(member, group.epoch());
-    // Only whoever holds the segment can be sure to reach the senders' parts of it.
+    // Only a rank that has memory in the segment has certainly mapped the senders' parts of it.
     const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
     if (shown != send_segment) return false;
     if (transfer.pattern == Pattern::kAllReduce &&
@@ -50,10 +50,11 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   return true;
 }
 
-// Where the receive buffers are that others write to; null where nobody writes to others.
+// Returns the memory of the receive buffers that other ranks write to; null if ranks write only to their
+// own.
 std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
   if (transfer_.pattern == Pattern::kAllReduce) return own;
-  // The root's target is reached by all if it lies in the memory that all have shown.
+  // All ranks can write to the root's buffer if it lies in the memory that all have published.
   const bool reached = transfer_.pattern == Pattern::kReduce &&
                        group_.slot(transfer_.root, group_.epoch()).recv.segment == send_memory_->id;
   return reached ? send_memory_ : nullptr;
@@ -72,7 +73,7 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
                : transfer.pattern == Pattern::kReduce ? 1
                                                       : static_cast<size_t>(transfer.size)) {
   find_buffers();
-  // What is stored past the caches must not be in them: an input is.
+  // Stores that bypass the caches suit only targets that are not cached, but in place the target is an input.
   spec_.non_temporal =
       transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
   divide();
@@ -84,7 +85,8 @@ bool ZeroCopy::in_place() const noexcept {
   return transfer_.send == transfer_.recv;
 }
 
-// Into chunks, taken by whoever runs; a little into a share for each rank, where each has a processor.
+// Divides a reduction into chunks that running ranks take or, if it is small and each rank has a processor,
+// into one share per rank.
 void ZeroCopy::divide() {
   const size_t bytes = transfer_.bytes_of(transfer_.longest);
   const size_t most = group_.tuning().zero_copy_chunk_bytes;
@@ -110,7 +112,7 @@ void ZeroCopy::divide() {
   chunks_ = (transfer_.longest + chunk_ - 1) / chunk_;
 }
 
-// What the members have shown is copied once and then checked: a rank gone mad may change it.
+// Published values are copied once and then checked, because a corrupted or hostile peer may change them.
 void ZeroCopy::find_buffers() {
   const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
     const int local_rank = group_.local_rank(member);
@@ -139,7 +141,7 @@ Progress ZeroCopy::step() {
   return is_over() ? finish() : Progress::kPending;
 }
 
-// Whether nobody reads this rank's buffer any more, nor writes to it.
+// True if no other rank reads from or writes to this rank's buffers any more.
 bool ZeroCopy::is_over() noexcept {
   if (phase_ == Phase::kAwaitChunks)
     return chunks_complete(group_.record(group_.epoch()).done, group_.epoch(), chunks_);
@@ -150,7 +152,8 @@ bool ZeroCopy::is_over() noexcept {
   return true;
 }
 
-// Another group's failure may have made this rank's memory private while others wrote what they took for it.
+// The failure of another group may have made this rank's memory private while others still wrote to the
+// shared copy. The operation fails then.
 Progress ZeroCopy::finish() noexcept {
   if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
     return Progress::kDone;
@@ -164,7 +167,7 @@ Progress ZeroCopy::finish() noexcept {
   return Progress::kFailed;
 }
 
-// One chunk; done when none is left to take.
+// Handles one chunk; returns kDone if none is left to take.
 Progress ZeroCopy::work() {
   if (!transfer_.receives(transfer_.rank) && division_ == Division::kNone) return Progress::kDone;
   const OthersMemory others(group_);
@@ -225,9 +228,9 @@ bool Departure::others_work(bool& only_strangers) const noexcept {
     if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
       continue;
     const PeerProcess& process = group_.process_of(member);
-    if (process.gone.load() != DSC_OK) continue;  // it writes no more
+    if (process.gone.load() != DSC_OK) continue;  // it has ended and writes no more
     any = true;
-    if (process.own) only_strangers = false;  // a thread of this process: it shares the mapping, and it runs
+    if (process.own) only_strangers = false;  // a thread of this process shares the mapping
   }
   return any;
 }
@@ -240,7 +243,7 @@ bool Departure::done(const void* send, size_t send_bytes, const void* recv, size
     detach(send, send_bytes);
     detach(recv, recv_bytes);
   });
-  if (!detached) patience_ = Deadline::after_ms(100);  // no memory now; tried again
+  if (!detached) patience_ = Deadline::after_ms(100);  // memory was short; tried again later
   return detached;
 }
 

@@ -1,4 +1,4 @@
-// Data that moves straight between the members' own buffers, all of which lie in memory of dsc_mem_alloc.
+// Moves data straight between the members' own buffers, all of which lie in memory of dsc_mem_alloc().
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Around every access to another member's buffer. False when the group has failed: a member that leaves an
-// operation first makes sure that the group is revoked, and then that nobody is inside.
+// Guards every access to another member's buffer. entered() is false if the group has failed: a member that
+// leaves an operation first makes sure that the group is revoked, and then that no rank is inside.
 class OthersMemory {
  public:
   explicit OthersMemory(Group& group) noexcept;
@@ -27,36 +27,37 @@ class OthersMemory {
 
 class ZeroCopy {
  public:
-  // Large enough to be worth a second meeting.
+  // True if the data is large enough to be worth a second barrier round. Equal on all ranks.
   static bool worthwhile(const Group& group, const Transfer& transfer) noexcept;
 
-  // In place, this rank writes what others have not read yet.
+  // True if, in place, this rank would overwrite what others have not read yet.
   static bool overwrites_senders(const Transfer& transfer) noexcept {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
 
-  // Whether the place of the receive buffer counts: others write there, or it stands for the memory of a rank
-  // that sends nothing.
+  // True if this rank must publish its receive buffer, because others write to it or because a rank that
+  // sends nothing shows with it which memory it has mapped.
   static bool shows_recv(const Transfer& transfer) noexcept {
     return transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce ||
            !transfer.sends(transfer.rank);
   }
 
-  // False if the members' buffers do not allow it: decided from what all have shown, so equally on all.
+  // True if the members' buffers allow it. The answer follows from the published slots, so it is equal on
+  // all.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
-  // `shown` holds the buffers that all have shown, `recv` this rank's receive buffer; null if it has shown
-  // none. `found`, if not null, learns of the inputs that are not finite.
+  // `shown` is the memory that all members have published, `recv` that of this rank's receive buffer, null
+  // if it was not published. `found`, if not null, counts the inputs that are not finite.
   ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Allocation> shown,
            std::shared_ptr<Allocation> recv, NonFinite* found);
 
   Progress step();
-  // Whether step() waits for all to arrive, and for nothing else.
+  // True if step() waits for nothing but the arrival of all members.
   bool awaits_arrival() const noexcept { return phase_ == Phase::kMeet && division_ == Division::kShares; }
 
  private:
   enum class Phase { kWork, kAwaitChunks, kMeet };
-  enum class Division { kNone, kShares, kClaims };  // of a reduction among the ranks
+  enum class Division { kNone, kShares, kClaims };  // how ranks share a reduction
 
   std::shared_ptr<Allocation> target_memory(std::shared_ptr<Allocation> own) const noexcept;
   void find_buffers();
@@ -76,16 +77,17 @@ class ZeroCopy {
   const std::shared_ptr<Allocation> send_memory_;
   const std::shared_ptr<Allocation> recv_memory_;
   PerMember<const void*> sources_;  // each member's send buffer
-  PerMember<void*> targets_;        // the receive buffers where others write
+  PerMember<void*> targets_;        // receive buffers that other ranks write
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;  // of a rank that works for itself
-  int turn_ = 0;             // senders that were read
+  uint64_t next_chunk_ = 0;  // of a rank that shares no work
+  int turn_ = 0;             // number of senders that were read
   Phase phase_ = Phase::kWork;
 };
 
-// Leaving an operation whose buffers other ranks may still be using. True once nobody touches them any more.
+// Leaves an operation whose buffers other ranks may still access. done() returns true once none does; the
+// memory becomes private if only ranks that do not run are left.
 class Departure {
  public:
   explicit Departure(Group& group) noexcept : group_(group) {}

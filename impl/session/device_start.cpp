@@ -16,7 +16,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kReadyEvents = 32;
-constexpr int kSharesCards = 23000;  // NCCL 2.30, when it is told to
+constexpr int kSharesCards = 23000;  // NCCL 2.30 and later can do so if configured
 constexpr uint64_t kBindTag = 0x62696e64;
 
 enum class Bound : int32_t { kNotWanted, kYes, kFailed };
@@ -24,17 +24,18 @@ enum class Bound : int32_t { kNotWanted, kYes, kFailed };
 struct Outcome {
   Bound bound = Bound::kNotWanted;
   int32_t code = DSC_OK;
-  int32_t asked = 0;  // rather than found
+  int32_t asked = 0;  // 1: the program named the device
   int32_t number = -1;
-  int32_t host = -1;         // the first rank on it
-  int32_t nccl = 0;          // its version
-  CudaUuid card{};           // which processes may number differently
-  uint64_t nccl_host = 0;    // NCCL's own name for a host, hashed, by which ranks can share a card; 0: none
-  int32_t shares_cards = 0;  // NCCL takes several ranks for one
+  int32_t host = -1;         // the first rank on this host
+  int32_t nccl = 0;          // version of NCCL
+  CudaUuid card{};           // processes may number devices differently
+  uint64_t nccl_host = 0;    // hash of NCCL's name for a host, by which ranks can share a card; 0: none
+  int32_t shares_cards = 0;  // 1: NCCL accepts several ranks per card
   char text[440] = {};
 };
 
-// Ranks that are threads take turns: libraries' lists change while they are loaded.
+// Ranks that are threads of one process load libraries in turn, because loading changes the list of
+// libraries.
 Mutex& loading() {
   static Mutex* const instance = new Mutex;
   return *instance;
@@ -42,10 +43,10 @@ Mutex& loading() {
 
 struct Driver {
   Mutex mutex;
-  std::string path DSC_GUARDED_BY(mutex);  // of the first that worked, for as long as the process lives
+  std::string path DSC_GUARDED_BY(mutex);  // the first driver that worked; never changes afterwards
 };
 
-// What one copy of a driver has made means nothing to another.
+// Throws if the process has used another copy of the driver, because the two cannot share any object.
 CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   static Driver* const used = new Driver;
   CudaLibrary cuda = load_cuda(request.cuda_library, environment, loader);
@@ -59,7 +60,7 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   return cuda;
 }
 
-// A program that has not touched CUDA shall not pay for it.
+// Does not load or initialize CUDA in a program that does not use it.
 bool works_on_device(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   if (loader.loaded("cuInit").empty()) return false;
   return Device::current(load_driver(request, loader, environment)) >= 0;
@@ -102,8 +103,8 @@ bool share_a_card(const Outcome& a, const Outcome& b) {
   return a.host == b.host && std::memcmp(&a.card, &b.card, sizeof a.card) == 0;
 }
 
-// NCCL wants a card for each rank of a host, and one version; it would say so much later, and on other ranks
-// otherwise.
+// NCCL needs one card for each rank of a host, and one version on all ranks. This check fails early and
+// with the same error on all ranks; NCCL itself would fail later and differently.
 void check_devices(const std::vector<Outcome>& all) {
   for (size_t a = 0; a < all.size(); ++a) {
     if (all[a].nccl != all[0].nccl)
@@ -125,7 +126,7 @@ std::string first_text(const std::vector<Outcome>& all, Bound bound) {
   return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
 }
 
-// What nobody has asked for may fail, as it does for all ranks alike.
+// If no rank asked for a device, a failure is not an error, because it is the same on all ranks.
 std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host,
                                  const std::vector<Outcome>& all, bool asked, Deadline deadline) {
   std::shared_ptr<Comm> bound;

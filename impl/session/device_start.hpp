@@ -1,4 +1,4 @@
-// From a wish for a device to a world that is bound to it.
+// Binds a world to devices at start-up.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 namespace dsc {
 
 struct DeviceRequest {
-  bool required = false;     // else only where the program has named a device, or works on one already
-  int32_t number = -1;       // -1: that of the current context, or by the local rank
-  std::string cuda_library;  // files; empty: they are searched
+  bool required = false;     // false: only if a device was named or is in use
+  int32_t number = -1;       // -1: the device in use, or by local rank
+  std::string cuda_library;  // path; empty: it is searched
   std::string nccl_library;
 };
 
-// Collective: all ranks are bound, each to one device, or none is. Gives back `host` if it is not bound.
-// Throws NO_BACKEND on all ranks if it is required and cannot be had on one.
+// Collective: either all ranks are bound, each to one device, or none is. Returns `host` if none is. Throws
+// NO_BACKEND on all ranks if a device is required and one rank has none.
 std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceRequest& request,
                                   const Environment& environment, Deadline deadline);
 

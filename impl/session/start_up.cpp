@@ -20,8 +20,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kPmixPatienceMs = 10'000;          // a server is a process of this host
-constexpr size_t kMostTraceEntries = 1'000'000;  // 122 MiB per group
+constexpr int kPmixPatienceMs = 10'000;          // PMIx servers run on this host
+constexpr size_t kMostTraceEntries = 1'000'000;  // takes 122 MiB per group
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most, const char* expected) {
   if (value < least || value > most)
@@ -59,7 +59,7 @@ const char* backend_name(int32_t backend) {
   return kNames[static_cast<size_t>(backend)];
 }
 
-// Settings that must be equal on all ranks.
+// Returns the settings that must be equal on all ranks, as one text.
 std::string config_text(const InitOptions& options, const TuningOverrides& tuning) {
   std::string text = "backend=" + std::to_string(options.backend) +
                      ";timeout_ms=" + std::to_string(options.timeout_ms) +
@@ -119,7 +119,7 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
   });
 }
 
-// Ranks of one host need the store no more, but keep its port as their name.
+// Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
 std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared_ptr<HostComm> local,
                                 std::shared_ptr<JobStore> job, const InitOptions& options,
                                 Deadline deadline) {
@@ -240,7 +240,7 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   local->set_world_info(describe_world(options, launch, *world));
   auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
   if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE)) {
-    world->set_tentative(true);  // without a device a program may start again at once, with other options
+    world->set_tentative(true);  // if this fails, a program may start again at once
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.cuda_library.value_or(""), options.nccl_library.value_or("")};
     comm = bind_device(std::move(comm), request, environment, deadline);

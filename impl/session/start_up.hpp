@@ -1,4 +1,4 @@
-// From a caller's options to a world.
+// Start-up: makes a world from a caller's options.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ struct InitOptions {
   std::optional<std::string> init_method;
   std::optional<std::string> job_id;
   std::optional<std::string> token;
-  std::shared_ptr<Exchange> store;  // through which ranks of several hosts find each other; null: none
-  uint64_t store_handle = 0;        // which one it is, for the caller
+  std::shared_ptr<Exchange> store;  // by which ranks of several hosts find each other; may be null
+  uint64_t store_handle = 0;        // the caller's handle of it
   std::optional<std::string> nccl_library;
   std::optional<std::string> cuda_library;
   int32_t backend = DSC_BACKEND_AUTO;
@@ -35,17 +35,18 @@ struct InitOptions {
   int32_t progress_thread = 1;
 };
 
-// Throws INVALID_ARG for a value out of range, UNSUPPORTED for what this version does not offer.
+// Throws INVALID_ARG for a value out of range, and UNSUPPORTED for an option that this version does not
+// support.
 void check_options(const InitOptions& options);
 
-// Name of the first option that differs; nothing if they are equal. require_existing does not count.
+// Returns the name of the first option that differs, or nullopt if all are equal. Ignores require_existing.
 std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b);
 
-// What start_world() would find out before it looks for the other ranks: JSON, as dsc_launch_report() gives
-// it.
+// Returns what start_world() would find out before it looks for the other ranks, in the JSON of
+// dsc_launch_report().
 std::string explain_start(const InitOptions& options);
 
-// Blocks until all ranks of the job are together.
+// Blocks until all ranks of the job have joined, and returns the world's communicator.
 std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_version);
 
 }  // namespace dsc

@@ -18,12 +18,12 @@ struct KnownWorld {
 };
 
 struct WorldRegistry {
-  Mutex starting;  // held during a whole start-up: a second call waits for the first
+  Mutex starting;  // held during a whole start-up, so that a second call waits
   Mutex mutex;
   KnownWorld world DSC_GUARDED_BY(mutex);
 };
 
-// Never destroyed: calls may come until the process is gone.
+// The registry is never destroyed, because calls may come until the process ends.
 WorldRegistry& registry() {
   static WorldRegistry* const instance = new WorldRegistry;
   return *instance;
@@ -46,7 +46,7 @@ uint64_t start(const InitOptions& options, uint32_t library_version) {
   uint64_t handle = 0;
   capture([&] { handle = handles::open(HandleKind::kComm, start_world(options, library_version)); },
           [&](const Error& error) {
-            set_log_rank(-1, options.rank_per_thread != 0);  // which start-up has set
+            set_log_rank(-1, options.rank_per_thread != 0);  // start-up has set it
             throw error;
           });
   return handle;
@@ -57,7 +57,7 @@ uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) 
   return thread_world = start(options, library_version);
 }
 
-// The world that exists. All ranks ask alike, so that one record is enough.
+// Returns the existing world. Only rank 0 logs, because all ranks make the same call.
 uint64_t reuse(uint64_t handle) {
   if (log_rank() <= 0)
     log(DSC_LOG_INFO, "distributed backend is already initialized: the existing world is used");
@@ -70,7 +70,7 @@ void check_equal(const InitOptions& known, const InitOptions* options) {
       fail(DSC_ERR_STATE, "the world exists already, with another %s; finalize it first", option->c_str());
 }
 
-// Looks at nothing but whether there is a world: neither at other options nor at the environment.
+// Only checks whether a world exists; ignores other options and the environment.
 uint64_t existing_world() {
   if (is_open(thread_world)) return reuse(thread_world);
   MutexLock after_another(registry().starting);
@@ -120,7 +120,7 @@ void finalize_world() {
       set_log_rank(-1, handle == thread_world);
     }
   } release{world, handle};
-  std::shared_ptr<Comm> heir;  // the survivors end together too
+  std::shared_ptr<Comm> heir;  // survivors of a failure finalize together, too
   for (Comm* comm = &*world; comm && comm->failure().revoked; comm = heir.get()) heir = comm->successor();
   Comm* last = heir ? heir.get() : &*world;
   if (!last->failure().revoked && !last->finalized()) last->finalize();

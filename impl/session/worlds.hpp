@@ -1,5 +1,4 @@
-// The worlds that dsc_world() can give: that of the process, and those of threads that are ranks of their
-// own.
+// The worlds that dsc_world() can return: that of the process, and those of threads that are ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +7,18 @@
 
 namespace dsc {
 
-// Returns the handle of the world that exists or of a new one.
+// Returns the handle of the existing world, or makes a new one.
 uint64_t init_world(const InitOptions* options, uint32_t library_version);
 
-// 0 when there is none, or it was destroyed.
+// Returns the handle of the calling thread's or the process's world; 0 if there is none or it was
+// destroyed.
 uint64_t current_world();
 
-// The world ends: waits for all ranks unless it failed. Releases it in any case, then throws what went wrong.
+// Ends the world: waits for all ranks unless it has failed, releases it in any case, and then throws
+// errors.
 void finalize_world();
 
-// As Comm::progress(), for all worlds of this process.
+// Does the same as Comm::progress(), for all worlds of this process.
 bool progress_all(Deadline deadline);
 
 }  // namespace dsc
