@@ -13,10 +13,10 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerLooks = 200;  // before it sleeps between looks
+constexpr int kEagerLooks = 200;  // polls without a sleep in between
 constexpr timespec kPause{0, 100'000};
 constexpr int kPatienceForOthersMs =
-    1000;  // for a thread that is inside NCCL, before it is aborted from outside
+    1000;  // how long abort() waits for a thread inside NCCL to return by itself
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
@@ -25,7 +25,7 @@ NcclConfig config_of(const NcclSettings& settings) {
   if (!settings.net_name.empty()) config.net_name = settings.net_name.c_str();
   if (settings.min_ctas > 0) {
     config.min_ctas = settings.min_ctas;
-    config.max_ctas = INT_MAX;  // unset it would be below; NCCL takes what there is
+    config.max_ctas = INT_MAX;  // unset, it may be less than min_ctas; NCCL limits it
   }
   if (settings.max_ctas > 0) config.max_ctas = settings.max_ctas;
   return config;
@@ -49,7 +49,7 @@ NcclUniqueId make_unique_id(const NcclLibrary& library) {
   return id;
 }
 
-// An error that leaves a communicator behind leaves one that must be aborted.
+// Begins to make a communicator. It is stored also if this fails, because it must be aborted then.
 void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
   kept_->settings = settings;
   NcclConfig config = config_of(kept_->settings);
@@ -58,7 +58,7 @@ void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& m
   check(result, function);
 }
 
-// NCCL's own thread may still have to put it there.
+// Waits until NCCL's own thread has written the new communicator.
 void NcclCommunicator::await_made(const char* function, const NcclWait& patience) {
   while (!std::atomic_ref(made_).load()) {
     patience.check();
@@ -95,7 +95,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& con
   return adopted;
 }
 
-// The child is ready when its parent is.
+// NCCL reports the progress of a split on the parent: when the parent is ready, the child is.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
                                                           const NcclWait& patience) {
   constexpr const char* kFunction = "ncclCommSplit";
@@ -120,7 +120,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
   return child;
 }
 
-// An abort may hang, and nobody waits for it here.
+// The abort may hang, so the destructor does not wait for it.
 NcclCommunicator::~NcclCommunicator() {
   if (adopted_ || ended_.load() || aborting_.load()) return;
   NcclComm* const comm = comm_.load() ? comm_.load() : made_;
@@ -155,7 +155,7 @@ void NcclCommunicator::check(NcclResult result, const char* function) const {
   fail_nccl(result, function, words(result));
 }
 
-// Nothing may follow a call that is still in progress.
+// Waits until the latest call has completed, because NCCL allows no other call before.
 void NcclCommunicator::settle(const char* function, const NcclWait& patience) {
   for (int looks = 0;; ++looks) {
     NcclResult state = NcclResult::success;
@@ -261,7 +261,7 @@ void NcclCommunicator::set_ended() noexcept {
 bool NcclCommunicator::leave(const NcclWait& patience) noexcept {
   const Deadline deadline = adopted_ ? Deadline::after_ms(kPatienceForOthersMs) : patience.deadline;
   {
-    const auto lock = lock_until(deadline);  // nobody comes after it
+    const auto lock = lock_until(deadline);  // no other thread may enter afterwards
     if (adopted_) {
       if (lock) drop_scaled_sums();
       set_ended();
@@ -275,15 +275,15 @@ bool NcclCommunicator::leave(const NcclWait& patience) noexcept {
          });
 }
 
-// Or without it, after a while.
+// Takes the lock; after the deadline it returns without it.
 std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
   std::unique_lock lock(mutex_, std::defer_lock);
   while (!lock.try_lock() && !deadline.passed()) nanosleep(&kPause, nullptr);
   return lock;
 }
 
-// A thread that waits inside notices `aborting_` and goes; one that hangs in a call of NCCL's can only be
-// freed from outside.
+// A thread that waits in settle() notices `aborting_` and returns. One that hangs in a call of NCCL can
+// only be freed by the abort itself, so the lock is given up after a while.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
   if (!comm_.load()) set_ended();

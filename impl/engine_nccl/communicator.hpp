@@ -1,5 +1,5 @@
-// A communicator of NCCL: made without blocking and within a deadline, used by one thread at a time, ended in
-// any case.
+// Wrapper of an ncclComm_t. It is made and used without blocking calls of NCCL and within deadlines, by one
+// thread at a time, and its destructor ends it in any case.
 #pragma once
 
 #include <atomic>
@@ -25,25 +25,26 @@ struct NcclSettings {
   int max_ctas = 0;
 };
 
-// What it is made with, and how long one waits.
+// The library and the device of a communicator.
 struct NcclContext {
   std::shared_ptr<const NcclLibrary> library;
   std::shared_ptr<const Device> device;
 };
+// How long a call waits for NCCL.
 struct NcclWait {
   Deadline deadline;
-  std::function<void()> check;  // called now and then; throws when there is nothing left to wait for
+  std::function<void()> check;  // called now and then; throws to end the wait
 };
 
 class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
  public:
-  // Collective. With more ids than one, ranks find each other through several roots.
+  // Collective. With several ids, ranks find each other through several roots.
   static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
                                                   std::span<const NcclUniqueId> ids, int ranks, int rank,
                                                   const NcclSettings& settings, const NcclWait& patience);
-  // One of the program's: never destroyed nor aborted here.
+  // Wraps a communicator of the program, which is never destroyed or aborted here.
   static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
-  // If it was not ended, a thread of its own aborts it.
+  // If the communicator has not ended, a separate thread aborts it.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -58,39 +59,41 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Runs calls of NCCL on this communicator, and waits until all of them are on their streams.
   using Calls = std::function<void(NcclComm* comm)>;
   void enqueue(const Calls& calls, const NcclWait& patience);
-  // Throws BACKEND unless it is a success or goes on by itself.
+  // Throws BACKEND unless the result is success or in_progress.
   void check(NcclResult result, const char* function) const;
 
-  // Collective: NCCL knows this memory, each rank's own; null where it has nothing of the kind. Any offsets
-  // and other memory may meet it, so it is not declared to be symmetric.
+  // Collective: registers each rank's memory with NCCL; returns null if the library cannot do that. A call
+  // may combine it with other memory and at any offset, so the window is not declared symmetric.
   NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& patience);
 
-  // In enqueue(): a sum of inputs that are multiplied by a scalar, for as long as this is used.
+  // Called inside enqueue(): makes or releases a sum of inputs that are multiplied by a scalar.
   NcclOp make_scaled_sum(NcclComm* comm, void* scalar, NcclType type);
   void drop_scaled_sum(NcclComm* comm, NcclOp op);
 
-  // What went wrong behind the calls' back; success while nothing did, or while another thread is inside.
+  // Returns NCCL's asynchronous error; success if there is none, or while another thread uses the
+  // communicator.
   NcclResult async_error() noexcept;
   std::string words(NcclResult result) const;
 
-  // Collective: waits for all that was enqueued; then it is gone. Several are all begun before one is ended,
-  // since other ranks may take them in another order.
+  // Collective: wait for all enqueued calls and destroy the communicator. With several communicators, all
+  // are begun before one is ended, because other ranks may take them in another order.
   void begin_finalize();
   void end_finalize(const NcclWait& patience);
-  // Ends what runs and releases it. May hang: see `ended`. Any thread, also while another one is inside.
+  // Aborts what runs and releases the communicator. It may hang; ended() is true afterwards. Any thread,
+  // also while another one uses the communicator.
   void abort() noexcept;
-  // By a rank alone: lets what was enqueued run to its end, and releases it. False if the patience was over
-  // before: abort() is left. One of the program's is only let go of.
+  // Not collective: lets enqueued calls run to their end, and then releases the communicator; one of the
+  // program is only detached. Returns false if that took too long; then only abort() is left.
   bool leave(const NcclWait& patience) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
   bool ended() const noexcept { return ended_.load(); }
-  // Called when NCCL uses nothing of this any more, or at once if it does not.
+  // Runs `action` when NCCL no longer uses anything of this communicator, at once if that is so already.
   void after_end(std::function<void()> action);
 
  private:
   explicit NcclCommunicator(const NcclContext& context, bool adopted = false)
       : context_(context), adopted_(adopted), kept_(std::make_shared<Kept>()) {}
-  // NCCL's own threads may read and write it for as long as its communicator lives.
+  // Memory that NCCL's own threads may access as long as NCCL's communicator exists.
   struct Kept {
     NcclSettings settings;
     std::deque<NcclWindow*> windows;
@@ -112,15 +115,15 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   const NcclContext context_;
   const bool adopted_;
   const std::shared_ptr<Kept> kept_;
-  NcclComm* made_ = nullptr;  // where NCCL puts it, at a split by a thread of its own
+  NcclComm* made_ = nullptr;  // written by NCCL, at a split on a thread of NCCL
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
-  std::atomic<bool> aborting_{false};            // or released otherwise
+  std::atomic<bool> aborting_{false};            // also set by other ways to release it
   std::atomic<bool> ended_{false};
-  std::mutex mutex_;  // held inside NCCL
+  std::mutex mutex_;  // held during calls of NCCL
 };
 
-// A fresh one; needs no driver.
+// Returns a new id. Needs no driver.
 NcclUniqueId make_unique_id(const NcclLibrary& library);
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// What is used of nccl.h (2.28), so that it is not needed to build. Layouts, numbers and prototypes are its;
-// unit/nccl_declarations compares them where the real one is installed.
+// The parts of nccl.h (2.28) that are used, so that the header is not needed to build. Layouts, numbers and
+// prototypes are those of NCCL; unit/nccl_declarations compares them if the real header is installed.
 #pragma once
 
 #include <climits>
@@ -54,11 +54,11 @@ inline constexpr int kNcclWindowDefault = 0, kNcclWindowSymmetric = 1;
 inline constexpr int kNcclShrinkDefault = 0, kNcclShrinkAbort = 1;
 inline constexpr int kNcclRevokeDefault = 0;
 
-// Older libraries read as much as they know: the struct says its size.
+// The struct carries its size, so that older libraries read only the fields that they know.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   uint32_t magic = 0xcafebeef;
-  uint32_t version = 22809;  // of this layout
+  uint32_t version = 22809;  // version of this layout
   int blocking = kNcclUnset;
   int cga_cluster_size = kNcclUnset;
   int min_ctas = kNcclUnset;
@@ -75,7 +75,8 @@ struct NcclConfig {
   int nvlink_centric_sched = kNcclUnset;
 };
 
-// Named as in nccl.h, without "nccl". Those under a feature are null where the library lacks one of it.
+// Functions are named as in nccl.h, without "nccl". A comment names the feature of those below it: they are
+// all null if the library lacks one of them.
 struct NcclFunctions {
   NcclResult (*get_version)(int* version) = nullptr;
   const char* (*get_error_string)(NcclResult result) = nullptr;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kEndingsMs = 1000;
 
-// What the ranks of a host meet in; the others run on devices where their buffers are.
+// True for operations that always run on the host's communicator; for others their buffers decide.
 bool is_of_host(const Call& call) {
   return call.kind == OpKind::kMonitoredBarrier || call.kind >= OpKind::kFinalize;
 }
@@ -49,7 +49,7 @@ std::shared_ptr<Work> DeviceComm::start(const Call& call) {
   return host_->start(call);
 }
 
-// Calls of one group, by where they run.
+// The calls of one batch, sorted by where they run.
 struct DeviceComm::Sorted {
   std::vector<Call> host, collectives, messages;
 };
@@ -100,7 +100,8 @@ std::shared_ptr<Work> DeviceComm::start_group(const std::vector<Call>& calls) {
   return set;
 }
 
-// All calls are checked before the first begins; if one then fails all the same, other ranks wait for it.
+// Checks all calls before the first one begins. If one fails nevertheless, the communicator fails, because
+// other ranks wait for that call.
 void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function<void()>& start) {
   for (const Call& call : calls) engine_->check(call);
   capture(start, [&](const Error& error) {
@@ -110,7 +111,7 @@ void DeviceComm::start_whole(const std::vector<Call>& calls, const std::function
   });
 }
 
-// What all ranks do together counts among the operations, so that they do it at the same place.
+// Enters a collective step into the comparison of calls, so that all ranks must take it at the same place.
 void DeviceComm::note(OpKind kind) {
   Call call;
   call.kind = kind;
@@ -148,7 +149,8 @@ void DeviceComm::finalize() {
   if (host_->finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
   note(OpKind::kFinalize);
   engine_->finalize();
-  // Groups that were left before let what runs go on: the process may be about to end.
+  // Groups that were left before still let their operations run. This waits for them, because the process
+  // may be about to end.
   if (id() == kWorldId)
     DeviceEngine::await_endings(Deadline::after_ms(std::min(timeout_ms() / 2, kEndingsMs)));
   host_->finalize();

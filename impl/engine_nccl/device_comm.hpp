@@ -1,5 +1,5 @@
-// A communicator that is bound to a device: what concerns host memory goes to the communicator of the host,
-// the rest to NCCL. The memory of a call's buffers chooses.
+// A communicator that is bound to a device. Calls whose buffers are in host memory go to the host's
+// communicator, calls whose buffers are on the device to NCCL.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace dsc {
 
 class DeviceComm final : public Comm {
  public:
-  // Collective among the ranks of `host`.
+  // Collective among the ranks of `host`. Throws if the device's side cannot be made.
   static std::shared_ptr<Comm> create(const DeviceWorld& world, std::shared_ptr<Comm> host,
                                       Deadline deadline);
   ~DeviceComm() override;

@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kFirstSplit = 16;  // of the steps that the board knows, after those of its start-up
+constexpr uint64_t kFirstSplit = 16;  // number of the first split; lower steps are those of start-up
 
 CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
 
@@ -46,7 +46,8 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
       [board = board_](const std::string& question) { return answer_of(*board, question); });
 }
 
-// A driver that no longer answers ends the communicator, or others would wait for this rank.
+// Returns the device of a buffer. If the driver fails, the communicator fails, because other ranks would
+// wait.
 int DeviceEngine::place_of(const Call& call, const void* buffer) {
   int number = kHostMemory;
   capture([&] { number = device_of_memory(device(), buffer); },
@@ -83,9 +84,10 @@ std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::stri
   return where + text;
 }
 
-// The first call after a failure hears the cause, as one that was under way does; later ones that it failed.
+// Throws the refusal of a call. The first call after a failure gets the cause, as a running one would;
+// later calls get REVOKED.
 void DeviceEngine::refuse(const Call& call) const {
-  local_.group->look_at_failure();  // nobody here may have seen it yet, and the program may end now
+  local_.group->look_at_failure();  // this rank may not have seen the failure yet
   Failure refusal = host_->failure();
   const bool is_first = !told_.exchange(true);
   if (ending_.load() == Ending::kStuck)
@@ -99,7 +101,7 @@ void DeviceEngine::refuse(const Call& call) const {
   fail_with(refusal);
 }
 
-// What is wrong with a call by itself is said before anybody else hears of it.
+// Throws errors that concern the call alone, before other ranks learn of it.
 void DeviceEngine::check_usable(const Call& call) const {
   if (finalized_.load() || host_->is_over())
     fail(DSC_ERR_STATE, "%s", describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
@@ -120,7 +122,7 @@ void DeviceEngine::note_host_call(const Call& call) {
     refuse_difference(call, board_->latest(), *difference, nullptr);
 }
 
-// Who sees a difference starts nothing and tells everybody.
+// A rank that sees a difference between calls does not start its own, and fails the group.
 void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
                                      DeviceRecords* records) {
   Failure cause;
@@ -138,11 +140,11 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
   fail_with(cause);
 }
 
-// From here on the others and the flight recorder know of the calls.
+// Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last number.
 uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& records) {
   records.expect(calls.size());
   const int64_t now = tick_now();
-  uint64_t number = 0;  // of the last one
+  uint64_t number = 0;
   for (const Call& call : calls) {
     std::optional<BoardDifference> difference;
     if (board_) {
@@ -175,7 +177,7 @@ void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
       "cuMemcpyAsync");
 }
 
-// A copy of the input for the time of one operation, in memory that comes and goes with the stream's work.
+// A copy of the input during one operation, in memory that is allocated and freed in stream order.
 class InputCopy {
  public:
   InputCopy(const Device& device, const Call& call, size_t bytes, CudaStream* stream)
@@ -197,11 +199,11 @@ class InputCopy {
   CudaAddress address_ = 0;
 };
 
-// In NCCL's terms: a barrier is the least sum there is, and an all-to-all in place would overwrite what was
-// not sent yet.
+// Puts operations on a stream in NCCL's terms. A barrier is a sum of one word, and an all-to-all in place
+// needs a copy of its input, because it would overwrite data that is not sent yet.
 void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
   const DeviceScope scope(device());
-  if (stream == kPerThreadStream) {  // NCCL launches in threads of its own, for which it is another one
+  if (stream == kPerThreadStream) {  // for NCCL's own launch threads this handle means another stream
     order(device(), *world_.gpu.events, stream, stream_.get());
     put(calls, stream_.get());
     return order(device(), *world_.gpu.events, stream_.get(), stream);
@@ -233,7 +235,7 @@ void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
   collectives_->enqueue(plain, stream, waiting);
 }
 
-// How long it took is known to the device alone.
+// Adds the call to the statistics, with times of 0 because only the device knows them.
 void DeviceEngine::count(const Call& call) noexcept {
   const Transfer transfer(call, host_->rank(), host_->size());
   stats_.add(call.kind, std::max(transfer.send_bytes, transfer.recv_bytes), 0, 0);
@@ -241,7 +243,7 @@ void DeviceEngine::count(const Call& call) noexcept {
 
 void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
-  const DeviceScope scope(device());  // around those of all that is called here
+  const DeviceScope scope(device());  // encloses the scopes of what is called here
   const bool captured = captures(stream);
   const auto untracked = on_one_host_ || captured ? nullptr : begin_untracked(calls[0], stream);
   DeviceRecords unfollowed;
@@ -261,10 +263,11 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
   if (!captured) latest_call_.store(number);
   if (untracked) return watch_untracked(untracked, number);
   records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
-  if (ending_.load() != Ending::kNot) record_uncalled();  // it may have come too early for this one
+  if (ending_.load() != Ending::kNot) record_uncalled();  // the earlier one may not have seen this call
 }
 
-// What only the watch waits for: the board shows neither ranks of other hosts nor whether a message arrives.
+// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks
+// of other hosts nor whether a message arrives.
 std::shared_ptr<DeviceWork> DeviceEngine::begin_untracked(const Call& call, void* stream) {
   auto work = begin_work(call, stream);
   work->untracked = true;
@@ -306,7 +309,7 @@ std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call
   return work;
 }
 
-// Events for a work that waits for what is on the caller's stream now.
+// Makes a work with its events; it will wait for the work that is on the caller's stream now.
 std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* stream) {
   const DeviceScope scope(device());
   auto work = std::make_shared<DeviceWork>(shared_from_this(), call);
@@ -333,9 +336,9 @@ DeviceLink& DeviceEngine::link_for(const Call& call) {
   return link;
 }
 
-// Before others hear of it.
+// Throws STATE if a message that is captured has no connection yet. Called before other ranks learn of it.
 void DeviceEngine::expect_link(const Call& call) {
-  const DeviceLink* link = nullptr;  // which stays for as long as this does
+  const DeviceLink* link = nullptr;  // links exist as long as the engine
   {
     const MutexLock lock(mutex_);
     if (const auto known = links_.find({call.kind, call.root}); known != links_.end())
@@ -376,7 +379,7 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   if (work->captured) expect_link(call);
   const uint64_t number = show_all({&call, 1}, work->records);
   work->set_number(number);
-  work->records.start(tick_now());  // from here on others may see it
+  work->records.start(tick_now());  // other threads may see the work from here on
   if (!work->captured) watch(work);
   DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { link_for(call).start(work); },
@@ -412,7 +415,7 @@ std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const 
   std::shared_ptr<NcclCommunicator> part;
   capture(
       [&] {
-        drain(Drain::kCollectives, usual.deadline);  // NCCL wants nothing to be under way
+        drain(Drain::kCollectives, usual.deadline);  // NCCL allows no running operation here
         part = collectives_->communicator().split(
             color, key, settings, {usual.deadline, [&] {
                                      usual.check();
@@ -443,7 +446,8 @@ void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
     fail(DSC_ERR_BACKEND, "%s failed: %s", function, world_.nccl.library->functions.get_error_string(result));
 }
 
-// Until the works that were started are over. Messages have communicators of their own.
+// Waits until the works that were started are over. Messages have their own communicators, so kCollectives
+// leaves them out.
 void DeviceEngine::drain(Drain which, Deadline deadline) {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
@@ -458,7 +462,7 @@ void DeviceEngine::drain(Drain which, Deadline deadline) {
            work->number());
 }
 
-// A rank that fails here tells the others, which would wait for it.
+// If this rank fails here, it fails the group, because the other ranks would wait for it.
 void DeviceEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;
@@ -479,7 +483,7 @@ void DeviceEngine::finalize() {
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (auto own = communicator()) all.push_back(std::move(own));
-  std::vector<const DeviceLink*> links;  // which stay for as long as this does
+  std::vector<const DeviceLink*> links;  // links exist as long as the engine
   {
     const MutexLock lock(mutex_);
     for (const auto& [key, link] : links_) links.push_back(link.get());

@@ -1,5 +1,5 @@
-// What one communicator does on its device: NCCL's communicators, their streams, and the watch over what runs
-// there. The host's side decides when all ranks give up.
+// The device side of one communicator: NCCL's communicators, their streams, and the supervision of running
+// operations. The host's communicator decides when the group has failed.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,10 @@
 
 namespace dsc {
 
+// The arguments of a DeviceEngine.
 struct DeviceParts {
   DeviceWorld world;
-  std::shared_ptr<Comm> host;                      // of the same ranks
+  std::shared_ptr<Comm> host;                      // has the same ranks
   std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
   std::shared_ptr<PublishedCalls> board;
   NcclSettings settings;
@@ -38,65 +39,68 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   DeviceEngine(const DeviceEngine&) = delete;
   DeviceEngine& operator=(const DeviceEngine&) = delete;
 
-  // Throws what run() and start() would throw before anybody else hears of the call.
+  // Throws the errors that run() and start() find before other ranks learn of the call.
   void check(const Call& call) const { check_usable(call); }
-  // True for buffers of the device, false for those of the host. Throws INVALID_ARG for both in one call, or
-  // for those of another device.
+  // Returns true if the buffers are on this device, false if they are in host memory. Throws INVALID_ARG if
+  // one call mixes both, and for buffers on another device.
   bool takes(const Call& call);
-  // A collective on host memory, which the ranks must call in the same place among those on devices.
+  // Enters a collective on host memory into the comparison of calls: ranks must call it at the same place
+  // among those on devices.
   void note_host_call(const Call& call);
 
-  // On call.stream, without waiting for the device.
+  // Runs the operation on call.stream, without waiting for the device.
   void run(const Call& call);
-  // Behind call.stream, on a stream of its own.
+  // Runs the operation on another stream, after the work that is on call.stream now.
   std::shared_ptr<DeviceWork> start(const Call& call);
-  // As one operation. Messages among them are started by themselves: see start().
+  // Run all calls as one operation. Messages are not allowed among them; start() takes them one by one.
   void run_collectives(std::span<const Call> calls, void* stream);
   std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
 
-  // A stream waits for a message, and the host until that is on its own stream.
+  // Makes a stream wait for a message. The host waits until the message is on its own stream.
   void join(DeviceWork& message, void* stream, Deadline deadline);
 
-  // Operations on streams of the program's, of which nobody knows the end, may be under way.
+  // True if operations on the program's streams, whose completion is not tracked, may be running.
   bool may_be_busy() const noexcept { return may_be_busy_; }
-  // Collective: NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
+  // Collective: makes NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
 
-  // False when the communicator is ending, and NCCL lets go of its windows by itself.
+  // Returns false if the communicator is ending, because NCCL then releases its windows itself.
   bool deregister_window(NcclWindow* window) noexcept;
-  // Null in a group of one.
+  // Returns null in a group of one.
   std::shared_ptr<NcclCommunicator> communicator() const {
     return collectives_ ? collectives_->shared_communicator() : nullptr;
   }
-  // Throws BACKEND unless it is a success.
+  // Throws BACKEND unless the result is success.
   void check_nccl(NcclResult result, const char* function) const;
 
   // --- Any thread.
-  // One look at everything that may have happened; for how long nobody needs to look again.
+  // Checks once for completions, errors and time-outs. Returns after how many nanoseconds to look again.
   int64_t look() noexcept;
   void look_at(DeviceWork& work) noexcept;
-  // The device makes a stream wait for an event.
+  // Makes a stream of the device wait for an event.
   void let_wait(void* stream, const PooledEvent& event) const;
-  // The communicator has failed: ends what runs here. Or this rank leaves: what runs goes on to its end,
-  // within the time-out. Does not wait.
+  // Called when the communicator has failed: aborts what runs here. Also called when this rank leaves: then
+  // operations run to their end, within the time-out. Does not wait.
   void give_up() noexcept;
-  // Until threads that end communicators are done, of all engines, or that of the program's is let go of.
+  // Wait until the threads that end communicators are done, for all engines of the process, or until the
+  // program's communicator is detached.
   static void await_endings(Deadline deadline) noexcept;
   void await_adopted() const noexcept;
-  // Works that nobody has seen end; and what the others hear when this rank goes all the same.
+  // has_running() is true while works are not known to have ended. destroyed() is the failure that other
+  // ranks get if this rank leaves nevertheless.
   bool has_running() noexcept;
   Failure destroyed() const;
-  // Waits for what runs, and ends NCCL's communicators in an orderly way. Collective.
+  // Collective: waits for running operations and ends NCCL's communicators in an orderly way.
   void finalize();
 
-  // A failure of this rank's own, which ends the communicator on all ranks.
+  // Fails the communicator on all ranks because of an error on this rank. Does not throw.
   void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
-  // A call has reported the failure.
+  // Notes that a call on this rank has reported the failure.
   void note_told() const noexcept { told_.store(true); }
-  // The communicator's time-out, or another one.
+  // Returns a wait with the given time-out; 0 means the communicator's.
   NcclWait patience(int timeout_ms) const;
 
-  // The communicator's failure, with what only this rank knows of it.
+  // Returns the communicator's failure, with details that only this rank knows.
   Failure failure() const;
 
   const DeviceWorld& world() const noexcept { return world_; }
@@ -170,31 +174,31 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   const NcclSettings settings_;
   const int stream_priority_;
   const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
-  const std::shared_ptr<PublishedCalls> board_;        // null there, too
+  const std::shared_ptr<PublishedCalls> board_;        // null in a group of one
   const LocalMembers local_;
   const bool on_one_host_;
   Stream stream_;
-  uint64_t alone_calls_ = 0;  // of a group of one
+  uint64_t alone_calls_ = 0;  // counted in a group of one only
   uint64_t splits_ = 0;
   bool may_be_busy_ = false;
   StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
-  std::atomic<bool> aborted_{false};         // one of NCCL's communicators
-  std::atomic<bool> cause_recorded_{false};  // of a failure, for the first operation that it struck
+  std::atomic<bool> aborted_{false};         // a communicator of NCCL was aborted
+  std::atomic<bool> cause_recorded_{false};  // for the first operation that failed
   std::atomic<bool> finalized_{false};
   std::atomic<bool> has_graphs_{false};    // operations were captured
-  std::atomic<bool> concluding_{false};    // a thread finds out why, and tells
-  std::atomic<int32_t> native_code_{0};    // of the failure that this rank had itself
+  std::atomic<bool> concluding_{false};    // a thread is finding the cause
+  std::atomic<int32_t> native_code_{0};    // NCCL's code of this rank's own failure
   mutable std::atomic<bool> told_{false};  // a call on this rank has reported the failure
 
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<DeviceWork>> pending_ DSC_GUARDED_BY(mutex_);  // in the order of their calls
   std::map<std::pair<OpKind, int32_t>, std::unique_ptr<DeviceLink>> links_ DSC_GUARDED_BY(mutex_);
-  std::multiset<int64_t> due_ns_ DSC_GUARDED_BY(mutex_);  // when calls that end communicators should be back
-  int64_t next_error_look_ns_ = 0;                        // of the watch
-  int64_t error_seen_ns_ = 0;                             // of the watch
-  std::atomic<uint64_t> latest_call_{0};                  // on the device, not captured
-  uint64_t awaited_call_ = 0;  // of the watch: one that others may be late for, and since when
+  std::multiset<int64_t> due_ns_ DSC_GUARDED_BY(mutex_);  // when calls that end communicators should return
+  int64_t next_error_look_ns_ = 0;                        // used by the watch
+  int64_t error_seen_ns_ = 0;                             // used by the watch
+  std::atomic<uint64_t> latest_call_{0};                  // latest call on the device that was not captured
+  uint64_t awaited_call_ = 0;  // used by the watch: a call for which others may be late, and since when
   int64_t awaited_since_ns_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// An operation that is not done in time: who has not called it, or has called something else.
+// Operations that are not done in time: finds ranks that have not called them, or have called another one.
 #include <algorithm>
 #include <cstdio>
 
@@ -15,7 +15,8 @@ OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : O
 
 }  // namespace
 
-// Who has left without calling it will not come; it may also have called it just before.
+// Fails the group if a late rank has left. The late ranks are read again afterwards, because a rank may
+// have made the call just before it left.
 template <typename Late>
 bool DeviceEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_ranks) {
   const std::vector<int32_t> late = late_ranks();
@@ -37,8 +38,8 @@ bool DeviceEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_
   return true;
 }
 
-// Of what runs on callers' streams of one host nobody knows the end; but a rank that does not even call it is
-// seen.
+// The end of operations on callers' streams is not tracked if all ranks are on one host. This finds ranks
+// that have not made the call at all.
 void DeviceEngine::look_at_calls(int64_t now) {
   if (!board_) return;
   if (awaited_call_ == 0 || board_->behind(awaited_call_).empty()) {
@@ -55,11 +56,11 @@ void DeviceEngine::look_at_calls(int64_t now) {
   if (elapsed_ns > host_->timeout_ms() * kNsPerMs) time_out(call, awaited_call_, elapsed_ns);
 }
 
-// Of operations without an event only this is known: what a rank of this host has not called when all give up
-// fails.
+// Operations launched without an event have unknown completion. At failure we only know that those which
+// some rank of this host has not called will fail, so these are recorded as failed.
 void DeviceEngine::record_uncalled() noexcept {
   if (!board_ || !on_one_host_ || !host_->revoked()) return;
-  uint64_t followed = UINT64_MAX;  // the first collective that still runs and whose end will be seen
+  uint64_t followed = UINT64_MAX;  // the first running collective with an event
   call_out([&] {
     const MutexLock lock(mutex_);
     for (const auto& work : pending_)
@@ -74,7 +75,7 @@ void DeviceEngine::record_uncalled() noexcept {
   local_.group->tell_failure();
 }
 
-// The other end of a message that is waited for.
+// Fails the group if the other end of a message has left without calling it.
 bool DeviceEngine::peer_left(const Call& call, uint64_t number) {
   if (!board_ || !is_message(call) || !board_->has_left(call.root)) return false;
   return somebody_left(call.kind, number, [&] {
@@ -97,8 +98,8 @@ void DeviceEngine::time_out(const Call& call, uint64_t number, int64_t elapsed_n
   revoke_beside(cause, call, number);
 }
 
-// Asking other hosts, and telling them, may take seconds, in which other communicators want to be looked
-// after.
+// Revokes the group on a separate thread: asking and telling other hosts may take seconds, during which the
+// watch must look after other communicators.
 void DeviceEngine::revoke_beside(const Failure& cause, const Call& call, uint64_t number) {
   const auto conclude = [cause, call, number](DeviceEngine& engine) {
     Failure known = cause;
@@ -114,7 +115,7 @@ void DeviceEngine::revoke_beside(const Failure& cause, const Call& call, uint64_
   if (!call_out([&] { start_thread("dsc-conclude", run).detach(); })) run();
 }
 
-// What is known of an operation on all hosts: this one's ranks first.
+// Returns what each host knows of an operation; this host comes first.
 std::vector<CallThere> DeviceEngine::ask_all(const Call& call, uint64_t number) {
   const int32_t self = host_->rank();
   std::vector<Answer> answers;
@@ -139,7 +140,7 @@ std::vector<CallThere> DeviceEngine::ask_all(const Call& call, uint64_t number) 
   return all;
 }
 
-// To a time-out: the ranks that have not called it are at fault, or those that called something else.
+// Adds to a time-out which ranks are at fault: those that have not made the call or made another one.
 void DeviceEngine::explain(const Call& call, uint64_t number, Failure& cause) {
   if (cause.code != DSC_ERR_TIMEOUT || !board_ || number == 0 || host_->revoked()) return;
   const std::vector<CallThere> all = ask_all(call, number);

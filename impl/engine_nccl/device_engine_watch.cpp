@@ -1,4 +1,5 @@
-// The end of what runs on a device: completion, time-outs, errors, and giving up together.
+// The end of operations on a device: completion, time-outs, errors, and the end of NCCL's communicators
+// after a failure of the group.
 #include <algorithm>
 #include <set>
 #include <thread>
@@ -18,11 +19,11 @@ namespace {
 constexpr int64_t kErrorLookPeriodNs = 100 * kNsPerMs;
 constexpr int64_t kAbortPatienceNs = 30 * kNsPerSecond;
 constexpr int kKernelsEndMs = 200;
-constexpr int kAdoptedMs = 2000;  // for threads that are about to let go of it
+constexpr int kAdoptedMs = 2000;  // for threads that are about to detach it
 constexpr int64_t kOthersNewsNs = kNsPerSecond;
-constexpr int64_t kSoonNs = kNsPerMs / 4;   // when somebody waits for a descriptor
-constexpr int64_t kBusyNs = 5 * kNsPerMs;   // while something runs
-constexpr int64_t kIdleNs = 20 * kNsPerMs;  // for failures of others
+constexpr int64_t kSoonNs = kNsPerMs / 4;   // while a program waits for a descriptor
+constexpr int64_t kBusyNs = 5 * kNsPerMs;   // while operations run
+constexpr int64_t kIdleNs = 20 * kNsPerMs;  // to find failures of other ranks
 
 std::atomic<bool> abort_has_hung{false};
 std::atomic<int> endings_under_way{0};
@@ -39,7 +40,7 @@ void DeviceEngine::look_at(DeviceWork& work) noexcept {
   if (see_end(work)) write_trace_again();
 }
 
-// True: it ended now, with the cause of a failure.
+// Marks a work as complete if it has ended. Returns true if it ended now because of a failure.
 bool DeviceEngine::see_end(DeviceWork& work) noexcept {
   if (work.done()) return false;
   const Ending ending = ending_.load();
@@ -56,13 +57,13 @@ bool DeviceEngine::see_end(DeviceWork& work) noexcept {
   return false;
 }
 
-// The group's trace was written when it failed, without these ends.
+// Writes the group's trace again: the one written at the failure lacks operations that ended later.
 void DeviceEngine::write_trace_again() const noexcept {
   if (local_.group->revoked()) local_.group->tell_failure();
 }
 
-// Asked beside a capture of the program's, which must not notice. Nothing that was given up is said to be
-// done.
+// True if an event has passed. The query must not disturb a capture of the program, so a result that comes
+// from one counts as "not yet"; so does any event of a communicator that is ending.
 bool DeviceEngine::has_passed(const PooledEvent& event) const {
   const DeviceScope scope(device());
   const CudaResult result = device().cuda().event_query(event.get());
@@ -79,7 +80,8 @@ Failure DeviceEngine::failure() const {
   return failure;
 }
 
-// Of one that nobody has but the watch, the next call tells.
+// Ends a work with the cause of the failure. If only the watch has the work, the next call reports the
+// cause.
 void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
   const bool told = call_out([&] {
     Failure failure = failure_of(work);
@@ -87,25 +89,25 @@ void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
     work.complete(work.untracked ? Failure{} : std::move(failure), code);
   });
   if (told) return;
-  Failure bare;  // there was no memory for words
+  Failure bare;  // without memory only the code is kept
   bare.code = DSC_ERR_REVOKED;
   bare.revoked = true;
   work.complete(work.untracked ? Failure{} : bare, bare.code);
 }
 
-// This rank left, and nothing was aborted.
+// True if the work ended normally after this rank left, which is possible only if nothing was aborted.
 bool DeviceEngine::has_run_to_its_end(const DeviceWork& work) const {
   if (aborted_.load() || host_->revoked() || !work.launched()) return false;
   const DeviceScope scope(device());
   return device().cuda().event_query(work.end.get()) == CudaResult::success;
 }
 
-// Only the first operation that a failure strikes is recorded with its cause: those behind it never began.
+// Only the first operation that fails is recorded with the cause, because those behind it never began.
 dsc_result_t DeviceEngine::recorded_code(dsc_result_t code) noexcept {
   return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
 }
 
-// The cause is that of the whole group, in this rank's words.
+// Returns the group's cause, with this work's operation and number.
 Failure DeviceEngine::failure_of(const DeviceWork& work) const {
   Failure failure = this->failure();
   if (failure.code == DSC_OK || host_->is_over()) {
@@ -158,8 +160,8 @@ int64_t DeviceEngine::look() noexcept {
   return soon ? kSoonNs : busy ? kBusyNs : kIdleNs;
 }
 
-// A connection that ends is seen before it is known that the rank at its other end has died, which explains
-// more.
+// Waits a while for the failure of a peer: NCCL sees a closed connection before the host's side finds that
+// the peer has died, which explains more.
 void DeviceEngine::await_news(const Error& error) const {
   const Deadline deadline{now_ns() + kOthersNewsNs};
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
@@ -175,7 +177,7 @@ void DeviceEngine::look_for_errors() {
     if (error_seen_ns_ == 0) error_seen_ns_ = now_ns();
     const bool may_be_of_peer = state == NcclResult::remote_error || state == NcclResult::system_error;
     if (may_be_of_peer && now_ns() - error_seen_ns_ < kOthersNewsNs) {
-      next_error_look_ns_ = 0;  // the next time
+      next_error_look_ns_ = 0;  // looks again the next time
       return;
     }
     Failure cause;
@@ -192,7 +194,8 @@ void DeviceEngine::look_for_errors() {
   }
 }
 
-// The time of an operation counts from when all before it, on its own and the caller's stream, was over.
+// Fails operations that take too long. Their time counts from the end of all work before them, on their own
+// and on the caller's stream.
 void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now) {
   std::set<OpQueue> seen;
   for (const auto& work : pending) {
@@ -213,7 +216,7 @@ void DeviceEngine::revoke(const Failure& cause) noexcept {
   give_up();
 }
 
-// A failure of this rank's own call: all others end, too.
+// Fails the group because of an error in a call of this rank, and returns the failure of the call.
 Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Error& error,
                                    DeviceRecords* records) noexcept {
   Failure failure;
@@ -227,7 +230,7 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
     failure.operation = op_kind_name(call.kind);
     failure.revoked = true;
     failure.text = describe(call.kind, number, error.what());
-    if (host_->revoked()) {  // that is why
+    if (host_->revoked()) {  // the group's failure is the cause of this error
       const Failure cause = host_->failure();
       failure.rank = cause.rank;
       failure.ranks = cause.ranks;
@@ -275,7 +278,7 @@ Failure DeviceEngine::destroyed() const {
   return cause;
 }
 
-// What was done before all gave up has not failed.
+// Completes works that have ended before the group gives up, because these have not failed.
 void DeviceEngine::see_passed() noexcept {
   call_out([&] {
     std::vector<std::shared_ptr<DeviceWork>> pending;
@@ -288,7 +291,7 @@ void DeviceEngine::see_passed() noexcept {
   });
 }
 
-// NCCL's abort may hang, so threads of their own do it; the works are over when they are.
+// Separate threads abort, because NCCL's abort may hang. Works end when these threads are done.
 void DeviceEngine::give_up() noexcept {
   if (ending_.load() == Ending::kNot) see_passed();
   Ending expected = Ending::kNot;
@@ -308,11 +311,12 @@ void DeviceEngine::give_up() noexcept {
   if (!call_out([&] { start_thread("dsc-nccl-end", run).detach(); })) run();
 }
 
-// All at once: the abort of one may wait for kernels that only the abort of another ends.
+// Ends all communicators at once, because the abort of one may wait for kernels that only the abort of
+// another one ends.
 void DeviceEngine::end_communicators() {
   const auto all = communicators();
   std::vector<std::thread> threads;
-  threads.reserve(all.size());  // a thread that finds no room would end the process
+  threads.reserve(all.size());  // a started thread that cannot be stored would end the process
   for (const auto& communicator : all)
     if (!call_out([&] {
           threads.push_back(start_thread("dsc-nccl-end", [this, communicator] { end(*communicator); }));
@@ -322,7 +326,7 @@ void DeviceEngine::end_communicators() {
   await_kernels();
 }
 
-// What has not failed is let run to its end, as others count on this rank's part.
+// Lets operations run to their end if the group has not failed, because other ranks need this rank's part.
 void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
   const NcclWait patience{Deadline::after_ms(host_->timeout_ms()), [this] {
                             if (host_->revoked()) fail(DSC_ERR_REVOKED, "the communicator has failed");
@@ -334,7 +338,8 @@ void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
   run_until(now_ns(), [&] { communicator.abort(); });
 }
 
-// It is stuck if it is not back a while later.
+// Runs `body`, which should return by `due_ns`. If it does not return within a while after that, the watch
+// treats the device as stuck.
 template <typename Body>
 void DeviceEngine::run_until(int64_t due_ns, const Body& body) noexcept {
   std::multiset<int64_t>::iterator due;
@@ -348,7 +353,8 @@ void DeviceEngine::run_until(int64_t due_ns, const Body& body) noexcept {
   due_ns_.erase(due);
 }
 
-// Where ranks are threads of one process, NCCL's abort can be back before its kernels are.
+// Waits for kernels that still run: if ranks are threads of one process, NCCL's abort can return before
+// them.
 void DeviceEngine::await_kernels() {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
@@ -388,7 +394,7 @@ void DeviceEngine::look_at_abort(int64_t now) noexcept {
     if (due_ns_.empty() || now - *due_ns_.begin() < kAbortPatienceNs) return;
   }
   Ending expected = Ending::kEnding;
-  if (has_graphs_.load()) {  // its kernels are over, but NCCL waits for them to be destroyed
+  if (has_graphs_.load()) {  // the kernels are over, but NCCL waits until the graphs are destroyed
     if (!ending_.compare_exchange_strong(expected, Ending::kEnded)) return;
     return log(DSC_LOG_WARN,
                "group \"%s\": NCCL keeps its communicator until the graphs that use it are destroyed",

@@ -1,4 +1,4 @@
-// Making communicators of NCCL's: all ranks together, and again once if it fails.
+// Makes communicators of NCCL on all ranks together, with one more attempt if the first one fails.
 #include <algorithm>
 #include <optional>
 
@@ -17,25 +17,25 @@ constexpr int kRanksPerRoot = 128;
 constexpr int kAttempts = 2;
 constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5, kAdoptTag = 16;
 
-// Room for what the ranks of this host show each other. Equal on all hosts.
+// Allocates the memory in which the ranks of this host publish their calls. Its size is equal on all hosts.
 std::shared_ptr<PublishedCalls> make_board(Comm& host) {
   const LocalMembers members = host.local_members();
   int32_t most = members.group->size();
   if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
   void* const memory = host.allocate_memory(PublishedCalls::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
-  release_memory(memory);  // the board keeps it
+  release_memory(memory);  // the shared pointer keeps the memory
   return std::make_shared<PublishedCalls>(host.id(), std::move(allocation), members);
 }
 
 struct RootId {
   NcclUniqueId id{};
   int32_t is_root = 0;
-  int32_t scales = 0;  // this rank's library takes several
+  int32_t scales = 0;  // 1: this rank's library takes several ids
   Outcome outcome;
 };
 
-// One id for every kRanksPerRoot ranks where all libraries can use several.
+// Returns one id for every kRanksPerRoot ranks if all libraries can use several, else a single one.
 std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
   RootId mine;
   mine.scales = library.functions.comm_init_rank_scalable != nullptr;
@@ -61,7 +61,8 @@ NcclSettings settings_of(const Comm& host, const GroupOptions& options) {
   return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
 }
 
-// A rank that fails is known on its host at once; elsewhere when its time is over.
+// Makes NCCL's communicator. A rank that fails is noticed at once on its own host, and on other hosts when
+// the deadline passes.
 std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& host, PublishedCalls& board,
                                               const NcclSettings& settings, uint64_t attempt,
                                               Deadline deadline) {
@@ -105,7 +106,7 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Co
   }
 }
 
-// An NCCL communicator of the program's, as one rank sees it.
+// The program's NCCL communicator as one rank sees it.
 struct Adopted {
   int32_t ranks = 0;
   int32_t rank = 0;
@@ -153,7 +154,8 @@ std::shared_ptr<Comm> DeviceComm::create(const DeviceWorld& world, std::shared_p
   return finish(world, std::move(host), nullptr, {}, deadline);
 }
 
-// With a communicator of NCCL's, or all ranks of the group make one. All have it in the end, or none.
+// Makes the device's side of a group from `communicator` or, if that is null, from a new one that all ranks
+// make together. It succeeds on all ranks or on none.
 std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
                                          std::shared_ptr<NcclCommunicator> communicator,
                                          const GroupOptions& options, Deadline deadline) {
@@ -183,12 +185,12 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
   return made;
 }
 
-// All ranks of this communicator call it; null for those without a part in a larger group. An error leaves
-// NCCL's communicator undefined, so it is this one's end.
+// Collective among all ranks of this communicator; returns null for ranks that are in no group of several
+// ranks. An error leaves NCCL's communicator undefined, so it fails this communicator.
 std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
                                                            const GroupOptions& options) {
   if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
-  // NCCL splits only what is at rest; else each group starts up by itself.
+  // NCCL splits only idle communicators. Otherwise each group makes a new one.
   const int32_t busy = engine_->may_be_busy() ? 1 : 0;
   if (std::ranges::max(gather_all(*host_, OpKind::kBind, kBusyTag, busy)) != 0) return nullptr;
   const bool takes_part = child && child->size() > 1;
@@ -210,7 +212,8 @@ std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, in
   throw Error(*failure);
 }
 
-// The device's side of a group, also on a rank where the host's side failed: the others count on it.
+// Makes a group with its device's side. A rank on which the host's side failed takes part nevertheless,
+// because the other ranks wait for it.
 std::shared_ptr<Comm> DeviceComm::with_device(const std::function<std::shared_ptr<Comm>()>& make,
                                               int32_t color, const GroupOptions& options) {
   std::shared_ptr<Comm> child;
@@ -236,7 +239,8 @@ std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, c
   return with_device([&] { return host_->create_group(ranks, options); }, 0, options);
 }
 
-// What is wrong with it on one rank, or between ranks, is found by all of them.
+// The ranks exchange what they see of the program's communicator, so that an error on one rank or a
+// difference between ranks fails the call on all of them.
 std::shared_ptr<Comm> DeviceComm::adopt_nccl(void* nccl_comm, const GroupOptions& options) {
   note(OpKind::kSplit);
   const DeviceWorld& world = engine_->world();
@@ -255,8 +259,8 @@ std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
   return with_device([&] { return host_->make_channel(name); }, 0, {});
 }
 
-// NCCL starts anew among the survivors: ncclCommShrink of a revoked communicator shares nothing with it
-// (NCCL 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
+// The survivors make a new NCCL communicator: ncclCommShrink of a revoked one shares nothing with it (NCCL
+// 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
 std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
   auto host = host_->shrink(options);
   const Deadline deadline = Deadline::after_ms(host->timeout_ms());

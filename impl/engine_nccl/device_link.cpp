@@ -13,13 +13,13 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from messages of the caller's
+constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from the user's messages
 constexpr std::chrono::milliseconds kLookPeriod{1};
 constexpr int64_t kLaterMs = 10'000;
 
 }  // namespace
 
-// The sender says where both meet. It takes the place of the first message among those on host memory.
+// The sender makes NCCL's id and sends it in a message on host memory, which counts as the first one there.
 DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
     : engine_(engine),
       sends_(call.kind == OpKind::kSend),
@@ -33,7 +33,7 @@ DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
   exchange.count = sizeof id_;
   exchange.root = call.root;
   exchange.tag = kLinkTag;
-  // The message that waits for it gives up first, and says who is late.
+  // The message that waits for the exchange has a shorter time-out and reports who is late.
   exchange.timeout_ms =
       static_cast<int32_t>(std::min<int64_t>(int64_t{engine.host().timeout_ms()} + kLaterMs, INT32_MAX));
   std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
@@ -49,7 +49,8 @@ void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
   }).detach();
 }
 
-// The host lets go of the id before anything else does.
+// Fails the communicator, which also ends the exchange, and waits until the host's engine no longer uses
+// the id.
 void DeviceLink::give_up(const Error& error) {
   Call message;
   message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
@@ -60,7 +61,8 @@ void DeviceLink::give_up(const Error& error) {
   queue_.clear();
 }
 
-// Whoever gives up after this sees the communicator; what was given up before is seen here.
+// After the communicator is stored, a give_up() of the engine finds and ends it; one that came earlier is
+// noticed here.
 void DeviceLink::make(const NcclWait& patience) {
   while (!exchange_->wait(Deadline::after_ms(50))) patience.check();
   auto communicator = NcclCommunicator::create(engine_.world().nccl, {&id_, 1}, 2, sends_ ? 0 : 1,
@@ -85,7 +87,7 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
   return communicator_;
 }
 
-// Why is for others to find out: who has not called it, or NCCL.
+// The error does not name a cause, which is either a rank that has not called the message or NCCL.
 void DeviceLink::fail_unconnected(const Call& call) {
   fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
        call.kind == OpKind::kSend ? "to" : "from", call.root);
@@ -94,7 +96,7 @@ void DeviceLink::fail_unconnected(const Call& call) {
 void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& patience) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
-  const bool elsewhere = stream == kPerThreadStream;  // NCCL launches in threads of its own
+  const bool elsewhere = stream == kPerThreadStream;  // another stream in NCCL's threads
   CudaStream* const used = elsewhere ? stream_.get() : stream;
   const Device& device = engine_.device();
   if (elsewhere) order(device, *engine_.world().gpu.events, stream, used);

@@ -1,5 +1,5 @@
-// Messages of one direction between two ranks: a communicator of NCCL's and a stream of their own, so that
-// they wait for nothing but each other. Made when the first message is called, by both ends.
+// Messages of one direction between two ranks. They have their own NCCL communicator and stream, so that
+// they wait only for each other. Both ends make the link when the first message is called.
 #pragma once
 
 #include <condition_variable>
@@ -17,16 +17,17 @@ class DeviceEngine;
 
 class DeviceLink {
  public:
-  // `call` is the first message. Begins to make the connection; a thread goes on with it.
+  // `call` is the first message. The constructor begins to make the connection; connect() continues on a
+  // separate thread.
   DeviceLink(DeviceEngine& engine, const Call& call);
   void connect(std::shared_ptr<DeviceEngine> engine);
 
-  // On the caller's stream; waits until there is a connection.
+  // Runs a message on the caller's stream. Waits until there is a connection.
   void run(const Call& call, CudaStream* stream, const NcclWait& patience);
-  // Behind work.begin, which was recorded, as soon as there is a connection.
+  // Starts a message behind work.begin, which must be recorded, as soon as there is a connection.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
-  // The time of a first message is over.
+  // Throws TIMEOUT for a message that had no connection in time.
   [[noreturn]] static void fail_unconnected(const Call& call);
 
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected
@@ -41,12 +42,12 @@ class DeviceLink {
   const bool sends_;
   const int32_t peer_;
   NcclUniqueId id_{};
-  std::shared_ptr<Work> exchange_;  // of the id, by the host
+  std::shared_ptr<Work> exchange_;  // transfer of id_ by the host's communicator
   Stream stream_;
   mutable Mutex mutex_;  // held while messages are put on streams
   Condition connected_;
   std::unique_ptr<NcclOperations> operations_ DSC_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<DeviceWork>> queue_ DSC_GUARDED_BY(mutex_);  // until it is connected
+  std::deque<std::shared_ptr<DeviceWork>> queue_ DSC_GUARDED_BY(mutex_);  // wait for the connection
   mutable Mutex communicator_mutex_;
   std::shared_ptr<NcclCommunicator> communicator_ DSC_GUARDED_BY(communicator_mutex_);
 };

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
 
-// One rank's part, given back when it goes.
+// One rank's memory, which the destructor frees.
 class DeviceMemory {
  public:
   DeviceMemory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes)
@@ -28,7 +28,7 @@ class DeviceMemory {
     device().check(device().cuda().memset_d8_async(address, 0, bytes, nullptr), "cuMemsetD8Async");
     device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
   }
-  // What NCCL still has is given back when its communicator is over.
+  // Memory that NCCL still uses is freed when its communicator has ended.
   ~DeviceMemory() {
     if (!data_) return;
     const auto give_back = [world = world_, data = data_] {
@@ -48,11 +48,11 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   void* data() const noexcept { return data_; }
-  // Collective.
+  // Collective. Registers the memory with NCCL if the library can do that.
   void register_window(DeviceEngine& engine) {
     communicator_ = engine.communicator();
     if (!communicator_) return;
-    is_known_ = true;  // perhaps, also if it fails
+    is_known_ = true;  // possibly also after an error
     window_ = communicator_->register_window(data_, bytes_, engine.patience(0));
     is_known_ = window_ != nullptr;
   }
@@ -72,7 +72,7 @@ class DeviceMemory {
   const size_t bytes_;
   void* data_ = nullptr;
   NcclWindow* window_ = nullptr;
-  bool is_known_ = false;  // to NCCL
+  bool is_known_ = false;  // NCCL may use the memory
   std::shared_ptr<NcclCommunicator> communicator_;
 };
 

@@ -1,5 +1,5 @@
-// Memory of dsc_mem_alloc() on a device: NCCL's own where it has some, and registered with the communicator
-// where it can be, so that NCCL moves it without copying.
+// Memory of dsc_mem_alloc() on a device. It comes from NCCL's allocator if there is one, and is registered
+// with the communicator if possible, so that NCCL needs no copies.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace dsc {
 
-// Collective among the ranks of the engine's communicator: all of them have it, zeroed, or none. Freed by
-// release_memory().
+// Collective among the ranks of the engine's communicator: returns zeroed memory on all ranks, or throws on
+// all. release_memory() frees it.
 void* allocate_device_memory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes);
 
 }  // namespace dsc

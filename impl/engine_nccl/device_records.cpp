@@ -17,7 +17,7 @@ void DeviceRecords::add(Record record) noexcept {
   if (count_ < kFew)
     few_[count_] = record;
   else
-    more_.push_back(record);  // there is room: see expect()
+    more_.push_back(record);  // does not throw: expect() has reserved memory
   ++count_;
 }
 

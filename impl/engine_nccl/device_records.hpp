@@ -1,4 +1,4 @@
-// What the flight recorder holds of the calls that one launch puts on a device.
+// The flight recorder's entries of the calls that one launch puts on a device.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@
 
 namespace dsc {
 
-// One thread at a time. What is neither ended nor let go of when it goes was given up.
+// One thread at a time. Entries that are neither ended nor detached when the object is destroyed are
+// recorded as given up.
 class DeviceRecords {
  public:
   DeviceRecords() noexcept = default;
@@ -19,7 +20,7 @@ class DeviceRecords {
   DeviceRecords(const DeviceRecords&) = delete;
   DeviceRecords& operator=(const DeviceRecords&) = delete;
 
-  // Of one launch; so that nothing throws once the first call is recorded.
+  // Reserves memory for the calls of one launch, so that add() does not throw.
   void expect(size_t calls);
   void add(Record record) noexcept;
 
@@ -39,7 +40,7 @@ class DeviceRecords {
   size_t count_ = 0;
 };
 
-// As `comm` calls it.
+// Returns the recorder's form of a call on the device of `comm`.
 RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm) noexcept;
 
 }  // namespace dsc

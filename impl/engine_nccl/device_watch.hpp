@@ -1,5 +1,5 @@
-// The thread that looks after everything that runs on devices: completions that somebody waits for by
-// descriptor, time-outs, errors that NCCL reports late, and failures of other ranks.
+// The thread that supervises operations on devices: completions for programs that wait on a descriptor,
+// time-outs, NCCL's asynchronous errors, and failures of other ranks.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ class DeviceEngine;
 
 class DeviceWatch {
  public:
-  // Made at the first call and kept until the process is gone.
+  // The watch is made by the first call and never destroyed.
   static DeviceWatch& get();
 
-  // Looks after it for as long as it exists. Starts the thread.
+  // Supervises an engine as long as it exists. Starts the thread.
   void add(const std::shared_ptr<DeviceEngine>& engine);
-  // There is news to look at. Any thread.
+  // Wakes the thread to look at all engines now. Any thread.
   void wake() noexcept;
 
  private:

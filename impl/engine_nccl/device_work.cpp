@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerPolls = 100;  // before it sleeps between looks
+constexpr int kEagerPolls = 100;  // polls without a sleep in between
 constexpr timespec kPollPause{0, 50'000};
 
 template <typename Ready>
@@ -46,7 +46,7 @@ bool DeviceWork::wait(Deadline deadline) {
   return true;
 }
 
-// The host waits only until the work is on its own stream; a work that has failed is told here.
+// The host waits only until the work is on its own stream. If the work has failed, this throws the failure.
 bool DeviceWork::wait_on(void* stream, Deadline deadline) {
   if (!wait_until(deadline, [this] { return launched() || test(); })) return false;
   if (done()) {
@@ -92,7 +92,7 @@ void DeviceWork::notify(std::shared_ptr<Countdown> countdown) {
   DeviceWatch::get().wake();
 }
 
-// Once: the watch and a thread that waits may both have seen the end.
+// Only the first call counts: the watch and a waiting thread may both have seen the end.
 void DeviceWork::complete(Failure failure, dsc_result_t recorded) noexcept {
   const MutexLock lock(mutex_);
   if (done()) return;

@@ -1,4 +1,5 @@
-// An operation on a device that was started and not waited for: the event behind it on its stream.
+// The handle of an operation that was started on a device. It is complete when the event behind it on its
+// stream has passed.
 #pragma once
 
 #include <atomic>
@@ -30,23 +31,23 @@ class DeviceWork final : public Work {
   void close_event_fd() noexcept override;
   void notify(std::shared_ptr<Countdown> countdown) override;
 
-  // For the engine.
+  // The following functions are for the engine.
   const Call& call() const noexcept { return call_; }
   void set_number(uint64_t number) noexcept { number_ = number; }
-  // Somebody wants to hear of its end soon.
+  // True if a descriptor or a countdown waits for the end, so that the watch looks often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
-  // Recorded with that code; the watch keeps failures of works that nobody has to itself.
+  // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
   void complete(Failure failure, dsc_result_t recorded) noexcept;
-  // Everything up to `end` is on the stream.
+  // Called when everything up to the event `end` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
-  // Written before anybody else has it.
-  PooledEvent begin, end;     // what it waits for, and what waits for it
-  DeviceRecords records;      // later written by complete() alone
-  bool captured = false;      // part of a graph: it runs whenever that does
-  bool untracked = false;     // nobody has it but the watch
-  int64_t head_since_ns = 0;  // the engine's: from when its time counts; 0: not yet
+  // These fields are written before other threads can see the work.
+  PooledEvent begin, end;     // the work waits for `begin`; others wait for `end`
+  DeviceRecords records;      // later written by complete() only
+  bool captured = false;      // part of a graph, so it runs when the graph does
+  bool untracked = false;     // only the watch refers to it
+  int64_t head_since_ns = 0;  // used by the engine: start of its time-out; 0: not started
 
  private:
   const std::shared_ptr<DeviceEngine> engine_;

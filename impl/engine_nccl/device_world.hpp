@@ -1,4 +1,4 @@
-// What all communicators of a world that is bound to a device share.
+// The state that all communicators of a world that is bound to a device share.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Memory of the device for as long as it lives, whose end waits for nothing where devices have pools.
+// One word of device memory. Its destructor does not wait for the device if the device has memory pools.
 class DeviceWord {
  public:
   explicit DeviceWord(std::shared_ptr<const Device> device) : device_(device), stream_(std::move(device), 0) {
@@ -43,7 +43,7 @@ class DeviceWord {
 struct DeviceWorld {
   NcclContext nccl;
   DeviceContext gpu;
-  std::shared_ptr<DeviceWord> barrier_word;  // that barriers sum
+  std::shared_ptr<DeviceWord> barrier_word;  // barriers sum this word
 };
 
 }  // namespace dsc

@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kLeastNccl = 21800;  // the first that splits communicators
+constexpr int kLeastNccl = 21800;  // the first version that splits communicators
 constexpr WantedLibrary kNccl{.name = "NCCL",
                               .file = "libnccl.so.2",
                               .option = "nccl.library",
@@ -49,9 +49,10 @@ void find_needed(const Symbols& symbols, NcclFunctions& nccl) {
   symbols.need("ncclRedOpDestroy", nccl.red_op_destroy);
 }
 
-// By symbol: libraries of others number their versions as they like.
+// Features are found by their symbols, because libraries of other vendors number their versions
+// differently.
 std::vector<const char*> find_features(const Symbols& symbols, NcclFunctions& nccl) {
-  std::vector<const char*> features = {"config_init"};  // needed
+  std::vector<const char*> features = {"config_init"};  // every supported version has it
   const auto one = [&](const char* feature, const char* name, auto*& function) {
     if (symbols.has(name, function)) features.push_back(feature);
   };
@@ -89,7 +90,7 @@ int ask_version(const NcclLibrary& library) {
 }  // namespace
 
 std::string nccl_version(int number) {
-  const int major = number < 10000 ? 1000 : 10000;  // from 2.9 on
+  const int major = number < 10000 ? 1000 : 10000;  // the format changed with 2.9
   return std::to_string(number / major) + "." + std::to_string(number % major / 100) + "." +
          std::to_string(number % 100);
 }

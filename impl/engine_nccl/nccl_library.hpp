@@ -1,4 +1,4 @@
-// NCCL, found at run time.
+// NCCL as a library that is found at run time.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@
 namespace dsc {
 
 struct NcclLibrary {
-  std::string path;                   // of the file
+  std::string path;                   // path of the file
   int number = 0;                     // 22809
   std::string version;                // "2.28.9"
-  std::string warning;                // what is known to be wrong with this version; empty: nothing
-  std::vector<const char*> features;  // those of declarations.hpp that it has
+  std::string warning;                // known problem of this version; empty: none
+  std::vector<const char*> features;  // features of declarations.hpp that it has
   NcclFunctions functions;
 };
 
-// Looks at `path` unless it is empty, the path DSC_NCCL_LIBRARY, the copy that this process has loaded,
-// wheels and conda's folder (see find_library), or in the system. Throws NO_BACKEND: no library, two copies,
-// too old a one. Needs no driver and no device.
+// Looks in this order: `path` unless it is empty, the path DSC_NCCL_LIBRARY, the copy that this process has
+// loaded, wheels and conda's folder (see find_library), the system. Throws NO_BACKEND if there is no
+// library, if there are two copies, or if it is too old. Needs no driver and no device.
 NcclLibrary load_nccl(const std::string& path, const Environment& environment, const Loader& loader);
 
-// Versions as NCCL numbers them: 2804 is 2.8.4, 22809 is 2.28.9.
+// Formats a version as NCCL numbers it: 2804 is "2.8.4", 22809 is "2.28.9".
 std::string nccl_version(int number);
 
-// What is known to be wrong with a version, in one sentence; empty: nothing.
+// Returns the known problem of a version in one sentence; empty: none.
 std::string nccl_warning(int number);
 
 }  // namespace dsc

@@ -21,17 +21,17 @@ bool is_reduction(OpKind kind) {
          kind == OpKind::kReduceScatterV;
 }
 
-// Others may be made of several.
+// True for operations that are one call of NCCL; others may need several.
 bool is_one_call(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduce || kind == OpKind::kReduceScatter ||
          kind == OpKind::kBroadcast || kind == OpKind::kAllGather || kind == OpKind::kSend ||
          kind == OpKind::kRecv;
 }
 
-// What only moves is bytes: any library knows them, and they may lie at any address.
+// Data that is only moved is sent as bytes, which every version knows and which need no alignment.
 constexpr NcclType kMovedAs = NcclType::uint8;
 
-// A bool is 0 or 1: its sum is whether any is true.
+// NCCL has no bool, so it is reduced as a byte that is 0 or 1.
 NcclType reduced_as(int32_t dtype) {
   return dtype == DSC_DTYPE_BOOL ? NcclType::uint8 : static_cast<NcclType>(dtype - 1);
 }
@@ -42,7 +42,7 @@ NcclOp plain_op(const Call& call) {
   return all ? NcclOp::min : NcclOp::max;
 }
 
-// The factor as one element.
+// A factor as one element of the call's type.
 struct Scalar {
   alignas(8) std::byte bytes[8] = {};
 };
@@ -104,7 +104,7 @@ void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes) {
   check("recv", call.recv, recv_bytes);
 }
 
-// NCCL wants the end of a group also after an error in it.
+// NCCL requires ncclGroupEnd also after an error in the group.
 void NcclOperations::put_group(NcclComm* comm, std::span<const Call> calls, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   communicator_->check(nccl.group_start(), "ncclGroupStart");
@@ -162,12 +162,12 @@ void NcclOperations::put(NcclComm* comm, const Call& call, CudaStream* stream) {
   }
 }
 
-// NCCL's numbers of factors are those of one communicator.
+// Returns NCCL's operation for a call. Scaled sums belong to one communicator and are kept for later calls.
 NcclOp NcclOperations::op_of(NcclComm* comm, const Call& call) {
   if (call.prescale == 1) return plain_op(call);
   const auto known = scales_.find({call.prescale, call.dtype});
   if (known != scales_.end()) return known->second;
-  if (scales_.size() == kMostScales) {  // what is on streams has its own copy
+  if (scales_.size() == kMostScales) {  // operations on streams have their own copy
     communicator_->drop_scaled_sum(comm, scales_.begin()->second);
     scales_.erase(scales_.begin());
   }
@@ -199,7 +199,7 @@ void NcclOperations::receive(void* data, size_t bytes, int peer, NcclComm* comm,
   communicator_->check(communicator_->nccl().recv(data, bytes, kMovedAs, peer, comm, stream), "ncclRecv");
 }
 
-// NCCL's own calls where it has them, else messages of one group.
+// Uses NCCL's own functions for blocks if the library has them, else messages in one group.
 void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   const size_t bytes = bytes_of(call.count, call.dtype);
@@ -224,7 +224,7 @@ void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* st
   if (call.kind == OpKind::kScatter) receive(call.recv, bytes, call.root, comm, stream);
 }
 
-// Blocks of different lengths: a broadcast or a reduction for each rank, or messages.
+// Blocks of different lengths need a broadcast or a reduction for each rank, or messages.
 void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   for (int peer = 0; peer < ranks_; ++peer) {

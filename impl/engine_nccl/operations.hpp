@@ -1,4 +1,4 @@
-// Operations in NCCL's own terms.
+// Translation of operations to calls of NCCL.
 #pragma once
 
 #include <map>
@@ -10,11 +10,12 @@
 
 namespace dsc {
 
-// Why NCCL cannot run an operation here, in words that fit after its name; nothing: it can.
+// Returns why NCCL cannot run an operation here, as a text to follow the operation's name; nullopt if it
+// can.
 std::optional<std::string> unsupported_reason(const NcclContext& context, const Call& call);
 
-// NCCL reduces whole elements, and a card that finds them at an odd address ends CUDA for the process. Throws
-// INVALID_ARG; the bytes are those that this rank sends and receives.
+// Throws INVALID_ARG for a reduction with unaligned buffers, because an unaligned access on the device
+// makes CUDA unusable for the process. The sizes are those of this rank's buffers in bytes.
 void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes);
 
 // Puts operations on streams, for one communicator.
@@ -25,7 +26,8 @@ class NcclOperations {
   NcclOperations(const NcclOperations&) = delete;
   NcclOperations& operator=(const NcclOperations&) = delete;
 
-  // All of them as one, or none: in one group of NCCL's, so that messages do not wait for each other.
+  // Puts all calls on a stream in one group of NCCL, so that messages do not wait for each other. After an
+  // error none of them runs.
   void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& patience);
 
   NcclCommunicator& communicator() const noexcept { return *communicator_; }
@@ -44,7 +46,7 @@ class NcclOperations {
   const std::shared_ptr<NcclCommunicator> communicator_;
   const int rank_;
   const int ranks_;
-  std::map<std::pair<double, int32_t>, NcclOp> scales_;  // by factor and type; a few
+  std::map<std::pair<double, int32_t>, NcclOp> scales_;  // by factor and type; at most a few
 };
 
 }  // namespace dsc

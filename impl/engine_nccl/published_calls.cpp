@@ -86,7 +86,7 @@ std::optional<BoardDifference> PublishedCalls::publish(const Call& call, bool on
   return std::nullopt;
 }
 
-// Both ends call it in their own words, but with the same count and type.
+// The calls of both ends differ in kind and peer, so only count and type are compared.
 std::optional<BoardDifference> PublishedCalls::show_message(const Call& call) {
   const bool sends = call.kind == OpKind::kSend;
   Call equal;
@@ -121,7 +121,7 @@ uint64_t PublishedCalls::latest_message(const Call& call) const noexcept {
   return known == far_.end() ? 0 : known->second.rbegin()->first;
 }
 
-// The latest ones.
+// Returns the latest messages of a member with a peer in one direction.
 PublishedCalls::Recent PublishedCalls::messages_between(int member, int peer, bool sends) const {
   Recent recent;
   for (size_t place = 0; place < kMessages; ++place) {
@@ -183,7 +183,7 @@ std::vector<int32_t> PublishedCalls::behind(uint64_t number) const {
   return ranks;
 }
 
-// What this rank called stands first.
+// This rank's own call is looked for first, then those of the other ranks.
 CallThere PublishedCalls::called(uint64_t number) const {
   CallThere there;
   Entry entry{};

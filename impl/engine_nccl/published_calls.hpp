@@ -1,5 +1,5 @@
-// What the ranks of one host have called, for comparing without waiting: every rank shows its latest calls
-// and looks at what the others show under the same number. Whoever comes second sees a difference.
+// Published calls of the ranks of one host, for comparison without waiting: every rank publishes its latest
+// calls and reads those of the others with the same number. The later of two ranks sees a difference.
 #pragma once
 
 #include <atomic>
@@ -18,56 +18,58 @@
 
 namespace dsc {
 
-// They are counted by the ranks and the direction, not among the collectives.
+// Messages are numbered by peer and direction, separately from collectives.
 inline bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
 
 struct BoardDifference {
-  int32_t rank;  // that shows something else
+  int32_t rank;  // the rank with a different call
   std::string text;
 };
 
-// What is known of one operation on one host.
+// What one host knows of an operation.
 struct CallThere {
-  uint64_t fingerprint = 0;  // equal where the calls are; 0: nobody called it, or it was long ago
-  int32_t rank = kNoRank;    // that called it so
+  uint64_t fingerprint = 0;  // equal for equal calls; 0: not called, or too long ago
+  int32_t rank = kNoRank;    // a rank that made this call
   std::string words;
-  std::vector<int32_t> late;  // have not called it
-  std::string late_text;      // of them, and what they did last
+  std::vector<int32_t> late;  // ranks that have not made the call
+  std::string late_text;      // a text about these ranks and their latest calls
 };
 
 class PublishedCalls {
  public:
-  // Room that every rank needs.
+  // Returns the bytes of shared memory that every rank needs.
   static size_t bytes(int members) noexcept;
 
-  // Of the communicator of that id, over zeroed memory of that size that the members have allocated together.
+  // `id` is that of the communicator; `memory` is zeroed memory of bytes() per rank, which the members have
+  // allocated together.
   PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members);
 
-  // This rank's next collective; calls on host memory are compared elsewhere, but they count. One thread at a
-  // time, like the calls.
+  // Publishes this rank's next collective and compares it. Calls on host memory get a number here too, but
+  // are compared elsewhere. One thread at a time.
   std::optional<BoardDifference> publish(const Call& call, bool on_device);
-  // Its next message to or from a rank of the communicator. One thread at a time. Then the number of the
-  // latest.
+  // Publishes this rank's next message and compares it with the other end. One thread at a time. The number
+  // is latest_message() afterwards.
   std::optional<BoardDifference> show_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
 
-  // A step that all take together has failed here, or elsewhere on this host. Steps are counted from 1; any
-  // thread.
+  // tell_trouble() publishes that a collective step failed on this rank; in_trouble() is true if it failed
+  // on any rank of this host. Steps are counted from 1. Any thread.
   void tell_trouble(uint64_t step) noexcept;
   bool in_trouble(uint64_t step) const noexcept;
 
   // --- Any thread.
   uint64_t latest() const noexcept { return latest_.load(); }
-  OpKind kind_of(uint64_t number) const;  // of this rank's own
-  // The number up to which all ranks of this host have come.
+  OpKind kind_of(uint64_t number) const;  // of this rank's own collective
+  // Returns the number of the latest collective that all ranks of this host have called.
   uint64_t least() const noexcept;
-  // Ranks of this host that have not come so far.
+  // Returns the ranks of this host that have not called that collective.
   std::vector<int32_t> behind(uint64_t number) const;
   bool has_left(int32_t rank) const noexcept;
-  // A collective, as the ranks of this host called it.
+  // Returns what the ranks of this host know of a collective.
   CallThere called(uint64_t number) const;
-  // A message, as one of its ends called it: a rank of this host, or this one with a rank of another host.
+  // Returns what is known of a message at the end `rank`: a rank of this host or, if the peer is on another
+  // host, this rank only.
   CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const;
   bool is_here(int32_t rank) const noexcept { return member_of(rank) >= 0; }
 
@@ -99,9 +101,9 @@ class PublishedCalls {
   const std::shared_ptr<Allocation> memory_;
   const LocalMembers members_;
   std::atomic<uint64_t> latest_{0};
-  std::vector<uint64_t> sent_, received_;  // messages so far, by member
+  std::vector<uint64_t> sent_, received_;  // number of messages, by member
   mutable Mutex mutex_;
-  // Messages with ranks of other hosts, which only this rank knows: sends or not, and with whom.
+  // Messages with ranks of other hosts, which only this rank knows. The key is (this rank sends, peer).
   std::map<std::pair<bool, int32_t>, Recent> far_ DSC_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// What ranks of other hosts are asked about an operation on devices, and what they answer.
+// Status queries between hosts about an operation on devices, and their replies.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 namespace dsc {
 
 struct StatusQuery {
-  OpKind kind = OpKind::kNone;  // of a message, as who answers calls it; else a collective
-  int32_t rank = kNoRank;       // who answers, in the communicator
-  int32_t peer = kNoRank;       // of a message: who asks
+  OpKind kind = OpKind::kNone;  // send or receive as the answering rank calls it, or else a collective
+  int32_t rank = kNoRank;       // the answering rank of the communicator
+  int32_t peer = kNoRank;       // for a message: the asking rank
   uint64_t number = 0;
 };
 
-// At most 64 bytes.
+// The result has at most 64 bytes.
 std::string encode(const StatusQuery& question);
-// At most 512 bytes: lists and texts are cut.
+// The result has at most 512 bytes; longer lists and texts are cut.
 std::string encode(const CallThere& there);
-// Nothing for what is none.
+// nullopt if the bytes are not a valid question, or not a valid answer.
 std::optional<StatusQuery> decode_question(const std::string& question);
 std::optional<CallThere> decode_call(const std::string& answer);
 
-// What this rank knows. "" for what is no question.
+// Returns this rank's answer, or "" if the bytes are not a valid question.
 std::string answer_of(const PublishedCalls& board, const std::string& question);
 
 }  // namespace dsc

@@ -16,12 +16,12 @@ constexpr int kLookPeriodMs = 50;
 
 }  // namespace
 
-// What one rank tells the others.
+// The finding of one rank, which it sends to the others.
 struct BadElements::Found {
   uint64_t count;
-  uint64_t bucket;  // the first one that has some
+  uint64_t bucket;  // the first bucket with bad elements
   uint64_t index;   // the first element there
-  uint64_t number;  // of its operation
+  uint64_t number;  // number of the bucket's operation
 };
 
 BadElements::BadElements(const DeviceContext& context, Comm& group, size_t buckets)
@@ -63,7 +63,8 @@ void BadElements::wait_for_stream(CudaStream* stream) const {
   }
 }
 
-// A copy to memory that CUDA does not know may wait for the stream, and without a deadline.
+// Waits for the stream first, with a deadline: a copy to memory that CUDA does not know may wait for the
+// stream itself, without one.
 void BadElements::read(void* to, CudaAddress from, size_t bytes, CudaStream* stream) const {
   wait_for_stream(stream);
   device().check(device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(to), from, bytes, stream),
@@ -92,7 +93,8 @@ std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
   return counts;
 }
 
-// In the bucket. A gradient that was made in its view is looked for in the sum, since that is what is left.
+// Returns the index in the bucket. For a gradient that was made in its view the sum is searched, because it
+// has replaced the gradient.
 size_t BadElements::first_index(CudaStream* stream, const Input& input) const {
   const DeviceScope scope(device());
   for (const auto& [memory, count, at] : input.parts) {

@@ -1,5 +1,5 @@
-// NaNs and infinities among the gradients of one iteration on devices: counted by the launches that gather
-// them, and searched for once there are some.
+// Finds NaNs and infinities among the gradients of one iteration on a device. The launches that gather the
+// gradients count them, and only if there are some are the gradients searched.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace dsc {
 
-// One thread at a time.
+// May be used by one thread at a time.
 class BadElements {
  public:
-  // What one operation has read, or what is left of it: its sum.
+  // The memory that one operation has read or, if that was overwritten, its sum.
   struct Input {
     struct Part {
       const void* memory;
@@ -23,9 +23,9 @@ class BadElements {
     };
     std::vector<Part> parts;
     int32_t dtype = 0;
-    uint64_t number = 0;  // of the operation
+    uint64_t number = 0;  // number of the operation
   };
-  // On the stream that find() was given, it may be read.
+  // Returns the input of a bucket, which may be read on the stream that find() was given.
   using InputOf = std::function<Input(size_t bucket)>;
 
   BadElements(const DeviceContext& context, Comm& group, size_t buckets);
@@ -33,19 +33,19 @@ class BadElements {
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
 
-  // Reads what is wanted from now on. Throws STATE in a capture: whether there are some is known on the host,
-  // later.
+  // Reads the group's check for the next iteration. Throws STATE if gradients are to be checked in a
+  // capture, because the host must read the counts afterwards.
   void expect(bool captured);
   void begin(CudaStream* stream);
-  // What was allocated stays: it may still be in use.
+  // Never frees the device memory, because it may still be in use.
   void keep() noexcept { norms_ = 0; }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
-  // Where the launches of a bucket count; 0: nowhere.
+  // Returns where the launches of a bucket count; 0: they do not count.
   CudaAddress norm_of(size_t bucket, int32_t dtype) const;
 
-  // Collective: waits for what is on the stream, and adds what all ranks have found to the group's ledger.
-  // The first, when it is a failure.
+  // Collective: waits for the stream and adds the counts of all ranks to the group's ledger. Returns the
+  // first bad element if the check treats it as a failure.
   std::optional<BadBucket> find(CudaStream* stream, const InputOf& input_of);
 
  private:
@@ -60,7 +60,7 @@ class BadElements {
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;
-  CudaAddress norms_ = 0;  // one for each bucket, and then their results, one after another
+  CudaAddress norms_ = 0;  // one norm for each bucket, followed by one result for each
 };
 
 }  // namespace dsc

@@ -19,7 +19,7 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kBroadcastSettleMs = 2000;
 
-// One operation under way. Tensors that travel alone need no buffer.
+// One running broadcast of some tensors. A tensor that travels alone needs no buffer.
 class Flight {
  public:
   Flight(std::span<const Tensor> tensors, std::span<const size_t> indices)
@@ -85,7 +85,7 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
 
 }  // namespace
 
-// Lists that differ must not pass for equal because their sums are.
+// The fingerprint covers each count, because different lists can have equal sums.
 uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices) {
   std::string counts;
   for (const size_t index : indices) counts += std::to_string(tensors[index].count) + ' ';

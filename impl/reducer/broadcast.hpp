@@ -1,4 +1,4 @@
-// One rank's tensors to all ranks, packed into few large operations.
+// Broadcasts one rank's tensors to all ranks, packed into few large operations.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// Collective; the rules of dsc_broadcast_coalesced().
+// Collective, by the rules of dsc_broadcast_coalesced().
 void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes);
 
 }  // namespace dsc

@@ -60,7 +60,7 @@ BucketPlan explicit_plan(std::span<const Tensor> params, const BucketLayoutOptio
   return plan;
 }
 
-// Adds `bytes` at an aligned place and returns it.
+// Adds `bytes` to the total at an aligned offset, and returns that offset.
 size_t append(size_t& total, size_t bytes, size_t alignment) {
   const size_t offset = (total + alignment - 1) / alignment * alignment;
   if (offset < total || __builtin_add_overflow(offset, bytes, &total))
@@ -89,7 +89,7 @@ BucketLayout make_bucket_layout(std::span<const Tensor> params, const BucketLayo
     size_t bytes = 0;
     BucketLayout::Bucket bucket{params[indices[0]].dtype, 0, 0};
     for (const size_t index : indices) {
-      // In the bucket, until its place is known.
+      // The offset is relative to the bucket until the bucket's own offset is known.
       layout.param_offsets[index] = append(bytes, params[index].bytes(), options.part_alignment);
       layout.param_buckets[index] = b;
     }

@@ -1,4 +1,4 @@
-// Where every gradient stands: buckets in launch order, in one block of memory.
+// The places of all gradients: buckets in launch order, in one block of memory.
 #pragma once
 
 #include <span>
@@ -13,15 +13,15 @@ struct BucketLayoutOptions {
   size_t bucket_bytes = 0;
   size_t first_bucket_bytes = 0;
   bool single_first_bucket = false;
-  size_t part_alignment = 1;        // bytes, of each parameter in its bucket
+  size_t part_alignment = 1;        // in bytes, of each parameter in its bucket
   std::span<const size_t> indices;  // explicit buckets, in the form of BucketPlan
-  std::span<const size_t> starts;   // empty: planned
+  std::span<const size_t> starts;   // empty: the buckets are planned
 };
 
 struct BucketLayout {
   struct Bucket {
     int32_t dtype;
-    size_t count;   // elements, with those between parameters that are aligned
+    size_t count;   // elements, including padding between parameters
     size_t offset;  // bytes from the block's start, a multiple of kAlignment
   };
   static constexpr size_t kAlignment = 128;  // two cache lines, which processors fetch together

@@ -13,11 +13,11 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kAlignment = 16;  // bytes, at which the kernels are fast
+constexpr size_t kAlignment = 16;  // in bytes; the kernels are fast at such addresses
 
 CudaAddress address(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
 
-// A buffer for the time of what is put on a stream meanwhile.
+// A buffer on a device that lasts as long as the work that is put on a stream while the object exists.
 class StreamMemory {
  public:
   StreamMemory(const Device& device, size_t bytes, CudaStream* stream) : device_(device), stream_(stream) {
@@ -35,6 +35,7 @@ class StreamMemory {
   CudaAddress address_ = 0;
 };
 
+// Packs tensors, broadcasts them and unpacks them, one plan bucket after the other.
 class DeviceBroadcast {
  public:
   DeviceBroadcast(Comm& comm, std::span<const Tensor> tensors, int root)
@@ -66,8 +67,8 @@ class DeviceBroadcast {
     if (comm_.rank() != root_) kernels_.scatter(copy, stream_.get());
   }
 
-  // Every operation has a deadline of its own; what comes behind them are copies, which still write if one
-  // has failed.
+  // Waits for all operations, each of which has its own deadline, and then for the copies behind them,
+  // which write also if an operation has failed.
   void finish() {
     std::optional<Error> failed;
     for (const auto& work : works_)
@@ -88,7 +89,7 @@ class DeviceBroadcast {
     return dtype_bytes(tensors_[indices[0]].dtype);
   }
 
-  // In the buffer; returns its elements.
+  // Assigns each tensor its part of the buffer; returns the buffer's length in elements.
   size_t lay_out(std::span<const size_t> indices) {
     const size_t step = kAlignment / element_bytes(indices);
     size_t end = 0;

@@ -1,4 +1,4 @@
-// The tensors of broadcast_coalesced() on a device.
+// broadcast_coalesced() for tensors on a device.
 #pragma once
 
 #include <span>
@@ -9,10 +9,10 @@
 
 namespace dsc {
 
-// Of some of the tensors; differs where their counts do.
+// Returns a fingerprint of the counts of some tensors, which differs if their counts differ.
 uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices);
 
-// Collective: behind the device's default stream; waits for the end.
+// Collective: runs after the work on the device's default stream, and waits for the end.
 void broadcast_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan, int root);
 
 }  // namespace dsc

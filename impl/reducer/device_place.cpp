@@ -1,5 +1,5 @@
-// Gradients in memory of a device. Marks only note where a gradient is; when a bucket is complete, one launch
-// gathers it on a stream of the reducer's own, behind the streams that its gradients came on.
+// Gradients in memory of a device. Marking a gradient only notes where it is; when a bucket is complete,
+// one launch gathers it on the reducer's own stream, after the work on the streams of its gradients.
 #include <algorithm>
 #include <cstdio>
 #include <utility>
@@ -48,16 +48,16 @@ class DevicePlace final : public GradientPlace {
   enum class Part : uint8_t { kGradient, kView, kSum, kZeros };
   struct Taken {
     const Slot* slot;
-    const void* gradient;  // with kGradient
+    const void* gradient;  // used with kGradient
     Part part;
   };
   struct Bucket {
     std::byte* begin = nullptr;
     int32_t dtype = 0;
     std::vector<Taken> taken;         // of this iteration
-    std::vector<PooledEvent> before;  // what its gradients wait for, on all streams but the latest
+    std::vector<PooledEvent> before;  // work on all streams of its gradients except the latest
     std::optional<CudaStream*> latest;
-    Fill fill = Fill::kNot;  // as work: of the thread that starts it
+    Fill fill = Fill::kNot;  // like `work`, used only by the thread that starts the bucket
     std::shared_ptr<Work> work;
   };
   struct ReleaseMemory {
@@ -80,14 +80,14 @@ class DevicePlace final : public GradientPlace {
   const DeviceContext context_;
   Comm& group_;
   const Kernels& kernels_;
-  const bool divides_;  // as PyTorch: a copied gradient is multiplied by 1 / n, one in its view divided by n
+  const bool divides_;  // as in PyTorch: multiplies a copied gradient by 1 / n, divides one in its view
   Stream stream_;
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
   BadElements bad_elements_;
   PooledEvent begun_;
-  std::vector<BucketPart> parts_;  // of one launch
+  std::vector<BucketPart> parts_;  // scratch for one launch
   Mutex mutex_;
-  std::vector<Bucket> buckets_;  // taken, before, latest: mutex_
+  std::vector<Bucket> buckets_;  // mutex_ guards taken, before and latest
 };
 
 DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
@@ -116,8 +116,9 @@ void DevicePlace::check(const void* gradient, const void*, const std::string& wh
        who.c_str(), found.c_str(), device().number());
 }
 
-// Begins behind the iteration before and what is on the stream by now. What is recorded in a graph cannot
-// wait for what is not.
+// Begins after the iteration before and after the work that is on the stream now. During a capture the
+// order with the iteration before is left out, because captured work cannot wait for work outside the
+// graph.
 void DevicePlace::begin(void* stream) {
   const DeviceScope scope(device());
   CudaStream* const own = stream_of(stream);
@@ -142,7 +143,7 @@ void DevicePlace::wait(CudaStream* stream, const PooledEvent& event) const {
   device().check(device().cuda().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
 }
 
-// Marks what the bucket has to wait for on its latest stream.
+// Records an event for the work on the bucket's latest stream, for which the bucket has to wait.
 void DevicePlace::leave_latest(Bucket& bucket) {
   if (!bucket.latest) return;
   PooledEvent& event = bucket.before.emplace_back(context_.events->take());
@@ -150,7 +151,8 @@ void DevicePlace::leave_latest(Bucket& bucket) {
   bucket.latest.reset();
 }
 
-// A gradient comes on this stream; it `writes` when it goes into the bucket there, behind all others.
+// Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must
+// wait for all gradients before.
 void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
@@ -158,13 +160,15 @@ void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
   for (const PooledEvent& event : bucket.before) wait(stream, event);
 }
 
-// Of the stream that every thread has for itself only this thread can say what is on it.
+// The event for the per-thread stream is recorded at once, because no other thread can refer to this
+// stream.
 void DevicePlace::has_followed(Bucket& bucket, CudaStream* stream) {
   bucket.latest = stream;
   if (stream == kPerThreadStream) leave_latest(bucket);
 }
 
-// On the caller's stream, so that the gradient's memory is the caller's again behind it.
+// Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
+// order.
 void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const {
   if (slot.bytes == 0) return;
   const CudaAddress view = address_of(slot.view), from = address_of(gradient);
@@ -219,7 +223,8 @@ BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
           .bucket_dtype = bucket.dtype};
 }
 
-// What stands in the bucket already passes through the launch only to be scaled or counted.
+// Gathers a bucket in one launch. Gradients that are in the bucket already take part only if they must be
+// scaled or counted.
 void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
   parts_.clear();
   for (const auto& [slot, gradient, part] : bucket.taken) {
@@ -258,18 +263,18 @@ void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
   kernels_.gather(copy, stream_.get());
 }
 
-// NCCL scales what it reads, except for types that it cannot scale.
+// NCCL scales its inputs, except for types that it cannot scale, which fill() scales.
 std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
   Call launched = call;
   launched.stream = stream_.get();
-  launched.tag = static_cast<uint64_t>(bad_elements_.check());  // which all ranks must agree on
+  launched.tag = static_cast<uint64_t>(bad_elements_.check());  // must be equal on all ranks
   if (bad_elements_.looks())
     std::snprintf(launched.note, sizeof launched.note, "bucket %zu, non-finite check %d", b,
                   static_cast<int>(bad_elements_.check()));
   double scale = divides_ ? 1.0 / group_.size() : 1;
   if (dtype_bytes(call.dtype) == 1) scale *= std::exchange(launched.prescale, 1);
   Bucket& bucket = buckets_[b];
-  if (bucket.fill == Fill::kBegun)  // some of it may be scaled already
+  if (bucket.fill == Fill::kBegun)  // a part may be scaled already
     fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
   if (bucket.fill == Fill::kNot) {
     const DeviceScope scope(device());
@@ -282,7 +287,7 @@ std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
   return bucket.work = group_.start(launched);
 }
 
-// It is not waited for; that it has failed may be known.
+// Does not wait: an operation that is still running counts as a success.
 Failure DevicePlace::outcome(Work& work) {
   Failure failure = work.failure();
   if (failure.code == DSC_IN_PROGRESS) failure.code = DSC_OK;

@@ -1,4 +1,4 @@
-// The end of an iteration.
+// The end of an iteration of the reducer.
 #include <time.h>
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kNamesBytes = 200;  // of the list of names in a message
+constexpr size_t kNamesBytes = 200;  // length of the list of names in messages
 constexpr timespec kPollPeriod{0, 100'000};
 
-// Unless all went well nobody can tell what the buckets hold: no rank may go on with them.
+// Aborts the group unless done() was called, because after an error the contents of the buckets are unknown
+// and no rank may use them.
 class AbortUnlessDone {
  public:
   AbortUnlessDone(Comm& group, std::atomic<bool>& told) noexcept : group_(group), reported_(told) {}
@@ -69,7 +70,7 @@ void Reducer::finish(void* stream) {
   if (nonfinite.code != DSC_OK) fail_with(nonfinite);
 }
 
-// From here on marks are refused; those that run are waited for.
+// Refuses further marks and waits for those that are running.
 void Reducer::stop_marking() {
   {
     const MutexLock lock(mutex_);
@@ -117,11 +118,10 @@ std::string Reducer::name_list(std::span<const size_t> indices) const {
   return text;
 }
 
-// Gradients are written when every bucket is known to be good, as far as that is known to the host: all of
-// them or none. One that is not finite is a failure of this iteration on all ranks, and returned; any other
-// failure is thrown.
+// Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
+// gradient that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
 Failure Reducer::end_complete(void* stream) {
-  // Those that run come first: their failures say more than the refusal of one that could not start.
+  // Running buckets come first, because their failures say more than the refusal to start another one.
   const size_t running = launched();
   std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {
@@ -142,7 +142,7 @@ Failure Reducer::end_complete(void* stream) {
   return bad->failure;
 }
 
-// With nothing to write it is still waited for.
+// Waits for a bucket's results, and writes them to the callers' gradients if `writes` is set.
 void Reducer::deliver(size_t bucket, bool writes) {
   deliveries_.clear();
   for (const size_t i : layout_.plan.bucket(bucket))
@@ -151,7 +151,7 @@ void Reducer::deliver(size_t bucket, bool writes) {
   place_->deliver(*buckets_[bucket].work, deliveries_);
 }
 
-// From the element of a bucket to that of a parameter's gradient.
+// Translates the index of an element of a bucket to the parameter and the index in its gradient.
 void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
   const std::byte* const at = place_->arena() + layout_.buckets[bucket].offset +
                               failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
@@ -166,7 +166,7 @@ void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
   }
 }
 
-// What became of a revoked group is told by end_incomplete(), beside the gradients that are missing.
+// Does nothing if the group is revoked: end_incomplete() reports that, with the missing gradients.
 void Reducer::launch_unless_revoked() {
   if (group_->failure().revoked) return;
   capture([&] { launch_ready(false); },
@@ -175,8 +175,8 @@ void Reducer::launch_unless_revoked() {
           });
 }
 
-// Tells the other ranks, in the order of the buckets, that this rank goes no further than `launched`. If they
-// are no further either, the iteration ends alike on all ranks.
+// Tells the other ranks, in place of the next bucket, that this rank starts only `launched` buckets. If
+// they have started no more either, the iteration ends alike on all ranks.
 Failure Reducer::end_incomplete(size_t launched) {
   for (size_t b = 0; b < launched; ++b) {
     settle(*buckets_[b].work, Deadline::never());
@@ -194,15 +194,15 @@ Failure Reducer::end_incomplete(size_t launched) {
         settle(*work, Deadline::never());
         failure = work->failure();
       },
-      [&](dsc_result_t code, const char* text) {  // a group on devices compares before it starts
+      [&](dsc_result_t code, const char* text) {  // on devices, calls are compared before they start
         failure.code = code;
         failure.text = text;
       });
   return failure;
 }
 
-// The missing gradients are this rank's fault and come first, unless something worse has happened than other
-// ranks having theirs.
+// Reports the missing gradients first, as this rank's own fault, unless the failure is worse than a
+// difference between ranks.
 void Reducer::fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure) const {
   const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
   const std::string outcome =

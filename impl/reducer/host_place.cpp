@@ -1,4 +1,4 @@
-// Gradients in host memory: moved at once, by the calling thread.
+// Gradients in host memory. The calling thread moves them at once.
 #include <algorithm>
 #include <cstring>
 
@@ -68,7 +68,7 @@ class HostPlace final : public GradientPlace {
   bool goes_on_alone() const noexcept override { return false; }
 
   Failure outcome(Work& work) override {
-    dsc::settle(work, Deadline::never());  // every operation has a deadline of its own
+    dsc::settle(work, Deadline::never());  // every operation has its own deadline
     return work.failure();
   }
 

@@ -1,4 +1,4 @@
-// What happens to one parameter during an iteration. Memory is moved outside the lock, by the calling thread.
+// Marking of parameters during an iteration. The calling thread moves memory outside the lock.
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
@@ -7,7 +7,8 @@
 namespace dsc {
 namespace {
 
-// A call that has passed its checks and still moves memory or starts buckets: finish() waits for it.
+// Counts a call that has passed its checks and may still move memory or start buckets; finish() waits for
+// it.
 class MarkScope {
  public:
   explicit MarkScope(std::atomic<int>& marking) noexcept : marking_(marking) {}
@@ -91,7 +92,7 @@ void Reducer::mark_unused(size_t index) {
   become_ready(param);
 }
 
-// A parameter whose gradient could not be taken is not marked.
+// Runs a step that takes a gradient. If it throws, the parameter's mark is removed.
 template <typename Step>
 void Reducer::take(Param& param, const Step& step) {
   capture(step, [&](const Error& error) {
@@ -132,12 +133,12 @@ void Reducer::check_place(const Param& param, size_t index, const void* gradient
 }
 
 void Reducer::become_ready(const Param& param) {
-  // Whoever completes a bucket sees in launch_ready() what all its other threads have written.
+  // acq_rel: the thread that completes a bucket sees in launch_ready() what the other threads have written.
   if (buckets_[param.slot.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready(true);
 }
 
-// Starts all buckets whose turn it is. If one cannot be started, the next call or finish() tries again. A
-// mark that finds nothing left to start is done, whatever has become of the group since.
+// Starts all buckets that are complete, in order. If one cannot be started, the next call or finish() tries
+// again. A mark that finds no bucket to start succeeds even if the group has failed meanwhile.
 void Reducer::launch_ready(bool marking) {
   const MutexLock lock(launch_mutex_);
   while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
@@ -148,7 +149,7 @@ void Reducer::launch_ready(bool marking) {
     capture([&] { bucket.work = place_->start(number, bucket.call); },
             [&](const Error& error) {
               launching_.store(false);
-              // The group can fail between check_alive() and start(), which knows the cause only as words.
+              // If the group fails between check_alive() and start(), check_alive() throws the full cause.
               if (error.code() == DSC_ERR_REVOKED) check_alive();
               if (group_->failure().revoked) reported_.store(true);
               throw Error(error);

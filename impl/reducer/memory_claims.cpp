@@ -30,7 +30,7 @@ void MemoryClaims::take_out(Owner& owner) {
   if (owner.spare.empty()) owner.spare = places_.extract(owner.place);
 }
 
-// Takes out what stands in the range and is left over from earlier iterations; stops at a claim of this one.
+// Removes overlapping ranges of earlier iterations; stops at a range of this one and returns its owner.
 std::optional<size_t> MemoryClaims::clear_range(uintptr_t begin, uintptr_t end) {
   auto place = places_.lower_bound(begin);
   if (place != places_.begin() && std::prev(place)->second.end > begin) --place;

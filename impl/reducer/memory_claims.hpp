@@ -1,4 +1,4 @@
-// The gradients' memory of one iteration: no two may overlap.
+// Checks that the gradients of one iteration do not overlap in memory.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace dsc {
 
-// Places of earlier iterations stay until they are in the way, so that a gradient at its usual place costs
-// one comparison. Claiming never allocates.
+// Ranges of earlier iterations are kept until another range overlaps them, so that a gradient at its usual
+// address costs one comparison. claim() never allocates.
 class MemoryClaims {
  public:
   explicit MemoryClaims(size_t owners);
 
   void next_iteration() noexcept { ++iteration_; }
 
-  // Claims [begin, begin + bytes) for this iteration, or returns the owner of this iteration's claim that
-  // overlaps it.
+  // Claims [begin, begin + bytes) for this iteration. If a range of this iteration overlaps it, returns the
+  // owner of that range instead.
   std::optional<size_t> claim(size_t owner, const void* begin, size_t bytes);
 
  private:
@@ -28,9 +28,9 @@ class MemoryClaims {
   };
   using Places = std::map<uintptr_t, Place>;  // disjoint, by begin
   struct Owner {
-    Places::node_type spare;  // its place while it has none
+    Places::node_type spare;  // map node, kept while the owner has no range
     Places::iterator place;   // valid while spare is empty
-    uint64_t claimed_in = 0;  // iteration
+    uint64_t claimed_in = 0;  // iteration of the latest claim
   };
 
   void take_out(Owner& owner);

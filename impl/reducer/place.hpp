@@ -1,4 +1,4 @@
-// Where gradients and their buckets lie, and how they get from one into the other.
+// The memory of gradients and buckets (host or device), and the copies between the two.
 #pragma once
 
 #include <memory>
@@ -19,68 +19,71 @@ struct Slot {
   int32_t dtype = 0;
 };
 
-// Where the sum of a slot goes, besides the slot.
+// Memory that receives the sum of a slot in addition to the slot.
 struct Delivery {
   const Slot* slot;
   void* to;
 };
 
-// Elements that are not finite, by their bucket.
+// A bucket with elements that are not finite.
 struct BadBucket {
   size_t bucket;
-  Failure failure;  // index: the first one, in elements of the bucket
+  Failure failure;  // failure.index: the first such element of the bucket
 };
 
 struct PlaceOptions {
   int32_t average = DSC_AVERAGE_PRE;
   std::span<const BucketLayout::Bucket> buckets;
-  size_t bytes = 0;  // of all buckets
+  size_t bytes = 0;  // size of all buckets
 };
 
+// One implementation for host memory, one for devices.
 class GradientPlace {
  public:
   virtual ~GradientPlace() = default;
 
-  // All buckets, zeroed at first. They go with this, unless keep() was called.
+  // Returns the memory of all buckets, zeroed at first. The destructor frees it unless keep() was called.
   virtual std::byte* arena() const noexcept = 0;
 
-  // Throws INVALID_ARG unless the memory is of this place, UNSUPPORTED for a stream where there are none.
-  // Either may be null. Before anything happens.
+  // Throws INVALID_ARG if the gradient is in other memory, and UNSUPPORTED for a stream with host memory.
+  // Both may be null. Called before anything is changed.
   virtual void check(const void* gradient, const void* stream, const std::string& who) const = 0;
 
   virtual void begin(void* stream) = 0;
 
-  // Any thread, several at once for different slots. `accumulated`: the slot holds a sum already.
+  // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
   virtual void accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) = 0;
-  // A gradient is complete: the slot's own, or `gradient` and what was accumulated.
+  // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was
+  // accumulated.
   virtual void take(const Slot& slot, const void* gradient, bool accumulated, void* stream) = 0;
   virtual void take_zeros(const Slot& slot) = 0;
 
-  // One thread at a time, in the order of the buckets: all slots of this one were taken. If it fails, it may
-  // be called again.
+  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of
+  // the buckets. After an error it may be called again.
   virtual std::shared_ptr<Work> start(size_t bucket, const Call& call) = 0;
 
-  // Iterations may fail after they were finished.
+  // True if finish() returns before the reductions have ended, so that they may fail afterwards.
   virtual bool goes_on_alone() const noexcept = 0;
 
-  // How an operation of start() has ended, as far as that is known before its results are delivered.
+  // Returns how an operation of start() has ended, as far as that is known before its results are
+  // delivered.
   virtual Failure outcome(Work& work) = 0;
-  // What start() could not say yet. Collective, after all buckets were started.
+  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these
+  // are a failure that the reductions do not report themselves.
   virtual std::optional<BadBucket> find_nonfinite() = 0;
-  // What is on `stream` by now may still read what deliver() writes to.
+  // Orders deliver() after the work that is on `stream` now, which may still read the memory written there.
   virtual void begin_delivery(void* stream) = 0;
   virtual void deliver(Work& work, std::span<const Delivery> deliveries) = 0;
-  // All is done, or will be before anything that comes on `stream` later.
+  // Ends the iteration: all its work is complete before work that is put on `stream` later.
   virtual void end(void* stream) = 0;
 
-  // Any thread. False when something besides operations may still use the buckets after the deadline.
+  // Any thread. Returns false if work other than operations may still use the buckets at the deadline.
   virtual bool settle(Deadline deadline) noexcept = 0;
   virtual void keep() noexcept = 0;
 };
 
-// Collective.
+// Both are collective; the second one uses the device to which the group is bound.
 std::unique_ptr<GradientPlace> make_host_place(Comm& group, const PlaceOptions& options);
-// On the device that the group is bound to.
 std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions& options);
 
 }  // namespace dsc

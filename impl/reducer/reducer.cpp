@@ -15,7 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr int kSettleMs = 2000;
-constexpr size_t kKernelAlignment = 16;  // bytes, at which the kernels of a device are fast
+constexpr size_t kKernelAlignment = 16;  // in bytes; kernels are fast at such addresses
 
 std::string listed(std::span<const size_t> indices) {
   std::string text;
@@ -25,7 +25,7 @@ std::string listed(std::span<const size_t> indices) {
 
 bool on_device(std::span<const Tensor> params) { return !params.empty() && params[0].device >= 0; }
 
-// What ranks must have in common, in the order in which they are told about it.
+// Returns the settings that must be equal on all ranks, in the order in which differences are reported.
 std::vector<Setting> settings(const ReducerOptions& options, std::span<const Tensor> params,
                               const std::optional<TensorProblem>& problem) {
   const size_t buckets = options.bucket_starts.empty() ? 0 : options.bucket_starts.size() - 1;
@@ -60,7 +60,8 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   check_flag(options.single_first_bucket, "single_first_bucket");
   for (size_t i = 0; i < params.size(); ++i) {
     const int32_t dtype = params[i].dtype;
-    // Averaging multiplies or divides, whatever the operation between the ranks is.
+    // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
+    // divides.
     const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
     if (const char* reason = op_unsupported_reason(op, dtype))
       fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", label(params[i].name, i).c_str(), op_name(op),
@@ -93,7 +94,7 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   verify_params(comm, params);
   const auto problem = first_problem(comm, params, options.sync != 0);
   verify_settings(comm, settings(options, params, problem));
-  // From here on all ranks hold the same, so they find the same faults.
+  // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params);
   const bool device = on_device(params);
@@ -128,7 +129,7 @@ Reducer::~Reducer() {
   const Deadline deadline = Deadline::after_ms(kSettleMs);
   for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
   if (settled && place_->settle(deadline)) return;
-  // The engine may still write there; a leak is the lesser evil.
+  // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), layout_.bytes, kSettleMs);
   place_->keep();
@@ -181,7 +182,8 @@ void Reducer::begin(void* stream) {
   phase_ = Phase::kOpen;
 }
 
-// A communicator that fails frees its streams, after it is known to have failed.
+// The failure is checked after the wait: a communicator that fails unblocks its streams, and is known to
+// have failed before that.
 bool Reducer::synchronize(Deadline deadline) {
   const bool over = place_->settle(deadline);
   check_alive();
@@ -199,10 +201,10 @@ void Reducer::close() noexcept {
     return phase_;
   }();
   const bool finishing = phase == Phase::kFinishing;
-  // Iterations that were finished go on by themselves on a device.
+  // On a device, finished iterations may still be running.
   if (phase == Phase::kIdle)
     place_->settle(Deadline::after_ms(group_->revoked() ? kSettleMs : group_->timeout_ms()));
-  // A launch may be waiting for other ranks.
+  // A thread inside start() may be waiting for other ranks while it holds launch_mutex_.
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
@@ -221,7 +223,7 @@ void Reducer::close() noexcept {
   }
 }
 
-// The first call that meets a failure which all ranks share reports it as it is.
+// Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.
 void Reducer::check_alive() const {
   const Failure failure = group_->failure();
   if (!failure.revoked) return;

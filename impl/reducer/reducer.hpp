@@ -1,5 +1,5 @@
-// Reduces gradients in buckets while they are being computed: a bucket starts as soon as its last gradient is
-// there and all buckets before it have started, so that every rank starts them in one order.
+// Reduces gradients in buckets while they are being computed: a bucket starts as soon as its last gradient
+// is there and all buckets before it have started, so that every rank starts them in one order.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace dsc {
 struct ReducerOptions {
   size_t bucket_bytes = 25 * size_t{1024} * 1024;
   size_t first_bucket_bytes = size_t{1024} * 1024;
-  const size_t* bucket_indices = nullptr;  // as many as the last of bucket_starts says
-  std::span<const size_t> bucket_starts;   // empty: planned
+  const size_t* bucket_indices = nullptr;  // length: the last of bucket_starts
+  std::span<const size_t> bucket_starts;   // empty: the buckets are planned
   int32_t average = DSC_AVERAGE_PRE;
   int32_t sync = 1;
   int32_t single_first_bucket = 0;
@@ -29,8 +29,7 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  // Collective. Whatever is wrong with options or parameters is found by all ranks alike and leaves comm
-  // working.
+  // Collective. Errors in options or parameters are the same on all ranks and leave comm usable.
   static std::shared_ptr<Reducer> create(Comm& comm, std::span<const Tensor> params,
                                          const ReducerOptions& options);
 
@@ -40,7 +39,7 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Streams are of the device that the parameters are on, null for its default one and for host memory.
+  // Streams belong to the device of the parameters; null means its default stream, or host memory.
   void begin(void* stream = nullptr);
   void finish(void* stream = nullptr);  // collective
 
@@ -49,7 +48,8 @@ class Reducer {
   void mark_ready(size_t index, void* gradient, void* stream = nullptr);
   void mark_unused(size_t index);
 
-  // Any thread. Waits until all iterations that were finished are over, and throws what has failed.
+  // Any thread. Waits until all finished iterations are complete; throws the failure of one, and returns
+  // false if the deadline passed first.
   bool synchronize(Deadline deadline);
 
   // Any thread.
@@ -57,7 +57,7 @@ class Reducer {
   const BucketPlan& plan() const noexcept { return layout_.plan; }
   std::vector<OpStats> stats() const { return group_->stats(); }
   int timeout_ms() const noexcept { return group_->timeout_ms(); }
-  void close() noexcept;  // takes no further part; reductions that run are revoked on all ranks
+  void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
 
  private:
   enum class Phase : uint8_t { kIdle, kOpen, kFinishing };
@@ -66,14 +66,14 @@ class Reducer {
   struct Param {
     Slot slot;
     Mark mark = Mark::kNone;
-    bool accumulated = false;  // the view holds a sum already
-    void* result = nullptr;    // where finish() writes, besides the view
+    bool accumulated = false;  // true if the view holds a sum
+    void* result = nullptr;    // finish() also writes the sum here
   };
   struct Bucket {
     Call call;
     size_t params = 0;
     std::atomic<size_t> pending{0};
-    std::shared_ptr<Work> work;  // of this iteration
+    std::shared_ptr<Work> work;  // the operation of this iteration
   };
 
   void prepare_params(std::span<const Tensor> params);
@@ -108,19 +108,19 @@ class Reducer {
   const std::shared_ptr<Comm> group_;
   const BucketLayout layout_;
   const int32_t average_;
-  const std::vector<std::string> labels_;  // of the parameters, for messages
+  const std::vector<std::string> labels_;  // names of the parameters for messages
   const std::unique_ptr<GradientPlace> place_;
 
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
   MemoryClaims claims_ DSC_GUARDED_BY(mutex_);
-  std::vector<Param> params_;                  // mark, accumulated and result: mutex_
-  std::atomic<int> marking_{0};                // calls between their check and their end
-  mutable std::atomic<bool> reported_{false};  // some call has reported the group's failure
+  std::vector<Param> params_;                  // mutex_ guards mark, accumulated and result
+  std::atomic<int> marking_{0};                // calls that have passed their checks
+  mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
 
   Mutex launch_mutex_;
-  std::vector<Bucket> buckets_;       // work: launch_mutex_
-  std::vector<Delivery> deliveries_;  // of one bucket
+  std::vector<Bucket> buckets_;       // launch_mutex_ guards work
+  std::vector<Delivery> deliveries_;  // scratch for one bucket
   size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
   std::atomic<bool> launching_{false};  // a thread is inside the group's start()
   bool closed_ DSC_GUARDED_BY(launch_mutex_) = false;

@@ -30,9 +30,9 @@ void TiedLayers::note_weights(const std::vector<TiedKey>& keys) {
   }
 }
 
-// One group for each set of stages, in the order of its first key: the same on all ranks.
+// Makes one group for each set of stages, in the order of its first key, which is the same on all ranks.
 void TiedLayers::make_groups(Comm& comm, const TiedRequest& request, int32_t pipeline) {
-  std::vector<size_t> begins;  // of each key's weights in weights_
+  std::vector<size_t> begins;  // index of each key's first weight in weights_
   size_t weights = 0;
   for (const TiedKey& key : request.keys) {
     begins.push_back(weights);
@@ -55,7 +55,7 @@ void TiedLayers::make_groups(Comm& comm, const TiedRequest& request, int32_t pip
   }
 }
 
-// The first of the stages is rank 0 of its group.
+// Broadcasts the weights from the first of the stages, which is rank 0 of its group.
 void TiedLayers::copy_weights(const TiedRequest& request) const {
   std::vector<Tensor> all;
   for (const TiedKey& key : request.keys) all.insert(all.end(), key.weights.begin(), key.weights.end());
@@ -89,7 +89,7 @@ void TiedLayers::check_gradients(std::span<const Tensor> gradients, const void* 
 void TiedLayers::reduce(std::span<const Tensor> gradients, void* stream) {
   check_gradients(gradients, stream);
   for (const Group& group : groups_) {
-    // Ranks of the other groups would wait for this one.
+    // After an error the other groups are aborted, because their ranks would wait for this one.
     capture([&] { reduce_group(group, gradients, stream); },
             [&](const Error& error) {
               for (const Group& other : groups_)

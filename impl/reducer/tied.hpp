@@ -1,5 +1,5 @@
-// Weights that several stages of a pipeline hold: equal at the start, and kept so by the sum of their
-// gradients.
+// Tied layers: weights that several stages of a pipeline hold. They are made equal at the start and stay
+// equal because their gradients are summed.
 #pragma once
 
 #include <atomic>
@@ -15,43 +15,43 @@ namespace dsc {
 
 struct TiedKey {
   std::string key;
-  std::vector<int32_t> stages;  // that hold it
-  std::vector<Tensor> weights;  // of this rank, where its stage is one of them
+  std::vector<int32_t> stages;  // stages that hold the weights
+  std::vector<Tensor> weights;  // this rank's weights if its stage is one of them
 };
 
 struct TiedRequest {
-  dsc_result_t code = DSC_OK;  // what is wrong with this rank's arguments; then nothing else is read
+  dsc_result_t code = DSC_OK;  // error in this rank's arguments; then other fields are not read
   std::string text;
   std::vector<TiedKey> keys;
-  std::vector<int32_t> ranks;  // of the stages of pipeline 0, then of 1, ...; empty: the rank is the stage
-  int32_t stages = 0;          // with ranks
-  int32_t pipelines = 0;       // with ranks
+  std::vector<int32_t> ranks;  // ranks of the stages of pipeline 0, then of 1, ...; empty: rank = stage
+  int32_t stages = 0;          // used if `ranks` is not empty
+  int32_t pipelines = 0;       // used if `ranks` is not empty
   int32_t sync = 1;
 };
 
 class TiedLayers {
  public:
-  // Collective. Whatever is wrong on one rank, and whatever ranks disagree about, is the same error on all,
-  // and comm keeps working.
+  // Collective. An error on one rank and a difference between ranks throw the same error on all ranks, and
+  // comm stays usable.
   static std::shared_ptr<TiedLayers> create(Comm& comm, TiedRequest request);
 
-  // Collective among the ranks that share something: each gradient becomes the sum over them. In the order of
-  // this rank's weights as they were given to create().
+  // Collective among ranks that share weights: each gradient becomes the sum over these ranks. Gradients
+  // are in the order of this rank's weights in create().
   void reduce(std::span<const Tensor> gradients, void* stream);
 
   // Any thread.
   int32_t owner(const std::string& key) const;
   int32_t stage() const noexcept { return stage_; }
-  void close() noexcept;  // takes no further part
+  void close() noexcept;  // ends this rank's part
 
-  // Set while a call is inside: one thread at a time.
+  // True while a call uses this object, so that a second thread can be refused.
   std::atomic<bool> in_call{false};
 
  private:
-  // Keys that the same stages hold.
+  // The weights of all keys that the same stages hold.
   struct Group {
     std::shared_ptr<Comm> comm;
-    std::vector<size_t> weights;  // places in weights_
+    std::vector<size_t> weights;  // indices in weights_
   };
   struct Weight {
     std::string label;
@@ -70,8 +70,8 @@ class TiedLayers {
 
   int32_t stage_ = 0;
   std::vector<Owner> owners_;    // by key
-  std::vector<Weight> weights_;  // of this rank, in the caller's order
-  std::vector<Group> groups_;    // that this rank is in, in the order of their first keys
+  std::vector<Weight> weights_;  // weights of this rank in the caller's order
+  std::vector<Group> groups_;    // groups of this rank, in the order of their first keys
 };
 
 }  // namespace dsc

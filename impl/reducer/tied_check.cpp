@@ -14,11 +14,11 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kTroubleTag = 11;  // keep these questions apart from others
+constexpr uint64_t kTroubleTag = 11;  // the tags keep these exchanges apart from others
 constexpr uint64_t kPlanTag = 12;
 constexpr uint64_t kShapesTag = 13;
 constexpr uint64_t kWordsTag = 14;
-constexpr size_t kShownKeyBytes = 120;  // of one value in a message
+constexpr size_t kShownKeyBytes = 120;  // of one value in messages
 
 struct Trouble {
   int32_t code = DSC_OK;
@@ -38,7 +38,7 @@ std::string stages_text(std::span<const int32_t> stages) {
   return text;
 }
 
-// ---- of this rank alone ----
+// ---- checks of this rank alone ----
 
 void check_table(const TiedRequest& request, int size) {
   if (request.ranks.empty()) return;
@@ -125,7 +125,7 @@ void share_trouble(Comm& comm, const TiedRequest& request) {
     if (all[rank].code != DSC_OK) fail(all[rank].code, "rank %zu: %s", rank, all[rank].text.data());
 }
 
-// ---- between ranks ----
+// ---- comparison between ranks ----
 
 std::vector<std::string> plan_lines(const TiedRequest& request) {
   std::vector<std::string> lines;
@@ -160,7 +160,7 @@ std::string describe_all(const TiedKey& key) {
   return text;
 }
 
-// The weights of key k differ between two ranks.
+// Throws MISMATCH with the weights of a key on two ranks that differ. Collective.
 [[noreturn]] void explain_shapes(Comm& comm, const TiedKey& key, size_t one, size_t other) {
   using Words = std::array<char, kShownKeyBytes>;
   Words mine{};

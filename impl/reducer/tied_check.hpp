@@ -1,4 +1,4 @@
-// What ranks must have in common before tied layers can be made.
+// Checks that ranks agree on tied layers before these are made.
 #pragma once
 
 #include "comm/comm.hpp"
@@ -6,7 +6,7 @@
 
 namespace dsc {
 
-// Where a rank is.
+// The position of a rank in the pipelines.
 struct TiedPlace {
   int32_t stage = 0;
   int32_t pipeline = 0;
@@ -14,7 +14,7 @@ struct TiedPlace {
 
 TiedPlace tied_place(const TiedRequest& request, int rank) noexcept;
 
-// Of the keys in sorted order: indices into request.keys.
+// Returns indices into request.keys in the sorted order of the keys.
 std::vector<size_t> sorted_keys(const TiedRequest& request);
 
 // Collective. Throws the same error on all ranks.

@@ -8,12 +8,12 @@ namespace {
 
 constexpr uint64_t kParamsTag = 1;
 constexpr uint64_t kSettingsTag = 2;
-constexpr size_t kShownValueBytes = 80;  // of one value in a message
+constexpr size_t kShownValueBytes = 80;  // of one value in messages
 
 }  // namespace
 
 void verify_params(Comm& comm, std::span<const Tensor> params) {
-  // The number stands first: a list that is longer than another differs there already.
+  // The number comes first, so that lists of different lengths differ in their first line.
   std::vector<std::string> lines{std::to_string(params.size())};
   for (const Tensor& param : params) lines.push_back(describe(param));
   const auto found = find_disagreement(comm, kParamsTag, lines);

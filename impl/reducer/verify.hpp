@@ -1,4 +1,4 @@
-// All ranks must hold the same parameters and the same settings.
+// Checks that all ranks hold the same parameters and the same settings.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Collective. Throws MISMATCH on all ranks when number, type, count or shape differ; the communicator keeps
-// working.
+// Collective. Throws MISMATCH on all ranks if number, type, count or shape differ; the communicator stays
+// usable.
 void verify_params(Comm& comm, std::span<const Tensor> params);
 
 struct Setting {
@@ -18,8 +18,8 @@ struct Setting {
   std::string value;
 };
 
-// Collective. Throws CONFIG on all ranks, naming the setting and both values. Their names are the same
-// everywhere up to the first one whose value differs.
+// Collective. If a value differs, throws CONFIG on all ranks with the setting's name and both values. Up to
+// the first such setting the names must be equal on all ranks.
 void verify_settings(Comm& comm, std::span<const Setting> settings);
 
 }  // namespace dsc
