@@ -20,7 +20,7 @@ inline void check_stream(const Comm& comm, const void* stream) {
          "dsc_init_options_t");
 }
 
-// Of calls that may stand between dsc_batch_begin() and dsc_batch_end().
+// A call that is allowed between dsc_batch_begin() and dsc_batch_end().
 using OperationCall = ExclusiveCall<Comm, HandleKind::kComm>;
 
 class CommCall : public OperationCall {

@@ -17,7 +17,7 @@ inline dsc_result_t how_given(size_t size, size_t capacity) noexcept {
   return capacity == 0 || size <= capacity ? DSC_OK : DSC_TRUNCATED;
 }
 
-// Nothing is written before all arguments are known to be right.
+// Throws INVALID_ARG for a wrong argument. Calls check all arguments before they write anything.
 template <typename T>
 void check_room(const T* list, const char* name, size_t capacity, const size_t* size) {
   if (capacity > 0) require(list, name);

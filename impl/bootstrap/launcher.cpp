@@ -139,7 +139,7 @@ bool Search::offers(const Launcher& launcher) {
   if (launcher.source == DSC_SOURCE_PMIX && environment_(launcher.only_with)) return pmix_offers(launcher);
   const RowFindings row = read_row(launcher, environment_);
   if (row.missing.empty()) return take(launcher, row), true;
-  // Whoever sets one of RANK and WORLD_SIZE intends to set both. Incomplete variables of other launchers
+  // A user who sets one of RANK and WORLD_SIZE intends to set both. Incomplete variables of other launchers
   // matter only if no source is complete.
   if (row.half_set && launcher.source == DSC_SOURCE_ENV) fail(DSC_ERR_CONFIG, "%s", row.missing.c_str());
   if (half_set_.empty() && row.half_set) half_set_ = std::string(launcher.name) + ": " + row.missing;

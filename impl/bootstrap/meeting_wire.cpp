@@ -67,7 +67,8 @@ std::string encode_hello(const Hello& hello) {
   return bytes;
 }
 
-// Of another version only the prefix is read. Numbers are clamped, as they come from another process.
+// If the other side has another version, only the prefix is read. Numbers are clamped, as they come from
+// another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};
   if (bytes < kHelloPrefixBytes) return std::nullopt;

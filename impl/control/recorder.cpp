@@ -74,7 +74,7 @@ Recorder::Recorder(size_t capacity)
 
 Recorder::~Recorder() = default;
 
-// Whoever exchanges the id of a free entry that is older than its own gets the entry. `next_` is only a hint
+// A writer that exchanges the id of a free entry older than its own gets the entry. `next_` is only a hint
 // where to start; concurrent writers may set it back a little.
 RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);

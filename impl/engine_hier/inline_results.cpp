@@ -1,6 +1,6 @@
 // Inline data between hosts of several ranks each: a rank's part goes to its leader with its call, the
 // leaders exchange the data of their hosts with the comparison, and the result comes back with the outcome.
-// That is one round between hosts and two on each host, instead of two and four.
+// An operation then takes one round between hosts and two on each host, instead of two and four.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

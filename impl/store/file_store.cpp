@@ -135,8 +135,8 @@ FileStore::~FileStore() {
   call_out([fd = file_.get(), this] { remove_if_last(fd, path_); });
 }
 
-// Whoever gets the exclusive users' lock is alone and writes a new header; the lock then becomes a shared
-// one.
+// A process that gets the exclusive users' lock is alone and writes a new header; the lock then becomes a
+// shared one.
 FileStore::Joined FileStore::try_to_join() {
   file_ = ParentFd(open_own(path_));
   const FileLock writer(file_.get(), path_);

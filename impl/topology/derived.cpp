@@ -27,11 +27,6 @@ void check_level(size_t length, std::span<const int32_t> sizes, size_t level) {
 
 }  // namespace
 
-void RankLists::write(std::span<int32_t> ranks) const {
-  for (size_t list = 0; list < count; ++list)
-    for (size_t member = 0; member < size; ++member) ranks[list * size + member] = rank(list, member);
-}
-
 std::vector<int32_t> RankLists::list(size_t index) const {
   std::vector<int32_t> ranks(size);
   for (size_t member = 0; member < size; ++member) ranks[member] = rank(index, member);

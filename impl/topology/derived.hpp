@@ -19,7 +19,6 @@ struct RankLists {
   std::function<int32_t(size_t list, size_t member)> rank;
 
   size_t ranks() const noexcept { return count * size; }
-  void write(std::span<int32_t> ranks) const;  // writes one list after the other
   std::vector<int32_t> list(size_t index) const;
 };
 

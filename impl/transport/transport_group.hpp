@@ -56,8 +56,8 @@ class TransportGroup {
 
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
   void abort() noexcept { mesh_.abort(Error(DSC_ERR_REVOKED, "the operation was aborted there")); }
-  // As above, and the other hosts receive the cause. If why.place().revoked is set, its ranks are the
-  // caller's numbers and not hosts.
+  // Aborts the group likewise, and the other hosts receive the cause. If why.place().revoked is set, its
+  // ranks are the caller's numbers and not hosts.
   void abort(const Error& why) noexcept { mesh_.abort(why); }
 
   // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for; an
@@ -67,8 +67,8 @@ class TransportGroup {
   // Sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is `mine`. Lengths may
   // differ.
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
-  // As above, with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty span
-  // sends none. `take` receives what came from each host, in memory that is reused when it returns. An
+  // Meets likewise, with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
+  // span sends none. `take` receives what came from each host, in memory that is reused when it returns. An
   // exception of it does not end the connections.
   struct Met {
     std::string_view text;

@@ -120,7 +120,7 @@ impl Comm {
         self.scope(|scope| scope.batch(body)?.wait())
     }
 
-    /// As [`batch`](Comm::batch), behind what is on a stream of the device, if the buffers lie there.
+    /// Runs a batch as [`batch`](Comm::batch) does; buffers of the device are used in the order of a stream.
     pub fn batch_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
     where
         F: for<'scope> FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,

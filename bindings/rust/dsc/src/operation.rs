@@ -122,7 +122,7 @@ pub(crate) unsafe fn launch(
 ///
 /// # Safety
 ///
-/// As launch(); between the begin and the end of a batch, until the end's work object is complete.
+/// Launches an operation as launch() does; between the begin and the end of a batch, until the end's work object is complete.
 pub(crate) unsafe fn launch_in_turn(
     comm: &Comm,
     operation: Operation,

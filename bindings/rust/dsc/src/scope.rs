@@ -152,7 +152,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.batch_raw(ptr::null_mut(), body)
     }
 
-    /// As [`batch`](Scope::batch), behind what is on a stream of the device, if the buffers lie there.
+    /// Starts a batch as [`batch`](Scope::batch) does; buffers of the device are used in the order of a stream.
     pub fn batch_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
