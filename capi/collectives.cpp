@@ -67,7 +67,7 @@ Call make_reduction(const dsc::Comm& comm, OpKind kind, dsc_op_t op, dsc_dtype_t
   dsc::check_dtype(dtype);
   Call call = make_call(kind, nullptr, nullptr, 0, dtype);
   dsc::set_reduction(call, op);
-  call.nonfinite = comm.nonfinite->check_for(dtype);
+  call.nonfinite = comm.nonfinite()->check_for(dtype);
   return call;
 }
 
@@ -445,7 +445,7 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
         dsc::fail(DSC_ERR_INVALID_ARG, "a call of the batch has another stream than dsc_batch_end()");
       call.stream = stream;
     }
-    if (!work) return inside->run_group(*calls);
-    *work = give_out(*inside, inside->start_group(*calls));
+    if (!work) return inside->run_batch(*calls);
+    *work = give_out(*inside, inside->start_batch(*calls));
   });
 }

@@ -174,7 +174,7 @@ dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communi
     if (std::strcmp(library, "nccl") != 0)
       dsc::fail(DSC_ERR_INVALID_ARG, "unknown library \"%.32s\", expected nccl", library);
     if (!communicator) dsc::fail(DSC_ERR_INVALID_ARG, "communicator is NULL");
-    *group = dsc::open_comm(inside->adopt_nccl(communicator, dsc::read_group_options(options)));
+    *group = dsc::open_comm(inside->adopt(communicator, dsc::read_group_options(options)));
   });
 }
 
@@ -215,9 +215,9 @@ dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
     const auto pinned = dsc::pin_comm(comm);
     if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
-    if (check != DSC_NONFINITE_OFF && pinned->backend() == DSC_BACKEND_INTER_HOST)
+    if (check != DSC_NONFINITE_OFF && !pinned->checks_nonfinite())
       dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not look at ranks of other hosts in this version");
-    pinned->nonfinite->set_check(static_cast<dsc::NonFiniteCheck>(check));
+    pinned->nonfinite()->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }
 
@@ -227,7 +227,7 @@ dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, in
     if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);
     dsc_nonfinite_info_t filled{};
     dsc::write_sized(info, filled, "info");  // a wrong size clears nothing
-    const dsc::NonFiniteTotals totals = pinned->nonfinite->totals(clear == 1);
+    const dsc::NonFiniteTotals totals = pinned->nonfinite()->totals(clear == 1);
     filled.elements = totals.elements;
     filled.operations = totals.operations;
     filled.sequence = totals.sequence;

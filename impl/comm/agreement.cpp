@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/hash.hpp"
+#include "comm/gather.hpp"
 
 namespace dsc {
 namespace {
@@ -23,26 +24,8 @@ std::string joined(std::span<const std::string> lines) {
   return text;
 }
 
-}  // namespace
-
-void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes) {
-  Call call;
-  call.kind = kind;
-  call.dtype = DSC_DTYPE_U8;
-  call.send = mine;
-  call.recv = all;
-  call.count = bytes;
-  call.tag = tag;
-  comm.run(call);
-}
-
-namespace {
-
 std::vector<TextDigest> gather_digests(Comm& comm, uint64_t tag, const std::string& text) {
-  const TextDigest mine{fnv1a(text), text.size()};
-  std::vector<TextDigest> digests(static_cast<size_t>(comm.size()));
-  gather_bytes(comm, OpKind::kVerify, tag, &mine, digests.data(), sizeof mine);
-  return digests;
+  return gather_all(comm, OpKind::kVerify, tag, TextDigest{fnv1a(text), text.size()});
 }
 
 std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text,

@@ -12,9 +12,6 @@
 
 namespace dsc {
 
-// Collective: an all-gather of `bytes` bytes per rank; kind and tag keep different questions apart.
-void gather_bytes(Comm& comm, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes);
-
 struct Disagreement {
   size_t line;             // the first line that differs from rank 0's on some rank
   std::string expected;    // the line on rank 0; empty if its list is shorter

@@ -1,26 +1,223 @@
-// Defaults for communicators that are not bound to a device.
 #include "comm/comm.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/error.hpp"
+#include "comm/groups.hpp"
 #include "comm/work_set.hpp"
+#include "control/group.hpp"
+#include "control/trace.hpp"
+#include "device/context.hpp"
 
 namespace dsc {
+namespace {
 
-const WorldInfo& Comm::world_info() const noexcept {
-  static const WorldInfo unknown;
-  return unknown;
+// True for operations that always run on the group engine; for others their buffers decide.
+bool is_of_host(const Call& call) {
+  return call.kind == OpKind::kMonitoredBarrier || call.kind >= OpKind::kFinalize;
 }
 
-void Comm::run_group(const std::vector<Call>& calls) { run_all(*this, calls); }
-
-std::shared_ptr<Work> Comm::start_group(const std::vector<Call>& calls) { return start_all(*this, calls); }
-
-void* Comm::allocate_on_device(size_t) {
+[[noreturn]] void refuse_without_device() {
   fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
 }
 
-std::shared_ptr<Comm> Comm::adopt_nccl(void*, const GroupOptions&) {
-  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
+}  // namespace
+
+uint64_t Comm::next_serial() noexcept {
+  static std::atomic<uint64_t> latest{0};
+  return latest.fetch_add(1) + 1;
 }
+
+Comm::Comm(Engines engines)
+    : group_(std::move(engines.group)), state_(group_->state), device_(std::move(engines.device)) {
+  if (const auto& local = state_.local().group)
+    local->on_finalize([this] {
+      if (!device_ || !device_->has_running()) group_->leave_if_idle();
+    });
+}
+
+Comm::~Comm() {
+  if (const auto& local = state_.local().group) local->on_finalize({});
+  leave();
+}
+
+int Comm::global_rank(int group_rank) const {
+  if (group_rank < 0 || group_rank >= size())
+    fail(DSC_ERR_INVALID_ARG, "rank is %d, expected 0 to %d", group_rank, size() - 1);
+  return state_.global_ranks()[static_cast<size_t>(group_rank)];
+}
+
+int32_t Comm::backend() const noexcept { return device_ ? DSC_BACKEND_DEVICE : group_->backend(); }
+
+const DeviceContext* Comm::device_context() const noexcept {
+  return device_ ? &device_->context() : nullptr;
+}
+
+int32_t Comm::device() const noexcept { return device_ ? device_->context().device->number() : -1; }
+
+std::optional<std::string> Comm::unsupported_reason(const Call& call) const {
+  return device_ ? device_->unsupported_reason(call) : group_->unsupported_reason(call);
+}
+
+// ---- operations
+
+bool Comm::is_on_device(const Call& call) { return device_ && !is_of_host(call) && device_->takes(call); }
+
+Engine& Comm::engine_beside_device(const Call& call) {
+  if (is_on_device(call)) return *device_;
+  device_->note_host_call(call);
+  return *group_;
+}
+
+bool Comm::is_on_device(const std::vector<Call>& calls) {
+  if (!device_) return false;
+  const auto here = std::ranges::count_if(calls, [this](const Call& call) { return is_on_device(call); });
+  const auto all = std::ssize(calls);
+  if (here != 0 && here != all)
+    fail(DSC_ERR_INVALID_ARG,
+         "the group has %td operations on host memory and %td on a device; expected one kind", all - here,
+         here);
+  if (here == 0)
+    for (const Call& call : calls) device_->note_host_call(call);
+  return here != 0;
+}
+
+void Comm::run_batch(const std::vector<Call>& calls) {
+  if (is_on_device(calls)) return device_->run_batch(calls);
+  run_all(*group_, calls);
+}
+
+std::shared_ptr<Work> Comm::start_batch(const std::vector<Call>& calls) {
+  return is_on_device(calls) ? device_->start_batch(calls) : start_all(*group_, calls);
+}
+
+// Enters a collective step into the comparison of calls, so that all ranks must take it at the same place.
+void Comm::note_step(OpKind kind) {
+  if (!device_) return;
+  Call call;
+  call.kind = kind;
+  device_->note_host_call(call);
+}
+
+void* Comm::allocate_memory(size_t bytes) {
+  note_step(OpKind::kMemAlloc);
+  return group_->allocate(bytes);
+}
+
+void* Comm::allocate_on_device(size_t bytes) {
+  if (!device_) refuse_without_device();
+  note_step(OpKind::kMemAlloc);
+  return device_->allocate(bytes);
+}
+
+// ---- groups
+
+std::shared_ptr<Comm> Comm::open(int32_t color, const GroupOptions& options,
+                                 const DeviceEngine::MakeGroup& make) {
+  note_step(OpKind::kSplit);
+  Engines made = device_ ? device_->make_group(make, color, options) : Engines{make(), nullptr};
+  return made.group ? std::make_shared<Comm>(std::move(made)) : nullptr;
+}
+
+std::shared_ptr<Comm> Comm::split(int32_t color, int32_t key, const GroupOptions& options) {
+  return open(color, options, [&] { return split_group(*group_, color, key, options); });
+}
+
+std::shared_ptr<Comm> Comm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
+  return open(0, options, [&] { return dsc::create_group(*group_, ranks, options); });
+}
+
+std::shared_ptr<Comm> Comm::adopt(void* communicator, const GroupOptions& options) {
+  if (!device_) refuse_without_device();
+  note_step(OpKind::kSplit);
+  return std::make_shared<Comm>(device_->adopt(communicator, options));
+}
+
+// The channel is registered before this looks whether the group has failed or was left, so that either this
+// call or the failure ends it.
+std::shared_ptr<Comm> Comm::make_channel(const std::string& name) {
+  std::vector<int32_t> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  auto channel = create_group(everybody, {name, timeout_ms()});
+  state_.add_channel(channel->group_);
+  if (group_->revoked()) channel->group_->learn_of(group_->failure());
+  if (state_.left()) channel->leave();
+  return channel;
+}
+
+std::shared_ptr<Comm> Comm::shrink(const GroupOptions& options) {
+  Engines made = device_ ? device_->shrink(options) : Engines{group_->shrink(options), nullptr};
+  auto rest = std::make_shared<Comm>(std::move(made));
+  const MutexLock lock(mutex_);
+  successor_ = rest;
+  return rest;
+}
+
+std::shared_ptr<Comm> Comm::successor() const noexcept {
+  const MutexLock lock(mutex_);
+  const auto made = successor_.lock();
+  return made && !made->state_.left() ? made : nullptr;
+}
+
+// ---- failure and end
+
+void Comm::revoke(const Failure& cause) noexcept {
+  group_->revoke(cause);
+  if (device_) device_->give_up();
+}
+
+void Comm::abort() noexcept {
+  state_.note_reported();  // the caller knows the cause
+  state_.note_abort();
+  revoke(state_.aborted());
+}
+
+void Comm::leave() noexcept {
+  if (state_.left()) return;
+  if (device_ && device_->has_running()) group_->revoke(state_.destroyed());
+  group_->leave();
+  if (!device_) return;
+  device_->give_up();
+  device_->await_adopted();
+}
+
+void Comm::finalize() {
+  if (finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
+  note_step(OpKind::kFinalize);
+  if (device_) device_->finalize();
+  group_->finalize();
+  state_.set_finalized();
+}
+
+void Comm::end_world() noexcept {
+  state_.world().end();
+  if (device_) device_->give_up();
+}
+
+// ---- what is known
+
+std::vector<OpStats> Comm::stats() const {
+  std::vector<OpStats> all = group_->stats.read();
+  if (!device_) return all;
+  for (OpStats& of : device_->stats.read()) {
+    of.operation += " (device)";
+    all.push_back(std::move(of));
+  }
+  return all;
+}
+
+std::string Comm::trace(const char* reason) const {
+  return trace_text(state_.world(), state_.world().groups(), reason);
+}
+
+std::string Comm::trace_path() const {
+  const World& world = state_.world();
+  return world.trace_folder().empty()
+             ? ""
+             : dsc::trace_path(world.trace_folder(), world.global_rank(world.rank()));
+}
+
+std::string Comm::tuning() const { return tuning_text(state_.local().group->tuning()); }
 
 }  // namespace dsc

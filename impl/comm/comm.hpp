@@ -1,168 +1,101 @@
-// A communicator: a group of ranks with its queue of operations, its groups and its shared memory.
+// The communicator: a group of ranks with its engines, its groups and its memory.
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "comm/nonfinite.hpp"
-#include "comm/work.hpp"
-#include "control/call.hpp"
-#include "control/failure.hpp"
+#include "comm/engine.hpp"
 
 namespace dsc {
 
-class Group;
-struct DeviceContext;
-
-struct GroupOptions {
-  std::string name;        // empty: derived from the parent's name
-  int32_t timeout_ms = 0;  // 0: the parent's
-  // The following apply to devices only; 0 and empty leave the choice to NCCL and CUDA.
-  int32_t min_ctas = 0;
-  int32_t max_ctas = 0;
-  int32_t stream_priority = 0;  // lower is more urgent
-  std::string net_name = {};
-};
-
-// The members of a communicator that are on this host.
-struct LocalMembers {
-  std::shared_ptr<Group> group;
-  std::vector<int32_t> ranks;  // rank in the communicator of each member
-};
-
-// The reply of a rank of another host to a status query.
-struct Answer {
-  int32_t rank = -1;
-  std::string text;
-};
-
-// Facts that start-up has found out, kept for later calls.
-struct WorldInfo {
-  int world_size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  std::string master_addr;
-  int master_port = 0;
-  std::string source;
-  std::string report;
-  bool progress_thread = true;  // if false, calls of the program drive all operations
-};
-
-struct OpStats {
-  std::string operation;
-  uint64_t bytes_class = 0;
-  uint64_t count = 0;
-  uint64_t bytes = 0;
-  uint64_t waiting_ns = 0;
-  uint64_t moving_ns = 0;
-};
-
 // One thread at a time may call a communicator, except for functions marked "any thread".
-class Comm {
+class Comm final {
  public:
-  virtual ~Comm() = default;
+  explicit Comm(Engines engines);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
 
   // Differs between any two communicators of this process, also after a world has ended and another has
   // begun.
   const uint64_t serial = next_serial();
 
-  virtual int rank() const noexcept = 0;
-  virtual int size() const noexcept = 0;
-  virtual uint64_t id() const noexcept = 0;
-  virtual int32_t backend() const noexcept { return DSC_BACKEND_HOST; }
-  virtual int32_t device() const noexcept { return -1; }  // -1: not bound to a device
-  virtual const DeviceContext* device_context() const noexcept { return nullptr; }  // null: no device
-  virtual LocalMembers local_members() const { return {}; }
-  virtual const std::string& name() const noexcept = 0;
-  virtual int global_rank(int group_rank) const = 0;
-  virtual int group_rank(int global_rank) const noexcept = 0;
+  int rank() const noexcept { return state_.rank(); }
+  int size() const noexcept { return state_.size(); }
+  uint64_t id() const noexcept { return state_.id(); }
+  const std::string& name() const noexcept { return state_.name(); }
+  int global_rank(int group_rank) const;
+  int group_rank(int global_rank) const noexcept { return state_.group_rank(global_rank); }
+  const WorldInfo& world_info() const noexcept { return *state_.info(); }  // any thread
 
-  // Returns why this communicator cannot run an operation, as a text to follow the operation's name;
-  // nullopt if it can.
-  virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
+  // What it can do.
+  int32_t backend() const noexcept;  // dsc_backend_t
+  int32_t device() const noexcept;               // -1: not bound to a device
+  const DeviceContext* device_context() const noexcept;  // null likewise
+  bool checks_nonfinite() const noexcept { return group_->checks_nonfinite(); }
+  // Returns why operations on the device cannot run a call, as a text to follow the operation's name;
+  // nullopt if they can.
+  std::optional<std::string> unsupported_reason(const Call& call) const;
 
   // Runs an operation to its end; throws its failure. The caller has checked the arguments.
-  virtual void run(const Call& call) = 0;
+  void run(const Call& call) { engine_for(call).run(call); }
   // Queues an operation, which the progress thread or progress() drives. Any thread, if the caller keeps
   // the calls in order.
-  virtual std::shared_ptr<Work> start(const Call& call) = 0;
+  std::shared_ptr<Work> start(const Call& call) { return engine_for(call).start(call); }
   // Run or start the calls between dsc_batch_begin() and dsc_batch_end().
-  virtual void run_group(const std::vector<Call>& calls);
-  virtual std::shared_ptr<Work> start_group(const std::vector<Call>& calls);
-
-  // Numbers the next operation 1, as if there had been none before. All ranks call this at the same point.
-  virtual void restart_numbers() noexcept {}
+  void run_batch(const std::vector<Call>& calls);
+  std::shared_ptr<Work> start_batch(const std::vector<Call>& calls);
 
   // Collective. Return null for color -1 and for a rank that is not listed.
-  virtual std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) = 0;
-  virtual std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) = 0;
-
-  // Collective: makes a group of the same ranks that uses the program's ncclComm_t, in the order of its
-  // ranks.
-  virtual std::shared_ptr<Comm> adopt_nccl(void* nccl_comm, const GroupOptions& options);
-
+  std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options);
+  std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options);
+  // Collective: makes a group of the same ranks that uses the program's communicator of a device library.
+  std::shared_ptr<Comm> adopt(void* communicator, const GroupOptions& options);
   // Collective: makes a group of the same ranks whose messages never wait for those of this one. It is
   // revoked and left together with this communicator.
-  virtual std::shared_ptr<Comm> make_channel(const std::string& name) = 0;
+  std::shared_ptr<Comm> make_channel(const std::string& name);
 
   // Collective among the living ranks, also after a failure. agree_on() returns the bitwise AND of their
   // flags, shrink() makes a group of them. missing() returns the ranks that did not take part in the latest
   // of these calls, equally on all ranks, and may be called from any thread.
-  virtual int32_t agree_on(int32_t flags) = 0;
-  virtual std::shared_ptr<Comm> shrink(const GroupOptions& options) = 0;
-  virtual std::vector<int32_t> missing() const = 0;
+  int32_t agree_on(int32_t flags) { return group_->agree_on(flags); }
+  std::shared_ptr<Comm> shrink(const GroupOptions& options);
+  std::vector<int32_t> missing() const { return state_.missing(); }
   // Returns the communicator that the latest shrink() made, or null if it no longer exists. Any thread.
-  virtual std::shared_ptr<Comm> successor() const noexcept { return nullptr; }
+  std::shared_ptr<Comm> successor() const noexcept;
 
-  // Sets how this rank answers status queries of other hosts, in at most 512 bytes. The handler runs on a
-  // thread that must not wait.
-  using QueryHandler = std::function<std::string(const std::string& question)>;
-  virtual void on_status_query(const QueryHandler&) {}
-  // Send a status query of at most 64 bytes to the first rank of each other host (at most 64 hosts), or to
-  // one rank. For each operation number, query_hosts() asks only on the first rank that calls it; on the
-  // others it waits for the group's failure and returns nothing. Any thread; takes at most about three
-  // seconds.
-  virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }
-  virtual std::vector<Answer> query_rank(int32_t, const std::string&) { return {}; }
-
-  // Collective: returns zeroed memory that the ranks of each host share. release_memory() of
-  // comm/memory.hpp frees it, from any thread.
-  virtual void* allocate_memory(size_t bytes) = 0;
-  // Collective: the same in memory of the device to which this communicator is bound.
-  virtual void* allocate_on_device(size_t bytes);
+  // Collective: returns zeroed memory that the ranks of each host share, or memory of the device.
+  // release_memory() of comm/memory.hpp frees it, from any thread.
+  void* allocate_memory(size_t bytes);
+  void* allocate_on_device(size_t bytes);
 
   // Drives the queued operations of this rank in all groups of its world on the calling thread, until one
   // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
-  virtual bool progress(Deadline deadline) = 0;
+  bool progress(Deadline deadline) { return group_->progress(deadline); }
 
-  virtual int timeout_ms() const noexcept = 0;             // any thread
-  virtual void set_timeout_ms(int timeout) noexcept = 0;   // any thread
-  virtual void revoke(const Failure& cause) noexcept = 0;  // any thread: fails it on all ranks
-  virtual void abort() noexcept = 0;                       // any thread: revokes it, with this rank as cause
-  virtual void leave() noexcept = 0;                       // any thread: this rank takes no further part
-  // Called when this rank finalizes the world: tells members that wait for it. Does nothing while
-  // operations of this rank are running. Any thread.
-  virtual void leave_if_idle() noexcept = 0;
-  virtual bool finalized() const noexcept { return false; }  // any thread
-  virtual void finalize() = 0;                               // collective
-  virtual void end_world() noexcept = 0;           // any thread: this rank leaves all groups of its world
-  virtual Failure failure() const = 0;             // any thread
-  virtual bool revoked() const noexcept = 0;       // any thread
-  virtual bool is_over() const noexcept = 0;       // any thread: finalized, left, or its world has ended
-  virtual std::vector<OpStats> stats() const = 0;  // any thread
-  virtual std::string trace(
-      const char* reason) const = 0;           // any thread: all groups of its world on this rank
-  virtual std::string trace_path() const = 0;  // any thread: empty without a folder for traces
-  virtual std::string tuning() const = 0;      // any thread: the sizes by which data moves, KEY=BYTES,...
-  virtual const WorldInfo& world_info() const noexcept;  // any thread
+  // --- Any thread, except for finalize(), which is collective.
+  int timeout_ms() const noexcept { return state_.timeout_ms(); }
+  void set_timeout_ms(int timeout) noexcept { state_.set_timeout_ms(timeout); }
+  void revoke(const Failure& cause) noexcept;  // fails it on all ranks
+  void abort() noexcept;                       // revokes it, with this rank as cause
+  void leave() noexcept;                       // this rank takes no further part
+  bool finalized() const noexcept { return state_.finalized(); }
+  void finalize();
+  void end_world() noexcept;  // this rank leaves all groups of its world
+  Failure failure() const { return device_ ? device_->failure() : group_->failure(); }
+  bool revoked() const noexcept { return group_->revoked(); }
+  std::vector<OpStats> stats() const;
+  std::string trace(const char* reason) const;  // all groups of its world on this rank
+  std::string trace_path() const;               // empty without a folder for traces
+  std::string tuning() const;                   // the sizes by which data moves, KEY=BYTES,...
 
-  // Never null. An internal group may share the ledger of the communicator for which it works.
-  std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
+  // Never null; see CommState.
+  const std::shared_ptr<NonFiniteLedger>& nonfinite() const noexcept { return state_.nonfinite; }
+  void share_nonfinite(const Comm& other) noexcept { state_.nonfinite = other.state_.nonfinite; }
 
   // Operations that were called since dsc_batch_begin() and are not started yet; null outside a batch.
   std::unique_ptr<std::vector<Call>> coalesced;
@@ -171,10 +104,22 @@ class Comm {
   std::atomic<bool> in_call{false};
 
  private:
-  static uint64_t next_serial() noexcept {
-    static std::atomic<uint64_t> latest{0};
-    return latest.fetch_add(1) + 1;
+  static uint64_t next_serial() noexcept;
+  Engine& engine_for(const Call& call) {
+    if (!device_) return *group_;
+    return engine_beside_device(call);
   }
+  Engine& engine_beside_device(const Call& call);
+  bool is_on_device(const Call& call);
+  bool is_on_device(const std::vector<Call>& calls);
+  void note_step(OpKind kind);
+  std::shared_ptr<Comm> open(int32_t color, const GroupOptions& options, const DeviceEngine::MakeGroup& make);
+
+  const std::shared_ptr<GroupEngine> group_;
+  CommState& state_;  // of group_
+  const std::shared_ptr<DeviceEngine> device_;
+  mutable Mutex mutex_;
+  std::weak_ptr<Comm> successor_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.hpp"
-#include "comm/agreement.hpp"
+#include "base/guard.hpp"
+#include "comm/gather.hpp"
 
 namespace dsc {
 
@@ -22,12 +24,12 @@ Outcome outcome_of(const Error& error) noexcept;
 // the outcome of rank i.
 std::optional<Error> first_failure(const std::vector<Outcome>& all);
 
-// Collective: returns the values of all ranks, by rank. kind and tag keep different exchanges apart.
-template <typename T>
-std::vector<T> gather_all(Comm& comm, OpKind kind, uint64_t tag, const T& mine) {
-  std::vector<T> all(static_cast<size_t>(comm.size()));
-  gather_bytes(comm, kind, tag, &mine, all.data(), sizeof mine);
-  return all;
+// Collective: runs a step on each rank and exchanges how it went; throws on all ranks if it failed on one.
+template <typename Group, typename Step>
+void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note, const Step& step) {
+  Outcome mine;
+  capture(step, [&](const Error& error) { mine = outcome_of(error); });
+  if (const auto failure = first_failure(gather_all(group, kind, tag, mine, note))) throw Error(*failure);
 }
 
 }  // namespace dsc

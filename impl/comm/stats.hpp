@@ -3,11 +3,21 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 #include <vector>
 
-#include "comm/comm.hpp"
+#include "control/call.hpp"
 
 namespace dsc {
+
+struct OpStats {
+  std::string operation;
+  uint64_t bytes_class = 0;
+  uint64_t count = 0;
+  uint64_t bytes = 0;
+  uint64_t waiting_ns = 0;
+  uint64_t moving_ns = 0;
+};
 
 class StatsTable {
  public:

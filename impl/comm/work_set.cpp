@@ -85,31 +85,32 @@ void WorkSet::notify(std::shared_ptr<Countdown>) {
   fail(DSC_ERR_INTERNAL, "a set of works is not part of another one");
 }
 
-std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls) {
+std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& calls) {
   const auto set = std::make_shared<WorkSet>(calls.size());
   capture(
       [&] {
-        for (const Call& call : calls) set->add(comm.start(call));
+        for (const Call& call : calls) set->add(group.start(call));
       },
       [&](const Error& error) {
-        comm.abort();
+        group.state.note_reported();
+        group.revoke(group.state.aborted());
         capture([&] { set->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
         throw Error(error);
       });
   return set;
 }
 
-void run_all(Comm& comm, const std::vector<Call>& calls) {
+void run_all(GroupEngine& group, const std::vector<Call>& calls) {
   const bool has_messages = std::any_of(calls.begin(), calls.end(), [](const Call& call) {
     return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
   });
   if (has_messages) {  // messages may wait for each other
-    start_all(comm, calls)->wait(Deadline::never());
+    start_all(group, calls)->wait(Deadline::never());
     return;
   }
   Error first(DSC_OK, "");
   for (const Call& call : calls)
-    capture([&] { comm.run(call); },
+    capture([&] { group.run(call); },
             [&](const Error& error) {
               if (first.code() == DSC_OK) first = error;
             });

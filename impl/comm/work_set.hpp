@@ -6,7 +6,7 @@
 
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
-#include "comm/comm.hpp"
+#include "comm/engine.hpp"
 #include "comm/work.hpp"
 
 namespace dsc {
@@ -48,11 +48,11 @@ class WorkSet final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Starts all calls. If one cannot be started, this revokes the communicator, because other ranks wait for
-// the call, and throws after the calls before it have ended.
-std::shared_ptr<Work> start_all(Comm& comm, const std::vector<Call>& calls);
+// Starts all calls. If one cannot be started, this revokes the group, because other ranks wait for the call,
+// and throws after the calls before it have ended.
+std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& calls);
 
 // Runs all calls to their end; throws the first failure.
-void run_all(Comm& comm, const std::vector<Call>& calls);
+void run_all(GroupEngine& group, const std::vector<Call>& calls);
 
 }  // namespace dsc

@@ -1,6 +1,6 @@
 // Operations that send blocks from one rank to another: gather, scatter and all-to-all between hosts.
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

@@ -8,7 +8,7 @@
 
 #include "base/error.hpp"
 #include "comm/call_signature.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -27,11 +27,11 @@ static_assert(std::is_trivially_copyable_v<Entry>);
 }  // namespace
 
 // Throws MISMATCH if the calls differ. Inline data (`along`; may be null) is used only if they are equal.
-void HierComm::compare(const Call& call, uint64_t number, Deadline deadline, HierTransfer* along) {
+void HierEngine::compare(const Call& call, uint64_t number, Deadline deadline, HierTransfer* along) {
   const bool is_alone = layout_.own_members().size() == 1;
   const bool takes_result = along && !along->one_rank_per_host();
   Row mine{};
-  mine.shown = signature_of(call, id_, number);
+  mine.shown = signature_of(call, id(), number);
   if (takes_result) along->give_part(mine.part);
   std::vector<Row> rows(layout_.leads() && !is_alone ? layout_.own_members().size() : 0);
   if (!is_alone) gather_rows(mine, rows, deadline);
@@ -46,7 +46,7 @@ void HierComm::compare(const Call& call, uint64_t number, Deadline deadline, Hie
   if (takes_result) along->take_result(outcome.result);
 }
 
-void HierComm::gather_rows(const Row& mine, std::span<Row> rows, Deadline deadline) {
+void HierEngine::gather_rows(const Row& mine, std::span<Row> rows, Deadline deadline) {
   Call gather;
   gather.kind = OpKind::kGather;
   gather.dtype = DSC_DTYPE_U8;
@@ -60,7 +60,7 @@ void HierComm::gather_rows(const Row& mine, std::span<Row> rows, Deadline deadli
 
 // Compares the calls between leaders. A host sends one entry if its ranks agree, else one per distinct
 // call.
-CallDifference HierComm::compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
+CallDifference HierEngine::compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
                                        std::byte* result) {
   std::vector<Entry> mine;
   for (size_t place = 0; place < rows.size(); ++place) {
@@ -84,7 +84,7 @@ CallDifference HierComm::compare_hosts(std::span<const Row> rows, Deadline deadl
   return found;
 }
 
-CallDifference HierComm::difference_of(std::span<const TransportGroup::Met> met) const {
+CallDifference HierEngine::difference_of(std::span<const TransportGroup::Met> met) const {
   std::vector<CallSignature> all;
   std::vector<std::vector<int32_t>> ranks;
   for (size_t host = 0; host < met.size(); ++host) {
@@ -107,7 +107,7 @@ CallDifference HierComm::difference_of(std::span<const TransportGroup::Met> met)
 }
 
 // Passes the outcome from the leader to the ranks of its host. All of them throw if it is a failure.
-void HierComm::tell_members(Outcome& outcome, Deadline deadline) {
+void HierEngine::tell_members(Outcome& outcome, Deadline deadline) {
   if (layout_.own_members().size() > 1) spread(outcome, deadline);
   if (outcome.code == DSC_OK) return;
   Failure failure;
@@ -119,7 +119,7 @@ void HierComm::tell_members(Outcome& outcome, Deadline deadline) {
   fail_with(failure);
 }
 
-void HierComm::spread(Outcome& outcome, Deadline deadline) {
+void HierEngine::spread(Outcome& outcome, Deadline deadline) {
   Call spread;
   spread.kind = OpKind::kBroadcast;
   spread.dtype = DSC_DTYPE_U8;

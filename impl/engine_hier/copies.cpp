@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

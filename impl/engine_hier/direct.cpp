@@ -7,7 +7,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -120,7 +120,7 @@ bool HierTransfer::all_can(bool can) {
   return all != 0;
 }
 
-std::unique_ptr<TransportGroup> HierComm::open_among_ranks() {
+std::unique_ptr<TransportGroup> HierEngine::open_among_ranks() {
   std::vector<int32_t> ranks(static_cast<size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   std::unique_ptr<TransportGroup> wire;
@@ -130,13 +130,13 @@ std::unique_ptr<TransportGroup> HierComm::open_among_ranks() {
                                                 Mesh::Members::kRanks);
       },
       [&](dsc_result_t, const char* why) {
-        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s", name_.c_str(),
+        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s", name().c_str(),
             why);
       });
   return wire;
 }
 
-void HierComm::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline) {
+void HierEngine::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline) {
   TransportGroup& wire = *made;
   {
     MutexLock lock(mutex_);  // stored before it connects, so that a failure of the group aborts it
@@ -153,7 +153,7 @@ void HierComm::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadlin
   as_ranks_of_group([&] { connect_and_clear(wire, wire_key() + "/ranks", rank(), deadline); });
 }
 
-void HierComm::exchange_among_ranks(std::span<const TransportBlock> sends,
+void HierEngine::exchange_among_ranks(std::span<const TransportBlock> sends,
                                     std::span<const TransportBlock> receives, Deadline deadline,
                                     OverlapHook overlap) {
   TransportGroup* wire = nullptr;

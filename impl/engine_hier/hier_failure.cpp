@@ -13,7 +13,7 @@
 #include "comm/describe.hpp"
 #include "control/group.hpp"
 #include "control/job_event.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_host/operation.hpp"
 
 namespace dsc {
@@ -57,7 +57,7 @@ std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& memb
 }  // namespace
 
 // The transport calls this while it waits for other hosts: a failure on this host ends its operation.
-void HierComm::check_host() const {
+void HierEngine::check_host() const {
   Group& group = local_->group();
   if (!group.revoked()) return;
   const Failure local = in_group(group.first_cause());
@@ -69,7 +69,7 @@ void HierComm::check_host() const {
 
 // Translates a failure of the host engine from local ranks to ranks of the group. A failure that take()
 // passed to the host engine names ranks of the group already.
-Failure HierComm::in_group(Failure local) const {
+Failure HierEngine::in_group(Failure local) const {
   const auto& members = layout_.own_members();
   if (local.operation.starts_with(kOfGroup)) {
     local.ranks.clear();
@@ -89,7 +89,7 @@ Failure HierComm::in_group(Failure local) const {
 }
 
 // Translates an error to ranks of the group: the transport names hosts, the host engine names local ranks.
-Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error) const {
+Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
   const ErrorPlace& place = error.place();
   Failure cause;
   const bool of_host = place.operation[0] != '\0';  // only the host engine names an operation
@@ -104,7 +104,7 @@ Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error
       if (!of_host && !place.revoked && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
     cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
   }
-  cause.group = id_;
+  cause.group = id();
   cause.sequence = number;
   cause.operation = op_kind_name(call.kind);
   cause.revoked = true;
@@ -112,28 +112,31 @@ Failure HierComm::cause_of(const Call& call, uint64_t number, const Error& error
 }
 
 // True if take() ran on a rank of this host, which means that the failure has been published to all hosts.
-bool HierComm::was_told_here() const {
+bool HierEngine::was_told_here() const {
   const Group& group = local_->group();
   return group.revoked() && group.first_cause().operation.starts_with(kOfGroup);
 }
 
 // Publishes the cause. All ranks keep the one that was published first.
-void HierComm::revoke(const Failure& cause) noexcept {
+void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   std::optional<Failure> first;
-  call_out([&] { first = world_->publish(id_, cause); });
+  call_out([&] { first = world_->publish(id(), cause); });
   if (!first) return take(cause);
   if (first->code == cause.code) return take(*first);
-  hear(*std::move(first));
+  learn_of(*first);
 }
 
-void HierComm::hear(Failure cause) noexcept {
-  if (!is_group_fatal(cause.code)) cause.code = DSC_ERR_REVOKED;
-  take(cause);
+void HierEngine::learn_of(const Failure& cause) noexcept {
+  call_out([&] {
+    Failure known = cause;
+    if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
+    take(known);
+  });
 }
 
 // Keeps the cause, passes it to the ranks of this host, and ends all connections and channels.
-void HierComm::take(const Failure& cause) noexcept {
+void HierEngine::take(const Failure& cause) noexcept {
   Failure kept;
   kept.code = cause.code;
   call_out([&] { kept = cause; });  // without memory only the code is kept
@@ -157,33 +160,13 @@ void HierComm::take(const Failure& cause) noexcept {
   ErrorPlace place = place_of(cause);
   place.revoked = true;  // marks the ranks as those of the group
   if (transport_) transport_->abort(Error(cause.code, cause.text.c_str(), place));
-  std::vector<TransportGroup*> others;
-  std::vector<std::shared_ptr<HierComm>> channels;
   call_out([&] {
-    others = other_wires();
-    MutexLock lock(mutex_);
-    for (const auto& known : channels_)
-      if (auto channel = known.lock()) channels.push_back(std::move(channel));
+    for (TransportGroup* wire : other_wires()) wire->abort();
   });
-  for (TransportGroup* wire : others) wire->abort();
-  for (const auto& channel : channels) channel->hear(cause);  // channels fail with their group on all ranks
+  state.fail_channels(cause);  // on all ranks, as each of them takes the cause
 }
 
-void HierComm::abort() noexcept {
-  Failure cause;
-  cause.code = DSC_ERR_REVOKED;
-  cause.rank = rank();
-  cause.group = id_;
-  call_out([&] {
-    cause.ranks = {rank()};
-    cause.operation = "abort";
-    cause.text = "rank " + std::to_string(rank()) + " aborted the communicator";
-  });
-  reported_.store(true);
-  revoke(cause);
-}
-
-Failure HierComm::failure() const {
+Failure HierEngine::failure() const {
   if (revoked_.load()) {
     MutexLock lock(mutex_);
     return cause_;
@@ -191,18 +174,18 @@ Failure HierComm::failure() const {
   Failure report = local_->failure();
   if (report.code == DSC_OK) return silence();
   report = in_group(std::move(report));
-  report.group = id_;
+  report.group = id();
   return report;
 }
 
 // Reports the first ranks of unresponsive hosts with PEER_STALLED. This is information; nothing has failed.
-Failure HierComm::silence() const {
+Failure HierEngine::silence() const {
   Failure report;
   for (int rank = 0; rank < size(); ++rank) {
     const auto quiet_ns = world_->quiet_ns(layout_.global_ranks()[static_cast<size_t>(rank)]);
     if (!quiet_ns) continue;
     report.code = DSC_ERR_PEER_STALLED;
-    report.group = id_;
+    report.group = id();
     report.elapsed_ns = std::max(report.elapsed_ns, *quiet_ns);
     report.ranks.push_back(rank);
   }
@@ -217,7 +200,7 @@ Failure HierComm::silence() const {
 
 // ---- late ranks and status queries
 
-void HierComm::note_latest(const Call& call, uint64_t number) noexcept {
+void HierEngine::note_latest(const Call& call, uint64_t number) noexcept {
   MutexLock lock(mutex_);
   latest_.fields = fields_of(call);
   std::copy(std::begin(call.note), std::end(call.note), latest_.note);
@@ -225,13 +208,13 @@ void HierComm::note_latest(const Call& call, uint64_t number) noexcept {
   latest_.running = true;
 }
 
-void HierComm::note_done() noexcept {
+void HierEngine::note_done() noexcept {
   MutexLock lock(mutex_);
   latest_.running = false;
 }
 
 // Returns a text such as "all_reduce(sum, f32, 1000) number 811, running".
-std::string HierComm::describe_latest() const {
+std::string HierEngine::describe_latest() const {
   MutexLock lock(mutex_);
   const bool is_own =
       comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
@@ -240,7 +223,7 @@ std::string HierComm::describe_latest() const {
          (latest_.running ? ", running" : ", done");
 }
 
-std::vector<int32_t> HierComm::members_of(const std::vector<bool>& hosts) const {
+std::vector<int32_t> HierEngine::members_of(const std::vector<bool>& hosts) const {
   std::vector<int32_t> ranks;
   for (size_t host = 0; host < hosts.size(); ++host) {
     if (!hosts[host]) continue;
@@ -250,12 +233,12 @@ std::vector<int32_t> HierComm::members_of(const std::vector<bool>& hosts) const 
   return ranks;
 }
 
-void HierComm::on_status_query(const QueryHandler& answering) {
+void HierEngine::on_status_query(const QueryHandler& answering) {
   MutexLock lock(mutex_);
   query_handler_ = answering;
 }
 
-std::string HierComm::answer(const std::string& question) const {
+std::string HierEngine::answer(const std::string& question) const {
   QueryHandler answering;
   {
     MutexLock lock(mutex_);
@@ -264,21 +247,21 @@ std::string HierComm::answer(const std::string& question) const {
   return question.empty() || !answering ? describe_latest() : answering(question);
 }
 
-std::vector<Answer> HierComm::ask(const std::vector<int32_t>& ranks, const std::string& question,
+std::vector<Answer> HierEngine::ask(const std::vector<int32_t>& ranks, const std::string& question,
                                   Deadline deadline) {
   std::vector<int32_t> of_world;
   of_world.reserve(ranks.size());
-  for (const int32_t rank : ranks) of_world.push_back(global_rank(rank));
-  auto texts = world_->ask(id_, of_world, question, deadline);
+  for (const int32_t rank : ranks) of_world.push_back(layout_.global_ranks()[static_cast<size_t>(rank)]);
+  auto texts = world_->ask(id(), of_world, question, deadline);
   std::vector<Answer> answers;
   for (size_t i = 0; i < ranks.size(); ++i) answers.push_back({ranks[i], std::move(texts[i])});
   return answers;
 }
 
-std::vector<Answer> HierComm::query_hosts(uint64_t number, const std::string& question) {
+std::vector<Answer> HierEngine::query_hosts(uint64_t number, const std::string& question) {
   if (world_->quiet_ns(0)) return {};
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!world_->claim("device", id_, number, deadline)) {
+  if (!world_->claim("device", id(), number, deadline)) {
     await_failure(kOthersAskedMs);
     return {};
   }
@@ -288,14 +271,14 @@ std::vector<Answer> HierComm::query_hosts(uint64_t number, const std::string& qu
   return ask(leaders, question, deadline);
 }
 
-std::vector<Answer> HierComm::query_rank(int32_t rank, const std::string& question) {
+std::vector<Answer> HierEngine::query_rank(int32_t rank, const std::string& question) {
   if (world_->quiet_ns(0)) return {};
   return ask({rank}, question, Deadline::after_ms(kAnswerMs));
 }
 
 // Asks at most kMostAsked ranks; returns a text such as "rank 3: barrier() number 4, done; rank 4: no
 // answer".
-std::string HierComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
+std::string HierEngine::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
   ranks.resize(std::min(ranks.size(), kMostAsked));
   std::string text;
   for (const Answer& answer : ask(ranks, "", deadline))
@@ -304,40 +287,40 @@ std::string HierComm::latest_of(std::vector<int32_t> ranks, Deadline deadline) {
 }
 
 // Waits until the group has failed: the rank that asks for all publishes the failure with the answers.
-void HierComm::await_failure(int patience_ms) const {
+void HierEngine::await_failure(int patience_ms) const {
   const Deadline deadline = Deadline::after_ms(patience_ms);
   while (!revoked_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
 }
 
 // Logs which ranks are late, once per operation. Of all ranks that wait in a collective only one asks and
 // logs; none does while rank 0, which serves the store, is unresponsive.
-void HierComm::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
+void HierEngine::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) {
   const int64_t elapsed = now_ns() - waiting.since_ns;
   if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
   if (world_->quiet_ns(0)) return;
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   const bool message = waiting.kind == OpKind::kSend || waiting.kind == OpKind::kRecv;
-  if (!message && !world_->claim("late", id_, waiting.number, deadline)) return;
+  if (!message && !world_->claim("late", id(), waiting.number, deadline)) return;
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s",
-      op_kind_name(waiting.kind), waiting.number, name_.c_str(), static_cast<double>(elapsed) / kNsPerSecond,
+      op_kind_name(waiting.kind), waiting.number, name().c_str(), static_cast<double>(elapsed) / kNsPerSecond,
       list_ranks(ranks).c_str(), latest_of(ranks, deadline).c_str());
 }
 
 // Adds to a time-out what the missing ranks did last. In a collective one rank asks and publishes the
 // answers; the others wait for them.
-void HierComm::explain_time_out(const Call& call, uint64_t number, Failure& cause) {
+void HierEngine::explain_time_out(const Call& call, uint64_t number, Failure& cause) {
   const bool message = call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || world_->quiet_ns(0)) return;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (message || world_->claim("timeout", id_, number, deadline)) {
+  if (message || world_->claim("timeout", id(), number, deadline)) {
     cause.text += "; " + latest_of(cause.ranks, deadline);
     return;
   }
   await_failure(kOthersAnswerMs);
 }
 
-Failure HierComm::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
+Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
   Failure cause;
   cause.code = error.code();
   call_out([&] {
@@ -348,7 +331,7 @@ Failure HierComm::fail_operation(const Call& call, uint64_t number, const Error&
     take(cause);
   else
     revoke(cause);
-  reported_.store(true);
+  state.note_reported();
   MutexLock lock(mutex_);
   return cause_;
 }

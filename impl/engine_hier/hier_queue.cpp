@@ -1,9 +1,6 @@
 #include "engine_hier/hier_queue.hpp"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -13,52 +10,16 @@
 
 namespace dsc {
 
-bool HierWork::wait(Deadline deadline) {
+void HierWork::await_end(Deadline deadline) {
   constexpr int64_t kLongestWaitNs = 3600 * kNsPerSecond;  // a longer one would overflow the clock
   MutexLock lock(mutex_);
   while (!done() && !deadline.passed())
     completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
-  if (!done()) return false;
-  if (failure_.code != DSC_OK) fail_with(failure_);
-  return true;
-}
-
-Failure HierWork::failure() const {
-  MutexLock lock(mutex_);
-  if (done()) return failure_;
-  Failure running;
-  running.code = DSC_IN_PROGRESS;
-  running.group = group_;
-  return running;
-}
-
-int HierWork::event_fd() {
-  MutexLock lock(mutex_);
-  if (event_fd_) return event_fd_.get();
-  event_fd_.reset(eventfd(done() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_fd_) fail_errno(errno, "eventfd");
-  return event_fd_.get();
-}
-
-void HierWork::close_event_fd() noexcept {
-  MutexLock lock(mutex_);
-  event_fd_.reset();
-}
-
-void HierWork::notify(std::shared_ptr<Countdown> countdown) {
-  MutexLock lock(mutex_);
-  if (done())
-    countdown->complete_one();
-  else
-    countdown_ = std::move(countdown);
 }
 
 void HierWork::complete(Failure failure) noexcept {
   MutexLock lock(mutex_);
-  failure_ = std::move(failure);
-  done_.store(true, std::memory_order_release);
-  if (event_fd_) eventfd_write(event_fd_.get(), 1);
-  if (countdown_) countdown_->complete_one();
+  end(std::move(failure));
   completed_.notify_all();
 }
 

@@ -10,43 +10,29 @@
 #include <optional>
 #include <thread>
 
-#include "base/fd.hpp"
 #include "base/mutex.hpp"
-#include "comm/work.hpp"
-#include "comm/work_set.hpp"
+#include "comm/operation_work.hpp"
 #include "control/call.hpp"
 #include "control/recorder.hpp"
 #include "transport/event_count.hpp"
 
 namespace dsc {
 
-class HierWork final : public Work {
+class HierWork final : public OperationWork {
  public:
-  HierWork(const Call& call, uint64_t group, uint64_t number) : call_(call), group_(group), number_(number) {}
+  HierWork(const Call& call, uint64_t group, uint64_t number) : OperationWork(call, group), number_(number) {}
 
-  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
-  bool wait(Deadline deadline) override;
-  Failure failure() const override;
-  int event_fd() override;
-  void close_event_fd() noexcept override;
-  void notify(std::shared_ptr<Countdown> countdown) override;
-
-  const Call& call() const noexcept { return call_; }
   uint64_t number() const noexcept override { return number_; }
   void complete(Failure failure) noexcept;
 
   std::optional<Record> record;  // the queue's
 
  private:
-  const Call call_;
-  const uint64_t group_;
+  void await_end(Deadline deadline) override;
+
   const uint64_t number_;
-  std::atomic<bool> done_{false};
-  mutable Mutex mutex_;
+  Mutex mutex_;
   Condition completed_;
-  Failure failure_ DSC_GUARDED_BY(mutex_);
-  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
-  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
 class HierQueue {

@@ -6,7 +6,7 @@
 #include "base/guard.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 
 namespace dsc {
 namespace {

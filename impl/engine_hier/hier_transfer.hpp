@@ -18,7 +18,7 @@
 
 namespace dsc {
 
-class HierComm;
+class HierEngine;
 
 // Copies bytes unless both ends are the same. The pointers may be null if there are no bytes.
 inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
@@ -36,7 +36,7 @@ inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
 class HierTransfer {
  public:
-  HierTransfer(HierComm& comm, const Call& call, Deadline deadline) noexcept
+  HierTransfer(HierEngine& comm, const Call& call, Deadline deadline) noexcept
       : comm_(comm), call_(call), deadline_(deadline) {}
 
   // Runs the operation to its end. Throws what the host engine and the transport throw.
@@ -152,7 +152,7 @@ class HierTransfer {
   void run_local(Call call);
   void pass(int from, int to, void* data, size_t bytes);
 
-  HierComm& comm_;
+  HierEngine& comm_;
   const Call& call_;
   const Deadline deadline_;
 };

@@ -5,7 +5,7 @@
 #include "base/environment.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -62,24 +62,24 @@ void HierWorld::refuse_wire(const std::string& prefix, int own, const Error& why
   forget_later(prefix + "/" + std::to_string(own));
 }
 
-void HierWorld::enlist(HierComm& comm) {
+void HierWorld::enlist(HierEngine& engine) {
   std::optional<Failure> before;
   {
     MutexLock lock(mutex_);
-    comms_[comm.id()] = &comm;
+    engines_[engine.id()] = &engine;
     for (const auto& [group, cause] : failed_)
-      if (group == comm.id()) before = cause;
+      if (group == engine.id()) before = cause;
     for (const auto& [rank, gone] : gone_)
-      if (!before && comm.group_rank(rank) != kNoRank) before = failure_of(comm, rank, gone);
+      if (!before && engine.state.group_rank(rank) != kNoRank) before = failure_of(engine, rank, gone);
   }
-  if (before) comm.hear(*before);
+  if (before) engine.learn_of(*before);
 }
 
-void HierWorld::take_off(HierComm& comm) noexcept {
+void HierWorld::take_off(HierEngine& engine) noexcept {
   MutexLock lock(mutex_);
-  if (const auto found = comms_.find(comm.id()); found != comms_.end() && found->second == &comm)
-    comms_.erase(found);
-  while (visiting_ == &comm) visited_.wait(mutex_);
+  if (const auto found = engines_.find(engine.id()); found != engines_.end() && found->second == &engine)
+    engines_.erase(found);
+  while (visiting_ == &engine) visited_.wait(mutex_);
 }
 
 void HierWorld::begin_end() noexcept {
@@ -101,17 +101,17 @@ std::optional<int64_t> HierWorld::quiet_ns(int32_t rank) const {
 
 // ---- callbacks on the control's thread
 
-// Calls the communicator of a group, if there is one. take_off() waits until the call has returned.
+// Calls the engineunicator of a group, if there is one. take_off() waits until the call has returned.
 template <typename Visit>
 void HierWorld::visit(uint64_t group, Visit call) {
-  HierComm* comm = nullptr;
+  HierEngine* engine = nullptr;
   {
     MutexLock lock(mutex_);
-    const auto found = comms_.find(group);
-    if (found == comms_.end()) return;
-    visiting_ = comm = found->second;
+    const auto found = engines_.find(group);
+    if (found == engines_.end()) return;
+    visiting_ = engine = found->second;
   }
-  call(*comm);
+  call(*engine);
   MutexLock lock(mutex_);
   visiting_ = nullptr;
   visited_.notify_all();
@@ -123,15 +123,15 @@ void HierWorld::on_failure(uint64_t group, const Failure& cause) {
     failed_.emplace_back(group, cause);
     if (failed_.size() > kKeptFailures) failed_.pop_front();
   }
-  visit(group, [&](HierComm& comm) { comm.hear(cause); });
+  visit(group, [&](HierEngine& engine) { engine.learn_of(cause); });
 }
 
-Failure HierWorld::failure_of(const HierComm& comm, int32_t rank, const Gone& gone) {
+Failure HierWorld::failure_of(const HierEngine& engine, int32_t rank, const Gone& gone) {
   Failure cause;
   cause.code = gone.code;
-  cause.group = comm.id();
+  cause.group = engine.id();
   cause.revoked = true;
-  cause.rank = comm.group_rank(rank);
+  cause.rank = engine.state.group_rank(rank);
   cause.ranks = {cause.rank};
   cause.text = gone.text;
   if (cause.rank != rank)
@@ -149,12 +149,12 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
     MutexLock lock(mutex_);
     gone_.try_emplace(rank, gone);
     quiet_since_ns_.erase(rank);
-    for (const auto& [group, comm] : comms_)
-      if (comm->group_rank(rank) != kNoRank) groups.push_back(group);
+    for (const auto& [group, engine] : engines_)
+      if (engine->state.group_rank(rank) != kNoRank) groups.push_back(group);
   }
   log(DSC_LOG_WARN, "%s", text.c_str());
   for (const uint64_t group : groups)
-    visit(group, [&](HierComm& comm) { comm.hear(failure_of(comm, rank, gone)); });
+    visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine, rank, gone)); });
 }
 
 void HierWorld::on_quiet(int32_t rank, bool quiet) {
@@ -171,7 +171,7 @@ void HierWorld::on_quiet(int32_t rank, bool quiet) {
 
 std::string HierWorld::answer(uint64_t group, const std::string& question) {
   std::string text = "does not know the group";
-  visit(group, [&](HierComm& comm) { text = comm.answer(question); });
+  visit(group, [&](HierEngine& engine) { text = engine.answer(question); });
   return text;
 }
 

@@ -16,7 +16,7 @@
 
 namespace dsc {
 
-class HierComm;
+class HierEngine;
 
 class HierWorld final : private JobListener {
  public:
@@ -43,8 +43,8 @@ class HierWorld final : private JobListener {
 
   // Registers a communicator, which then learns of failures, including earlier ones. It must be taken off
   // before it ends; take_off() waits for a call that is running.
-  void enlist(HierComm& comm);
-  void take_off(HierComm& comm) noexcept;
+  void enlist(HierEngine& engine);
+  void take_off(HierEngine& engine) noexcept;
 
   // Publishes why a group failed and returns the first cause that any rank has published.
   Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
@@ -67,8 +67,6 @@ class HierWorld final : private JobListener {
   void begin_end() noexcept;
   // Called when all ranks have met to finalize: the end of this rank is no longer reported to the others.
   void end_in_order() noexcept;
-  void end() noexcept { ended_.store(true); }
-  bool ended() const noexcept { return ended_.load(); }
 
  private:
   void on_failure(uint64_t group, const Failure& cause) override;
@@ -80,20 +78,19 @@ class HierWorld final : private JobListener {
     dsc_result_t code;
     std::string text;
   };
-  static Failure failure_of(const HierComm& comm, int32_t rank, const Gone& gone);
+  static Failure failure_of(const HierEngine& engine, int32_t rank, const Gone& gone);
   template <typename Visit>
   void visit(uint64_t group, Visit call);
 
   const JobLayout layout_;
   const std::string address_;
   const std::shared_ptr<JobStore> job_;
-  std::atomic<bool> ended_{false};
   std::atomic<bool> ended_in_order_{false};
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
-  std::map<uint64_t, HierComm*> comms_ DSC_GUARDED_BY(mutex_);
-  const HierComm* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
+  std::map<uint64_t, HierEngine*> engines_ DSC_GUARDED_BY(mutex_);
+  const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
   // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);

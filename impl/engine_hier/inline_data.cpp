@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {

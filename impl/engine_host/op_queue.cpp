@@ -1,14 +1,8 @@
 #include "engine_host/op_queue.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/work_set.hpp"
-#include "engine_host/host_comm.hpp"
+#include "engine_host/host_engine.hpp"
 #include "engine_host/progress.hpp"
 
 namespace dsc {
@@ -62,16 +56,19 @@ Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number
   return held_.emplace<Collective>(group, call, number);
 }
 
+HostWork::HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call)
+    : OperationWork(call, engine->id()), engine_(std::move(engine)), queue_(queue) {}
+
 // Drives its own queue first, then the others: without a progress thread, no other thread may drive them.
 bool HostWork::advance(OtherQueues& others) {
   const bool moved = queue_.drive();
   return others.drive() || moved;
 }
 
-void HostWork::drive_until(Deadline deadline) {
-  OtherQueues others(comm_->self_driven(), queue_);
+void HostWork::await_end(Deadline deadline) {
+  OtherQueues others(engine_->self_driven(), queue_);
   queue_.waiters.fetch_add(1);
-  Backoff backoff(comm_->notifier(), comm_->spins());
+  Backoff backoff(engine_->notifier(), engine_->spins());
   while (!done()) {
     if (advance(others)) backoff.reset();
     const int64_t left_ns = deadline.remaining_ns();
@@ -80,64 +77,20 @@ void HostWork::drive_until(Deadline deadline) {
     queue_.look_at_clock();
     others.look_at_clock();
   }
-  if (!done() && comm_->self_driven()) queue_.look_at_clock();  // the wait may have been too short for it
+  if (!done() && engine_->self_driven()) queue_.look_at_clock();  // the wait may have been too short for it
   queue_.waiters.fetch_sub(1);
   if (queue_.busy()) ProgressEngine::get().wake();
 }
 
 bool HostWork::test() {
-  if (!done() && comm_->self_driven()) comm_->progress(Deadline{0});
+  if (!done() && engine_->self_driven()) engine_->progress(Deadline{0});
   return done();
 }
 
-bool HostWork::wait(Deadline deadline) {
-  if (!done()) drive_until(deadline);
-  if (!done()) return false;
-  const Failure ended = failure();
-  if (ended.code != DSC_OK) fail_with(ended);
-  return true;
-}
-
-Failure HostWork::failure() const {
-  MutexLock lock(mutex_);
-  if (done()) return failure_;
-  Failure running;
-  running.code = DSC_IN_PROGRESS;
-  running.group = comm_->id();
-  return running;
-}
-
-int HostWork::event_fd() {
-  MutexLock lock(mutex_);
-  if (event_fd_) return event_fd_.get();
-  event_fd_.reset(eventfd(done() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_fd_) fail_errno(errno, "eventfd");
-  return event_fd_.get();
-}
-
 void HostWork::complete(Failure failure) noexcept {
-  {
-    MutexLock lock(mutex_);
-    failure_ = std::move(failure);
-    done_.store(true, std::memory_order_seq_cst);
-    if (event_fd_) eventfd_write(event_fd_.get(), 1);
-    if (countdown_) countdown_->complete_one();
-  }
+  end(std::move(failure));
   ProgressEngine::get().completed.fetch_add(1, std::memory_order_seq_cst);
-  comm_->notifier().notify();
-}
-
-void HostWork::notify(std::shared_ptr<Countdown> countdown) {
-  MutexLock lock(mutex_);
-  if (done())
-    countdown->complete_one();
-  else
-    countdown_ = std::move(countdown);
-}
-
-void HostWork::close_event_fd() noexcept {
-  MutexLock lock(mutex_);
-  event_fd_.reset();
+  engine_->notifier().notify();
 }
 
 // Calls come one after another, so no other thread changes the number meanwhile.
@@ -169,14 +122,14 @@ std::optional<Failure> OpQueue::run_alone(const Call& call) {
 // queue's lock is taken before the check whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
-  Kind operation(comm_.group(), call, take_number());
-  if (comm_.refuses()) return comm_.refusal(operation);
+  Kind operation(engine_.group(), call, take_number());
+  if (engine_.refuses()) return engine_.refusal(operation);
   const int64_t now = tick_now();
-  const int timeout_ms = comm_.timeout_ms(call);
+  const int timeout_ms = engine_.state.timeout_ms(call);
   operation.create(now, timeout_ms);
   operation.start(now, timeout_ms);
-  Backoff backoff(comm_.notifier(), comm_.spins());
-  OtherQueues others(comm_.self_driven(), *this);
+  Backoff backoff(engine_.notifier(), engine_.spins());
+  OtherQueues others(engine_.self_driven(), *this);
   Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
     if (progress == Progress::kMoved || others.drive()) {
@@ -190,31 +143,31 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
     if ((progress == Progress::kPending || progress == Progress::kMoved) && operation.may_step())
       progress = step(operation);
   }
-  return comm_.settle(operation, progress);
+  return engine_.finish(operation, progress);
 }
 
 std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
-  auto work = std::make_shared<HostWork>(comm_.share(), *this, call);
+  auto work = std::make_shared<HostWork>(engine_.share(), *this, call);
   bool first = false;
   {
     MutexLock lock(queue_mutex_);
     first = queue_.empty();
     queue_.push_back(work);  // first, because it may throw for lack of memory
-    work->operation_ = &work->box_.emplace(comm_.group(), work->call_, take_number());
-    comm_.begin();
-    if (comm_.refuses()) {
-      comm_.end();
+    work->operation_ = &work->box_.emplace(engine_.group(), work->call(), take_number());
+    engine_.begin();
+    if (engine_.refuses()) {
+      engine_.end();
       queue_.pop_back();
-      work->complete(comm_.refusal(*work->operation_));
+      work->complete(engine_.refusal(*work->operation_));
       return work;
     }
-    work->operation_->create(tick_now(), comm_.timeout_ms(call));
+    work->operation_->create(tick_now(), engine_.state.timeout_ms(call));
     queued_.store(queue_.size(), std::memory_order_release);
   }
   if (first) begin_first(work);
   // A queue that was empty has no driver yet. If memory is too short to add it, waiting threads drive it.
   if (first && busy())
-    capture([&] { ProgressEngine::get().add(comm_.share(), *this); }, [](dsc_result_t, const char*) {});
+    capture([&] { ProgressEngine::get().add(engine_.share(), *this); }, [](dsc_result_t, const char*) {});
   return work;
 }
 
@@ -224,7 +177,7 @@ void OpQueue::begin_first(const std::shared_ptr<HostWork>& work) {
   if (!driver_.try_lock()) return;
   if (front() == work && work->operation_->started_ticks() == 0) {
     Operation& operation = *work->operation_;
-    operation.start(tick_now(), comm_.timeout_ms(operation.call()));
+    operation.start(tick_now(), engine_.state.timeout_ms(operation.call()));
     const Progress entered = contain(operation, [&] {
       operation.enter();
       return Progress::kMoved;
@@ -258,12 +211,12 @@ bool OpQueue::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;
   Operation& operation = *work->operation_;
-  if (operation.started_ticks() == 0) operation.start(tick_now(), comm_.timeout_ms(operation.call()));
+  if (operation.started_ticks() == 0) operation.start(tick_now(), engine_.state.timeout_ms(operation.call()));
   const Progress progress = step(operation);
   if (progress == Progress::kPending) operation.glance_at_clock();
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
-  Failure failure = comm_.settle(operation, progress).value_or(Failure{});
-  comm_.end();
+  Failure failure = engine_.finish(operation, progress).value_or(Failure{});
+  engine_.end();
   const Completing completing;
   pop();
   work->box_.clear();

@@ -9,13 +9,13 @@
 #include <variant>
 
 #include "base/mutex.hpp"
-#include "comm/work.hpp"
+#include "comm/operation_work.hpp"
 #include "engine_host/collective.hpp"
 #include "engine_host/message.hpp"
 
 namespace dsc {
 
-class HostComm;
+class HostEngine;
 class OtherQueues;
 class OpQueue;
 
@@ -30,36 +30,23 @@ class OperationBox {
 };
 
 // An operation that OpQueue::start() has queued.
-class HostWork final : public Work {
+class HostWork final : public OperationWork {
  public:
-  HostWork(std::shared_ptr<HostComm> comm, OpQueue& queue, const Call& call)
-      : comm_(std::move(comm)), queue_(queue), call_(call) {}
+  HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call);
 
-  bool done() const noexcept override { return done_.load(std::memory_order_acquire); }
   bool test() override;
-  bool wait(Deadline deadline) override;
-  Failure failure() const override;
-  int event_fd() override;
-  void close_event_fd() noexcept override;
-  void notify(std::shared_ptr<Countdown> countdown) override;
   void complete(Failure failure) noexcept;
 
  private:
   friend class OpQueue;
 
   bool advance(OtherQueues& others);
-  void drive_until(Deadline deadline);
+  void await_end(Deadline deadline) override;
 
-  const std::shared_ptr<HostComm> comm_;
+  const std::shared_ptr<HostEngine> engine_;
   OpQueue& queue_;
-  const Call call_;
   OperationBox box_;                // used by the queue's driver until completion
   Operation* operation_ = nullptr;  // points into box_
-  std::atomic<bool> done_{false};
-  mutable Mutex mutex_;
-  Failure failure_ DSC_GUARDED_BY(mutex_);
-  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
-  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
 // Held by the one thread that drives a queue's operations. No thread waits for it: one that finds it taken
@@ -100,7 +87,7 @@ class DSC_TSA(scoped_lockable) QueueGuard {
 // Any thread may drive a queue. Calls that add operations to one queue come one after another.
 class OpQueue {
  public:
-  explicit OpQueue(HostComm& comm) : comm_(comm) {}
+  explicit OpQueue(HostEngine& engine) : engine_(engine) {}
 
   // Runs an operation on the calling thread, after those that are queued. Returns its failure, if any.
   std::optional<Failure> run(const Call& call);
@@ -137,7 +124,7 @@ class OpQueue {
   std::shared_ptr<HostWork> front();
   void pop();
 
-  HostComm& comm_;
+  HostEngine& engine_;
   QueueLock driver_;  // taken before the mutex
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);

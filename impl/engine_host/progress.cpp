@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/process_guard.hpp"
 #include "base/thread.hpp"
-#include "engine_host/host_comm.hpp"
+#include "engine_host/host_engine.hpp"
 
 namespace dsc {
 
@@ -18,14 +18,14 @@ constexpr int kPauseMs = 1;
 
 // Wakes threads that began to wait while this one drove the queue and then went to sleep.
 void notify_waiters(const BusyQueue& entry) noexcept {
-  if (entry.queue->waiters > 0) entry.comm->notifier().notify();
+  if (entry.queue->waiters > 0) entry.engine->notifier().notify();
 }
 
 }  // namespace
 
 bool QueueScope::holds(const BusyQueue& entry) const noexcept {
-  if (for_thread && entry.comm->self_driven()) return false;
-  return !world || &entry.comm->world() == world;
+  if (for_thread && entry.engine->self_driven()) return false;
+  return !world || &entry.engine->world() == world;
 }
 
 ProgressEngine& ProgressEngine::get() {
@@ -44,12 +44,12 @@ void ProgressEngine::start_thread_once() {
   has_thread_ = true;
 }
 
-void ProgressEngine::add(std::shared_ptr<HostComm> comm, OpQueue& queue) {
-  if (!comm->self_driven()) start_thread_once();
+void ProgressEngine::add(std::shared_ptr<HostEngine> engine, OpQueue& queue) {
+  if (!engine->self_driven()) start_thread_once();
   {
     MutexLock lock(mutex_);
     if (std::none_of(queues_.begin(), queues_.end(), [&](const BusyQueue& e) { return e.queue == &queue; }))
-      queues_.push_back({std::move(comm), &queue});
+      queues_.push_back({std::move(engine), &queue});
   }
   wake();
 }
@@ -75,7 +75,7 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
-  while (take_idle().comm) any = true;  // released outside the lock, because a world may end with it
+  while (take_idle().engine) any = true;  // released outside the lock, because a world may end with it
   if (any) wake();                      // a driver may still have it in its list
 }
 

@@ -10,9 +10,9 @@
 
 namespace dsc {
 
-// A queue with operations, and the communicator that keeps it alive.
+// A queue with operations, and the engine that keeps it alive.
 struct BusyQueue {
-  std::shared_ptr<HostComm> comm;
+  std::shared_ptr<HostEngine> engine;
   OpQueue* queue;
 };
 
@@ -31,7 +31,7 @@ class ProgressEngine {
   static ProgressEngine& get();
 
   // Called when a queue is no longer empty. Starts the progress thread if the world wants one. Any thread.
-  void add(std::shared_ptr<HostComm> comm, OpQueue& queue);
+  void add(std::shared_ptr<HostEngine> engine, OpQueue& queue);
   // Called when a queue that a waiting thread has driven may need another driver. Any thread.
   void wake() noexcept;
 

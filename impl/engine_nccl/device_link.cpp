@@ -8,7 +8,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "engine_nccl/device_engine.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -20,7 +20,7 @@ constexpr int64_t kLaterMs = 10'000;
 }  // namespace
 
 // The sender makes NCCL's id and sends it in a message on host memory, which counts as the first one there.
-DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
+DeviceLink::DeviceLink(NcclEngine& engine, const Call& call)
     : engine_(engine),
       sends_(call.kind == OpKind::kSend),
       peer_(call.root),
@@ -40,7 +40,7 @@ DeviceLink::DeviceLink(DeviceEngine& engine, const Call& call)
   exchange_ = engine.host().start(exchange);
 }
 
-void DeviceLink::connect(std::shared_ptr<DeviceEngine> engine) {
+void DeviceLink::connect(std::shared_ptr<NcclEngine> engine) {
   start_thread("dsc-link", [this, engine = std::move(engine)] {
     const NcclWait patience = engine->patience(0);
     capture([&] { make(patience); }, [&](const Error& error) { give_up(error); });
@@ -117,9 +117,9 @@ void DeviceLink::run(const Call& call, CudaStream* stream, const NcclWait& patie
 void DeviceLink::put_between_events(DeviceWork& work) {
   const Device& device = engine_.device();
   const DeviceScope scope(device);
-  device.check(device.cuda().stream_wait_event(stream_.get(), work.begin.get(), 0), "cuStreamWaitEvent");
+  device.check(device.cuda().stream_wait_event(stream_.get(), work.begin_event.get(), 0), "cuStreamWaitEvent");
   put(work.call(), stream_.get(), engine_.patience(0));
-  device.check(device.cuda().event_record(work.end.get(), stream_.get()), "cuEventRecord");
+  device.check(device.cuda().event_record(work.end_event.get(), stream_.get()), "cuEventRecord");
   work.set_launched();
 }
 

@@ -13,14 +13,14 @@
 
 namespace dsc {
 
-class DeviceEngine;
+class NcclEngine;
 
 class DeviceLink {
  public:
   // `call` is the first message. The constructor begins to make the connection; connect() continues on a
   // separate thread.
-  DeviceLink(DeviceEngine& engine, const Call& call);
-  void connect(std::shared_ptr<DeviceEngine> engine);
+  DeviceLink(NcclEngine& engine, const Call& call);
+  void connect(std::shared_ptr<NcclEngine> engine);
 
   // Runs a message on the caller's stream. Waits until there is a connection.
   void run(const Call& call, CudaStream* stream, const NcclWait& patience);
@@ -38,7 +38,7 @@ class DeviceLink {
   void put(const Call& call, CudaStream* stream, const NcclWait& patience) DSC_REQUIRES(mutex_);
   void put_between_events(DeviceWork& work) DSC_REQUIRES(mutex_);
 
-  DeviceEngine& engine_;
+  NcclEngine& engine_;
   const bool sends_;
   const int32_t peer_;
   NcclUniqueId id_{};

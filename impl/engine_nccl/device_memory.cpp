@@ -1,10 +1,10 @@
-#include "engine_nccl/device_memory.hpp"
-
+// Memory of the device that all ranks allocate together.
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/memory.hpp"
 #include "comm/outcome.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -14,7 +14,7 @@ constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
 // One rank's memory, which the destructor frees.
 class DeviceMemory {
  public:
-  DeviceMemory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes)
+  DeviceMemory(const std::shared_ptr<NcclEngine>& engine, size_t bytes)
       : world_(engine->world()), engine_(engine), bytes_(bytes) {
     const DeviceScope scope(device());
     if (nccl().mem_alloc) {
@@ -49,7 +49,7 @@ class DeviceMemory {
 
   void* data() const noexcept { return data_; }
   // Collective. Registers the memory with NCCL if the library can do that.
-  void register_window(DeviceEngine& engine) {
+  void register_window(NcclEngine& engine) {
     communicator_ = engine.communicator();
     if (!communicator_) return;
     is_known_ = true;  // possibly also after an error
@@ -68,7 +68,7 @@ class DeviceMemory {
   const NcclFunctions& nccl() const noexcept { return world_.nccl.library->functions; }
 
   const DeviceWorld world_;
-  const std::weak_ptr<DeviceEngine> engine_;
+  const std::weak_ptr<NcclEngine> engine_;
   const size_t bytes_;
   void* data_ = nullptr;
   NcclWindow* window_ = nullptr;
@@ -76,21 +76,14 @@ class DeviceMemory {
   std::shared_ptr<NcclCommunicator> communicator_;
 };
 
-template <typename Step>
-void agree(Comm& host, uint64_t tag, const Step& step) {
-  Outcome mine;
-  capture(step, [&](const Error& error) { mine = outcome_of(error); });
-  if (const auto failure = first_failure(gather_all(host, OpKind::kMemAlloc, tag, mine)))
-    throw Error(*failure);
-}
-
 }  // namespace
 
-void* allocate_device_memory(const std::shared_ptr<DeviceEngine>& engine, size_t bytes) {
-  Comm& host = engine->host();
+void* NcclEngine::allocate(size_t bytes) {
   std::shared_ptr<DeviceMemory> made;
-  agree(host, mix_id(kAllocatedTag, bytes), [&] { made = std::make_shared<DeviceMemory>(engine, bytes); });
-  agree(host, mix_id(kRegisteredTag, bytes), [&] { made->register_window(*engine); });
+  run_on_all(*host_, OpKind::kMemAlloc, mix_id(kAllocatedTag, bytes), "",
+             [&] { made = std::make_shared<DeviceMemory>(shared_from_this(), bytes); });
+  run_on_all(*host_, OpKind::kMemAlloc, mix_id(kRegisteredTag, bytes), "",
+             [&] { made->register_window(*this); });
   void* const data = made->data();
   keep_memory(data, std::move(made));
   return data;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/comm.hpp"
+#include "comm/engine.hpp"
 #include "control/recorder.hpp"
 
 namespace dsc {
@@ -41,6 +41,6 @@ class DeviceRecords {
 };
 
 // Returns the recorder's form of a call on the device of `comm`.
-RecordedCall recorded_on_device(const Call& call, uint64_t number, const Comm& comm) noexcept;
+RecordedCall recorded_on_device(const Call& call, uint64_t number, const GroupEngine& group) noexcept;
 
 }  // namespace dsc

@@ -7,7 +7,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "engine_nccl/device_engine.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 
@@ -16,7 +16,7 @@ DeviceWatch& DeviceWatch::get() {
   return *instance;
 }
 
-void DeviceWatch::add(const std::shared_ptr<DeviceEngine>& engine) {
+void DeviceWatch::add(const std::shared_ptr<NcclEngine>& engine) {
   const MutexLock lock(mutex_);
   std::erase_if(engines_, [](const auto& known) { return known.expired(); });
   engines_.push_back(engine);
@@ -40,7 +40,7 @@ void DeviceWatch::wake() noexcept {
 
 void DeviceWatch::run() {
   int64_t pause_ns = 0;
-  std::vector<std::weak_ptr<DeviceEngine>> engines;
+  std::vector<std::weak_ptr<NcclEngine>> engines;
   for (;;) {
     {
       MutexLock lock(mutex_);

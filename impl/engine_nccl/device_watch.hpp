@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-class DeviceEngine;
+class NcclEngine;
 
 class DeviceWatch {
  public:
@@ -17,7 +17,7 @@ class DeviceWatch {
   static DeviceWatch& get();
 
   // Supervises an engine as long as it exists. Starts the thread.
-  void add(const std::shared_ptr<DeviceEngine>& engine);
+  void add(const std::shared_ptr<NcclEngine>& engine);
   // Wakes the thread to look at all engines now. Any thread.
   void wake() noexcept;
 
@@ -28,7 +28,7 @@ class DeviceWatch {
   Condition news_;
   bool has_thread_ DSC_GUARDED_BY(mutex_) = false;
   bool has_news_ DSC_GUARDED_BY(mutex_) = false;
-  std::vector<std::weak_ptr<DeviceEngine>> engines_ DSC_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<NcclEngine>> engines_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

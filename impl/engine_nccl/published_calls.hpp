@@ -12,7 +12,7 @@
 
 #include "base/mutex.hpp"
 #include "comm/call_signature.hpp"
-#include "comm/comm.hpp"
+#include "comm/engine.hpp"
 #include "control/group.hpp"
 #include "control/memory.hpp"
 

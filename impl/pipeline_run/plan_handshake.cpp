@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/fixed_text.hpp"
 #include "base/hash.hpp"
-#include "comm/agreement.hpp"
+#include "comm/gather.hpp"
 #include "comm/tensor.hpp"
 
 namespace dsc {

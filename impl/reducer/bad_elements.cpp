@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/outcome.hpp"
+#include "comm/gather.hpp"
 #include "dtype/reduce.hpp"
 
 namespace dsc {
@@ -36,7 +36,7 @@ BadElements::~BadElements() {
 }
 
 void BadElements::expect(bool captured) {
-  check_ = group_.nonfinite->check();
+  check_ = group_.nonfinite()->check();
   if (looks() && captured)
     fail(DSC_ERR_STATE, "gradients that are checked for NaNs and infinities cannot be captured in a graph");
 }
@@ -135,7 +135,7 @@ std::optional<BadBucket> BadElements::find(CudaStream* stream, const InputOf& in
   if (sum.source < 0) return std::nullopt;
   const Found& first = all[static_cast<size_t>(sum.source)];
   sum.index = first.index;
-  group_.nonfinite->add(OpKind::kAllReduce, first.number, sum);
+  group_.nonfinite()->add(OpKind::kAllReduce, first.number, sum);
   if (check_ != NonFiniteCheck::kFail) return std::nullopt;
   BadBucket result{first.bucket, {}};
   result.failure.code = DSC_ERR_NONFINITE;

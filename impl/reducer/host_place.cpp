@@ -61,7 +61,7 @@ class HostPlace final : public GradientPlace {
 
   std::shared_ptr<Work> start(size_t, const Call& call) override {
     Call checked = call;
-    checked.nonfinite = group_.nonfinite->check_for(call.dtype);
+    checked.nonfinite = group_.nonfinite()->check_for(call.dtype);
     return group_.start(checked);
   }
 

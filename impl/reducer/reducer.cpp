@@ -100,7 +100,7 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   const bool device = on_device(params);
   BucketLayout layout = make_bucket_layout(params, layout_options(options, device));
   const auto group = comm.split(0, comm.rank(), {"reducer", 0});
-  group->nonfinite = comm.nonfinite;
+  group->share_nonfinite(comm);
   auto place =
       (device ? make_device_place : make_host_place)(*group, {options.average, layout.buckets, layout.bytes});
   auto reducer =

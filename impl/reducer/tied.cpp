@@ -46,7 +46,7 @@ void TiedLayers::make_groups(Comm& comm, const TiedRequest& request, int32_t pip
     const bool member = std::ranges::find(stages, stage_) != stages.end();
     const auto group = comm.split(member ? pipeline : -1, stage_, {"tied/" + request.keys[k].key, 0});
     if (!group) continue;
-    group->nonfinite = comm.nonfinite;
+    group->share_nonfinite(comm);
     groups_.push_back({group, {}});
     for (const size_t other : sorted_keys(request))
       if (request.keys[other].stages == stages)
@@ -109,14 +109,14 @@ void TiedLayers::reduce_group(const Group& group, std::span<const Tensor> gradie
     call.send = call.recv = gradients[w].data;
     call.count = gradients[w].count;
     call.stream = stream;
-    call.nonfinite = group.comm->nonfinite->check_for(call.dtype);
+    call.nonfinite = group.comm->nonfinite()->check_for(call.dtype);
     std::snprintf(call.note, sizeof call.note, "%s", weights_[w].label.c_str());
     calls.push_back(call);
   }
   if (calls.size() == 1)
     group.comm->run(calls[0]);
   else
-    group.comm->run_group(calls);
+    group.comm->run_batch(calls);
 }
 
 int32_t TiedLayers::owner(const std::string& key) const {

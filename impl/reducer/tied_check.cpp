@@ -10,6 +10,7 @@
 #include "base/guard.hpp"
 #include "base/hash.hpp"
 #include "comm/agreement.hpp"
+#include "comm/gather.hpp"
 
 namespace dsc {
 namespace {

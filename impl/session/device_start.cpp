@@ -9,8 +9,8 @@
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/mutex.hpp"
-#include "comm/agreement.hpp"
-#include "engine_nccl/device_comm.hpp"
+#include "comm/gather.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -80,7 +80,7 @@ Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
 
 DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loader,
                  const Environment& environment) {
-  DeviceEngine::expect_usable();
+  NcclEngine::expect_usable();
   const auto cuda = std::make_shared<const CudaLibrary>(load_driver(request, loader, environment));
   const Choice choice = choose(*cuda, request.number, local_rank);
   DeviceWorld world;
@@ -127,37 +127,38 @@ std::string first_text(const std::vector<Outcome>& all, Bound bound) {
 }
 
 // If no rank asked for a device, a failure is not an error, because it is the same on all ranks.
-std::shared_ptr<Comm> make_bound(const DeviceWorld& world, std::shared_ptr<Comm> host,
-                                 const std::vector<Outcome>& all, bool asked, Deadline deadline) {
-  std::shared_ptr<Comm> bound;
+std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
+                                         const std::vector<Outcome>& all, bool asked, Deadline deadline) {
+  std::shared_ptr<DeviceEngine> bound;
   capture(
       [&] {
         check_devices(all);
-        bound = DeviceComm::create(world, host, deadline);
+        bound = NcclEngine::create(world, host, deadline);
       },
       [&](const Error& error) {
         if (asked || host->revoked()) throw Error(error);
         log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
         host->restart_numbers();
       });
-  return bound ? bound : host;
+  return bound;
 }
 
 }  // namespace
 
-std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceRequest& request,
-                                  const Environment& environment, Deadline deadline) {
+std::shared_ptr<DeviceEngine> bind_device(const std::shared_ptr<GroupEngine>& host,
+                                          const DeviceRequest& request, const Environment& environment,
+                                          Deadline deadline) {
   const Loader loader = process_loader();
   DeviceWorld world;
   Outcome mine;
   mine.asked = request.required || request.number >= 0;
-  mine.host = host->local_members().ranks.front();
+  mine.host = host->state.local().ranks.front();
   if (const auto name = environment("NCCL_HOSTID")) mine.nccl_host = fnv1a(*name) | 1;
   capture(
       [&] {
         const MutexLock lock(loading());
         if (!mine.asked && !works_on_device(request, loader, environment)) return;
-        world = bind(request, host->world_info().local_rank, loader, environment);
+        world = bind(request, host->state.info()->local_rank, loader, environment);
         mine.bound = Bound::kYes;
         mine.number = world.nccl.device->number();
         mine.card = world.nccl.device->uuid();
@@ -169,16 +170,15 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceReques
         mine.code = code;
         std::snprintf(mine.text, sizeof mine.text, "%.430s", text);
       });
-  std::vector<Outcome> all(static_cast<size_t>(host->size()));
-  gather_bytes(*host, OpKind::kBind, kBindTag, &mine, all.data(), sizeof mine);
+  const std::vector<Outcome> all = gather_all(*host, OpKind::kBind, kBindTag, mine);
   const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
   const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
   if (std::ranges::all_of(all, is(Bound::kYes)))
-    return make_bound(world, std::move(host), all, asked, deadline);
+    return make_bound(world, host, all, asked, deadline);
   host->restart_numbers();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
     log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
-    return host;
+    return nullptr;
   }
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
@@ -186,7 +186,7 @@ std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceReques
     fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
   if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
   log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
-  return host;
+  return nullptr;
 }
 
 }  // namespace dsc

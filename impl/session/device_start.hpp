@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
-#include "comm/comm.hpp"
+#include "comm/engine.hpp"
 
 namespace dsc {
 
@@ -17,9 +17,10 @@ struct DeviceRequest {
   std::string nccl_library;
 };
 
-// Collective: either all ranks are bound, each to one device, or none is. Returns `host` if none is. Throws
+// Collective: either all ranks are bound, each to one device, or none is, and this returns null. Throws
 // NO_BACKEND on all ranks if a device is required and one rank has none.
-std::shared_ptr<Comm> bind_device(std::shared_ptr<Comm> host, const DeviceRequest& request,
-                                  const Environment& environment, Deadline deadline);
+std::shared_ptr<DeviceEngine> bind_device(const std::shared_ptr<GroupEngine>& host,
+                                          const DeviceRequest& request, const Environment& environment,
+                                          Deadline deadline);
 
 }  // namespace dsc

@@ -13,8 +13,8 @@
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
-#include "engine_hier/hier_comm.hpp"
-#include "engine_host/host_comm.hpp"
+#include "engine_hier/hier_engine.hpp"
+#include "engine_host/host_engine.hpp"
 #include "session/device_start.hpp"
 
 namespace dsc {
@@ -120,9 +120,9 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
 }
 
 // Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
-std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared_ptr<HostComm> local,
-                                std::shared_ptr<JobStore> job, const InitOptions& options,
-                                Deadline deadline) {
+std::shared_ptr<GroupEngine> make_engine(const std::shared_ptr<World>& world,
+                                         std::shared_ptr<HostEngine> local, std::shared_ptr<JobStore> job,
+                                         const InitOptions& options, Deadline deadline) {
   if (world->layout().host_count() == 1) {
     if (job) world->hold_name(std::move(job));
     return local;
@@ -138,8 +138,8 @@ std::shared_ptr<Comm> make_comm(const std::shared_ptr<World>& world, std::shared
   std::vector<int32_t> everybody(wide->layout().host_of_rank.size());
   std::iota(everybody.begin(), everybody.end(), 0);
   HierLayout layout(std::move(everybody), wide->layout(), rank);
-  return HierComm::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
-                          options.timeout_ms, deadline);
+  return HierEngine::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
+                            options.timeout_ms, deadline);
 }
 
 std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
@@ -236,16 +236,18 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
-  auto local = HostComm::create_world(group, options.timeout_ms, deadline);
-  local->set_world_info(describe_world(options, launch, *world));
-  auto comm = make_comm(world, std::move(local), std::move(job), options, deadline);
+  auto local = HostEngine::create_world(group, describe_world(options, launch, *world), options.timeout_ms,
+                                        deadline);
+  Engines engines;
+  engines.group = make_engine(world, std::move(local), std::move(job), options, deadline);
   if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE)) {
     world->set_tentative(true);  // if this fails, a program may start again at once
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.cuda_library.value_or(""), options.nccl_library.value_or("")};
-    comm = bind_device(std::move(comm), request, environment, deadline);
+    engines.device = bind_device(engines.group, request, environment, deadline);
     world->set_tentative(false);
   }
+  auto comm = std::make_shared<Comm>(std::move(engines));
   log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   if (launch.rank == 0)

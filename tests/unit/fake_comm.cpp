@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "base/error.hpp"
@@ -27,7 +28,7 @@ struct Meeting {
   int arrived = 0;
   bool done = false;
   dsc::Failure failure;
-  std::vector<std::shared_ptr<dsc::Comm>> children;  // of a split
+  std::vector<std::shared_ptr<dsc::GroupEngine>> children;  // of a new group
 };
 
 struct Shared {
@@ -77,7 +78,7 @@ void compute(std::vector<dsc::Call>& calls) {
     const void* source = calls[static_cast<size_t>(first.root)].send;
     for (const dsc::Call& call : calls)
       if (call.recv != source && bytes > 0) std::memcpy(call.recv, source, bytes);
-  } else if (first.kind == dsc::OpKind::kVerify) {
+  } else if (first.kind == dsc::OpKind::kVerify || first.kind == dsc::OpKind::kSplit) {
     for (const dsc::Call& to : calls)
       for (size_t rank = 0; rank < calls.size(); ++rank)
         std::memcpy(static_cast<char*>(to.recv) + rank * bytes, calls[rank].send, bytes);
@@ -125,49 +126,45 @@ class FakeWork final : public dsc::Work {
   std::shared_ptr<Meeting> meeting_;
 };
 
-class FakeComm final : public dsc::Comm {
- public:
-  FakeComm(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
-  ~FakeComm() override { leave(); }
+std::vector<int32_t> every_rank(int size) {
+  std::vector<int32_t> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
 
-  int rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return shared_->size; }
-  uint64_t id() const noexcept override { return 1; }
-  const std::string& name() const noexcept override { return name_; }
-  int global_rank(int group_rank) const override { return group_rank; }
-  int group_rank(int global_rank) const noexcept override { return global_rank; }
+class FakeEngine final : public dsc::GroupEngine {
+ public:
+  FakeEngine(std::shared_ptr<Shared> shared, int rank)
+      : GroupEngine({1, "fake", rank, every_rank(shared->size)}, {}, std::make_shared<dsc::WorldInfo>(),
+                    shared->timeout_ms),
+        shared_(std::move(shared)) {}
+  ~FakeEngine() override { leave(); }
+
+  int32_t backend() const noexcept override { return DSC_BACKEND_HOST; }
+  bool checks_nonfinite() const noexcept override { return false; }
 
   void run(const dsc::Call& call) override { start(call)->wait(dsc::Deadline::never()); }
 
   std::shared_ptr<dsc::Work> start(const dsc::Call& call) override {
     if (refusals > 0 && refusals-- > 0) dsc::fail(DSC_ERR_NOMEM, "no memory for an operation");
-    return std::make_shared<FakeWork>(shared_, shared_->arrive(rank_, call));
+    return std::make_shared<FakeWork>(shared_, shared_->arrive(rank(), call));
   }
 
-  std::shared_ptr<dsc::Comm> split(int32_t, int32_t, const dsc::GroupOptions&) override {
+  std::shared_ptr<dsc::GroupEngine> make_group(const dsc::NewGroup&) override {
     dsc::Call call;
-    call.kind = dsc::OpKind::kSplit;
-    const auto meeting = shared_->arrive(rank_, call);
+    call.kind = dsc::OpKind::kCreateGroup;
+    const auto meeting = shared_->arrive(rank(), call);
     FakeWork(shared_, meeting).wait(dsc::Deadline::never());
     const std::lock_guard lock(shared_->mutex);
-    return std::move(meeting->children[static_cast<size_t>(rank_)]);
-  }
-
-  std::shared_ptr<dsc::Comm> create_group(std::span<const int32_t>, const dsc::GroupOptions&) override {
-    dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
-  }
-
-  std::shared_ptr<dsc::Comm> make_channel(const std::string&) override {
-    dsc::fail(DSC_ERR_UNSUPPORTED, "a fake only splits");
+    return std::move(meeting->children[static_cast<size_t>(rank())]);
   }
 
   int32_t agree_on(int32_t) override { dsc::fail(DSC_ERR_UNSUPPORTED, "a fake does not recover"); }
-  std::shared_ptr<dsc::Comm> shrink(const dsc::GroupOptions&) override {
+  std::shared_ptr<dsc::GroupEngine> shrink(const dsc::GroupOptions&) override {
     dsc::fail(DSC_ERR_UNSUPPORTED, "a fake does not recover");
   }
-  std::vector<int32_t> missing() const override { return {}; }
 
-  void* allocate_memory(size_t bytes) override {
+  void* allocate(size_t bytes) override {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
     ++blocks;
@@ -178,41 +175,35 @@ class FakeComm final : public dsc::Comm {
     return memory;
   }
 
+  bool has_running() noexcept override { return false; }
   bool progress(dsc::Deadline) override { return true; }
-  int timeout_ms() const noexcept override { return shared_->timeout_ms; }
-  void set_timeout_ms(int) noexcept override {}
-  void revoke(const dsc::Failure& cause) noexcept override { revoke(cause.code, cause.text); }
-  void abort() noexcept override {
-    revoke(DSC_ERR_REVOKED, "rank " + std::to_string(rank_) + " aborted the group");
+  void restart_numbers() noexcept override {}
+  void revoke(const dsc::Failure& cause) noexcept override {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->revoke(cause.code, rank(), cause.text);
   }
-  void end_world() noexcept override {}
   void leave_if_idle() noexcept override {}
   void leave() noexcept override {
     const std::lock_guard lock(shared_->mutex);
-    shared_->leave(rank_);
+    shared_->leave(rank());
   }
   void finalize() override {}
   bool revoked() const noexcept override { return failure().revoked; }
-  bool is_over() const noexcept override { return false; }
   dsc::Failure failure() const override {
     const std::lock_guard lock(shared_->mutex);
     return shared_->failure;
   }
-  std::vector<dsc::OpStats> stats() const override { return {}; }
-  std::string trace(const char*) const override { return "{}"; }
-  std::string trace_path() const override { return ""; }
-  std::string tuning() const override { return ""; }
 
  private:
-  void revoke(dsc_result_t code, const std::string& text) noexcept {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->revoke(code, rank_, text);
-  }
-
   const std::shared_ptr<Shared> shared_;
-  const int rank_;
-  const std::string name_ = "fake";
 };
+
+std::vector<std::shared_ptr<dsc::GroupEngine>> make_engines(int size, int timeout_ms) {
+  const auto shared = std::make_shared<Shared>(size, timeout_ms);
+  std::vector<std::shared_ptr<dsc::GroupEngine>> engines;
+  for (int rank = 0; rank < size; ++rank) engines.push_back(std::make_shared<FakeEngine>(shared, rank));
+  return engines;
+}
 
 }  // namespace
 
@@ -258,8 +249,8 @@ void Shared::execute(Meeting& meeting) {
     ((text += " called \"") += meeting.calls[rank].note) += "\"";
     return revoke(DSC_ERR_MISMATCH, 0, text);
   }
-  if (meeting.calls[0].kind == dsc::OpKind::kSplit) {
-    meeting.children = make_world(size, timeout_ms);
+  if (meeting.calls[0].kind == dsc::OpKind::kCreateGroup) {
+    meeting.children = make_engines(size, timeout_ms);
   } else {
     compute(meeting.calls);
   }
@@ -283,9 +274,9 @@ void Shared::revoke(dsc_result_t code, int rank, const std::string& text) {
 }
 
 std::vector<std::shared_ptr<dsc::Comm>> make_world(int size, int timeout_ms) {
-  const auto shared = std::make_shared<Shared>(size, timeout_ms);
   std::vector<std::shared_ptr<dsc::Comm>> comms;
-  for (int rank = 0; rank < size; ++rank) comms.push_back(std::make_shared<FakeComm>(shared, rank));
+  for (auto& engine : make_engines(size, timeout_ms))
+    comms.push_back(std::make_shared<dsc::Comm>(dsc::Engines{std::move(engine), nullptr}));
   return comms;
 }
 

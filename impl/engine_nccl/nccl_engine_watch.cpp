@@ -10,7 +10,7 @@
 #include "base/thread.hpp"
 #include "base/wait.hpp"
 #include "control/group.hpp"
-#include "engine_nccl/device_engine.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 #include "engine_nccl/device_watch.hpp"
 
 namespace dsc {
@@ -36,12 +36,12 @@ OpQueue lane_of(const Call& call) {
 
 }  // namespace
 
-void DeviceEngine::look_at(DeviceWork& work) noexcept {
+void NcclEngine::look_at(DeviceWork& work) noexcept {
   if (see_end(work)) write_trace_again();
 }
 
 // Marks a work as complete if it has ended. Returns true if it ended now because of a failure.
-bool DeviceEngine::see_end(DeviceWork& work) noexcept {
+bool NcclEngine::see_end(DeviceWork& work) noexcept {
   if (work.done()) return false;
   const Ending ending = ending_.load();
   if (ending == Ending::kEnded || ending == Ending::kStuck) {
@@ -51,20 +51,20 @@ bool DeviceEngine::see_end(DeviceWork& work) noexcept {
   if (!work.launched()) return false;
   capture(
       [&] {
-        if (has_passed(work.end)) work.complete({}, DSC_OK);
+        if (has_passed(work.end_event)) work.complete({}, DSC_OK);
       },
       [&](const Error& error) { fail_quietly(work.call(), work.number(), error); });
   return false;
 }
 
 // Writes the group's trace again: the one written at the failure lacks operations that ended later.
-void DeviceEngine::write_trace_again() const noexcept {
+void NcclEngine::write_trace_again() const noexcept {
   if (local_.group->revoked()) local_.group->tell_failure();
 }
 
 // True if an event has passed. The query must not disturb a capture of the program, so a result that comes
 // from one counts as "not yet"; so does any event of a communicator that is ending.
-bool DeviceEngine::has_passed(const PooledEvent& event) const {
+bool NcclEngine::has_passed(const PooledEvent& event) const {
   const DeviceScope scope(device());
   const CudaResult result = device().cuda().event_query(event.get());
   if (result == CudaResult::not_ready || is_of_capture(result) || ending_.load() != Ending::kNot)
@@ -73,7 +73,7 @@ bool DeviceEngine::has_passed(const PooledEvent& event) const {
   return true;
 }
 
-Failure DeviceEngine::failure() const {
+Failure NcclEngine::failure() const {
   Failure failure = host_->failure();
   if (failure.rank == host_->rank()) failure.native_code = native_code_.load();
   if (ending_.load() == Ending::kStuck && failure.code != DSC_OK) failure.code = DSC_ERR_BACKEND_STUCK;
@@ -82,7 +82,7 @@ Failure DeviceEngine::failure() const {
 
 // Ends a work with the cause of the failure. If only the watch has the work, the next call reports the
 // cause.
-void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
+void NcclEngine::end_with_cause(DeviceWork& work) noexcept {
   const bool told = call_out([&] {
     Failure failure = failure_of(work);
     const dsc_result_t code = has_run_to_its_end(work) ? DSC_OK : recorded_code(failure.code);
@@ -96,21 +96,21 @@ void DeviceEngine::end_with_cause(DeviceWork& work) noexcept {
 }
 
 // True if the work ended normally after this rank left, which is possible only if nothing was aborted.
-bool DeviceEngine::has_run_to_its_end(const DeviceWork& work) const {
+bool NcclEngine::has_run_to_its_end(const DeviceWork& work) const {
   if (aborted_.load() || host_->revoked() || !work.launched()) return false;
   const DeviceScope scope(device());
-  return device().cuda().event_query(work.end.get()) == CudaResult::success;
+  return device().cuda().event_query(work.end_event.get()) == CudaResult::success;
 }
 
 // Only the first operation that fails is recorded with the cause, because those behind it never began.
-dsc_result_t DeviceEngine::recorded_code(dsc_result_t code) noexcept {
+dsc_result_t NcclEngine::recorded_code(dsc_result_t code) noexcept {
   return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
 }
 
 // Returns the group's cause, with this work's operation and number.
-Failure DeviceEngine::failure_of(const DeviceWork& work) const {
+Failure NcclEngine::failure_of(const DeviceWork& work) const {
   Failure failure = this->failure();
-  if (failure.code == DSC_OK || host_->is_over()) {
+  if (failure.code == DSC_OK || host_->state.is_over()) {
     failure.code = DSC_ERR_REVOKED;
     failure.text = "the communicator was destroyed";
   } else if (!is_group_fatal(failure.code) && failure.rank != host_->rank()) {
@@ -125,16 +125,16 @@ Failure DeviceEngine::failure_of(const DeviceWork& work) const {
   failure.sequence = work.number();
   failure.revoked = true;
   if (failure.text.find(" number ") == std::string::npos)
-    failure.text = describe(work.call().kind, work.number(), failure.text);
+    failure.text = host_->state.describe(work.call().kind, work.number(), failure.text);
   return failure;
 }
 
-int64_t DeviceEngine::look() noexcept {
+int64_t NcclEngine::look() noexcept {
   if (finalized_.load()) return kNsPerSecond;
   const int64_t now = now_ns();
   bool soon = false, busy = false, failed = false;
   call_out([&] {
-    if ((host_->revoked() || host_->is_over()) && ending_.load() == Ending::kNot) give_up();
+    if ((host_->revoked() || host_->state.is_over()) && ending_.load() == Ending::kNot) give_up();
     std::vector<std::shared_ptr<DeviceWork>> pending;
     {
       const MutexLock lock(mutex_);
@@ -162,7 +162,7 @@ int64_t DeviceEngine::look() noexcept {
 
 // Waits a while for the failure of a peer: NCCL sees a closed connection before the host's side finds that
 // the peer has died, which explains more.
-void DeviceEngine::await_news(const Error& error) const {
+void NcclEngine::await_news(const Error& error) const {
   const Deadline deadline{now_ns() + kOthersNewsNs};
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   while (error.code() == DSC_ERR_BACKEND && error.place().native_code == kRemote && !host_->revoked() &&
@@ -170,7 +170,7 @@ void DeviceEngine::await_news(const Error& error) const {
     sleep_until(Deadline::after_ms(1));
 }
 
-void DeviceEngine::look_for_errors() {
+void NcclEngine::look_for_errors() {
   for (const auto& communicator : communicators()) {
     const NcclResult state = communicator->async_error();
     if (state == NcclResult::success) continue;
@@ -196,12 +196,12 @@ void DeviceEngine::look_for_errors() {
 
 // Fails operations that take too long. Their time counts from the end of all work before them, on their own
 // and on the caller's stream.
-void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now) {
+void NcclEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now) {
   std::set<OpQueue> seen;
   for (const auto& work : pending) {
     if (work->done() || !seen.insert(lane_of(work->call())).second) continue;
     if (work->head_since_ns == 0) {
-      if (has_passed(work->begin)) work->head_since_ns = now;
+      if (has_passed(work->begin_event)) work->head_since_ns = now;
       continue;
     }
     if (peer_left(work->call(), work->number())) return;
@@ -211,13 +211,13 @@ void DeviceEngine::look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& 
   }
 }
 
-void DeviceEngine::revoke(const Failure& cause) noexcept {
+void NcclEngine::revoke(const Failure& cause) noexcept {
   host_->revoke(cause);
   give_up();
 }
 
 // Fails the group because of an error in a call of this rank, and returns the failure of the call.
-Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Error& error,
+Failure NcclEngine::take_failure(const Call& call, uint64_t number, const Error& error,
                                    DeviceRecords* records) noexcept {
   Failure failure;
   failure.code = error.code();
@@ -229,13 +229,13 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
     failure.sequence = number;
     failure.operation = op_kind_name(call.kind);
     failure.revoked = true;
-    failure.text = describe(call.kind, number, error.what());
+    failure.text = host_->state.describe(call.kind, number, error.what());
     if (host_->revoked()) {  // the group's failure is the cause of this error
       const Failure cause = host_->failure();
       failure.rank = cause.rank;
       failure.ranks = cause.ranks;
       failure.code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
-      failure.text = describe(call.kind, number, cause.text);
+      failure.text = host_->state.describe(call.kind, number, cause.text);
       return;
     }
     failure.ranks = {host_->rank()};
@@ -247,18 +247,18 @@ Failure DeviceEngine::take_failure(const Call& call, uint64_t number, const Erro
   return failure;
 }
 
-void DeviceEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
+void NcclEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
                                   DeviceRecords* records) {
   told_.store(true);
   fail_with(take_failure(call, number, error, records));
 }
 
-void DeviceEngine::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
+void NcclEngine::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
   take_failure(call, number, error);
 }
 
-bool DeviceEngine::has_running() noexcept {
-  if (finalized_.load() || host_->is_over()) return false;
+bool NcclEngine::has_running() noexcept {
+  if (finalized_.load() || host_->state.is_over()) return false;
   std::vector<std::shared_ptr<DeviceWork>> pending;
   call_out([&] {
     const MutexLock lock(mutex_);
@@ -268,18 +268,8 @@ bool DeviceEngine::has_running() noexcept {
   return std::ranges::any_of(pending, [](const auto& work) { return !work->done() && !work->untracked; });
 }
 
-Failure DeviceEngine::destroyed() const {
-  Failure cause;
-  cause.code = DSC_ERR_REVOKED;
-  cause.rank = host_->rank();
-  cause.operation = "destroy";
-  cause.text = "rank " + std::to_string(host_->rank()) +
-               " destroyed the communicator while operations on its device were running";
-  return cause;
-}
-
 // Completes works that have ended before the group gives up, because these have not failed.
-void DeviceEngine::see_passed() noexcept {
+void NcclEngine::see_passed() noexcept {
   call_out([&] {
     std::vector<std::shared_ptr<DeviceWork>> pending;
     {
@@ -287,12 +277,12 @@ void DeviceEngine::see_passed() noexcept {
       pending = pending_;
     }
     for (const auto& work : pending)
-      if (!work->done() && work->launched() && has_passed(work->end)) work->complete({}, DSC_OK);
+      if (!work->done() && work->launched() && has_passed(work->end_event)) work->complete({}, DSC_OK);
   });
 }
 
 // Separate threads abort, because NCCL's abort may hang. Works end when these threads are done.
-void DeviceEngine::give_up() noexcept {
+void NcclEngine::give_up() noexcept {
   if (ending_.load() == Ending::kNot) see_passed();
   Ending expected = Ending::kNot;
   if (finalized_.load() || !ending_.compare_exchange_strong(expected, Ending::kEnding)) return;
@@ -313,7 +303,7 @@ void DeviceEngine::give_up() noexcept {
 
 // Ends all communicators at once, because the abort of one may wait for kernels that only the abort of
 // another one ends.
-void DeviceEngine::end_communicators() {
+void NcclEngine::end_communicators() {
   const auto all = communicators();
   std::vector<std::thread> threads;
   threads.reserve(all.size());  // a started thread that cannot be stored would end the process
@@ -327,7 +317,7 @@ void DeviceEngine::end_communicators() {
 }
 
 // Lets operations run to their end if the group has not failed, because other ranks need this rank's part.
-void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
+void NcclEngine::end(NcclCommunicator& communicator) noexcept {
   const NcclWait patience{Deadline::after_ms(host_->timeout_ms()), [this] {
                             if (host_->revoked()) fail(DSC_ERR_REVOKED, "the communicator has failed");
                           }};
@@ -341,7 +331,7 @@ void DeviceEngine::end(NcclCommunicator& communicator) noexcept {
 // Runs `body`, which should return by `due_ns`. If it does not return within a while after that, the watch
 // treats the device as stuck.
 template <typename Body>
-void DeviceEngine::run_until(int64_t due_ns, const Body& body) noexcept {
+void NcclEngine::run_until(int64_t due_ns, const Body& body) noexcept {
   std::multiset<int64_t>::iterator due;
   const bool noted = call_out([&] {
     const MutexLock lock(mutex_);
@@ -355,7 +345,7 @@ void DeviceEngine::run_until(int64_t due_ns, const Body& body) noexcept {
 
 // Waits for kernels that still run: if ranks are threads of one process, NCCL's abort can return before
 // them.
-void DeviceEngine::await_kernels() {
+void NcclEngine::await_kernels() {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
     const MutexLock lock(mutex_);
@@ -365,30 +355,31 @@ void DeviceEngine::await_kernels() {
   const Deadline deadline = Deadline::after_ms(kKernelsEndMs);
   const auto& cuda = device().cuda();
   for (const auto& work : running) {
-    if (!work->launched() || cuda.event_query(work->begin.get()) != CudaResult::success) continue;
-    while (cuda.event_query(work->end.get()) == CudaResult::not_ready && !deadline.passed())
+    if (!work->launched() || cuda.event_query(work->begin_event.get()) != CudaResult::success) continue;
+    while (cuda.event_query(work->end_event.get()) == CudaResult::not_ready && !deadline.passed())
       sleep_until(Deadline::after_ms(1));
   }
 }
 
-void DeviceEngine::await_endings(Deadline deadline) noexcept {
+// Waits until the threads that end communicators are done, for all engines of the process.
+void NcclEngine::await_endings(Deadline deadline) noexcept {
   while (endings_under_way.load() > 0 && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
-void DeviceEngine::await_adopted() const noexcept {
+void NcclEngine::await_adopted() const noexcept {
   const auto communicator = this->communicator();
   const Deadline deadline = Deadline::after_ms(kAdoptedMs);
   while (communicator && communicator->is_adopted() && !communicator->ended() && !deadline.passed())
     sleep_until(Deadline::after_ms(1));
 }
 
-void DeviceEngine::expect_usable() {
+void NcclEngine::expect_usable() {
   if (abort_has_hung.load())
     fail(DSC_ERR_BACKEND_STUCK,
          "an earlier ncclCommAbort did not come back: this process can no longer use the GPU, exit");
 }
 
-void DeviceEngine::look_at_abort(int64_t now) noexcept {
+void NcclEngine::look_at_abort(int64_t now) noexcept {
   {
     const MutexLock lock(mutex_);
     if (due_ns_.empty() || now - *due_ns_.begin() < kAbortPatienceNs) return;

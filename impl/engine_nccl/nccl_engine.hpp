@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "base/mutex.hpp"
-#include "comm/comm.hpp"
-#include "comm/stats.hpp"
+#include "comm/engine.hpp"
 #include "engine_nccl/device_link.hpp"
 #include "engine_nccl/device_work.hpp"
 #include "engine_nccl/device_world.hpp"
@@ -21,48 +20,51 @@
 
 namespace dsc {
 
-// The arguments of a DeviceEngine.
-struct DeviceParts {
+// The arguments of a NcclEngine.
+struct NcclParts {
   DeviceWorld world;
-  std::shared_ptr<Comm> host;                      // has the same ranks
+  std::shared_ptr<GroupEngine> host;               // has the same ranks
   std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
   std::shared_ptr<PublishedCalls> board;
   NcclSettings settings;
   int stream_priority = 0;
 };
 
-class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
+class NcclEngine final : public DeviceEngine, public std::enable_shared_from_this<NcclEngine> {
  public:
-  explicit DeviceEngine(DeviceParts parts);
+  // Collective among the ranks of `host`: makes the device's part of its world. Throws on all ranks if that
+  // fails on one.
+  static std::shared_ptr<NcclEngine> create(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
+                                            Deadline deadline);
+  explicit NcclEngine(NcclParts parts);
   // Throws BACKEND_STUCK once an abort has hung in this process.
   static void expect_usable();
-  DeviceEngine(const DeviceEngine&) = delete;
-  DeviceEngine& operator=(const DeviceEngine&) = delete;
+  NcclEngine(const NcclEngine&) = delete;
+  NcclEngine& operator=(const NcclEngine&) = delete;
 
-  // Throws the errors that run() and start() find before other ranks learn of the call.
-  void check(const Call& call) const { check_usable(call); }
-  // Returns true if the buffers are on this device, false if they are in host memory. Throws INVALID_ARG if
-  // one call mixes both, and for buffers on another device.
-  bool takes(const Call& call);
-  // Enters a collective on host memory into the comparison of calls: ranks must call it at the same place
-  // among those on devices.
-  void note_host_call(const Call& call);
-
+  std::optional<std::string> unsupported_reason(const Call& call) const override {
+    return dsc::unsupported_reason(world_.nccl, call);
+  }
+  const DeviceContext& context() const noexcept override { return world_.gpu; }
+  bool takes(const Call& call) override;
+  void note_host_call(const Call& call) override;
   // Runs the operation on call.stream, without waiting for the device.
-  void run(const Call& call);
+  void run(const Call& call) override;
   // Runs the operation on another stream, after the work that is on call.stream now.
-  std::shared_ptr<DeviceWork> start(const Call& call);
-  // Run all calls as one operation. Messages are not allowed among them; start() takes them one by one.
-  void run_collectives(std::span<const Call> calls, void* stream);
-  std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
-
-  // Makes a stream wait for a message. The host waits until the message is on its own stream.
-  void join(DeviceWork& message, void* stream, Deadline deadline);
-
-  // True if operations on the program's streams, whose completion is not tracked, may be running.
-  bool may_be_busy() const noexcept { return may_be_busy_; }
-  // Collective: makes NCCL's communicator of a group of these ranks; null for color kNcclNoColor.
-  std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
+  std::shared_ptr<Work> start(const Call& call) override { return start_work(call); }
+  void run_batch(std::span<const Call> calls) override;
+  std::shared_ptr<Work> start_batch(std::span<const Call> calls) override;
+  void* allocate(size_t bytes) override;
+  Engines make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) override;
+  Engines shrink(const GroupOptions& options) override;
+  Engines adopt(void* communicator, const GroupOptions& options) override;
+  // True while works are not known to have ended.
+  bool has_running() noexcept override;
+  // Waits for running operations and ends NCCL's communicators in an orderly way.
+  void finalize() override;
+  Failure failure() const override;
+  void give_up() noexcept override;
+  void await_adopted() const noexcept override;
 
   // Returns false if the communicator is ending, because NCCL then releases its windows itself.
   bool deregister_window(NcclWindow* window) noexcept;
@@ -79,19 +81,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_at(DeviceWork& work) noexcept;
   // Makes a stream of the device wait for an event.
   void let_wait(void* stream, const PooledEvent& event) const;
-  // Called when the communicator has failed: aborts what runs here. Also called when this rank leaves: then
-  // operations run to their end, within the time-out. Does not wait.
-  void give_up() noexcept;
-  // Wait until the threads that end communicators are done, for all engines of the process, or until the
-  // program's communicator is detached.
-  static void await_endings(Deadline deadline) noexcept;
-  void await_adopted() const noexcept;
-  // has_running() is true while works are not known to have ended. destroyed() is the failure that other
-  // ranks get if this rank leaves nevertheless.
-  bool has_running() noexcept;
-  Failure destroyed() const;
-  // Collective: waits for running operations and ends NCCL's communicators in an orderly way.
-  void finalize();
 
   // Fails the communicator on all ranks because of an error on this rank. Does not throw.
   void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
@@ -100,16 +89,11 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   // Returns a wait with the given time-out; 0 means the communicator's.
   NcclWait patience(int timeout_ms) const;
 
-  // Returns the communicator's failure, with details that only this rank knows.
-  Failure failure() const;
-
   const DeviceWorld& world() const noexcept { return world_; }
   const NcclSettings& settings() const noexcept { return settings_; }
   int stream_priority() const noexcept { return stream_priority_; }
   const Device& device() const noexcept { return *world_.nccl.device; }
-  Comm& host() const noexcept { return *host_; }
-  std::vector<OpStats> stats() const { return stats_.read(); }
-  std::string describe(OpKind kind, uint64_t number, const std::string& text) const;
+  GroupEngine& host() const noexcept { return *host_; }
 
  private:
   int place_of(const Call& call, const void* buffer);
@@ -120,6 +104,13 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
                                       DeviceRecords* records);
   uint64_t show_all(std::span<const Call> calls, DeviceRecords& records);
+  std::shared_ptr<DeviceWork> start_work(const Call& call);
+  // Run all calls as one operation. Messages are not allowed among them; start() takes them one by one.
+  void run_collectives(std::span<const Call> calls, void* stream);
+  std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, void* stream);
+  template <typename Start>
+  void start_whole(std::span<const Call> calls, const Start& start);
+  void join(DeviceWork& message, void* stream, Deadline deadline);
   void put(std::span<const Call> calls, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
   void count(const Call& call) noexcept;
@@ -134,7 +125,16 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void watch(std::shared_ptr<DeviceWork> work);
   std::vector<std::shared_ptr<NcclCommunicator>> communicators();
 
-  // device_engine_watch.cpp
+  // nccl_groups.cpp
+  static Engines finish(const DeviceWorld& world, std::shared_ptr<GroupEngine> host,
+                        std::shared_ptr<NcclCommunicator> communicator, const GroupOptions& options,
+                        Deadline deadline);
+  std::shared_ptr<NcclCommunicator> split_communicator(const GroupEngine* child, int32_t color,
+                                                       const GroupOptions& options);
+  std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
+
+  // nccl_engine_watch.cpp
+  static void await_endings(Deadline deadline) noexcept;
   bool has_passed(const PooledEvent& event) const;
   Failure failure_of(const DeviceWork& work) const;
   bool see_end(DeviceWork& work) noexcept;
@@ -158,7 +158,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void look_at_time(const std::vector<std::shared_ptr<DeviceWork>>& pending, int64_t now);
   void look_at_abort(int64_t now) noexcept;
 
-  // device_engine_late.cpp
+  // nccl_engine_late.cpp
   void look_at_calls(int64_t now);
   void record_uncalled() noexcept;
   bool peer_left(const Call& call, uint64_t number);
@@ -170,7 +170,7 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   void explain(const Call& call, uint64_t number, Failure& cause);
 
   const DeviceWorld world_;
-  const std::shared_ptr<Comm> host_;
+  const std::shared_ptr<GroupEngine> host_;
   const NcclSettings settings_;
   const int stream_priority_;
   const std::unique_ptr<NcclOperations> collectives_;  // null in a group of one
@@ -181,7 +181,6 @@ class DeviceEngine : public std::enable_shared_from_this<DeviceEngine> {
   uint64_t alone_calls_ = 0;  // counted in a group of one only
   uint64_t splits_ = 0;
   bool may_be_busy_ = false;
-  StatsTable stats_;
   std::atomic<Ending> ending_{Ending::kNot};
   std::atomic<bool> aborted_{false};         // a communicator of NCCL was aborted
   std::atomic<bool> cause_recorded_{false};  // for the first operation that failed

@@ -5,7 +5,7 @@
 #include "base/guard.hpp"
 #include "base/thread.hpp"
 #include "control/group.hpp"
-#include "engine_nccl/device_engine.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 #include "engine_nccl/status_query.hpp"
 
 namespace dsc {
@@ -18,7 +18,7 @@ OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : O
 // Fails the group if a late rank has left. The late ranks are read again afterwards, because a rank may
 // have made the call just before it left.
 template <typename Late>
-bool DeviceEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_ranks) {
+bool NcclEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_ranks) {
   const std::vector<int32_t> late = late_ranks();
   const auto left = std::ranges::find_if(late, [this](int32_t rank) { return board_->has_left(rank); });
   if (left == late.end()) return false;
@@ -33,14 +33,14 @@ bool DeviceEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_
   cause.group = host_->id();
   cause.revoked = true;
   cause.text =
-      describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
+      host_->state.describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
   revoke_beside(cause, {}, 0);
   return true;
 }
 
 // The end of operations on callers' streams is not tracked if all ranks are on one host. This finds ranks
 // that have not made the call at all.
-void DeviceEngine::look_at_calls(int64_t now) {
+void NcclEngine::look_at_calls(int64_t now) {
   if (!board_) return;
   if (awaited_call_ == 0 || board_->behind(awaited_call_).empty()) {
     const uint64_t latest = latest_call_.load();
@@ -58,7 +58,7 @@ void DeviceEngine::look_at_calls(int64_t now) {
 
 // Operations launched without an event have unknown completion. At failure we only know that those which
 // some rank of this host has not called will fail, so these are recorded as failed.
-void DeviceEngine::record_uncalled() noexcept {
+void NcclEngine::record_uncalled() noexcept {
   if (!board_ || !on_one_host_ || !host_->revoked()) return;
   uint64_t followed = UINT64_MAX;  // the first running collective with an event
   call_out([&] {
@@ -76,14 +76,14 @@ void DeviceEngine::record_uncalled() noexcept {
 }
 
 // Fails the group if the other end of a message has left without calling it.
-bool DeviceEngine::peer_left(const Call& call, uint64_t number) {
+bool NcclEngine::peer_left(const Call& call, uint64_t number) {
   if (!board_ || !is_message(call) || !board_->has_left(call.root)) return false;
   return somebody_left(call.kind, number, [&] {
     return board_->called_message(other_end(call.kind), call.root, host_->rank(), number).late;
   });
 }
 
-void DeviceEngine::time_out(const Call& call, uint64_t number, int64_t elapsed_ns) {
+void NcclEngine::time_out(const Call& call, uint64_t number, int64_t elapsed_ns) {
   Failure cause;
   cause.code = DSC_ERR_TIMEOUT;
   cause.sequence = number;
@@ -94,17 +94,17 @@ void DeviceEngine::time_out(const Call& call, uint64_t number, int64_t elapsed_n
   char text[64];
   std::snprintf(text, sizeof text, "not done within %d ms",
                 call.timeout_ms > 0 ? call.timeout_ms : host_->timeout_ms());
-  cause.text = describe(call.kind, number, text);
+  cause.text = host_->state.describe(call.kind, number, text);
   revoke_beside(cause, call, number);
 }
 
 // Revokes the group on a separate thread: asking and telling other hosts may take seconds, during which the
 // watch must look after other communicators.
-void DeviceEngine::revoke_beside(const Failure& cause, const Call& call, uint64_t number) {
-  const auto conclude = [cause, call, number](DeviceEngine& engine) {
+void NcclEngine::revoke_beside(const Failure& cause, const Call& call, uint64_t number) {
+  const auto conclude = [cause, call, number](NcclEngine& engine) {
     Failure known = cause;
     call_out([&] { engine.explain(call, number, known); });
-    if (!engine.finalized_.load() && !engine.host_->is_over()) engine.revoke(known);
+    if (!engine.finalized_.load() && !engine.host_->state.is_over()) engine.revoke(known);
   };
   if (on_one_host_) return conclude(*this);
   if (concluding_.exchange(true)) return;
@@ -116,7 +116,7 @@ void DeviceEngine::revoke_beside(const Failure& cause, const Call& call, uint64_
 }
 
 // Returns what each host knows of an operation; this host comes first.
-std::vector<CallThere> DeviceEngine::ask_all(const Call& call, uint64_t number) {
+std::vector<CallThere> NcclEngine::ask_all(const Call& call, uint64_t number) {
   const int32_t self = host_->rank();
   std::vector<Answer> answers;
   std::vector<CallThere> all;
@@ -141,7 +141,7 @@ std::vector<CallThere> DeviceEngine::ask_all(const Call& call, uint64_t number) 
 }
 
 // Adds to a time-out which ranks are at fault: those that have not made the call or made another one.
-void DeviceEngine::explain(const Call& call, uint64_t number, Failure& cause) {
+void NcclEngine::explain(const Call& call, uint64_t number, Failure& cause) {
   if (cause.code != DSC_ERR_TIMEOUT || !board_ || number == 0 || host_->revoked()) return;
   const std::vector<CallThere> all = ask_all(call, number);
   const CallThere& here = all.front();

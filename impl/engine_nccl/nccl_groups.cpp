@@ -5,10 +5,12 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "comm/groups.hpp"
 #include "comm/memory.hpp"
 #include "comm/outcome.hpp"
 #include "control/memory.hpp"
-#include "engine_nccl/device_comm.hpp"
+#include "engine_nccl/device_watch.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -18,11 +20,11 @@ constexpr int kAttempts = 2;
 constexpr uint64_t kMembersTag = 1, kIdTag = 2, kMadeTag = 3, kBusyTag = 4, kOutcomeTag = 5, kAdoptTag = 16;
 
 // Allocates the memory in which the ranks of this host publish their calls. Its size is equal on all hosts.
-std::shared_ptr<PublishedCalls> make_board(Comm& host) {
-  const LocalMembers members = host.local_members();
+std::shared_ptr<PublishedCalls> make_board(GroupEngine& host) {
+  const LocalMembers members = host.state.local();
   int32_t most = members.group->size();
   if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
-  void* const memory = host.allocate_memory(PublishedCalls::bytes(most));
+  void* const memory = host.allocate(PublishedCalls::bytes(most));
   auto allocation = members.group->world().memory().holder(memory);
   release_memory(memory);  // the shared pointer keeps the memory
   return std::make_shared<PublishedCalls>(host.id(), std::move(allocation), members);
@@ -36,7 +38,7 @@ struct RootId {
 };
 
 // Returns one id for every kRanksPerRoot ranks if all libraries can use several, else a single one.
-std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
+std::vector<NcclUniqueId> agree_on_ids(GroupEngine& host, const NcclLibrary& library) {
   RootId mine;
   mine.scales = library.functions.comm_init_rank_scalable != nullptr;
   mine.is_root = host.rank() % kRanksPerRoot == 0;
@@ -57,13 +59,13 @@ std::vector<NcclUniqueId> agree_on_ids(Comm& host, const NcclLibrary& library) {
   return ids;
 }
 
-NcclSettings settings_of(const Comm& host, const GroupOptions& options) {
+NcclSettings settings_of(const GroupEngine& host, const GroupOptions& options) {
   return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
 }
 
 // Makes NCCL's communicator. A rank that fails is noticed at once on its own host, and on other hosts when
 // the deadline passes.
-std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& host, PublishedCalls& board,
+std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEngine& host, PublishedCalls& board,
                                               const NcclSettings& settings, uint64_t attempt,
                                               Deadline deadline) {
   const std::vector<NcclUniqueId> ids = agree_on_ids(host, *world.nccl.library);
@@ -75,7 +77,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
   Outcome mine;
   capture(
       [&] {
-        DeviceEngine::expect_usable();
+        NcclEngine::expect_usable();
         made =
             NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings, {deadline, check});
       },
@@ -88,7 +90,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, Comm& ho
   throw Error(*failure);
 }
 
-std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Comm& host,
+std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, GroupEngine& host,
                                                     PublishedCalls& board, const NcclSettings& settings,
                                                     Deadline end) {
   for (uint64_t attempt = 1;; ++attempt) {
@@ -113,7 +115,7 @@ struct Adopted {
   Outcome outcome;
 };
 
-Adopted look_at_adopted(const DeviceEngine& engine, NcclComm* comm) {
+Adopted look_at_adopted(const NcclEngine& engine, NcclComm* comm) {
   const NcclFunctions& nccl = engine.world().nccl.library->functions;
   const DeviceScope scope(engine.device());
   Adopted found;
@@ -149,17 +151,17 @@ void check_adopted(const std::vector<Adopted>& all) {
 
 }  // namespace
 
-std::shared_ptr<Comm> DeviceComm::create(const DeviceWorld& world, std::shared_ptr<Comm> host,
-                                         Deadline deadline) {
-  return finish(world, std::move(host), nullptr, {}, deadline);
+std::shared_ptr<NcclEngine> NcclEngine::create(const DeviceWorld& world,
+                                               const std::shared_ptr<GroupEngine>& host, Deadline deadline) {
+  return std::static_pointer_cast<NcclEngine>(finish(world, host, nullptr, {}, deadline).device);
 }
 
 // Makes the device's side of a group from `communicator` or, if that is null, from a new one that all ranks
 // make together. It succeeds on all ranks or on none.
-std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_ptr<Comm> host,
-                                         std::shared_ptr<NcclCommunicator> communicator,
-                                         const GroupOptions& options, Deadline deadline) {
-  DeviceParts parts;
+Engines NcclEngine::finish(const DeviceWorld& world, std::shared_ptr<GroupEngine> host,
+                           std::shared_ptr<NcclCommunicator> communicator, const GroupOptions& options,
+                           Deadline deadline) {
+  NcclParts parts;
   parts.world = world;
   parts.host = host;
   parts.settings = settings_of(*host, options);
@@ -170,109 +172,79 @@ std::shared_ptr<Comm> DeviceComm::finish(const DeviceWorld& world, std::shared_p
                              ? std::move(communicator)
                              : make_communicator(world, *host, *parts.board, parts.settings, deadline);
   }
-  std::shared_ptr<Comm> made;
-  Outcome mine;
-  capture(
-      [&] {
-        DeviceEngine::expect_usable();
-        auto engine = std::make_shared<DeviceEngine>(std::move(parts));
-        made.reset(new DeviceComm(host, std::move(engine)));
-      },
-      [&](const Error& error) { mine = outcome_of(error); });
-  if (const auto failure = first_failure(gather_all(*host, OpKind::kBind, kMadeTag, mine)))
-    throw Error(*failure);
+  std::shared_ptr<NcclEngine> made;
+  run_on_all(*host, OpKind::kBind, kMadeTag, "", [&] {
+    expect_usable();
+    made = std::make_shared<NcclEngine>(std::move(parts));
+    DeviceWatch::get().add(made);
+  });
   host->restart_numbers();
-  return made;
+  return {std::move(host), std::move(made)};
 }
 
 // Collective among all ranks of this communicator; returns null for ranks that are in no group of several
 // ranks. An error leaves NCCL's communicator undefined, so it fails this communicator.
-std::shared_ptr<NcclCommunicator> DeviceComm::split_device(const Comm* child, int32_t color,
-                                                           const GroupOptions& options) {
-  if (size() == 1 || !engine_->world().nccl.library->functions.comm_split) return nullptr;
+std::shared_ptr<NcclCommunicator> NcclEngine::split_communicator(const GroupEngine* child, int32_t color,
+                                                                 const GroupOptions& options) {
+  if (host_->size() == 1 || !world_.nccl.library->functions.comm_split) return nullptr;
   // NCCL splits only idle communicators. Otherwise each group makes a new one.
-  const int32_t busy = engine_->may_be_busy() ? 1 : 0;
+  const int32_t busy = may_be_busy_ ? 1 : 0;
   if (std::ranges::max(gather_all(*host_, OpKind::kBind, kBusyTag, busy)) != 0) return nullptr;
   const bool takes_part = child && child->size() > 1;
   std::shared_ptr<NcclCommunicator> part;
-  Outcome mine;
   capture(
       [&] {
-        DeviceEngine::expect_usable();
-        part = engine_->split(takes_part ? color : kNcclNoColor, takes_part ? child->rank() : 0,
-                              takes_part ? settings_of(*child, options) : NcclSettings{});
+        run_on_all(*host_, OpKind::kBind, kOutcomeTag, "", [&] {
+          expect_usable();
+          part = split(takes_part ? color : kNcclNoColor, takes_part ? child->rank() : 0,
+                       takes_part ? settings_of(*child, options) : NcclSettings{});
+        });
       },
-      [&](const Error& error) { mine = outcome_of(error); });
-  const auto failure = first_failure(gather_all(*host_, OpKind::kBind, kOutcomeTag, mine));
-  if (!failure) return part;
-  Call call;
-  call.kind = OpKind::kSplit;
-  engine_->fail_quietly(call, 0, *failure);
-  engine_->note_told();
-  throw Error(*failure);
+      [&](const Error& error) {
+        Call call;
+        call.kind = OpKind::kSplit;
+        fail_quietly(call, 0, error);
+        note_told();
+        throw Error(error);
+      });
+  return part;
 }
 
-// Makes a group with its device's side. A rank on which the host's side failed takes part nevertheless,
-// because the other ranks wait for it.
-std::shared_ptr<Comm> DeviceComm::with_device(const std::function<std::shared_ptr<Comm>()>& make,
-                                              int32_t color, const GroupOptions& options) {
-  std::shared_ptr<Comm> child;
+Engines NcclEngine::make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) {
+  std::shared_ptr<GroupEngine> child;
   std::shared_ptr<NcclCommunicator> part;
   std::optional<Error> error;
-  note(OpKind::kSplit);
   capture([&] { child = make(); }, [&](const Error& thrown) { error.emplace(thrown); });
-  capture([&] { part = split_device(child.get(), color, options); },
+  capture([&] { part = split_communicator(child.get(), color, options); },
           [&](const Error& thrown) {
             if (!error) error.emplace(thrown);
           });
   if (error) throw Error(*error);
-  if (!child) return nullptr;
+  if (!child) return {};
   const Deadline deadline = Deadline::after_ms(child->timeout_ms());
-  return finish(engine_->world(), std::move(child), std::move(part), options, deadline);
-}
-
-std::shared_ptr<Comm> DeviceComm::split(int32_t color, int32_t key, const GroupOptions& options) {
-  return with_device([&] { return host_->split(color, key, options); }, color, options);
-}
-
-std::shared_ptr<Comm> DeviceComm::create_group(std::span<const int32_t> ranks, const GroupOptions& options) {
-  return with_device([&] { return host_->create_group(ranks, options); }, 0, options);
+  return finish(world_, std::move(child), std::move(part), options, deadline);
 }
 
 // The ranks exchange what they see of the program's communicator, so that an error on one rank or a
 // difference between ranks fails the call on all of them.
-std::shared_ptr<Comm> DeviceComm::adopt_nccl(void* nccl_comm, const GroupOptions& options) {
-  note(OpKind::kSplit);
-  const DeviceWorld& world = engine_->world();
-  auto* const comm = static_cast<NcclComm*>(nccl_comm);
+Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
+  auto* const comm = static_cast<NcclComm*>(communicator);
   Adopted mine;
-  capture([&] { mine = look_at_adopted(*engine_, comm); },
+  capture([&] { mine = look_at_adopted(*this, comm); },
           [&](const Error& error) { mine.outcome = outcome_of(error); });
   const std::vector<Adopted> all = gather_all(*host_, OpKind::kBind, kAdoptTag, mine);
   check_adopted(all);
-  auto child = host_->split(0, mine.rank, options);
+  auto child = split_group(*host_, 0, mine.rank, options);
   const Deadline deadline = Deadline::after_ms(child->timeout_ms());
-  return finish(world, std::move(child), NcclCommunicator::adopt(world.nccl, comm), options, deadline);
-}
-
-std::shared_ptr<Comm> DeviceComm::make_channel(const std::string& name) {
-  return with_device([&] { return host_->make_channel(name); }, 0, {});
+  return finish(world_, std::move(child), NcclCommunicator::adopt(world_.nccl, comm), options, deadline);
 }
 
 // The survivors make a new NCCL communicator: ncclCommShrink of a revoked one shares nothing with it (NCCL
 // 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
-std::shared_ptr<Comm> DeviceComm::shrink(const GroupOptions& options) {
-  auto host = host_->shrink(options);
-  const Deadline deadline = Deadline::after_ms(host->timeout_ms());
-  auto rest = finish(engine_->world(), std::move(host), nullptr, options, deadline);
-  const MutexLock lock(mutex_);
-  successor_ = rest;
-  return rest;
-}
-
-std::shared_ptr<Comm> DeviceComm::successor() const noexcept {
-  const MutexLock lock(mutex_);
-  return successor_.lock();
+Engines NcclEngine::shrink(const GroupOptions& options) {
+  auto rest = host_->shrink(options);
+  const Deadline deadline = Deadline::after_ms(rest->timeout_ms());
+  return finish(world_, std::move(rest), nullptr, options, deadline);
 }
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-#include "engine_nccl/device_engine.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 #include <algorithm>
 #include <cinttypes>
@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/transfer.hpp"
+#include "comm/work_set.hpp"
 #include "dtype/dtype.hpp"
 #include "engine_nccl/device_watch.hpp"
 #include "engine_nccl/status_query.hpp"
@@ -15,32 +16,30 @@
 namespace dsc {
 namespace {
 
+constexpr int kEndingsMs = 1000;
 constexpr uint64_t kFirstSplit = 16;  // number of the first split; lower steps are those of start-up
 
 CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
 
 std::unique_ptr<NcclOperations> operations_of(const std::shared_ptr<NcclCommunicator>& communicator,
-                                              const Comm& host) {
+                                              const GroupEngine& host) {
   if (!communicator) return nullptr;
   return std::make_unique<NcclOperations>(communicator, host.rank(), host.size());
 }
 
 }  // namespace
 
-DeviceEngine::DeviceEngine(DeviceParts parts)
+NcclEngine::NcclEngine(NcclParts parts)
     : world_(std::move(parts.world)),
       host_(std::move(parts.host)),
       settings_(std::move(parts.settings)),
       stream_priority_(parts.stream_priority),
       collectives_(operations_of(parts.communicator, *host_)),
       board_(std::move(parts.board)),
-      local_(host_->local_members()),
+      local_(host_->state.local()),
       on_one_host_(local_.ranks.size() == static_cast<size_t>(host_->size())),
       stream_(world_.nccl.device, parts.stream_priority) {
-  std::vector<int32_t> global_ranks(static_cast<size_t>(host_->size()));
-  for (int rank = 0; rank < host_->size(); ++rank)
-    global_ranks[static_cast<size_t>(rank)] = host_->global_rank(rank);
-  local_.group->bind_to_devices({host_->id(), host_->name(), std::move(global_ranks)});
+  local_.group->bind_to_devices({host_->id(), host_->name(), host_->state.global_ranks()});
   if (!board_) return;
   host_->on_status_query(
       [board = board_](const std::string& question) { return answer_of(*board, question); });
@@ -48,14 +47,14 @@ DeviceEngine::DeviceEngine(DeviceParts parts)
 
 // Returns the device of a buffer. If the driver fails, the communicator fails, because other ranks would
 // wait.
-int DeviceEngine::place_of(const Call& call, const void* buffer) {
+int NcclEngine::place_of(const Call& call, const void* buffer) {
   int number = kHostMemory;
   capture([&] { number = device_of_memory(device(), buffer); },
           [&](const Error& error) { fail_operation(call, board_ ? board_->latest() + 1 : 0, error); });
   return number;
 }
 
-bool DeviceEngine::takes(const Call& call) {
+bool NcclEngine::takes(const Call& call) {
   const void* const buffers[] = {call.send, call.recv == call.send ? nullptr : call.recv};
   int known = 0, on_device = 0;
   for (const void* buffer : buffers) {
@@ -76,17 +75,9 @@ bool DeviceEngine::takes(const Call& call) {
   return on_device != 0;
 }
 
-std::string DeviceEngine::describe(OpKind kind, uint64_t number, const std::string& text) const {
-  char where[160];
-  std::snprintf(where, sizeof where,
-                "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", op_kind_name(kind), number,
-                host_->name().c_str(), host_->rank(), host_->size());
-  return where + text;
-}
-
 // Throws the refusal of a call. The first call after a failure gets the cause, as a running one would;
 // later calls get REVOKED.
-void DeviceEngine::refuse(const Call& call) const {
+void NcclEngine::refuse(const Call& call) const {
   local_.group->look_at_failure();  // this rank may not have seen the failure yet
   Failure refusal = host_->failure();
   const bool is_first = !told_.exchange(true);
@@ -96,34 +87,34 @@ void DeviceEngine::refuse(const Call& call) const {
     refusal.code = DSC_ERR_REVOKED;
   refusal.operation = op_kind_name(call.kind);
   refusal.revoked = true;
-  refusal.text = describe(call.kind, board_ ? board_->latest() + 1 : 0,
+  refusal.text = host_->state.describe(call.kind, board_ ? board_->latest() + 1 : 0,
                           "the communicator failed before: " + refusal.text);
   fail_with(refusal);
 }
 
 // Throws errors that concern the call alone, before other ranks learn of it.
-void DeviceEngine::check_usable(const Call& call) const {
-  if (finalized_.load() || host_->is_over())
-    fail(DSC_ERR_STATE, "%s", describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
+void NcclEngine::check_usable(const Call& call) const {
+  if (finalized_.load() || host_->state.is_over())
+    fail(DSC_ERR_STATE, "%s", host_->state.describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
   if (host_->revoked() || ending_.load() != Ending::kNot) refuse(call);
   if (!collectives_ && call.prescale != 1)
     fail(DSC_ERR_UNSUPPORTED, "%s on a device in a group of one rank: it cannot be scaled there",
          op_kind_name(call.kind));
-  if (const auto reason = unsupported_reason(world_.nccl, call))
+  if (const auto reason = unsupported_reason(call))
     fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
          reason->c_str());
   const Transfer transfer(call, host_->rank(), host_->size());
   check_aligned(call, transfer.send_bytes, transfer.recv_bytes);
 }
 
-void DeviceEngine::note_host_call(const Call& call) {
+void NcclEngine::note_host_call(const Call& call) {
   if (!board_ || is_message(call) || host_->revoked()) return;
   if (const auto difference = board_->publish(call, false))
     refuse_difference(call, board_->latest(), *difference, nullptr);
 }
 
 // A rank that sees a difference between calls does not start its own, and fails the group.
-void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
+void NcclEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
                                      DeviceRecords* records) {
   Failure cause;
   cause.code = DSC_ERR_MISMATCH;
@@ -133,7 +124,7 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
   cause.operation = op_kind_name(call.kind);
   cause.group = host_->id();
   cause.revoked = true;
-  cause.text = describe(call.kind, number, "ranks called different operations: " + difference.text);
+  cause.text = host_->state.describe(call.kind, number, "ranks called different operations: " + difference.text);
   told_.store(true);
   if (records) records->end(tick_now(), recorded_code(cause.code));
   revoke(cause);
@@ -141,7 +132,7 @@ void DeviceEngine::refuse_difference(const Call& call, uint64_t number, const Bo
 }
 
 // Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last number.
-uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& records) {
+uint64_t NcclEngine::show_all(std::span<const Call> calls, DeviceRecords& records) {
   records.expect(calls.size());
   const int64_t now = tick_now();
   uint64_t number = 0;
@@ -159,7 +150,7 @@ uint64_t DeviceEngine::show_all(std::span<const Call> calls, DeviceRecords& reco
   return number;
 }
 
-NcclWait DeviceEngine::patience(int timeout_ms) const {
+NcclWait NcclEngine::patience(int timeout_ms) const {
   return {Deadline::after_ms(timeout_ms > 0 ? timeout_ms : host_->timeout_ms()), [this] {
             if (!host_->revoked() && ending_.load() == Ending::kNot) return;
             Failure cause = host_->failure();
@@ -168,7 +159,7 @@ NcclWait DeviceEngine::patience(int timeout_ms) const {
           }};
 }
 
-void DeviceEngine::copy_locally(const Call& call, CudaStream* stream) const {
+void NcclEngine::copy_locally(const Call& call, CudaStream* stream) const {
   if (call.send == call.recv || !call.send || !call.recv) return;
   const Transfer transfer(call, 0, 1);
   device().check(
@@ -201,7 +192,7 @@ class InputCopy {
 
 // Puts operations on a stream in NCCL's terms. A barrier is a sum of one word, and an all-to-all in place
 // needs a copy of its input, because it would overwrite data that is not sent yet.
-void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
+void NcclEngine::put(std::span<const Call> calls, CudaStream* stream) {
   const DeviceScope scope(device());
   if (stream == kPerThreadStream) {  // for NCCL's own launch threads this handle means another stream
     order(device(), *world_.gpu.events, stream, stream_.get());
@@ -236,12 +227,12 @@ void DeviceEngine::put(std::span<const Call> calls, CudaStream* stream) {
 }
 
 // Adds the call to the statistics, with times of 0 because only the device knows them.
-void DeviceEngine::count(const Call& call) noexcept {
+void NcclEngine::count(const Call& call) noexcept {
   const Transfer transfer(call, host_->rank(), host_->size());
-  stats_.add(call.kind, std::max(transfer.send_bytes, transfer.recv_bytes), 0, 0);
+  stats.add(call.kind, std::max(transfer.send_bytes, transfer.recv_bytes), 0, 0);
 }
 
-void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
+void NcclEngine::run_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
   const DeviceScope scope(device());  // encloses the scopes of what is called here
   const bool captured = captures(stream);
@@ -254,7 +245,7 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
       [&] {
         put(calls, stream_of(stream));
         if (untracked)
-          device().check(device().cuda().event_record(untracked->end.get(), stream_of(stream)),
+          device().check(device().cuda().event_record(untracked->end_event.get(), stream_of(stream)),
                          "cuEventRecord");
       },
       [&](const Error& error) { fail_operation(calls[0], number, error, &records); });
@@ -268,26 +259,26 @@ void DeviceEngine::run_collectives(std::span<const Call> calls, void* stream) {
 
 // Makes a work for which only the watch waits. It is needed because the published calls show neither ranks
 // of other hosts nor whether a message arrives.
-std::shared_ptr<DeviceWork> DeviceEngine::begin_untracked(const Call& call, void* stream) {
+std::shared_ptr<DeviceWork> NcclEngine::begin_untracked(const Call& call, void* stream) {
   auto work = begin_work(call, stream);
   work->untracked = true;
   return work;
 }
 
-void DeviceEngine::watch_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number) {
+void NcclEngine::watch_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number) {
   untracked->set_number(number);
   untracked->set_launched();
   watch(std::move(untracked));
 }
 
-bool DeviceEngine::captures(void* stream) {
+bool NcclEngine::captures(void* stream) {
   const DeviceScope scope(device());
   if (!is_capturing(device(), stream_of(stream))) return false;
   has_graphs_.store(true);
   return true;
 }
 
-std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call> calls, void* stream) {
+std::shared_ptr<DeviceWork> NcclEngine::start_collectives(std::span<const Call> calls, void* stream) {
   for (const Call& call : calls) check_usable(call);
   auto work = begin_work(calls[0], stream);
   const uint64_t number = show_all(calls, work->records);
@@ -295,10 +286,10 @@ std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call
   capture(
       [&] {
         const DeviceScope scope(device());
-        device().check(device().cuda().stream_wait_event(stream_.get(), work->begin.get(), 0),
+        device().check(device().cuda().stream_wait_event(stream_.get(), work->begin_event.get(), 0),
                        "cuStreamWaitEvent");
         put(calls, stream_.get());
-        device().check(device().cuda().event_record(work->end.get(), stream_.get()), "cuEventRecord");
+        device().check(device().cuda().event_record(work->end_event.get(), stream_.get()), "cuEventRecord");
       },
       [&](const Error& error) { fail_operation(calls[0], number, error, &work->records); });
   work->records.start(tick_now());
@@ -310,17 +301,17 @@ std::shared_ptr<DeviceWork> DeviceEngine::start_collectives(std::span<const Call
 }
 
 // Makes a work with its events; it will wait for the work that is on the caller's stream now.
-std::shared_ptr<DeviceWork> DeviceEngine::begin_work(const Call& call, void* stream) {
+std::shared_ptr<DeviceWork> NcclEngine::begin_work(const Call& call, void* stream) {
   const DeviceScope scope(device());
   auto work = std::make_shared<DeviceWork>(shared_from_this(), call);
-  work->begin = world_.gpu.events->take();
-  work->end = world_.gpu.events->take();
+  work->begin_event = world_.gpu.events->take();
+  work->end_event = world_.gpu.events->take();
   work->captured = captures(stream);
-  device().check(device().cuda().event_record(work->begin.get(), stream_of(stream)), "cuEventRecord");
+  device().check(device().cuda().event_record(work->begin_event.get(), stream_of(stream)), "cuEventRecord");
   return work;
 }
 
-DeviceLink& DeviceEngine::link_for(const Call& call) {
+DeviceLink& NcclEngine::link_for(const Call& call) {
   const std::pair key{call.kind, call.root};
   {
     const MutexLock lock(mutex_);
@@ -337,7 +328,7 @@ DeviceLink& DeviceEngine::link_for(const Call& call) {
 }
 
 // Throws STATE if a message that is captured has no connection yet. Called before other ranks learn of it.
-void DeviceEngine::expect_link(const Call& call) {
+void NcclEngine::expect_link(const Call& call) {
   const DeviceLink* link = nullptr;  // links exist as long as the engine
   {
     const MutexLock lock(mutex_);
@@ -348,7 +339,7 @@ void DeviceEngine::expect_link(const Call& call) {
     fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
 }
 
-void DeviceEngine::run(const Call& call) {
+void NcclEngine::run(const Call& call) {
   if (!is_message(call)) return run_collectives({&call, 1}, call.stream);
   check_usable(call);
   const DeviceScope scope(device());
@@ -362,7 +353,7 @@ void DeviceEngine::run(const Call& call) {
       [&] {
         link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
         if (untracked)
-          device().check(device().cuda().event_record(untracked->end.get(), stream_of(call.stream)),
+          device().check(device().cuda().event_record(untracked->end_event.get(), stream_of(call.stream)),
                          "cuEventRecord");
       },
       [&](const Error& error) { fail_operation(call, number, error, &records); });
@@ -372,7 +363,7 @@ void DeviceEngine::run(const Call& call) {
   records.detach(Detached::kCaptured);
 }
 
-std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
+std::shared_ptr<DeviceWork> NcclEngine::start_work(const Call& call) {
   if (!is_message(call)) return start_collectives({&call, 1}, call.stream);
   check_usable(call);
   auto work = begin_work(call, call.stream);
@@ -389,13 +380,56 @@ std::shared_ptr<DeviceWork> DeviceEngine::start(const Call& call) {
   return work;
 }
 
-void DeviceEngine::join(DeviceWork& message, void* stream, Deadline deadline) {
+// Checks all calls before the first one begins. If one fails nevertheless, the communicator fails, because
+// other ranks wait for that call.
+template <typename Start>
+void NcclEngine::start_whole(std::span<const Call> calls, const Start& start) {
+  for (const Call& call : calls) check_usable(call);
+  capture(start, [&](const Error& error) {
+    if (!host_->revoked()) fail_quietly(calls.front(), 0, error);
+    note_told();
+    throw Error(error);
+  });
+}
+
+void NcclEngine::run_batch(std::span<const Call> calls) {
+  void* const stream = calls.front().stream;
+  start_whole(calls, [&] {
+    std::vector<std::shared_ptr<DeviceWork>> messages;
+    std::vector<Call> collectives;
+    for (const Call& call : calls)
+      if (is_message(call))
+        messages.push_back(start_work(call));
+      else
+        collectives.push_back(call);
+    if (!collectives.empty()) run_collectives(collectives, stream);
+    const Deadline deadline = Deadline::after_ms(host_->timeout_ms());
+    for (const auto& work : messages) join(*work, stream, deadline);
+  });
+}
+
+std::shared_ptr<Work> NcclEngine::start_batch(std::span<const Call> calls) {
+  const auto set = std::make_shared<WorkSet>(calls.size());
+  start_whole(calls, [&] {
+    std::vector<Call> collectives;
+    for (const Call& call : calls)
+      if (is_message(call))
+        set->add(start_work(call));
+      else
+        collectives.push_back(call);
+    if (!collectives.empty()) set->add(start_collectives(collectives, calls.front().stream));
+  });
+  return set;
+}
+
+// Makes a stream wait for a message. The host waits until the message is on its own stream.
+void NcclEngine::join(DeviceWork& message, void* stream, Deadline deadline) {
   if (message.wait_on(stream, deadline)) return;
   capture([&] { DeviceLink::fail_unconnected(message.call()); },
           [&](const Error& error) { fail_operation(message.call(), message.number(), error); });
 }
 
-void DeviceEngine::watch(std::shared_ptr<DeviceWork> work) {
+void NcclEngine::watch(std::shared_ptr<DeviceWork> work) {
   if (work->captured) {
     work->records.detach(Detached::kCaptured);
     return work->complete({}, DSC_OK);
@@ -404,12 +438,12 @@ void DeviceEngine::watch(std::shared_ptr<DeviceWork> work) {
   pending_.push_back(std::move(work));
 }
 
-void DeviceEngine::let_wait(void* stream, const PooledEvent& event) const {
+void NcclEngine::let_wait(void* stream, const PooledEvent& event) const {
   const DeviceScope scope(device());
   device().check(device().cuda().stream_wait_event(stream_of(stream), event.get(), 0), "cuStreamWaitEvent");
 }
 
-std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const NcclSettings& settings) {
+std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const NcclSettings& settings) {
   const uint64_t step = kFirstSplit + splits_++;
   const NcclWait usual = patience(0);
   std::shared_ptr<NcclCommunicator> part;
@@ -431,7 +465,7 @@ std::shared_ptr<NcclCommunicator> DeviceEngine::split(int color, int key, const 
   return part;
 }
 
-bool DeviceEngine::deregister_window(NcclWindow* window) noexcept {
+bool NcclEngine::deregister_window(NcclWindow* window) noexcept {
   const auto& nccl = world_.nccl.library->functions;
   if (ending_.load() != Ending::kNot || finalized_.load()) return false;
   return call_out([&] {
@@ -440,7 +474,7 @@ bool DeviceEngine::deregister_window(NcclWindow* window) noexcept {
   });
 }
 
-void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
+void NcclEngine::check_nccl(NcclResult result, const char* function) const {
   if (collectives_) return collectives_->communicator().check(result, function);
   if (result != NcclResult::success)
     fail(DSC_ERR_BACKEND, "%s failed: %s", function, world_.nccl.library->functions.get_error_string(result));
@@ -448,7 +482,7 @@ void DeviceEngine::check_nccl(NcclResult result, const char* function) const {
 
 // Waits until the works that were started are over. Messages have their own communicators, so kCollectives
 // leaves them out.
-void DeviceEngine::drain(Drain which, Deadline deadline) {
+void NcclEngine::drain(Drain which, Deadline deadline) {
   std::vector<std::shared_ptr<DeviceWork>> running;
   {
     const MutexLock lock(mutex_);
@@ -462,8 +496,10 @@ void DeviceEngine::drain(Drain which, Deadline deadline) {
            work->number());
 }
 
-// If this rank fails here, it fails the group, because the other ranks would wait for it.
-void DeviceEngine::finalize() {
+// If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that were
+// left before still let their operations run, and the end of the world waits for them, because the process
+// may be about to end.
+void NcclEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;
   capture(
@@ -476,11 +512,15 @@ void DeviceEngine::finalize() {
         finalized_.store(true);
       },
       [&](const Error& error) { fail_operation(call, board_ ? board_->latest() : 0, error); });
-  const MutexLock lock(mutex_);
-  pending_.clear();
+  {
+    const MutexLock lock(mutex_);
+    pending_.clear();
+  }
+  if (host_->id() == kWorldId)
+    await_endings(Deadline::after_ms(std::min(host_->timeout_ms() / 2, kEndingsMs)));
 }
 
-std::vector<std::shared_ptr<NcclCommunicator>> DeviceEngine::communicators() {
+std::vector<std::shared_ptr<NcclCommunicator>> NcclEngine::communicators() {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (auto own = communicator()) all.push_back(std::move(own));
   std::vector<const DeviceLink*> links;  // links exist as long as the engine

@@ -10,7 +10,7 @@
 #include "base/guard.hpp"
 #include "comm/describe.hpp"
 #include "comm/group_ids.hpp"
-#include "engine_host/host_comm.hpp"
+#include "engine_host/host_engine.hpp"
 #include "engine_host/progress.hpp"
 
 namespace dsc {
@@ -56,21 +56,25 @@ std::string shrunk_name(std::string_view parent, int number) {
 }  // namespace
 
 // A running call of agree_on() or shrink(). The communicator is not idle while it exists.
-struct HostComm::Recovery {
-  Recovery(HostComm& of, const char* operation) : comm(of), name(operation) { comm.begin(); }
-  ~Recovery() { comm.end(); }
+struct HostEngine::Recovery {
+  Recovery(HostEngine& of, const char* operation) : engine(of), name(operation) { engine.begin(); }
+  ~Recovery() { engine.end(); }
+  // True if this rank no longer takes part.
+  bool is_off() const noexcept {
+    return engine.state.takes_no_part() || engine.state.aborts() != aborts;
+  }
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
-  HostComm& comm;
+  HostEngine& engine;
   const char* const name;
   const int64_t start_ns = now_ns();
-  const Deadline deadline = Deadline::after_ms(comm.timeout_ms());
-  const uint64_t aborts = comm.aborts_.load();
+  const Deadline deadline = Deadline::after_ms(engine.timeout_ms());
+  const uint64_t aborts = engine.state.aborts();
 };
 
-void HostComm::begin_recovery() {
-  if (over()) fail(DSC_ERR_STATE, "%s", why_over());
+void HostEngine::begin_recovery() {
+  if (state.takes_no_part()) fail(DSC_ERR_STATE, "%s", state.refusal({}).text.c_str());
   consensus_.catch_up();
 }
 
@@ -115,39 +119,26 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 }  // namespace
 
 // Reaches one decision of all living ranks. If the decision is a failure, this throws on all of them.
-Decision HostComm::decide(const Ballot& ballot, const Recovery& call) {
+Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
   Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_number()}, call.deadline,
-                                       [&] { return over() || aborts_ != call.aborts; },
+                                       [&] { return call.is_off(); },
                                        {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
   if (!lost.empty()) group_->revoke(loss_of(*group_, lost));
   const bool failed = decision.outcome != DSC_OK;
-  {
-    MutexLock lock(recovery_mutex_);
-    missing_ = failed ? decision.named.list(size()) : lost;
-  }
+  state.set_missing(failed ? decision.named.list(size()) : lost);
   if (!failed) return decision;
   const Failure failure = failure_of(*group_, decision, call.name);
   group_->revoke(failure);
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: %s", call.name,
-                decision.number, name().c_str(), rank(), size(), failure.text.c_str());
-  throw Error(failure.code, text, place_of(failure));
+  Failure described = failure;
+  described.text = std::string(call.name) + " number " + std::to_string(decision.number) + " of group \"" +
+                   name() + "\" on rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " +
+                   failure.text;
+  fail_with(described);
 }
 
-std::vector<int32_t> HostComm::missing() const {
-  MutexLock lock(recovery_mutex_);
-  return missing_;
-}
-
-std::shared_ptr<Comm> HostComm::successor() const noexcept {
-  MutexLock lock(recovery_mutex_);
-  const auto made = successor_.lock();
-  return made && !made->left_.load() ? made : nullptr;
-}
-
-int32_t HostComm::agree_on(int32_t flags) {
+int32_t HostEngine::agree_on(int32_t flags) {
   const Recovery call(*this, "agree");
   begin_recovery();
   return decide(make_ballot(Question::kAgree, flags), call).flags;
@@ -155,8 +146,8 @@ int32_t HostComm::agree_on(int32_t flags) {
 
 // Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot
 // says whether that succeeded; flags 0 mean that another round may succeed.
-Ballot HostComm::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
-                               const Recovery& call, std::shared_ptr<HostComm>& child) {
+Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
+                               const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
   capture(
       [&] {
@@ -166,10 +157,12 @@ Ballot HostComm::map_survivors(const Decision& decision, std::string name, const
         const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
         auto group = Group::create(group_->shared_world(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
-          if (over() || aborts_ != call.aborts || consensus_.is_hopeless())
+          if (call.is_off() || consensus_.is_hopeless())
             fail(DSC_ERR_PEER_LEFT, "the ranks that live are not the same any more");
         });
-        child = make_child(std::move(group), options);
+        const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
+        child = std::make_shared<HostEngine>(group, state.info(), timeout);
+        child->state.nonfinite->set_check(state.nonfinite->check());
       },
       [&](dsc_result_t code, const char* text) {
         ballot.flags = 0;
@@ -182,17 +175,15 @@ Ballot HostComm::map_survivors(const Decision& decision, std::string name, const
 }
 
 // Called when all living ranks have mapped the child, which none of them can undo any more.
-void HostComm::adopt(const std::shared_ptr<HostComm>& child) noexcept {
-  child->group_->withdraw();
-  child->replaces_world_ = id() == kWorldId || replaces_world_;
-  child->shrinks_ = shrinks_;
-  MutexLock lock(recovery_mutex_);
-  successor_ = child;
+void HostEngine::adopt(HostEngine& child) noexcept {
+  child.group_->withdraw();
+  child.replaces_world_ = id() == kWorldId || replaces_world_;
+  child.shrinks_ = shrinks_;
 }
 
 // The ranks first agree on who is alive, then on whether all have mapped each other's memory. A rank that
 // is lost between the two is left out of the next round.
-std::shared_ptr<Comm> HostComm::shrink(const GroupOptions& options) {
+std::shared_ptr<GroupEngine> HostEngine::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
   begin_recovery();
   Decision decision = decide(make_ballot(Question::kShrink, word_of_number(*shrinks_)), call);
@@ -200,13 +191,13 @@ std::shared_ptr<Comm> HostComm::shrink(const GroupOptions& options) {
   const std::string name =
       options.name.empty() ? shrunk_name(this->name(), number) : options.name.substr(0, kMostNameBytes);
   for (;;) {
-    std::shared_ptr<HostComm> child;
+    std::shared_ptr<HostEngine> child;
     const Ballot mapped = map_survivors(decision, name, options, call, child);
     const MemberSet lost = decision.lost;
     decision = decide(mapped, call);
     if (decision.flags != kMapped || decision.lost != lost) continue;
     shrinks_->store(number);
-    adopt(child);
+    adopt(*child);
     return child;
   }
 }

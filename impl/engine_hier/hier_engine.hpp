@@ -1,4 +1,4 @@
-// The communicator of several hosts. It uses the host engine among the ranks of each host and a transport
+// The engine for several hosts. It uses the host engine among the ranks of each host and a transport
 // group between the leaders. Every operation is compared on all ranks before its result is used.
 #pragma once
 
@@ -13,79 +13,55 @@
 #include <vector>
 
 #include "comm/call_signature.hpp"
-#include "comm/comm.hpp"
-#include "comm/stats.hpp"
+#include "comm/engine.hpp"
 #include "engine_hier/hier_layout.hpp"
 #include "engine_hier/hier_queue.hpp"
 #include "engine_hier/hier_transfer.hpp"
 #include "engine_hier/hier_world.hpp"
-#include "engine_host/host_comm.hpp"
+#include "engine_host/host_engine.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {
 
-class HierComm final : public Comm, public std::enable_shared_from_this<HierComm> {
+class HierEngine final : public GroupEngine {
  public:
   // All ranks of the group call this. `local` holds the group's ranks on this host, in the same order.
-  static std::shared_ptr<HierComm> create(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local,
-                                          HierLayout layout, uint64_t id, std::string name, int timeout_ms,
-                                          Deadline deadline);
-  ~HierComm() override;
+  static std::shared_ptr<HierEngine> create(std::shared_ptr<HierWorld> world,
+                                            std::shared_ptr<HostEngine> local, HierLayout layout,
+                                            uint64_t id, std::string name, int timeout_ms, Deadline deadline);
+  ~HierEngine() override;
 
-  int rank() const noexcept override { return layout_.rank(); }
-  int size() const noexcept override { return layout_.size(); }
-  uint64_t id() const noexcept override { return id_; }
   int32_t backend() const noexcept override { return DSC_BACKEND_INTER_HOST; }
-  const std::string& name() const noexcept override { return name_; }
-  int global_rank(int group_rank) const override;
-  int group_rank(int global_rank) const noexcept override;
+  bool checks_nonfinite() const noexcept override { return false; }
 
   void run(const Call& call) override;
   std::shared_ptr<Work> start(const Call& call) override;
+  void* allocate(size_t bytes) override;
+  bool has_running() noexcept override;
+  void finalize() override;
+
+  bool progress(Deadline deadline) override;
   void restart_numbers() noexcept override { collectives_.restart_numbers(); }
-  std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options) override;
-  std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options) override;
-  std::shared_ptr<Comm> make_channel(const std::string& name) override;
+  void revoke(const Failure& cause) noexcept override;
+  bool revoked() const noexcept override { return revoked_.load(); }
+  Failure failure() const override;
+  void learn_of(const Failure& cause) noexcept override;
+  void leave() noexcept override;
+  void leave_if_idle() noexcept override;
+  std::shared_ptr<GroupEngine> make_group(const NewGroup& wanted) override;
   int32_t agree_on(int32_t flags) override;
-  std::shared_ptr<Comm> shrink(const GroupOptions& options) override;
-  std::vector<int32_t> missing() const override { return {}; }
+  std::shared_ptr<GroupEngine> shrink(const GroupOptions& options) override;
   void on_status_query(const QueryHandler& answering) override;
   std::vector<Answer> query_hosts(uint64_t number, const std::string& question) override;
   std::vector<Answer> query_rank(int32_t rank, const std::string& question) override;
-  void* allocate_memory(size_t bytes) override;
 
-  bool progress(Deadline deadline) override;
-
-  int timeout_ms() const noexcept override { return timeout_ms_.load(); }
-  void set_timeout_ms(int timeout) noexcept override { timeout_ms_.store(timeout); }
-  void revoke(const Failure& cause) noexcept override;
-  void abort() noexcept override;
-  void leave() noexcept override;
-  void leave_if_idle() noexcept override;
-  bool finalized() const noexcept override { return finalized_.load(); }
-  void finalize() override;
-  void end_world() noexcept override;
-  Failure failure() const override;
-  bool revoked() const noexcept override { return revoked_.load(); }
-  bool is_over() const noexcept override { return left_.load() || finalized_.load() || local_->is_over(); }
-  LocalMembers local_members() const override {
-    return {local_->local_members().group, layout_.own_members()};
-  }
-  std::vector<OpStats> stats() const override { return stats_.read(); }
-  std::string trace(const char* reason) const override { return local_->trace(reason); }
-  std::string trace_path() const override { return local_->trace_path(); }
-  std::string tuning() const override { return local_->tuning(); }
-  const WorldInfo& world_info() const noexcept override { return local_->world_info(); }
-
-  // Keeps a failure of the group that its other ranks learn of as well. Any thread.
-  void hear(Failure cause) noexcept;
   // Answers a status query of another host; an empty question asks what this rank did last. Any thread.
   std::string answer(const std::string& question) const;
 
  private:
   friend class HierTransfer;
 
-  HierComm(std::shared_ptr<HierWorld> world, std::shared_ptr<HostComm> local, HierLayout layout, uint64_t id,
+  HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEngine> local, HierLayout layout, uint64_t id,
            std::string name, int timeout_ms);
   // The operation in which a thread waits, and whether it was reported as late.
   struct Waiting {
@@ -102,7 +78,7 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   void connect(Deadline deadline);
   void make_wire();
   static std::string wire_key(uint64_t id) { return "hier/" + std::to_string(id); }
-  std::string wire_key() const { return wire_key(id_); }
+  std::string wire_key() const { return wire_key(id()); }
   std::unique_ptr<TransportGroup> open_wire(const std::string& prefix, int own, std::vector<int32_t> members,
                                             Mesh::Members of);
   void connect_and_clear(TransportGroup& wire, const std::string& prefix, int own, Deadline deadline);
@@ -169,32 +145,18 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
   Link& link(int sender, int receiver, Waiting waiting, Deadline deadline);
   HierQueue& queue_for(const Call& call);
   std::vector<HierQueue*> queues();
-  bool is_idle();
   void tell_hosts(const char* text) noexcept;
   std::optional<Failure> refusal() const;
   Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
-  std::string describe(const Call& call, uint64_t number, const std::string& text) const;
-  std::vector<std::byte> gather(OpKind kind, const void* mine, size_t bytes, uint64_t tag,
-                                const std::string& note);
-  std::shared_ptr<Comm> make_group(const std::vector<int32_t>& members, uint64_t id,
-                                   const GroupOptions& options);
-  uint64_t next_id() noexcept;
+  std::shared_ptr<HostEngine> make_local_part(const NewGroup& wanted);
 
   const std::shared_ptr<HierWorld> world_;
-  const std::shared_ptr<HostComm> local_;
+  const std::shared_ptr<HostEngine> local_;
   const HierLayout layout_;
-  const uint64_t id_;
-  const std::string name_;
-  std::atomic<int> timeout_ms_;
   std::unique_ptr<TransportGroup> transport_;      // null on ranks that are no leader
   std::array<std::vector<std::byte>, 5> scratch_;  // indexed by HierTransfer::Scratch
   Waiting waiting_;                                // for collectives
-  StatsTable stats_;
-  std::atomic<uint64_t> children_{0};
-  std::atomic<bool> left_{false};
-  std::atomic<bool> finalized_{false};
   std::atomic<bool> revoked_{false};
-  std::atomic<bool> reported_{false};
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Link>> links_ DSC_GUARDED_BY(mutex_);  // sender, receiver
@@ -206,7 +168,6 @@ class HierComm final : public Comm, public std::enable_shared_from_this<HierComm
     uint64_t number = 0;
     bool running = false;
   } latest_ DSC_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<HierComm>> channels_ DSC_GUARDED_BY(mutex_);
   QueryHandler query_handler_ DSC_GUARDED_BY(mutex_);
   EventCount completions_;  // incremented when an operation ends
   HierQueue collectives_;

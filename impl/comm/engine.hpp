@@ -1,0 +1,183 @@
+// The seam between communicators and engines. An engine moves the data of operations; a communicator has a
+// group engine for memory of the host and may have a device engine beside it. docs/extending.md says how to
+// add one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/comm_state.hpp"
+#include "comm/stats.hpp"
+#include "comm/work.hpp"
+#include "control/call.hpp"
+#include "control/failure.hpp"
+
+namespace dsc {
+
+class Comm;
+class DeviceEngine;
+class GroupEngine;
+struct DeviceContext;
+
+struct GroupOptions {
+  std::string name;        // empty: derived from the parent's name
+  int32_t timeout_ms = 0;  // 0: the parent's
+  // The following apply to devices only; 0 and empty leave the choice to the device's library.
+  int32_t min_ctas = 0;
+  int32_t max_ctas = 0;
+  int32_t stream_priority = 0;  // lower is more urgent
+  std::string net_name = {};
+};
+
+// What every engine does. One thread at a time may call it, except for functions marked "any thread".
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Returns why this engine cannot run an operation, as a text to follow the operation's name; nullopt if it
+  // can.
+  virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
+
+  // Runs an operation to its end, or on a device until it is on its stream; throws its failure. The caller
+  // has checked the arguments.
+  virtual void run(const Call& call) = 0;
+  // Begins an operation. Any thread, if the caller keeps the calls in order.
+  virtual std::shared_ptr<Work> start(const Call& call) = 0;
+
+  // Collective: returns zeroed memory in which the engine moves data fastest. release_memory() of
+  // comm/memory.hpp frees it.
+  virtual void* allocate(size_t bytes) = 0;
+
+  // True while an operation of this rank runs. Any thread.
+  virtual bool has_running() noexcept = 0;
+
+  // Collective: waits until the operations of all ranks have ended.
+  virtual void finalize() = 0;
+
+  // Any thread may read it.
+  StatsTable stats;
+};
+
+// A group that an engine is asked to make from its own one. All ranks of the parent take part; `members` are
+// ranks of the parent, and differ between ranks if several groups are made at a time.
+struct NewGroup {
+  OpKind kind = OpKind::kSplit;  // or kCreateGroup
+  uint64_t tag = 0;              // with `note`, equal on all ranks of the parent
+  std::string note = {};         // describes the arguments in a mismatch
+  std::vector<int32_t> members = {};
+  uint64_t id = 0;
+  std::string name = {};
+  int timeout_ms = 0;
+};
+
+// The reply of a rank of another host to a status query.
+struct Answer {
+  int32_t rank = -1;
+  std::string text;
+};
+
+// An engine for memory of the host. It also knows who is alive, and decides when the group has failed.
+class GroupEngine : public Engine {
+ public:
+  GroupEngine(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
+              int timeout_ms)
+      : state(std::move(identity), std::move(local), std::move(info), timeout_ms) {}
+
+  CommState state;
+  int rank() const noexcept { return state.rank(); }
+  int size() const noexcept { return state.size(); }
+  uint64_t id() const noexcept { return state.id(); }
+  const std::string& name() const noexcept { return state.name(); }
+  int timeout_ms() const noexcept { return state.timeout_ms(); }
+
+  virtual int32_t backend() const noexcept = 0;  // dsc_backend_t
+  // Returns whether reductions can look for NaNs and infinities in their inputs.
+  virtual bool checks_nonfinite() const noexcept = 0;
+
+  // Drives the queued operations of this rank in all groups of its world on the calling thread, until one
+  // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
+  virtual bool progress(Deadline deadline) = 0;
+  // Numbers the next operation 1, as if there had been none before. All ranks call this at the same point.
+  virtual void restart_numbers() noexcept = 0;
+
+  // --- The failure of the group. Any thread.
+  virtual void revoke(const Failure& cause) noexcept = 0;  // fails it on all ranks
+  virtual bool revoked() const noexcept = 0;
+  // Returns the first cause, or with PEER_STALLED ranks that do not run now, or code OK.
+  virtual Failure failure() const = 0;
+  // Fails the group on this rank with a cause that its other ranks learn as well.
+  virtual void learn_of(const Failure& cause) noexcept { revoke(cause); }
+
+  // --- The end. Any thread.
+  // This rank takes no further part; what runs fails the group. Does nothing the second time.
+  virtual void leave() noexcept = 0;
+  // Called when this rank finalizes the world: tells members that wait for it. Does nothing while
+  // operations of this rank are running.
+  virtual void leave_if_idle() noexcept = 0;
+
+  // --- Groups. Collective.
+  // Returns null for a rank that is no member. It succeeds on all members or on none.
+  virtual std::shared_ptr<GroupEngine> make_group(const NewGroup& wanted) = 0;
+  // Collective among the living ranks, also after a failure: the bitwise AND of their flags, and a group of
+  // them. Both set state.missing().
+  virtual int32_t agree_on(int32_t flags) = 0;
+  virtual std::shared_ptr<GroupEngine> shrink(const GroupOptions& options) = 0;
+
+  // --- Status queries between hosts, for engines whose operations are not compared here.
+  // Sets how this rank answers, in at most 512 bytes. The handler runs on a thread that must not wait.
+  using QueryHandler = std::function<std::string(const std::string& question)>;
+  virtual void on_status_query(const QueryHandler&) {}
+  // Send a status query of at most 64 bytes to the first rank of each other host (at most 64 hosts), or to
+  // one rank. For each operation number, query_hosts() asks only on the first rank that calls it; on the
+  // others it waits for the group's failure and returns nothing. Any thread; takes at most about three
+  // seconds.
+  virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }
+  virtual std::vector<Answer> query_rank(int32_t, const std::string&) { return {}; }
+};
+
+// The engines of one communicator. `group` is null where a rank is no member.
+struct Engines {
+  std::shared_ptr<GroupEngine> group;
+  std::shared_ptr<DeviceEngine> device;  // null if the communicator is not bound to a device
+};
+
+// An engine for memory of one device, beside the group engine with the same ranks. Its operations take place
+// in the order of their streams; those that it starts wait for what is on the caller's stream.
+class DeviceEngine : public Engine {
+ public:
+  virtual const DeviceContext& context() const noexcept = 0;
+
+  // Returns true if the buffers are on this device, false if they are in host memory. Throws INVALID_ARG if
+  // one call mixes both, and for buffers on another device.
+  virtual bool takes(const Call& call) = 0;
+  // Enters a collective on host memory into the comparison of calls: ranks must call it at the same place
+  // among those on devices.
+  virtual void note_host_call(const Call& call) = 0;
+  // Run or start all calls as one operation. If one fails, the communicator fails.
+  virtual void run_batch(std::span<const Call> calls) = 0;
+  virtual std::shared_ptr<Work> start_batch(std::span<const Call> calls) = 0;
+
+  // Collective: `make` makes the group's part on the host, to which this adds the device's. Ranks whose
+  // `make` fails take part nevertheless.
+  using MakeGroup = std::function<std::shared_ptr<GroupEngine>()>;
+  virtual Engines make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) = 0;
+  virtual Engines shrink(const GroupOptions& options) = 0;
+  // Collective: makes a group of the same ranks that uses a communicator of the program, in the order of its
+  // ranks.
+  virtual Engines adopt(void* communicator, const GroupOptions& options) = 0;
+
+  // --- Any thread.
+  // Returns the group's failure, with details that only this rank knows.
+  virtual Failure failure() const = 0;
+  // Called when the group has failed: aborts what runs here. Also called when this rank leaves: then
+  // operations run to their end, within the time-out. Does not wait.
+  virtual void give_up() noexcept = 0;
+  // Waits until a communicator of the program is detached.
+  virtual void await_adopted() const noexcept = 0;
+};
+
+}  // namespace dsc

@@ -1,0 +1,38 @@
+// All-gathers of values that ranks exchange for the library's own purposes.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "control/call.hpp"
+#include "dsc/types.h"
+
+namespace dsc {
+
+// Collective: an all-gather of `bytes` bytes per rank; kind, tag and note keep different exchanges apart.
+// `group` is a communicator or its group engine.
+template <typename Group>
+void gather_bytes(Group& group, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes,
+                  const std::string& note = {}) {
+  Call call;
+  call.kind = kind;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = mine;
+  call.recv = all;
+  call.count = bytes;
+  call.tag = tag;
+  std::snprintf(call.note, sizeof call.note, "%s", note.c_str());
+  group.run(call);
+}
+
+// Collective: returns the values of all ranks, by rank.
+template <typename Group, typename T>
+std::vector<T> gather_all(Group& group, OpKind kind, uint64_t tag, const T& mine,
+                          const std::string& note = {}) {
+  std::vector<T> all(static_cast<size_t>(group.size()));
+  gather_bytes(group, kind, tag, &mine, all.data(), sizeof mine, note);
+  return all;
+}
+
+}  // namespace dsc

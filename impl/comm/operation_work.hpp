@@ -1,0 +1,45 @@
+// The handle of one operation: what is common to the engines, which differ in how a thread waits.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "base/fd.hpp"
+#include "base/mutex.hpp"
+#include "comm/work.hpp"
+#include "control/call.hpp"
+
+namespace dsc {
+
+class OperationWork : public Work {
+ public:
+  OperationWork(const Call& call, uint64_t group) : call_(call), group_(group) {}
+
+  bool done() const noexcept final { return done_.load(std::memory_order_acquire); }
+  bool wait(Deadline deadline) override;
+  Failure failure() const override;
+  int event_fd() final;
+  void close_event_fd() noexcept final;
+  void notify(std::shared_ptr<Countdown> countdown) final;
+
+  const Call& call() const noexcept { return call_; }
+
+ protected:
+  // Returns when the operation has ended or the deadline has passed.
+  virtual void await_end(Deadline deadline) = 0;
+  // Called when a descriptor or a countdown waits for the end.
+  virtual void on_listener() {}
+  // Ends the work. Returns false if it had ended before: two threads may have seen the end.
+  bool end(Failure failure) noexcept;
+
+ private:
+  const Call call_;
+  const uint64_t group_;
+  std::atomic<bool> done_{false};
+  mutable Mutex mutex_;
+  Failure failure_ DSC_GUARDED_BY(mutex_);
+  UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
+  std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

@@ -1,0 +1,92 @@
+// Groups and shared memory made from a communicator. All its ranks take part in each of these calls.
+#include <algorithm>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/outcome.hpp"
+#include "engine_host/host_engine.hpp"
+
+namespace dsc {
+
+void HostEngine::check_parent() const {
+  if (group_->revoked()) {
+    const Failure cause = group_->first_cause();
+    fail(cause.code, "the parent group \"%s\" failed: %s", name().c_str(), cause.text.c_str());
+  }
+  for (int member = 0; member < size(); ++member)
+    if (group_->has_left(member))
+      fail(DSC_ERR_PEER_LEFT, "%s has left the parent group", group_->describe_member(member).c_str());
+}
+
+// Makes this rank's part of a group and maps those of the others. It succeeds on all ranks or on none.
+std::shared_ptr<Group> HostEngine::map_group(const NewGroup& wanted,
+                                             const std::function<std::shared_ptr<Group>()>& create) {
+  std::shared_ptr<Group> group;
+  run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] { group = create(); });
+  capture(
+      [&] {
+        run_on_all(*this, wanted.kind, wanted.tag, wanted.note, [&] {
+          if (group) group->map_members(Deadline::after_ms(timeout_ms()), [this] { check_parent(); });
+        });
+      },
+      [&](const Error& error) {
+        if (group) group->leave();  // another rank may have mapped it already
+        throw Error(error);
+      });
+  if (group) group->withdraw();  // all members have mapped it
+  return group;
+}
+
+std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
+  const auto create = [&]() -> std::shared_ptr<Group> {
+    if (std::ranges::find(wanted.members, rank()) == wanted.members.end()) return nullptr;
+    std::vector<int32_t> members = wanted.members;
+    for (int32_t& member : members) member = group_->local_rank(member);
+    return Group::create(group_->shared_world(), wanted.id, wanted.name, std::move(members));
+  };
+  const std::shared_ptr<Group> group = map_group(wanted, create);
+  if (!group) return nullptr;
+  std::shared_ptr<HostEngine> part;
+  capture([&] { part = std::make_shared<HostEngine>(group, state.info(), wanted.timeout_ms); },
+          [&](const Error& error) {
+            group->leave();  // the others have mapped it
+            throw Error(error);
+          });
+  return part;
+}
+
+void* HostEngine::allocate(size_t bytes) {
+  const uint64_t id = state.next_id();
+  const std::string note = std::to_string(bytes) + " bytes";
+  auto allocation = std::make_shared<Allocation>();
+  allocation->id = id;
+  allocation->bytes = bytes;
+  allocation->own_rank = world().rank();
+  allocation->mappings.resize(static_cast<size_t>(world().size()));
+  struct Withdraw {
+    World& world;
+    uint64_t id;
+    ~Withdraw() { world.withdraw(ItemKind::kMemory, id); }
+  } withdraw{world(), id};
+  run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
+    const UniqueFd fd = create_segment("dsc-memory", bytes, static_cast<size_t>(size()));
+    allocation->mappings[static_cast<size_t>(allocation->own_rank)] =
+        map_segment(fd.get(), bytes, OnFork::kInherited);
+    world().publish(ItemKind::kMemory, id, fd.get());
+  });
+  // All have mapped all parts, or none keeps its own.
+  run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
+    for (int member = 0; member < size(); ++member) {
+      if (member == rank()) continue;
+      const int peer = group_->local_rank(member);
+      const UniqueFd fd = group_->fetch(member, ItemKind::kMemory, id, Deadline::after_ms(timeout_ms()),
+                                        [this] { check_parent(); });
+      allocation->mappings[static_cast<size_t>(peer)] = map_segment(fd.get(), bytes, OnFork::kInherited);
+    }
+  });
+  world().memory().add(allocation);
+  return allocation->own_base();
+}
+
+}  // namespace dsc
