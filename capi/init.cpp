@@ -50,8 +50,10 @@ dsc::InitOptions convert(const dsc_init_options_t& given) {
   if (given.token) options.token = given.token;
   if (given.store) options.store = dsc::store_of(given.store);
   options.store_handle = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(given.store));
-  dsc::read_settings(given.settings, given.n_settings,
-                     {{"nccl.library", &options.nccl_library}, {"cuda.library", &options.cuda_library}});
+  std::optional<std::string> nccl, cuda;
+  dsc::read_settings(given.settings, given.n_settings, {{"nccl.library", &nccl}, {"cuda.library", &cuda}});
+  if (nccl) options.device_settings["nccl.library"] = *std::move(nccl);
+  if (cuda) options.device_settings["cuda.library"] = *std::move(cuda);
   return options;
 }
 

@@ -146,7 +146,13 @@ std::shared_ptr<Comm> Comm::make_channel(const std::string& name) {
   return channel;
 }
 
+int32_t Comm::agree_on(int32_t flags) {
+  state_.expect_open();
+  return group_->agree_on(flags);
+}
+
 std::shared_ptr<Comm> Comm::shrink(const GroupOptions& options) {
+  state_.expect_open();
   Engines made = device_ ? device_->shrink(options) : Engines{group_->shrink(options), nullptr};
   auto rest = std::make_shared<Comm>(std::move(made));
   const MutexLock lock(mutex_);

@@ -62,7 +62,7 @@ class Comm final {
   // Collective among the living ranks, also after a failure. agree_on() returns the bitwise AND of their
   // flags, shrink() makes a group of them. missing() returns the ranks that did not take part in the latest
   // of these calls, equally on all ranks, and may be called from any thread.
-  int32_t agree_on(int32_t flags) { return group_->agree_on(flags); }
+  int32_t agree_on(int32_t flags);
   std::shared_ptr<Comm> shrink(const GroupOptions& options);
   std::vector<int32_t> missing() const { return state_.missing(); }
   // Returns the communicator that the latest shrink() made, or null if it no longer exists. Any thread.

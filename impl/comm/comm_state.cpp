@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/error.hpp"
 #include "base/process_guard.hpp"
 #include "comm/engine.hpp"
 #include "comm/group_ids.hpp"
@@ -41,6 +42,10 @@ const char* CommState::why_over() const noexcept {
   if (world_ && world_->ended()) return "its world was finalized";
   if (finalized()) return "the communicator was finalized";
   return left() ? "the communicator was destroyed" : "this rank finalizes the world";
+}
+
+void CommState::expect_open() const {
+  if (takes_no_part()) fail(DSC_ERR_STATE, "%s", why_over());
 }
 
 Failure CommState::refusal(const Failure& cause) const {

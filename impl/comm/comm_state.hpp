@@ -87,6 +87,8 @@ class CommState {
   void note_abort() noexcept { aborts_.fetch_add(1); }
   uint64_t aborts() const noexcept { return aborts_.load(); }
 
+  void expect_open() const;  // throws STATE if takes_no_part()
+
   // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of `cause`.
   Failure refusal(const Failure& cause) const;
   // Return the causes with which the group fails if this rank aborts it, and if it leaves while operations

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -178,6 +179,19 @@ class DeviceEngine : public Engine {
   virtual void give_up() noexcept = 0;
   // Waits until a communicator of the program is detached.
   virtual void await_adopted() const noexcept = 0;
+};
+
+// What a program wants of a device at start-up.
+struct DeviceRequest {
+  bool required = false;  // false: only if a device was named or is in use
+  int32_t number = -1;    // -1: the device in use, or by local rank
+  std::map<std::string, std::string> settings = {};  // of the device's libraries, such as "nccl.library"
+
+  // Returns the value of a setting; empty if it was not given.
+  std::string setting(const std::string& name) const {
+    const auto found = settings.find(name);
+    return found == settings.end() ? "" : found->second;
+  }
 };
 
 }  // namespace dsc

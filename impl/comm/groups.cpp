@@ -11,7 +11,6 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostNameBytes = 31;
 constexpr uint64_t kChoiceTag = 0, kMakeTag = 1;
 
 // The arguments of one rank in a split.
@@ -34,7 +33,7 @@ std::vector<int32_t> members_of_color(const std::vector<SplitChoice>& choices, i
 
 std::shared_ptr<GroupEngine> make_group(GroupEngine& parent, NewGroup wanted, const GroupOptions& options) {
   wanted.name = options.name.empty() ? parent.state.child_name() : options.name;
-  wanted.name.resize(std::min(wanted.name.size(), kMostNameBytes));
+  wanted.name.resize(std::min(wanted.name.size(), kMostGroupNameBytes));
   wanted.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : parent.timeout_ms();
   auto made = parent.make_group(wanted);
   if (made) made->state.nonfinite->set_check(parent.state.nonfinite->check());
@@ -62,6 +61,15 @@ std::shared_ptr<GroupEngine> create_group(GroupEngine& parent, std::span<const i
   wanted.members.assign(ranks.begin(), ranks.end());
   wanted.id = parent.state.next_id();
   return make_group(parent, std::move(wanted), options);
+}
+
+std::string shrunk_name(std::string_view parent, int number) {
+  constexpr std::string_view kMark = "/shrunk", kDigits = "0123456789";
+  const size_t mark = parent.rfind(kMark);
+  if (mark != parent.npos && parent.find_first_not_of(kDigits, mark + kMark.size()) == parent.npos)
+    parent = parent.substr(0, mark);
+  const std::string end = std::string(kMark) + (number > 1 ? std::to_string(number) : "");
+  return std::string(parent.substr(0, kMostGroupNameBytes - end.size())) + end;
 }
 
 }  // namespace dsc

@@ -4,15 +4,22 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "comm/engine.hpp"
 
 namespace dsc {
+
+inline constexpr size_t kMostGroupNameBytes = 31;
 
 // Collective among the ranks of `parent`. Return null for color -1 and for a rank that is not listed.
 std::shared_ptr<GroupEngine> split_group(GroupEngine& parent, int32_t color, int32_t key,
                                          const GroupOptions& options);
 std::shared_ptr<GroupEngine> create_group(GroupEngine& parent, std::span<const int32_t> ranks,
                                           const GroupOptions& options);
+
+// Returns "world/shrunk" for the first shrink of "world", and "world/shrunk2" for the next one of either.
+std::string shrunk_name(std::string_view parent, int number);
 
 }  // namespace dsc

@@ -34,6 +34,22 @@ int Device::current(const CudaLibrary& cuda) {
   return cuda.functions.ctx_get_device(&handle) == CudaResult::success ? handle : -1;
 }
 
+void Device::copy(DeviceAddress to, DeviceAddress from, size_t bytes, DeviceStream* stream) const {
+  check(cuda().memcpy_async(to, from, bytes, stream), "cuMemcpyAsync");
+}
+
+void Device::zero(DeviceAddress address, size_t bytes, DeviceStream* stream) const {
+  check(cuda().memset_d8_async(address, 0, bytes, stream), "cuMemsetD8Async");
+}
+
+void Device::record(DeviceEvent* event, DeviceStream* stream) const {
+  check(cuda().event_record(event, stream), "cuEventRecord");
+}
+
+void Device::wait(DeviceStream* stream, DeviceEvent* event) const {
+  check(cuda().stream_wait_event(stream, event, 0), "cuStreamWaitEvent");
+}
+
 Device::~Device() {
   if (context_) cuda().device_primary_ctx_release(handle_);
 }

@@ -8,6 +8,11 @@
 
 namespace dsc {
 
+// Names for the folders above, which know no vendor.
+using DeviceAddress = CudaAddress;
+using DeviceEvent = CudaEvent;
+using DeviceStream = CudaStream;
+
 class Device {
  public:
   // Binds the device with this ordinal (0 or more) and retains its primary context. Throws INVALID_ARG if
@@ -28,6 +33,12 @@ class Device {
   const CudaUuid& uuid() const noexcept { return uuid_; }
   int compute_capability() const noexcept { return compute_capability_; }  // 10 * major + minor: 90 is 9.0
   int multiprocessors() const noexcept { return multiprocessors_; }
+
+  // Put work on a stream, without waiting for it; throw BACKEND. The device must be current.
+  void copy(DeviceAddress to, DeviceAddress from, size_t bytes, DeviceStream* stream) const;
+  void zero(DeviceAddress address, size_t bytes, DeviceStream* stream) const;
+  void record(DeviceEvent* event, DeviceStream* stream) const;
+  void wait(DeviceStream* stream, DeviceEvent* event) const;  // `stream` waits for what was recorded last
 
   // Throws BACKEND with CUDA's description unless the result is success.
   void check(CudaResult result, const char* function) const { library_->check(result, function); }

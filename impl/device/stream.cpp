@@ -30,14 +30,14 @@ void order(const Device& device, EventPool& events, CudaStream* stream, CudaStre
   if (stream == later) return;
   const DeviceScope scope(device);
   const PooledEvent event = events.take();
-  device.check(device.cuda().event_record(event.get(), stream), "cuEventRecord");
-  device.check(device.cuda().stream_wait_event(later, event.get(), 0), "cuStreamWaitEvent");
+  device.record(event.get(), stream);
+  device.wait(later, event.get());
 }
 
 bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline) {
   const DeviceScope scope(device);
   const PooledEvent event = events.take();
-  device.check(device.cuda().event_record(event.get(), stream), "cuEventRecord");
+  device.record(event.get(), stream);
   return wait_for(device, event.get(), deadline);
 }
 

@@ -8,8 +8,8 @@
 #include "base/guard.hpp"
 #include "base/process_guard.hpp"
 #include "comm/describe.hpp"
+#include "comm/local_move.hpp"
 #include "comm/transfer.hpp"
-#include "dtype/reduce.hpp"
 #include "engine_host/progress.hpp"
 
 namespace dsc {
@@ -116,20 +116,8 @@ Record HostEngine::record_locally(const Call& call, const Transfer& transfer, in
   return record;
 }
 
-void HostEngine::move_locally(const Call& call, const Transfer& transfer, Failure& failure) {
-  if (!transfer.reduces()) {
-    if (transfer.pattern != Pattern::kNothing && call.send != call.recv)
-      copy(call.recv, call.send, transfer.send_bytes, false);
-    return;
-  }
-  const void* source = call.send;
-  void* target = call.recv;
-  NonFinite found;
-  const bool checks = call.nonfinite != NonFiniteCheck::kOff;
-  // This also applies in place, because results hold NaN and true in one canonical form.
-  const bool may_change = !call.user && (is_floating(call.dtype) || call.dtype == DSC_DTYPE_BOOL);
-  if (source != target || may_change || checks)
-    reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);
+void HostEngine::move_checked(const Call& call, const Transfer& transfer, Failure& failure) {
+  const NonFinite found = move_locally(call, transfer);
   if (found.count == 0) return;
   state.nonfinite->add(call.kind, local_operations_, found);
   if (call.nonfinite != NonFiniteCheck::kFail) return;
@@ -145,7 +133,7 @@ std::optional<Failure> HostEngine::run_locally(const Call& call) {
   const int64_t start = tick_now();
   Record record = record_locally(call, transfer, start);
   Failure failure;
-  capture([&] { move_locally(call, transfer, failure); },
+  capture([&] { move_checked(call, transfer, failure); },
           [&](dsc_result_t code, const char* text) {
             failure.code = code;
             call_out([&] { failure.text = text; });

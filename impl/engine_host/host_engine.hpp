@@ -80,13 +80,12 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   bool is_alone() noexcept;
   OpQueue& queue_for(const Call& call);
   std::optional<Failure> run_locally(const Call& call);
-  void move_locally(const Call& call, const Transfer& transfer, Failure& failure);
+  void move_checked(const Call& call, const Transfer& transfer, Failure& failure);
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::shared_ptr<Group> map_group(const NewGroup& wanted,
                                    const std::function<std::shared_ptr<Group>()>& create);
   void check_parent() const;
   struct Recovery;
-  void begin_recovery();
   Decision decide(const Ballot& ballot, const Recovery& call);
   Ballot map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                        const Recovery& call, std::shared_ptr<HostEngine>& child);

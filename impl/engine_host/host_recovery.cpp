@@ -2,14 +2,13 @@
 // themselves.
 #include <algorithm>
 #include <bit>
-#include <cinttypes>
 #include <cstdio>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/describe.hpp"
 #include "comm/group_ids.hpp"
+#include "comm/groups.hpp"
 #include "engine_host/host_engine.hpp"
 #include "engine_host/progress.hpp"
 
@@ -19,7 +18,6 @@ namespace {
 constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
 constexpr int32_t kMapped = 1;
 constexpr int kMostNumber = 31;
-constexpr size_t kMostNameBytes = 31;
 
 Ballot make_ballot(Question question, int32_t flags) noexcept {
   Ballot ballot{};
@@ -43,16 +41,6 @@ int number_in_word(int32_t word) noexcept {
   return std::min(std::countr_zero(static_cast<uint32_t>(word)), kMostNumber);
 }
 
-// Returns "world/shrunk" for the first shrink of "world", and "world/shrunk2" for the next one of either.
-std::string shrunk_name(std::string_view parent, int number) {
-  constexpr std::string_view kMark = "/shrunk", kDigits = "0123456789";
-  const size_t mark = parent.rfind(kMark);
-  if (mark != parent.npos && parent.find_first_not_of(kDigits, mark + kMark.size()) == parent.npos)
-    parent = parent.substr(0, mark);
-  const std::string end = std::string(kMark) + (number > 1 ? std::to_string(number) : "");
-  return std::string(parent.substr(0, kMostNameBytes - end.size())) + end;
-}
-
 }  // namespace
 
 // A running call of agree_on() or shrink(). The communicator is not idle while it exists.
@@ -72,11 +60,6 @@ struct HostEngine::Recovery {
   const Deadline deadline = Deadline::after_ms(engine.timeout_ms());
   const uint64_t aborts = engine.state.aborts();
 };
-
-void HostEngine::begin_recovery() {
-  if (state.takes_no_part()) fail(DSC_ERR_STATE, "%s", state.refusal({}).text.c_str());
-  consensus_.catch_up();
-}
 
 namespace {
 
@@ -140,7 +123,7 @@ Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
 
 int32_t HostEngine::agree_on(int32_t flags) {
   const Recovery call(*this, "agree");
-  begin_recovery();
+  consensus_.catch_up();
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
@@ -185,11 +168,11 @@ void HostEngine::adopt(HostEngine& child) noexcept {
 // is lost between the two is left out of the next round.
 std::shared_ptr<GroupEngine> HostEngine::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
-  begin_recovery();
+  consensus_.catch_up();
   Decision decision = decide(make_ballot(Question::kShrink, word_of_number(*shrinks_)), call);
   const int number = number_in_word(decision.flags) + 1;
   const std::string name =
-      options.name.empty() ? shrunk_name(this->name(), number) : options.name.substr(0, kMostNameBytes);
+      options.name.empty() ? shrunk_name(this->name(), number) : options.name.substr(0, kMostGroupNameBytes);
   for (;;) {
     std::shared_ptr<HostEngine> child;
     const Ballot mapped = map_survivors(decision, name, options, call, child);

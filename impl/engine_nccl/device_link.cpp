@@ -117,9 +117,9 @@ void DeviceLink::run(const Call& call, CudaStream* stream, const NcclWait& patie
 void DeviceLink::put_between_events(DeviceWork& work) {
   const Device& device = engine_.device();
   const DeviceScope scope(device);
-  device.check(device.cuda().stream_wait_event(stream_.get(), work.begin_event.get(), 0), "cuStreamWaitEvent");
+  device.wait(stream_.get(), work.begin_event.get());
   put(work.call(), stream_.get(), engine_.patience(0));
-  device.check(device.cuda().event_record(work.end_event.get(), stream_.get()), "cuEventRecord");
+  device.record(work.end_event.get(), stream_.get());
   work.set_launched();
 }
 

@@ -25,7 +25,7 @@ class DeviceMemory {
       data_ = reinterpret_cast<void*>(address);
     }
     const auto address = reinterpret_cast<CudaAddress>(data_);
-    device().check(device().cuda().memset_d8_async(address, 0, bytes, nullptr), "cuMemsetD8Async");
+    device().zero(address, bytes, nullptr);
     device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
   }
   // Memory that NCCL still uses is freed when its communicator has ended.

@@ -3,47 +3,33 @@
 
 #include <memory>
 
-#include "base/guard.hpp"
+#include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "engine_nccl/communicator.hpp"
 
 namespace dsc {
 
-// One word of device memory. Its destructor does not wait for the device if the device has memory pools.
-class DeviceWord {
+// One word of device memory, over which barriers sum.
+class BarrierWord {
  public:
-  explicit DeviceWord(std::shared_ptr<const Device> device) : device_(device), stream_(std::move(device), 0) {
-    const DeviceScope scope(*device_);
-    const CudaResult made = device_->cuda().mem_alloc_async(&address_, sizeof(uint64_t), stream_.get());
-    is_of_pool_ = made != CudaResult::not_supported;
-    device_->check(is_of_pool_ ? made : device_->cuda().mem_alloc(&address_, sizeof(uint64_t)), "cuMemAlloc");
-    device_->check(device_->cuda().stream_synchronize(stream_.get()), "cuStreamSynchronize");
+  explicit BarrierWord(const std::shared_ptr<const Device>& device)
+      : device_(device), stream_(device, 0), word_(*device, sizeof(uint64_t), stream_.get()) {
+    const DeviceScope scope(*device);
+    device->check(device->cuda().stream_synchronize(stream_.get()), "cuStreamSynchronize");
   }
-  ~DeviceWord() {
-    call_out([&] {
-      const DeviceScope scope(*device_);
-      if (is_of_pool_)
-        device_->cuda().mem_free_async(address_, stream_.get());
-      else
-        device_->cuda().mem_free(address_);
-    });
-  }
-  DeviceWord(const DeviceWord&) = delete;
-  DeviceWord& operator=(const DeviceWord&) = delete;
 
-  void* data() const noexcept { return reinterpret_cast<void*>(address_); }
+  void* data() const noexcept { return word_.data(); }
 
  private:
   const std::shared_ptr<const Device> device_;
   const Stream stream_;
-  CudaAddress address_ = 0;
-  bool is_of_pool_ = true;
+  const DeviceBuffer word_;
 };
 
 struct DeviceWorld {
   NcclContext nccl;
   DeviceContext gpu;
-  std::shared_ptr<DeviceWord> barrier_word;  // barriers sum this word
+  std::shared_ptr<BarrierWord> barrier_word;
 };
 
 }  // namespace dsc

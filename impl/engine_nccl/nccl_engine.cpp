@@ -162,33 +162,9 @@ NcclWait NcclEngine::patience(int timeout_ms) const {
 void NcclEngine::copy_locally(const Call& call, CudaStream* stream) const {
   if (call.send == call.recv || !call.send || !call.recv) return;
   const Transfer transfer(call, 0, 1);
-  device().check(
-      device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(call.recv),
-                                   reinterpret_cast<CudaAddress>(call.send), transfer.send_bytes, stream),
-      "cuMemcpyAsync");
+  device().copy(reinterpret_cast<CudaAddress>(call.recv),
+                                   reinterpret_cast<CudaAddress>(call.send), transfer.send_bytes, stream);
 }
-
-// A copy of the input during one operation, in memory that is allocated and freed in stream order.
-class InputCopy {
- public:
-  InputCopy(const Device& device, const Call& call, size_t bytes, CudaStream* stream)
-      : device_(device), stream_(stream) {
-    device.check(device.cuda().mem_alloc_async(&address_, bytes, stream), "cuMemAllocAsync");
-    device.check(
-        device.cuda().memcpy_async(address_, reinterpret_cast<CudaAddress>(call.send), bytes, stream),
-        "cuMemcpyAsync");
-  }
-  ~InputCopy() { device_.cuda().mem_free_async(address_, stream_); }
-  InputCopy(const InputCopy&) = delete;
-  InputCopy& operator=(const InputCopy&) = delete;
-
-  const void* data() const noexcept { return reinterpret_cast<const void*>(address_); }
-
- private:
-  const Device& device_;
-  CudaStream* const stream_;
-  CudaAddress address_ = 0;
-};
 
 // Puts operations on a stream in NCCL's terms. A barrier is a sum of one word, and an all-to-all in place
 // needs a copy of its input, because it would overwrite data that is not sent yet.
@@ -209,7 +185,7 @@ void NcclEngine::put(std::span<const Call> calls, CudaStream* stream) {
   const NcclWait waiting = patience(calls[0].timeout_ms);
   if (std::ranges::all_of(calls, is_plain)) return collectives_->enqueue(calls, stream, waiting);
   std::vector<Call> plain(calls.begin(), calls.end());
-  std::deque<InputCopy> copies;
+  std::deque<DeviceBuffer> copies;
   for (Call& call : plain) {
     if (call.kind == OpKind::kBarrier) {
       call.kind = OpKind::kAllReduce;
@@ -220,7 +196,9 @@ void NcclEngine::put(std::span<const Call> calls, CudaStream* stream) {
     } else if (!is_plain(call)) {
       const Transfer transfer(call, host_->rank(), host_->size());
       if (transfer.send_bytes == 0) continue;
-      call.send = copies.emplace_back(device(), call, transfer.send_bytes, stream).data();
+      const DeviceBuffer& copy = copies.emplace_back(device(), transfer.send_bytes, stream);
+      device().copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
+      call.send = copy.data();
     }
   }
   collectives_->enqueue(plain, stream, waiting);
@@ -245,8 +223,7 @@ void NcclEngine::run_collectives(std::span<const Call> calls, void* stream) {
       [&] {
         put(calls, stream_of(stream));
         if (untracked)
-          device().check(device().cuda().event_record(untracked->end_event.get(), stream_of(stream)),
-                         "cuEventRecord");
+          device().record(untracked->end_event.get(), stream_of(stream));
       },
       [&](const Error& error) { fail_operation(calls[0], number, error, &records); });
   records.start(tick_now());
@@ -286,10 +263,9 @@ std::shared_ptr<DeviceWork> NcclEngine::start_collectives(std::span<const Call> 
   capture(
       [&] {
         const DeviceScope scope(device());
-        device().check(device().cuda().stream_wait_event(stream_.get(), work->begin_event.get(), 0),
-                       "cuStreamWaitEvent");
+        device().wait(stream_.get(), work->begin_event.get());
         put(calls, stream_.get());
-        device().check(device().cuda().event_record(work->end_event.get(), stream_.get()), "cuEventRecord");
+        device().record(work->end_event.get(), stream_.get());
       },
       [&](const Error& error) { fail_operation(calls[0], number, error, &work->records); });
   work->records.start(tick_now());
@@ -307,7 +283,7 @@ std::shared_ptr<DeviceWork> NcclEngine::begin_work(const Call& call, void* strea
   work->begin_event = world_.gpu.events->take();
   work->end_event = world_.gpu.events->take();
   work->captured = captures(stream);
-  device().check(device().cuda().event_record(work->begin_event.get(), stream_of(stream)), "cuEventRecord");
+  device().record(work->begin_event.get(), stream_of(stream));
   return work;
 }
 
@@ -353,8 +329,7 @@ void NcclEngine::run(const Call& call) {
       [&] {
         link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
         if (untracked)
-          device().check(device().cuda().event_record(untracked->end_event.get(), stream_of(call.stream)),
-                         "cuEventRecord");
+          device().record(untracked->end_event.get(), stream_of(call.stream));
       },
       [&](const Error& error) { fail_operation(call, number, error, &records); });
   records.start(tick_now());
@@ -440,7 +415,7 @@ void NcclEngine::watch(std::shared_ptr<DeviceWork> work) {
 
 void NcclEngine::let_wait(void* stream, const PooledEvent& event) const {
   const DeviceScope scope(device());
-  device().check(device().cuda().stream_wait_event(stream_of(stream), event.get(), 0), "cuStreamWaitEvent");
+  device().wait(stream_of(stream), event.get());
 }
 
 std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const NcclSettings& settings) {

@@ -11,19 +11,19 @@ namespace dsc {
 void DeviceOrder::check(const DeviceContext& context, void* stream) {
   const Device& device = *context.device;
   const DeviceScope scope(device);
-  if (is_capturing(device, static_cast<CudaStream*>(stream)))
+  if (is_capturing(device, static_cast<DeviceStream*>(stream)))
     fail(DSC_ERR_UNSUPPORTED,
          "stream is captured, expected one that is not: ranks meet on the host in each run");
 }
 
 void DeviceOrder::begin(void* stream, int32_t buffers) {
-  stream_ = static_cast<CudaStream*>(stream);
+  stream_ = static_cast<DeviceStream*>(stream);
   sending_.clear();
   sending_.resize(static_cast<size_t>(buffers));
   if (!ended_.get()) return;
   const Device& device = *context_.device;
   const DeviceScope scope(device);
-  device.check(device.cuda().stream_wait_event(stream_, ended_.get(), 0), "cuStreamWaitEvent");
+  device.wait(stream_, ended_.get());
 }
 
 void DeviceOrder::send(Comm& channel, Call call, int32_t buffer) {
@@ -52,7 +52,7 @@ void DeviceOrder::mark_end() {
   const Device& device = *context_.device;
   const DeviceScope scope(device);
   PooledEvent event = context_.events->take();
-  device.check(device.cuda().event_record(event.get(), stream_), "cuEventRecord");
+  device.record(event.get(), stream_);
   ended_ = std::move(event);
 }
 

@@ -37,7 +37,7 @@ class DeviceOrder {
   void mark_end();
 
   const DeviceContext context_;
-  CudaStream* stream_ = nullptr;
+  DeviceStream* stream_ = nullptr;
   std::vector<std::vector<std::shared_ptr<Work>>> sending_;  // by buffer
   PooledEvent ended_;                                        // end of the latest run
 };

@@ -27,33 +27,24 @@ struct BadElements::Found {
 BadElements::BadElements(const DeviceContext& context, Comm& group, size_t buckets)
     : context_(context), group_(group), buckets_(buckets) {}
 
-BadElements::~BadElements() {
-  if (norms_ == 0) return;
-  call_out([&] {
-    const DeviceScope scope(device());
-    device().cuda().mem_free(norms_);
-  });
-}
-
 void BadElements::expect(bool captured) {
   check_ = group_.nonfinite()->check();
   if (looks() && captured)
     fail(DSC_ERR_STATE, "gradients that are checked for NaNs and infinities cannot be captured in a graph");
 }
 
-void BadElements::begin(CudaStream* stream) {
+void BadElements::begin(DeviceStream* stream) {
   if (!looks()) return;
-  const auto& cuda = device().cuda();
   const size_t bytes = buckets_ * (Kernels::norm_bytes() + Kernels::kNormResultBytes);
-  if (norms_ == 0) device().check(cuda.mem_alloc(&norms_, bytes), "cuMemAlloc");
-  device().check(cuda.memset_d8_async(norms_, 0, bytes, stream), "cuMemsetD8Async");
+  if (!norms_) norms_ = std::make_unique<DeviceBuffer>(device(), bytes, stream);
+  device().zero(norms_->address(), bytes, stream);
 }
 
-CudaAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
-  return looks() && is_floating(dtype) ? norms_ + bucket * Kernels::norm_bytes() : 0;
+DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
+  return looks() && is_floating(dtype) ? norms_->address() + bucket * Kernels::norm_bytes() : 0;
 }
 
-void BadElements::wait_for_stream(CudaStream* stream) const {
+void BadElements::wait_for_stream(DeviceStream* stream) const {
   const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
   while (!wait_for(device(), *context_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
     if (const Failure failure = group_.failure(); failure.revoked) fail_with(failure);
@@ -65,19 +56,18 @@ void BadElements::wait_for_stream(CudaStream* stream) const {
 
 // Waits for the stream first, with a deadline: a copy to memory that CUDA does not know may wait for the
 // stream itself, without one.
-void BadElements::read(void* to, CudaAddress from, size_t bytes, CudaStream* stream) const {
+void BadElements::read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const {
   wait_for_stream(stream);
-  device().check(device().cuda().memcpy_async(reinterpret_cast<CudaAddress>(to), from, bytes, stream),
-                 "cuMemcpyAsync");
+  device().copy(reinterpret_cast<DeviceAddress>(to), from, bytes, stream);
   wait_for_stream(stream);
 }
 
-std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
+std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
   static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
   std::vector<uint64_t> results(2 * buckets_);
-  const CudaAddress at = norms_ + buckets_ * Kernels::norm_bytes();
+  const DeviceAddress at = norms_->address() + buckets_ * Kernels::norm_bytes();
   const DeviceScope scope(device());
-  context_.kernels->get().copy_strided({.from = norms_,
+  context_.kernels->get().copy_strided({.from = norms_->address(),
                                         .to = at,
                                         .parts = 1,
                                         .rows = buckets_,
@@ -95,13 +85,13 @@ std::vector<uint64_t> BadElements::counts(CudaStream* stream) const {
 
 // Returns the index in the bucket. For a gradient that was made in its view the sum is searched, because it
 // has replaced the gradient.
-size_t BadElements::first_index(CudaStream* stream, const Input& input) const {
+size_t BadElements::first_index(DeviceStream* stream, const Input& input) const {
   const DeviceScope scope(device());
   for (const auto& [memory, count, at] : input.parts) {
     const size_t bytes = count * dtype_bytes(input.dtype);
     if (bytes == 0) continue;
     const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    read(copy.get(), reinterpret_cast<CudaAddress>(memory), bytes, stream);
+    read(copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream);
     NonFinite found;
     const void* source = copy.get();
     void* target = copy.get();
@@ -111,7 +101,7 @@ size_t BadElements::first_index(CudaStream* stream, const Input& input) const {
   return 0;
 }
 
-std::optional<BadBucket> BadElements::find(CudaStream* stream, const InputOf& input_of) {
+std::optional<BadBucket> BadElements::find(DeviceStream* stream, const InputOf& input_of) {
   Found mine{};
   const std::vector<uint64_t> counted = counts(stream);
   for (size_t b = buckets_; b-- > 0;) {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "reducer/place.hpp"
 
@@ -29,38 +31,37 @@ class BadElements {
   using InputOf = std::function<Input(size_t bucket)>;
 
   BadElements(const DeviceContext& context, Comm& group, size_t buckets);
-  ~BadElements();
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
 
   // Reads the group's check for the next iteration. Throws STATE if gradients are to be checked in a
   // capture, because the host must read the counts afterwards.
   void expect(bool captured);
-  void begin(CudaStream* stream);
+  void begin(DeviceStream* stream);
   // Never frees the device memory, because it may still be in use.
-  void keep() noexcept { norms_ = 0; }
+  void keep() noexcept { (void)norms_.release(); }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
   // Returns where the launches of a bucket count; 0: they do not count.
-  CudaAddress norm_of(size_t bucket, int32_t dtype) const;
+  DeviceAddress norm_of(size_t bucket, int32_t dtype) const;
 
   // Collective: waits for the stream and adds the counts of all ranks to the group's ledger. Returns the
   // first bad element if the check treats it as a failure.
-  std::optional<BadBucket> find(CudaStream* stream, const InputOf& input_of);
+  std::optional<BadBucket> find(DeviceStream* stream, const InputOf& input_of);
 
  private:
   struct Found;
   const Device& device() const noexcept { return *context_.device; }
-  void wait_for_stream(CudaStream* stream) const;
-  void read(void* to, CudaAddress from, size_t bytes, CudaStream* stream) const;
-  std::vector<uint64_t> counts(CudaStream* stream) const;
-  size_t first_index(CudaStream* stream, const Input& input) const;
+  void wait_for_stream(DeviceStream* stream) const;
+  void read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const;
+  std::vector<uint64_t> counts(DeviceStream* stream) const;
+  size_t first_index(DeviceStream* stream, const Input& input) const;
 
   const DeviceContext context_;
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;
-  CudaAddress norms_ = 0;  // one norm for each bucket, followed by one result for each
+  std::unique_ptr<DeviceBuffer> norms_;  // one norm for each bucket, followed by one result for each
 };
 
 }  // namespace dsc

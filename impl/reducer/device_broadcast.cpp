@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
 
@@ -15,25 +16,7 @@ namespace {
 
 constexpr size_t kAlignment = 16;  // in bytes; the kernels are fast at such addresses
 
-CudaAddress address(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
-
-// A buffer on a device that lasts as long as the work that is put on a stream while the object exists.
-class StreamMemory {
- public:
-  StreamMemory(const Device& device, size_t bytes, CudaStream* stream) : device_(device), stream_(stream) {
-    device.check(device.cuda().mem_alloc_async(&address_, bytes, stream), "cuMemAllocAsync");
-  }
-  ~StreamMemory() { device_.cuda().mem_free_async(address_, stream_); }
-  StreamMemory(const StreamMemory&) = delete;
-  StreamMemory& operator=(const StreamMemory&) = delete;
-
-  CudaAddress at() const noexcept { return address_; }
-
- private:
-  const Device& device_;
-  CudaStream* const stream_;
-  CudaAddress address_ = 0;
-};
+DeviceAddress address(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 
 // Packs tensors, broadcasts them and unpacks them, one plan bucket after the other.
 class DeviceBroadcast {
@@ -55,14 +38,14 @@ class DeviceBroadcast {
       return start(indices, only.data, only.count);
     }
     const size_t count = lay_out(indices);
-    const StreamMemory buffer(*context_.device, std::max<size_t>(count * element_bytes(indices), 1),
+    const DeviceBuffer buffer(*context_.device, std::max<size_t>(count * element_bytes(indices), 1),
                               stream_.get());
     const BucketCopy copy{.parts = parts_,
                           .tensor_dtype = tensors_[indices[0]].dtype,
-                          .bucket = buffer.at(),
+                          .bucket = buffer.address(),
                           .bucket_dtype = tensors_[indices[0]].dtype};
     if (comm_.rank() == root_) kernels_.gather(copy, stream_.get());
-    start(indices, reinterpret_cast<void*>(buffer.at()), count);
+    start(indices, buffer.data(), count);
     works_.back()->wait_on(stream_.get(), Deadline::never());
     if (comm_.rank() != root_) kernels_.scatter(copy, stream_.get());
   }

@@ -10,15 +10,15 @@
 #include "comm/memory.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_nccl/operations.hpp"
+#include "comm/comm.hpp"
 #include "reducer/bad_elements.hpp"
 #include "reducer/place.hpp"
 
 namespace dsc {
 namespace {
 
-CudaAddress address_of(const void* memory) { return reinterpret_cast<CudaAddress>(memory); }
-CudaStream* stream_of(void* stream) { return static_cast<CudaStream*>(stream); }
+DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
+DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 
 class DevicePlace final : public GradientPlace {
  public:
@@ -56,7 +56,7 @@ class DevicePlace final : public GradientPlace {
     int32_t dtype = 0;
     std::vector<Taken> taken;         // of this iteration
     std::vector<PooledEvent> before;  // work on all streams of its gradients except the latest
-    std::optional<CudaStream*> latest;
+    std::optional<DeviceStream*> latest;
     Fill fill = Fill::kNot;  // like `work`, used only by the thread that starts the bucket
     std::shared_ptr<Work> work;
   };
@@ -65,13 +65,13 @@ class DevicePlace final : public GradientPlace {
   };
 
   const Device& device() const noexcept { return *context_.device; }
-  void wait(CudaStream* stream, const PooledEvent& event) const;
+  void wait(DeviceStream* stream, const PooledEvent& event) const;
   void leave_latest(Bucket& bucket) DSC_REQUIRES(mutex_);
-  void follow(Bucket& bucket, CudaStream* stream, bool writes) DSC_REQUIRES(mutex_);
-  void has_followed(Bucket& bucket, CudaStream* stream) DSC_REQUIRES(mutex_);
-  void add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const;
+  void follow(Bucket& bucket, DeviceStream* stream, bool writes) DSC_REQUIRES(mutex_);
+  void has_followed(Bucket& bucket, DeviceStream* stream) DSC_REQUIRES(mutex_);
+  void add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const;
   void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
-  void fill(Bucket& bucket, double scale, CudaAddress norm);
+  void fill(Bucket& bucket, double scale, DeviceAddress norm);
   BucketCopy copy_of(const Bucket& bucket) const;
   static size_t element_of(const Bucket& bucket, const Slot& slot) {
     return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
@@ -121,12 +121,12 @@ void DevicePlace::check(const void* gradient, const void*, const std::string& wh
 // graph.
 void DevicePlace::begin(void* stream) {
   const DeviceScope scope(device());
-  CudaStream* const own = stream_of(stream);
+  DeviceStream* const own = stream_of(stream);
   const bool captured = is_capturing(device(), own);
   bad_elements_.expect(captured);
   if (!captured) order(device(), *context_.events, stream_.get(), own);
   begun_ = context_.events->take();
-  device().check(device().cuda().event_record(begun_.get(), own), "cuEventRecord");
+  device().record(begun_.get(), own);
   wait(stream_.get(), begun_);
   bad_elements_.begin(stream_.get());
   const MutexLock lock(mutex_);
@@ -139,21 +139,21 @@ void DevicePlace::begin(void* stream) {
   }
 }
 
-void DevicePlace::wait(CudaStream* stream, const PooledEvent& event) const {
-  device().check(device().cuda().stream_wait_event(stream, event.get(), 0), "cuStreamWaitEvent");
+void DevicePlace::wait(DeviceStream* stream, const PooledEvent& event) const {
+  device().wait(stream, event.get());
 }
 
 // Records an event for the work on the bucket's latest stream, for which the bucket has to wait.
 void DevicePlace::leave_latest(Bucket& bucket) {
   if (!bucket.latest) return;
   PooledEvent& event = bucket.before.emplace_back(context_.events->take());
-  device().check(device().cuda().event_record(event.get(), *bucket.latest), "cuEventRecord");
+  device().record(event.get(), *bucket.latest);
   bucket.latest.reset();
 }
 
 // Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must
 // wait for all gradients before.
-void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
+void DevicePlace::follow(Bucket& bucket, DeviceStream* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
   wait(stream, begun_);
@@ -162,18 +162,18 @@ void DevicePlace::follow(Bucket& bucket, CudaStream* stream, bool writes) {
 
 // The event for the per-thread stream is recorded at once, because no other thread can refer to this
 // stream.
-void DevicePlace::has_followed(Bucket& bucket, CudaStream* stream) {
+void DevicePlace::has_followed(Bucket& bucket, DeviceStream* stream) {
   bucket.latest = stream;
   if (stream == kPerThreadStream) leave_latest(bucket);
 }
 
 // Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
 // order.
-void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, CudaStream* stream) const {
+void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const {
   if (slot.bytes == 0) return;
-  const CudaAddress view = address_of(slot.view), from = address_of(gradient);
+  const DeviceAddress view = address_of(slot.view), from = address_of(gradient);
   if (!accumulated) {
-    device().check(device().cuda().memcpy_async(view, from, slot.bytes, stream), "cuMemcpyAsync");
+    device().copy(view, from, slot.bytes, stream);
     return;
   }
   kernels_.sum_parts({.from = std::min(view, from),
@@ -225,13 +225,12 @@ BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
 
 // Gathers a bucket in one launch. Gradients that are in the bucket already take part only if they must be
 // scaled or counted.
-void DevicePlace::fill(Bucket& bucket, double scale, CudaAddress norm) {
+void DevicePlace::fill(Bucket& bucket, double scale, DeviceAddress norm) {
   parts_.clear();
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {
-      device().check(device().cuda().memset_d8_async(address_of(slot->view), 0, slot->bytes, stream_.get()),
-                     "cuMemsetD8Async");
+      device().zero(address_of(slot->view), slot->bytes, stream_.get());
       continue;
     }
     if (part == Part::kView && divides_) {

@@ -13,9 +13,8 @@
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
-#include "engine_hier/hier_engine.hpp"
 #include "engine_host/host_engine.hpp"
-#include "session/device_start.hpp"
+#include "session/engine_table.hpp"
 
 namespace dsc {
 namespace {
@@ -28,8 +27,14 @@ void check_range(const char* name, int64_t value, int64_t least, int64_t most, c
     fail(DSC_ERR_INVALID_ARG, "%s is %lld, expected %s", name, static_cast<long long>(value), expected);
 }
 
-void check_path(const char* name, const std::optional<std::string>& path) {
-  if (path && path->empty()) fail(DSC_ERR_INVALID_ARG, "%s is empty, expected a file, or NULL", name);
+void check_settings(const std::map<std::string, std::string>& settings) {
+  for (const auto& [name, value] : settings)
+    if (value.empty()) fail(DSC_ERR_INVALID_ARG, "%s is empty, expected a file, or NULL", name.c_str());
+}
+
+bool may_use_device(const InitOptions& options) {
+  return !device_libraries().empty() &&
+         (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE);
 }
 
 LaunchOptions launch_options(const InitOptions& options) {
@@ -48,9 +53,7 @@ LaunchOptions launch_options(const InitOptions& options) {
 
 std::string advice(const InitOptions& options, const Launch& launch, const Environment& environment,
                    Deadline deadline) {
-  const bool may_use_nccl =
-      DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE);
-  return may_use_nccl ? interface_advice(launch, environment, deadline) : "";
+  return may_use_device(options) ? interface_advice(launch, environment, deadline) : "";
 }
 
 const char* backend_name(int32_t backend) {
@@ -119,29 +122,6 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
   });
 }
 
-// Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
-std::shared_ptr<GroupEngine> make_engine(const std::shared_ptr<World>& world,
-                                         std::shared_ptr<HostEngine> local, std::shared_ptr<JobStore> job,
-                                         const InitOptions& options, Deadline deadline) {
-  if (world->layout().host_count() == 1) {
-    if (job) world->hold_name(std::move(job));
-    return local;
-  }
-  if (options.backend == DSC_BACKEND_HOST)
-    fail(DSC_ERR_UNSUPPORTED,
-         "backend is host, but the job has %d hosts: leave it at auto, or set inter_host",
-         world->layout().host_count());
-  const std::string address = job->own_address(deadline);
-  auto wide = std::make_shared<HierWorld>(std::move(job), world->layout(), address);
-  const int rank = world->global_rank(world->rank());
-  wide->begin_control(rank, options.stall_timeout_ms, deadline);
-  std::vector<int32_t> everybody(wide->layout().host_of_rank.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
-  HierLayout layout(std::move(everybody), wide->layout(), rank);
-  return HierEngine::create(std::move(wide), std::move(local), std::move(layout), kWorldId, "world",
-                            options.timeout_ms, deadline);
-}
-
 std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
                                           const World& world) {
   auto info = std::make_shared<WorldInfo>();
@@ -175,11 +155,10 @@ void check_options(const InitOptions& options) {
   check_range("timeout_ms", options.timeout_ms, 1, kMost, "1 or more");
   check_range("stall_timeout_ms", options.stall_timeout_ms, 0, kMost, "1 or more, or 0 for never");
   check_range("progress_thread", options.progress_thread, 0, 1, "0 or 1");
-  check_path("nccl.library", options.nccl_library);
-  check_path("cuda.library", options.cuda_library);
-  if (!DSC_HAS_NCCL && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
+  check_settings(options.device_settings);
+  if (device_libraries().empty() && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
     fail(DSC_ERR_UNSUPPORTED,
-         "this library was built without NCCL: leave backend at auto or host, and device at -1");
+         "this library was built without an engine for devices: leave backend at auto or host, and device at -1");
   if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_DEVICE)
     fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (device) with a device",
          options.device, options.backend);
@@ -190,8 +169,11 @@ std::optional<std::string> first_difference(const InitOptions& a, const InitOpti
   if (a.job_id != b.job_id) return "job_id";
   if (a.token != b.token) return "token";
   if (a.store_handle != b.store_handle) return "store";
-  if (a.nccl_library != b.nccl_library) return "nccl.library";
-  if (a.cuda_library != b.cuda_library) return "cuda.library";
+  for (const auto& given : {a.device_settings, b.device_settings})
+    for (const auto& [name, value] : given)
+      if (!a.device_settings.contains(name) || !b.device_settings.contains(name) ||
+          a.device_settings.at(name) != b.device_settings.at(name))
+        return name;
   if (a.backend != b.backend) return "backend";
   if (a.rank != b.rank) return "rank";
   if (a.world_size != b.world_size) return "world_size";
@@ -239,12 +221,14 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   auto local = HostEngine::create_world(group, describe_world(options, launch, *world), options.timeout_ms,
                                         deadline);
   Engines engines;
-  engines.group = make_engine(world, std::move(local), std::move(job), options, deadline);
-  if (DSC_HAS_NCCL && (options.backend == DSC_BACKEND_AUTO || options.backend == DSC_BACKEND_DEVICE)) {
+  engines.group = open_group_engine({world, std::move(local), std::move(job), options.backend,
+                                     options.stall_timeout_ms, deadline});
+  if (may_use_device(options)) {
     world->set_tentative(true);  // if this fails, a program may start again at once
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
-                                options.cuda_library.value_or(""), options.nccl_library.value_or("")};
-    engines.device = bind_device(engines.group, request, environment, deadline);
+                                options.device_settings};
+    for (const DeviceLibrary& library : device_libraries())
+      if (!engines.device) engines.device = library.bind(engines.group, request, environment, deadline);
     world->set_tentative(false);
   }
   auto comm = std::make_shared<Comm>(std::move(engines));

@@ -1,6 +1,7 @@
 // Start-up: makes a world from a caller's options.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +19,7 @@ struct InitOptions {
   std::optional<std::string> token;
   std::shared_ptr<Exchange> store;  // by which ranks of several hosts find each other; may be null
   uint64_t store_handle = 0;        // the caller's handle of it
-  std::optional<std::string> nccl_library;
-  std::optional<std::string> cuda_library;
+  std::map<std::string, std::string> device_settings;  // by name, such as "nccl.library"
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;

@@ -1,4 +1,4 @@
-#include "session/device_start.hpp"
+#include "engine_nccl/bind.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -15,13 +15,14 @@
 namespace dsc {
 namespace {
 
+constexpr const char *kCudaLibrary = "cuda.library", *kNcclLibrary = "nccl.library";
 constexpr size_t kReadyEvents = 32;
 constexpr int kSharesCards = 23000;  // NCCL 2.30 and later can do so if configured
 constexpr uint64_t kBindTag = 0x62696e64;
 
 enum class Bound : int32_t { kNotWanted, kYes, kFailed };
 
-struct Outcome {
+struct Binding {
   Bound bound = Bound::kNotWanted;
   int32_t code = DSC_OK;
   int32_t asked = 0;  // 1: the program named the device
@@ -49,13 +50,13 @@ struct Driver {
 // Throws if the process has used another copy of the driver, because the two cannot share any object.
 CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, const Environment& environment) {
   static Driver* const used = new Driver;
-  CudaLibrary cuda = load_cuda(request.cuda_library, environment, loader);
+  CudaLibrary cuda = load_cuda(request.setting(kCudaLibrary), environment, loader);
   const MutexLock lock(used->mutex);
   if (used->path.empty()) used->path = cuda.path;
   if (used->path != cuda.path)
     fail(DSC_ERR_NO_BACKEND,
          "this process uses CUDA's driver of %.180s already, but %s %.180s: expected one for all its ranks",
-         used->path.c_str(), request.cuda_library.empty() ? "found" : "setting cuda.library names",
+         used->path.c_str(), request.setting(kCudaLibrary).empty() ? "found" : "setting cuda.library names",
          cuda.path.c_str());
   return cuda;
 }
@@ -86,10 +87,10 @@ DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loa
   DeviceWorld world;
   world.gpu.device = world.nccl.device = Device::bind(cuda, choice.number);
   world.nccl.library =
-      std::make_shared<const NcclLibrary>(load_nccl(request.nccl_library, environment, loader));
+      std::make_shared<const NcclLibrary>(load_nccl(request.setting(kNcclLibrary), environment, loader));
   world.gpu.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
   world.gpu.kernels = std::make_shared<KernelStore>(world.nccl.device);
-  world.barrier_word = std::make_shared<DeviceWord>(world.nccl.device);
+  world.barrier_word = std::make_shared<BarrierWord>(world.nccl.device);
   log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
       world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
       world.nccl.library->path.c_str());
@@ -99,13 +100,13 @@ DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loa
   return world;
 }
 
-bool share_a_card(const Outcome& a, const Outcome& b) {
+bool share_a_card(const Binding& a, const Binding& b) {
   return a.host == b.host && std::memcmp(&a.card, &b.card, sizeof a.card) == 0;
 }
 
 // NCCL needs one card for each rank of a host, and one version on all ranks. This check fails early and
 // with the same error on all ranks; NCCL itself would fail later and differently.
-void check_devices(const std::vector<Outcome>& all) {
+void check_devices(const std::vector<Binding>& all) {
   for (size_t a = 0; a < all.size(); ++a) {
     if (all[a].nccl != all[0].nccl)
       fail(DSC_ERR_CONFIG, "rank 0 has NCCL %s, and rank %zu has %s: expected one version",
@@ -120,15 +121,15 @@ void check_devices(const std::vector<Outcome>& all) {
   }
 }
 
-std::string first_text(const std::vector<Outcome>& all, Bound bound) {
-  const auto found = std::ranges::find(all, bound, &Outcome::bound);
+std::string first_text(const std::vector<Binding>& all, Bound bound) {
+  const auto found = std::ranges::find(all, bound, &Binding::bound);
   const std::string who = "rank " + std::to_string(found - all.begin());
   return bound == Bound::kFailed ? who + ": " + found->text : who + " asks for no device";
 }
 
 // If no rank asked for a device, a failure is not an error, because it is the same on all ranks.
 std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
-                                         const std::vector<Outcome>& all, bool asked, Deadline deadline) {
+                                         const std::vector<Binding>& all, bool asked, Deadline deadline) {
   std::shared_ptr<DeviceEngine> bound;
   capture(
       [&] {
@@ -145,12 +146,12 @@ std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::sh
 
 }  // namespace
 
-std::shared_ptr<DeviceEngine> bind_device(const std::shared_ptr<GroupEngine>& host,
-                                          const DeviceRequest& request, const Environment& environment,
-                                          Deadline deadline) {
+std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host,
+                                        const DeviceRequest& request, const Environment& environment,
+                                        Deadline deadline) {
   const Loader loader = process_loader();
   DeviceWorld world;
-  Outcome mine;
+  Binding mine;
   mine.asked = request.required || request.number >= 0;
   mine.host = host->state.local().ranks.front();
   if (const auto name = environment("NCCL_HOSTID")) mine.nccl_host = fnv1a(*name) | 1;
@@ -170,9 +171,9 @@ std::shared_ptr<DeviceEngine> bind_device(const std::shared_ptr<GroupEngine>& ho
         mine.code = code;
         std::snprintf(mine.text, sizeof mine.text, "%.430s", text);
       });
-  const std::vector<Outcome> all = gather_all(*host, OpKind::kBind, kBindTag, mine);
-  const auto is = [](Bound bound) { return [bound](const Outcome& of) { return of.bound == bound; }; };
-  const bool asked = std::ranges::any_of(all, [](const Outcome& of) { return of.asked != 0; });
+  const std::vector<Binding> all = gather_all(*host, OpKind::kBind, kBindTag, mine);
+  const auto is = [](Bound bound) { return [bound](const Binding& of) { return of.bound == bound; }; };
+  const bool asked = std::ranges::any_of(all, [](const Binding& of) { return of.asked != 0; });
   if (std::ranges::all_of(all, is(Bound::kYes)))
     return make_bound(world, host, all, asked, deadline);
   host->restart_numbers();
@@ -183,7 +184,7 @@ std::shared_ptr<DeviceEngine> bind_device(const std::shared_ptr<GroupEngine>& ho
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
   if (failed && asked)
-    fail(std::ranges::find(all, Bound::kFailed, &Outcome::bound)->code, "%s", text.c_str());
+    fail(std::ranges::find(all, Bound::kFailed, &Binding::bound)->code, "%s", text.c_str());
   if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
   log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
   return nullptr;

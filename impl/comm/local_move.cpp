@@ -1,0 +1,22 @@
+#include "comm/local_move.hpp"
+
+namespace dsc {
+
+NonFinite move_locally(const Call& call, const Transfer& transfer) {
+  NonFinite found;
+  if (!transfer.reduces()) {
+    if (transfer.pattern != Pattern::kNothing && call.send != call.recv)
+      copy(call.recv, call.send, transfer.send_bytes, false);
+    return found;
+  }
+  const void* source = call.send;
+  void* target = call.recv;
+  const bool checks = call.nonfinite != NonFiniteCheck::kOff;
+  // This also applies in place, because results hold NaN and true in one canonical form.
+  const bool may_change = !call.user && (is_floating(call.dtype) || call.dtype == DSC_DTYPE_BOOL);
+  if (source != target || may_change || checks)
+    reduce(transfer.reduce, &source, 1, &target, 1, transfer.longest, checks ? &found : nullptr);
+  return found;
+}
+
+}  // namespace dsc

@@ -1,0 +1,68 @@
+#include "session/engine_table.hpp"
+
+#include <array>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "engine_hier/hier_engine.hpp"
+#include "engine_host/host_engine.hpp"
+#include "engine_nccl/bind.hpp"
+
+namespace dsc {
+namespace {
+
+bool has_several_hosts(const JoinedWorld& joined) { return joined.world->layout().host_count() > 1; }
+
+std::shared_ptr<GroupEngine> open_hier(JoinedWorld joined) {
+  if (joined.backend == DSC_BACKEND_HOST)
+    fail(DSC_ERR_UNSUPPORTED,
+         "backend is host, but the job has %d hosts: leave it at auto, or set inter_host",
+         joined.world->layout().host_count());
+  const World& world = *joined.world;
+  const int timeout_ms = joined.local->timeout_ms();
+  const std::string address = joined.job->own_address(joined.deadline);
+  auto hosts = std::make_shared<HierWorld>(std::move(joined.job), world.layout(), address);
+  const int rank = world.global_rank(world.rank());
+  hosts->begin_control(rank, joined.stall_timeout_ms, joined.deadline);
+  std::vector<int32_t> everybody(hosts->layout().host_of_rank.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  HierLayout layout(std::move(everybody), hosts->layout(), rank);
+  return HierEngine::create(std::move(hosts), std::move(joined.local), std::move(layout), kWorldId, "world",
+                            timeout_ms, joined.deadline);
+}
+
+bool serves_all(const JoinedWorld&) { return true; }
+
+// Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
+std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
+  if (joined.job) joined.world->hold_name(std::move(joined.job));
+  return std::move(joined.local);
+}
+
+constexpr std::array kGroupLibraries = {
+    GroupLibrary{"hier", has_several_hosts, open_hier},
+    GroupLibrary{"host", serves_all, open_host},
+};
+
+constexpr std::array kDeviceLibraries = {
+    DeviceLibrary{"nccl", bind_nccl},
+};
+
+}  // namespace
+
+std::span<const GroupLibrary> group_libraries() noexcept { return kGroupLibraries; }
+
+std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined) {
+  if (&added_group_library && added_group_library().serves(joined))
+    return added_group_library().open(std::move(joined));
+  for (const GroupLibrary& library : group_libraries())
+    if (library.serves(joined)) return library.open(std::move(joined));
+  fail(DSC_ERR_INTERNAL, "no engine serves the world");
+}
+
+std::span<const DeviceLibrary> device_libraries() noexcept {
+  if constexpr (DSC_HAS_NCCL) return kDeviceLibraries;
+  return {};
+}
+
+}  // namespace dsc

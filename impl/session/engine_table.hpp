@@ -1,0 +1,55 @@
+// The engines of this build. A new engine is one more line in engine_table.cpp.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "base/clock.hpp"
+#include "base/environment.hpp"
+#include "comm/engine.hpp"
+
+namespace dsc {
+
+class HostEngine;
+class JobStore;
+class World;
+
+// What start-up has made when it needs the engine of a world.
+struct JoinedWorld {
+  std::shared_ptr<World> world;
+  std::shared_ptr<HostEngine> local;  // the ranks of this host
+  std::shared_ptr<JobStore> job;      // null unless ranks have met over TCP
+  int32_t backend;                    // what the program has asked for
+  int stall_timeout_ms;
+  Deadline deadline;
+};
+
+// A kind of group engine.
+struct GroupLibrary {
+  const char* name;
+  bool (*serves)(const JoinedWorld& joined);
+  // Collective.
+  std::shared_ptr<GroupEngine> (*open)(JoinedWorld joined);
+};
+
+// The first that serves a world is taken; the last serves every one.
+std::span<const GroupLibrary> group_libraries() noexcept;
+
+// Comes before the others. Only test programs define it.
+[[gnu::weak]] const GroupLibrary& added_group_library() noexcept;
+
+std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
+
+// A library that moves data between devices.
+struct DeviceLibrary {
+  const char* name;
+  // Collective: see bind_nccl(). Returns null if no rank uses a device.
+  std::shared_ptr<DeviceEngine> (*bind)(const std::shared_ptr<GroupEngine>& host,
+                                        const DeviceRequest& request, const Environment& environment,
+                                        Deadline deadline);
+};
+
+// The libraries in the order in which they are tried; equal on all ranks.
+std::span<const DeviceLibrary> device_libraries() noexcept;
+
+}  // namespace dsc
