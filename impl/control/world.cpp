@@ -264,18 +264,29 @@ bool World::has_failed() noexcept {
   }
 }
 
+// A world that began to close before it got the job's store announces that now.
 void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
-  MutexLock lock(name_mutex_);
-  job_ = std::move(job);
+  Closing closing;
+  {
+    MutexLock lock(name_mutex_);
+    job_ = job;
+    closing = closing_;
+  }
+  if (job && closing != Closing::kNo) job->begin_closing(closing == Closing::kFailed);
 }
 
+// A failure is announced even if an end without failure was announced before, because after a failure every
+// rank has to announce it, and otherwise only the rank that serves the store.
 void World::begin_closing(bool failed) noexcept {
+  const Closing wanted = failed ? Closing::kFailed : Closing::kEnding;
   std::shared_ptr<JobStore> job;
   {
     MutexLock lock(name_mutex_);
+    if (closing_ >= wanted) return;
+    closing_ = wanted;
     job = job_;
   }
-  if (!held_closing_.exchange(true) && job) job->begin_closing(failed);
+  if (job) job->begin_closing(failed);
 }
 
 void World::close_name() noexcept {
@@ -308,12 +319,12 @@ void World::end() noexcept {
 bool World::on_readable(int fd) noexcept {
   const auto self = weak_from_this().lock();  // a group in groups() may hold the last reference to this world
   if (!self) return true;                     // another thread is about to end it
-  const bool closing = held_closing_.load() || has_failed();
+  const bool closing = tentative_.load() || has_failed();
   {
     MutexLock lock(name_mutex_);
     if (listener_ && fd == listener_.get()) {
       HeldName* const held = &held_;
-      held->closing = closing;
+      held->closing = closing || closing_ != Closing::kNo;
       return call_out([&] { answer_late_comer(fd, *held); });
     }
   }

@@ -105,7 +105,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void begin_closing(bool failed) noexcept;
   // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
   // asked to wait, too.
-  void set_tentative(bool tentative) noexcept { held_closing_.store(tentative); }
+  void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
   void hold_name(std::shared_ptr<JobStore> job) noexcept;
@@ -118,6 +118,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void on_heartbeat(int64_t now, bool after_gap) noexcept override;
 
  private:
+  enum class Closing { kNo, kEnding, kFailed };
+
   World(const WorldSettings& settings, MeetingResult met);
   void find_processes();
   bool has_failed() noexcept;
@@ -150,7 +152,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   UniqueFd listener_ DSC_GUARDED_BY(name_mutex_);
   HeldName held_ DSC_GUARDED_BY(name_mutex_);
   std::shared_ptr<JobStore> job_ DSC_GUARDED_BY(name_mutex_);
-  std::atomic<bool> held_closing_{false};
+  Closing closing_ DSC_GUARDED_BY(name_mutex_) = Closing::kNo;
+  std::atomic<bool> tentative_{false};
   std::atomic<bool> ended_{false};
 
   Mutex groups_mutex_;
