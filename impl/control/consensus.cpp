@@ -149,12 +149,10 @@ std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot&
   for (int member = 0; member < group_.size(); ++member) {
     if (lost_.contains(member)) continue;
     if (group_.loss_of(member) != DSC_OK) return std::nullopt;
-    if (group_.latest_collective(member) > asked.latest_collective) {
-      decision.named.insert(member);
-      if (first == kNoRank) first = member;
-    } else if (!group_.ballot(member, number).shows(number)) {
-      return std::nullopt;
-    }
+    if (group_.ballot(member, number).shows(number)) continue;
+    if (group_.latest_collective(member) <= asked.latest_collective) return std::nullopt;
+    decision.named.insert(member);
+    if (first == kNoRank) first = member;
   }
   if (first == kNoRank) return std::nullopt;
   decision.text = "ranks called different operations: rank " + std::to_string(group_.rank()) + ": " +
