@@ -165,7 +165,7 @@ void HierComm::take(const Failure& cause) noexcept {
     for (const auto& known : channels_)
       if (auto channel = known.lock()) channels.push_back(std::move(channel));
   });
-  for (TransportGroup* wire : others) wire->abort();
+  TransportGroup::abort_all(others);
   for (const auto& channel : channels) channel->hear(cause);  // channels fail with their group on all ranks
 }
 

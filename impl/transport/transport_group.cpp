@@ -64,6 +64,12 @@ CombineMemory memory_of(const void* in, void* out) {
 
 }  // namespace
 
+void TransportGroup::abort_all(std::span<TransportGroup* const> groups, const Error& why) noexcept {
+  for (TransportGroup* group : groups) group->mesh_.begin_abort(why);
+  const Deadline deadline = Mesh::abort_deadline();
+  for (TransportGroup* group : groups) group->mesh_.finish_abort(deadline);
+}
+
 void TransportGroup::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
   meet(
       mine, {},
