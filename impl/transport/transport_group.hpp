@@ -67,10 +67,10 @@ class TransportGroup {
   // exception of it ends the operation.
   void set_check(Mesh::Check check) { mesh_.set_check(std::move(check)); }
 
-  // Sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is `mine`. Lengths may
-  // differ.
+  // The header exchange: sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is
+  // `mine`. Lengths may differ.
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
-  // Meets likewise, with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
+  // The same with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
   // span sends none. `take` receives what came from each host, in memory that is reused when it returns. An
   // exception of it does not end the connections.
   struct Met {
@@ -102,10 +102,10 @@ class TransportGroup {
 
  private:
   static Error aborted_there() noexcept { return Error(DSC_ERR_REVOKED, "the operation was aborted there"); }
-  void exchange_meetings(std::vector<Met>& met, Deadline deadline);
+  void exchange_headers(std::vector<Met>& met, Deadline deadline);
 
   Mesh mesh_;
-  std::vector<std::string> meet_messages_;
+  std::vector<std::string> header_messages_;
 };
 
 }  // namespace dsc

@@ -53,7 +53,7 @@ std::vector<TransportBlock> same_blocks(TransportGroup& wire, std::vector<float>
 
 // With host 2 as the root of those that have one: all but it wait for it.
 const Operation kOperations[] = {
-    {"meet",
+    {"header exchange",
      [](TransportGroup& wire, std::vector<float>&, Deadline deadline) {
        std::vector<std::string> all;
        wire.meet("here", all, deadline);
