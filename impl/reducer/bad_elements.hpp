@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/context.hpp"
-#include "reducer/place.hpp"
+#include "reducer/storage.hpp"
 
 namespace dsc {
 
