@@ -12,9 +12,9 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kProposerBits = 16;
-// time after which all members know of a failure that one of them knows
+// After this time all members know of a failure that one of them knows.
 constexpr int64_t kFailureKnownNs = kNsPerSecond;
-// limit of attempts to read a decision that changes all the time, as a corrupted peer could make it do
+// A corrupted peer could make the decision change all the time, so attempts to read it are limited.
 constexpr int kReads = 1000;
 
 // A proposal in shared memory; two sets of members follow it.
@@ -216,7 +216,7 @@ void Consensus::check_membership() const {
 }
 
 // If the decision is newer than the one asked for, it tells this rank only which members are lost.
-Decision Consensus::settle(Decision decision, uint64_t number) {
+Decision Consensus::adopt(Decision decision, uint64_t number) {
   number_ = decision.number;
   lost_ = decision.lost;
   check_membership();
@@ -231,7 +231,7 @@ Decision Consensus::settle(Decision decision, uint64_t number) {
 }
 
 void Consensus::catch_up() {
-  if (decided(number_ + 1)) settle(read_decision(), 0);
+  if (decided(number_ + 1)) adopt(read_decision(), 0);
   check_membership();
 }
 
@@ -260,7 +260,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       if (auto decision = find_elsewhere(number, mine, asked)) propose_timed(std::move(*decision));
     }
   }
-  return settle(read_decision(), number);
+  return adopt(read_decision(), number);
 }
 
 }  // namespace dsc

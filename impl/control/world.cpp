@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kReportSilenceNs = kNsPerSecond;
+constexpr int64_t kReportUnresponsiveNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
 constexpr int kEndMs = 200;  // from a process that no longer answers to the report of its end
 
@@ -362,26 +362,26 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
   });
 }
 
-// Compares the heartbeat with the last one seen, and fails the groups of a process that has been silent for
+// Compares the heartbeat with the last one seen, and fails the groups of a process that has missed it for
 // too long.
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
-    if (peer.silent_ns.exchange(0) != 0)
+    if (peer.unresponsive_ns.exchange(0) != 0)
       log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", global_rank(peer.ranks.front()), peer.pid);
     peer.last_beat = beat;
     peer.last_change_ns = now;
     return;
   }
-  const int64_t silence = now - peer.last_change_ns;
-  if (silence < kReportSilenceNs) return;
-  if (peer.silent_ns.exchange(silence) == 0)
+  const int64_t missed_ns = now - peer.last_change_ns;
+  if (missed_ns < kReportUnresponsiveNs) return;
+  if (peer.unresponsive_ns.exchange(missed_ns) == 0)
     log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
-        global_rank(peer.ranks.front()), peer.pid, static_cast<double>(silence) / kNsPerSecond,
+        global_rank(peer.ranks.front()), peer.pid, static_cast<double>(missed_ns) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
   if (is_stalled(peer))
     for (const auto& group : groups())
-      group->process_stalled(peer, silence, describe_state(process_state_letter(peer.pid)));
+      group->process_stalled(peer, missed_ns, describe_state(process_state_letter(peer.pid)));
 }
 
 }  // namespace dsc

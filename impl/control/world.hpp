@@ -30,10 +30,10 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
-  std::atomic<dsc_result_t> gone{DSC_OK};  // PEER_DEAD or PEER_LEFT once its end was observed
-  std::atomic<int64_t> silent_ns{0};       // how long its heartbeat has not changed; 0 while it does
-  uint64_t last_beat = 0;                  // monitor's thread only
-  int64_t last_change_ns = 0;              // monitor's thread only
+  std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end was observed
+  std::atomic<int64_t> unresponsive_ns{0};  // how long its heartbeat has not changed; 0 while it does
+  uint64_t last_beat = 0;                   // monitor's thread only
+  int64_t last_change_ns = 0;               // monitor's thread only
 };
 
 // Selects how much is recorded and where traces are written.
@@ -87,7 +87,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   // Returns whether a process has not run for so long that it counts as failed.
   bool is_stalled(const PeerProcess& peer) const noexcept {
-    return stall_timeout_ms_ > 0 && peer.silent_ns.load() >= stall_timeout_ms_ * kNsPerMs;
+    return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
   // Adds a group, which is told when one of its processes ends or stops.
