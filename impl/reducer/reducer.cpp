@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kSettleMs = 2000;
+constexpr int kWaitIdleMs = 2000;
 constexpr size_t kKernelAlignment = 16;  // in bytes; kernels are fast at such addresses
 
 std::string listed(std::span<const size_t> indices) {
@@ -126,12 +126,12 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, Bu
 Reducer::~Reducer() {
   close();
   bool settled = true;
-  const Deadline deadline = Deadline::after_ms(kSettleMs);
+  const Deadline deadline = Deadline::after_ms(kWaitIdleMs);
   for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
   if (settled && storage_->wait_idle(deadline)) return;
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
-      group_->name().c_str(), layout_.bytes, kSettleMs);
+      group_->name().c_str(), layout_.bytes, kWaitIdleMs);
   storage_->keep();
 }
 
@@ -203,7 +203,7 @@ void Reducer::close() noexcept {
   const bool finishing = phase == Phase::kFinishing;
   // On a device, finished iterations may still be running.
   if (phase == Phase::kIdle)
-    storage_->wait_idle(Deadline::after_ms(group_->revoked() ? kSettleMs : group_->timeout_ms()));
+    storage_->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside start() may be waiting for other ranks while it holds launch_mutex_.
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
