@@ -9,9 +9,11 @@ namespace dsc {
 
 inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325u;
 
+constexpr uint64_t fnv1a(uint8_t byte, uint64_t start) noexcept { return (start ^ byte) * 0x100000001b3u; }
+
 constexpr uint64_t fnv1a(std::string_view text, uint64_t start = kFnvStart) noexcept {
   uint64_t hash = start;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  for (const char c : text) hash = fnv1a(static_cast<uint8_t>(c), hash);
   return hash;
 }
 

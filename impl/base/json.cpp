@@ -1,6 +1,7 @@
 #include "base/json.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <system_error>
 
@@ -46,6 +47,12 @@ void JsonWriter::number(double value, int decimals) {
       // to_chars() ignores the locale
       std::to_chars(digits, digits + sizeof digits, value, std::chars_format::fixed, decimals);
   plain(end.ec == std::errc() ? std::string_view(digits, static_cast<size_t>(end.ptr - digits)) : "null");
+}
+
+void JsonWriter::number(double value) {
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value);
+  plain(std::isfinite(value) ? std::string_view(digits, static_cast<size_t>(end.ptr - digits)) : "null");
 }
 
 void JsonWriter::quote(std::string_view value) {

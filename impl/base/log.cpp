@@ -119,9 +119,11 @@ class LogHub {
 
   void set_listener(const LogListener& listener) {
     MutexLock lock(mutex_);
-    if (!in_callback()) hand_over();
+    const bool waits = !in_callback();
+    if (waits) await_records();
     listener_ = listener;
     update_level();
+    if (waits) await_delivery();
   }
 
   bool read(int32_t level, Record& record) {
@@ -143,15 +145,20 @@ class LogHub {
   }
 
  private:
-  // Returns when the listener has received all records made before, or when delivery makes no progress; but
-  // never while the listener is being called.
-  void hand_over() DSC_REQUIRES(mutex_) {
+  // Returns when the listener has received all records made before, or when delivery makes no progress.
+  void await_records() DSC_REQUIRES(mutex_) {
     const uint64_t made_before = delivered_.pushed();
     while (listener_.call && delivered_.popped() < made_before) {
       const auto end = std::chrono::steady_clock::now() + kNoProgress;  // every delivery wakes this thread
       if (changed_.wait_until(mutex_, end) == std::cv_status::timeout && !delivering_) break;
     }
-    while (delivering_) changed_.wait(mutex_);
+  }
+
+  // Returns when no thread is inside a listener that was replaced. It waits for one delivery only: the next
+  // one may begin before this thread runs, but calls the new listener.
+  void await_delivery() DSC_REQUIRES(mutex_) {
+    const uint64_t number = delivered_.popped();
+    while (delivering_ && delivered_.popped() == number) changed_.wait(mutex_);
   }
 
   void update_level() DSC_REQUIRES(mutex_) {

@@ -103,8 +103,8 @@ void Endpoint::accept_waiting() {
 // Drops the oldest client, preferring one without a request. A legitimate client connects again.
 void Endpoint::make_room() {
   if (clients_.size() < kMostClients) return;
-  const auto silent = [](const Client& client) { return !client.wanted; };
-  const auto victim = std::find_if(clients_.begin(), clients_.end(), silent);
+  const auto unidentified = [](const Client& client) { return !client.wanted; };
+  const auto victim = std::find_if(clients_.begin(), clients_.end(), unidentified);
   drop(victim != clients_.end() ? victim : clients_.begin());
 }
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bootstrap/claims.hpp"
+#include "bootstrap/hello.hpp"
 
 namespace dsc {
 

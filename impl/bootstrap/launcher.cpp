@@ -343,11 +343,11 @@ void Search::find_way() {
     return take(MeetingWay::kTcp, "nobody says how many hosts there are, and there is " + through);
   const std::string address = "the master address " + launch_.master_addr;
   switch (locate_(launch_.master_addr)) {
-    case AddressPlace::kElsewhere:
+    case AddressLocation::kElsewhere:
       return take(MeetingWay::kTcp, address + " is another host's");
-    case AddressPlace::kLoopback:
+    case AddressLocation::kLoopback:
       return take(MeetingWay::kOneHost, address + " is loopback");
-    case AddressPlace::kThisHost:
+    case AddressLocation::kThisHost:
       if (has_token()) return take(MeetingWay::kTcp, address + " can be reached by others, with a token");
       return take(MeetingWay::kOneHost, address + " is this host's, and nobody says that there are others");
   }

@@ -75,7 +75,7 @@ struct LaunchFindings {
 };
 
 // Calls locate_address() with the deadline of the start-up.
-using LocateAddress = std::function<AddressPlace(const std::string& address)>;
+using LocateAddress = std::function<AddressLocation(const std::string& address)>;
 
 // Throws INVALID_ARG (options), CONFIG (invalid or incomplete variables), and what ask_pmix() throws if PMIx
 // is the only source.

@@ -116,7 +116,7 @@ VariableList row_variables(const Launcher& launcher, const Environment& environm
     if (name == nullptr || std::any_of(variables.begin(), variables.end(), known)) return;
     auto value = environment(name);
     if (value && value->size() > kLongestShown)
-      // not shown: SageMaker's variable contains settings of the job
+      // Long values are not shown: SageMaker's variable contains settings of the job.
       value = "(" + std::to_string(value->size()) + " characters)";
     variables.emplace_back(name, std::move(value));
   };

@@ -29,14 +29,14 @@ std::vector<SocketAddress> addresses_of_own_name(Deadline deadline) {
 
 }  // namespace
 
-AddressPlace locate_address(const std::string& address, Deadline deadline) {
-  if (equals(address, "localhost")) return AddressPlace::kLoopback;
-  if (equals(address, own_host_name())) return AddressPlace::kThisHost;
+AddressLocation locate_address(const std::string& address, Deadline deadline) {
+  if (equals(address, "localhost")) return AddressLocation::kLoopback;
+  if (equals(address, own_host_name())) return AddressLocation::kThisHost;
   const auto found = resolve(address, 0, "MASTER_ADDR", deadline);
   const auto own = interface_addresses("", 0);
   const auto is_here = [&](const SocketAddress& one) { return !is_loopback(one) && is_among(one, own); };
-  if (std::ranges::any_of(found, is_here)) return AddressPlace::kThisHost;
-  return std::ranges::any_of(found, is_loopback) ? AddressPlace::kLoopback : AddressPlace::kElsewhere;
+  if (std::ranges::any_of(found, is_here)) return AddressLocation::kThisHost;
+  return std::ranges::any_of(found, is_loopback) ? AddressLocation::kLoopback : AddressLocation::kElsewhere;
 }
 
 std::string own_address(const std::string& bind, Deadline deadline) {

@@ -30,20 +30,20 @@ void check_settings(const MeetingSettings& settings) {
 
 }  // namespace
 
-Claim claim_of(const MeetingSettings& settings) {
-  Claim claim;
-  claim.rank = settings.rank;
-  claim.world_size = settings.world_size;
-  claim.local_rank = settings.local_rank;
-  claim.pid = ::getpid();
-  claim.wire_version = kMeetingVersion;
-  claim.library_version = settings.library_version;
-  claim.config_hash = fnv1a(settings.config);
-  claim.config = settings.config.substr(0, kConfigBytes - 1);
-  claim.host = settings.host;
-  claim.endpoint = settings.endpoint;
-  claim.place = settings.place;
-  return claim;
+Hello hello_of(const MeetingSettings& settings) {
+  Hello hello;
+  hello.rank = settings.rank;
+  hello.world_size = settings.world_size;
+  hello.local_rank = settings.local_rank;
+  hello.pid = ::getpid();
+  hello.wire_version = kMeetingVersion;
+  hello.library_version = settings.library_version;
+  hello.config_hash = fnv1a(settings.config);
+  hello.config = settings.config.substr(0, kConfigBytes - 1);
+  hello.host = settings.host;
+  hello.endpoint = settings.endpoint;
+  hello.place = settings.place;
+  return hello;
 }
 
 void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings) {
@@ -54,43 +54,44 @@ void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSetti
 
 namespace {
 
-// Returns the verdict of a world of one rank.
-Verdict alone(const Claim& claim) {
-  Verdict verdict;
-  verdict.host_pid = claim.pid;
-  verdict.nonce = random_nonce();
-  verdict.members = make_table({claim});
-  return verdict;
+// Returns the outcome of a world of one rank.
+MeetingOutcome alone(const Hello& hello) {
+  MeetingOutcome outcome;
+  outcome.host_pid = hello.pid;
+  outcome.nonce = random_nonce();
+  outcome.members = make_table({hello});
+  return outcome;
 }
 
 // Tries once to host or to follow; DSC_IN_PROGRESS if the owner of the name changed meanwhile.
-Verdict attempt(const MeetingSettings& settings, const Claim& claim, const std::string& name,
-                UniqueFd& listener) {
+MeetingOutcome attempt(const MeetingSettings& settings, const Hello& hello, const std::string& name,
+                       UniqueFd& listener) {
   if (UniqueFd bound = listen_abstract(name, 64 + 2 * settings.world_size)) {
-    MeetingHost host(claim, std::move(bound), settings.deadline, settings.progress_ms, settings.check);
-    Verdict verdict = host.run();
-    if (verdict.code == DSC_OK) listener = host.take_listener();
-    return verdict;
+    MeetingHost host(hello, std::move(bound), settings.deadline, settings.progress_ms, settings.check);
+    MeetingOutcome outcome = host.run();
+    if (outcome.code == DSC_OK) listener = host.take_listener();
+    return outcome;
   }
   int error = 0;
   if (UniqueFd connection = connect_abstract(name, error))
-    return follow_meeting(std::move(connection), claim, settings.deadline, settings.check);
-  Verdict verdict;
-  verdict.code = DSC_IN_PROGRESS;
-  verdict.text = error == EAGAIN ? "too many processes wait there" : "the name is held, but nobody listens";
-  return verdict;
+    return follow_meeting(std::move(connection), hello, settings.deadline, settings.check);
+  MeetingOutcome outcome;
+  outcome.code = DSC_IN_PROGRESS;
+  outcome.text = error == EAGAIN ? "too many processes wait there" : "the name is held, but nobody listens";
+  return outcome;
 }
 
-Verdict attempt_until_deadline(const MeetingSettings& settings, const Claim& claim, UniqueFd& listener) {
+MeetingOutcome attempt_until_deadline(const MeetingSettings& settings, const Hello& hello,
+                                      UniqueFd& listener) {
   const std::string name = meeting_name(settings);
   for (;;) {
-    Verdict verdict = attempt(settings, claim, name, listener);
-    if (verdict.code != DSC_IN_PROGRESS) return verdict;
+    MeetingOutcome outcome = attempt(settings, hello, name, listener);
+    if (outcome.code != DSC_IN_PROGRESS) return outcome;
     if (settings.check) settings.check();
     sleep_until({std::min(settings.deadline.ns, Deadline::after_ms(kConnectPauseMs).ns)});
     if (!settings.deadline.passed()) continue;
-    verdict.code = DSC_ERR_TIMEOUT;
-    return verdict;
+    outcome.code = DSC_ERR_TIMEOUT;
+    return outcome;
   }
 }
 
@@ -111,27 +112,27 @@ std::string meeting_name(const MeetingSettings& settings) {
 
 MeetingResult meet(const MeetingSettings& settings) {
   check_settings(settings);
-  const Claim claim = claim_of(settings);
+  const Hello hello = hello_of(settings);
   MeetingResult result;
-  Verdict verdict =
-      settings.world_size == 1 ? alone(claim) : attempt_until_deadline(settings, claim, result.listener);
-  if (verdict.code != DSC_OK) fail_meeting(verdict.code, verdict.text, settings);
-  result.nonce = verdict.nonce;
-  result.held = {verdict.nonce, settings.world_size, verdict.host_pid, false};
-  result.members = std::move(verdict.members);
+  MeetingOutcome outcome =
+      settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
+  if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, settings);
+  result.nonce = outcome.nonce;
+  result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};
+  result.members = std::move(outcome.members);
   result.layout = layout_of(result.members);
   return result;
 }
 
 void answer_late_comer(int listen_fd, const HeldName& held) {
   constexpr int kMostAtOnce = 64;
-  Verdict verdict;
-  verdict.code = held.closing ? DSC_IN_PROGRESS : DSC_ERR_ADDR_IN_USE;
-  verdict.text = held.closing ? "the world of pid " + std::to_string(held.pid) + " is ending"
+  MeetingOutcome outcome;
+  outcome.code = held.closing ? DSC_IN_PROGRESS : DSC_ERR_ADDR_IN_USE;
+  outcome.text = held.closing ? "the world of pid " + std::to_string(held.pid) + " is ending"
                               : "a job of " + std::to_string(held.world_size) + " ranks formed there (pid " +
                                     std::to_string(held.pid) + ", incarnation " + hex(held.nonce) +
                                     "); choose another MASTER_PORT or DSC_JOB_ID";
-  const std::string bytes = encode_verdict(verdict);
+  const std::string bytes = encode_outcome(outcome);
   for (int i = 0; i < kMostAtOnce; ++i) {
     int error = 0;
     const UniqueFd connection = accept_connection(listen_fd, error);

@@ -1,5 +1,5 @@
 // The meeting of the ranks of one host at an abstract socket. The first rank to bind the name hosts the
-// meeting: it collects a claim from every rank and sends all of them the same verdict, which is a table of
+// meeting: it collects a hello from every rank and sends all of them the same outcome, which is a table of
 // members or an error. For several hosts see store_meeting.hpp.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "base/clock.hpp"
 #include "base/fd.hpp"
 #include "base/random.hpp"
-#include "bootstrap/claims.hpp"
+#include "bootstrap/hello.hpp"
 #include "bootstrap/job_layout.hpp"
 
 namespace dsc {
@@ -59,8 +59,8 @@ std::string meeting_name(const MeetingSettings& settings);
 // ADDR_IN_USE or PROTOCOL (a different program holds the name).
 MeetingResult meet(const MeetingSettings& settings);
 
-// Returns the claim of this process.
-Claim claim_of(const MeetingSettings& settings);
+// Returns the hello of this process.
+Hello hello_of(const MeetingSettings& settings);
 // Throws an error of the meeting, prefixed with this rank and the place of the meeting.
 [[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings);
 

@@ -12,18 +12,18 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kVerdictGraceMs = 1000;  // time for a verdict at the deadline to arrive
+constexpr int64_t kOutcomeSlackMs = 1000;  // time for an outcome at the deadline to arrive
 
-Verdict answer(dsc_result_t code, std::string text) {
-  Verdict verdict;
-  verdict.code = code;
-  verdict.text = std::move(text);
-  return verdict;
+MeetingOutcome answer(dsc_result_t code, std::string text) {
+  MeetingOutcome outcome;
+  outcome.code = code;
+  outcome.text = std::move(text);
+  return outcome;
 }
 
-bool wait_for_verdict(int fd, Deadline deadline, const std::function<void()>& check) {
+bool wait_for_outcome(int fd, Deadline deadline, const std::function<void()>& check) {
   const Deadline last{deadline.ns == Deadline::never().ns ? deadline.ns
-                                                          : deadline.ns + kVerdictGraceMs * kNsPerMs};
+                                                          : deadline.ns + kOutcomeSlackMs * kNsPerMs};
   while (!wait_ready(fd, POLLIN, {std::min(last.ns, Deadline::after_ms(kCheckMs).ns)})) {
     if (check) check();
     if (last.passed()) return false;
@@ -33,29 +33,30 @@ bool wait_for_verdict(int fd, Deadline deadline, const std::function<void()>& ch
 
 }  // namespace
 
-Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadline,
-                       const std::function<void()>& check) {
+MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline deadline,
+                              const std::function<void()>& check) {
   // Abstract names have no permissions, so another user may have bound the name first.
   const PeerCredentials host = peer_credentials(connection.get());
   const std::string who = "pid " + std::to_string(host.pid);
   if (host.uid != ::geteuid())
     return answer(DSC_ERR_ADDR_IN_USE, "the name is held by " + who + " of user " + std::to_string(host.uid) +
                                            ", expected user " + std::to_string(::geteuid()));
-  const std::string hello = encode_hello({claim, deadline.remaining_ms()});
-  const ssize_t sent = send_message(connection.get(), hello.data(), hello.size());
+  Hello hello = own;
+  hello.remaining_ms = deadline.remaining_ms();
+  const std::string message = encode_hello(hello);
+  const ssize_t sent = send_message(connection.get(), message.data(), message.size());
   // if the connection is closed, receiving shows the reason
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
     return answer(DSC_IN_PROGRESS, who + ", which hosts, could not be told who comes");
-  std::string bytes(kMaxVerdictBytes, '\0');
+  std::string bytes(kMaxOutcomeBytes, '\0');
   ssize_t got = -1;
-  do {  // the verdict is sent only once
-    if (!wait_for_verdict(connection.get(), deadline, check))
-      return answer(DSC_ERR_TIMEOUT,
-                    who + " hosts the meeting but gave no verdict; is that process stopped?");
+  do {  // the outcome is sent only once
+    if (!wait_for_outcome(connection.get(), deadline, check))
+      return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no result; is that process stopped?");
     got = receive_message(connection.get(), bytes.data(), bytes.size());
   } while (got < 0 && errno == EAGAIN);
   if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted, went away");
-  return decode_verdict(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
+  return decode_outcome(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
 }
 
 }  // namespace dsc

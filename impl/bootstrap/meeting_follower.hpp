@@ -1,4 +1,4 @@
-// The part of a rank that finds the meeting's name taken: it sends its claim and waits for the verdict.
+// The part of a rank that finds the meeting's name taken: it sends its hello and waits for the outcome.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Returns the host's verdict; DSC_IN_PROGRESS if the host went away or asks this rank to try again.
-Verdict follow_meeting(UniqueFd connection, const Claim& claim, Deadline deadline,
-                       const std::function<void()>& check);
+// Returns the host's outcome; DSC_IN_PROGRESS if the host went away or asks this rank to try again.
+MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline deadline,
+                              const std::function<void()>& check);
 
 }  // namespace dsc

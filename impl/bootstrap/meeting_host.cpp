@@ -20,55 +20,55 @@ constexpr int kAcceptsAtOnce = 64;
 
 }  // namespace
 
-MeetingHost::MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
+MeetingHost::MeetingHost(Hello own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
                          std::function<void()> check)
     : own_(std::move(own)),
       listener_(std::move(listener)),
-      judge_(own_.world_size, Hosts::kOne, deadline, progress_ms),
+      coordinator_(own_.world_size, Hosts::kOne, deadline, progress_ms),
       check_(std::move(check)) {}
 
-Verdict MeetingHost::run() {
-  std::optional<Verdict> verdict;
-  while (!(verdict = decide())) {
+MeetingOutcome MeetingHost::run() {
+  std::optional<MeetingOutcome> outcome;
+  while (!(outcome = decide())) {
     if (check_) check_();
     wait_for_news();
-    drop_silent();
+    drop_unidentified();
   }
-  verdict->host_pid = own_.pid;
-  announce(*verdict);
-  return std::move(*verdict);
+  outcome->host_pid = own_.pid;
+  announce(*outcome);
+  return std::move(*outcome);
 }
 
-std::vector<Claim> MeetingHost::claims() const {
-  std::vector<Claim> claims{own_};
+std::vector<Hello> MeetingHost::hellos() const {
+  std::vector<Hello> hellos{own_};
   for (const Connection& connection : connections_)
-    if (connection.claim) claims.push_back(*connection.claim);
-  return claims;
+    if (connection.hello) hellos.push_back(*connection.hello);
+  return hellos;
 }
 
-std::optional<Verdict> MeetingHost::decide() {
-  auto verdict = judge_.decide(claims(), left_);
-  if (verdict && verdict->code == DSC_ERR_TIMEOUT && accept_error_ != 0) {
-    verdict->code = DSC_ERR_SYSTEM;
-    verdict->text += "; others knock, but accepting them fails on rank " + std::to_string(own_.rank) + ": " +
+std::optional<MeetingOutcome> MeetingHost::decide() {
+  auto outcome = coordinator_.decide(hellos(), left_);
+  if (outcome && outcome->code == DSC_ERR_TIMEOUT && accept_error_ != 0) {
+    outcome->code = DSC_ERR_SYSTEM;
+    outcome->text += "; others knock, but accepting them fails on rank " + std::to_string(own_.rank) + ": " +
                      std::generic_category().message(accept_error_);
   }
-  return verdict;
+  return outcome;
 }
 
-void MeetingHost::announce(const Verdict& verdict) {
+void MeetingHost::announce(const MeetingOutcome& outcome) {
   // An error is also sent to those that are just connecting; after success they are late and get another
   // answer.
-  if (verdict.code != DSC_OK) accept_waiting();
-  const std::string bytes = encode_verdict(verdict);
+  if (outcome.code != DSC_OK) accept_waiting();
+  const std::string bytes = encode_outcome(outcome);
   for (const Connection& connection : connections_)
-    if (connection.claim || verdict.code != DSC_OK)
+    if (connection.hello || outcome.code != DSC_OK)
       send_message(connection.fd.get(), bytes.data(), bytes.size());
   connections_.clear();
 }
 
 int64_t MeetingHost::wait_ms() const {
-  return std::min(check_ ? kHostCheckMs : kHostSliceMs, judge_.next_look().remaining_ms());
+  return std::min(check_ ? kHostCheckMs : kHostSliceMs, coordinator_.next_look().remaining_ms());
 }
 
 void MeetingHost::wait_for_news() {
@@ -106,23 +106,24 @@ void MeetingHost::read_hello(Connection& connection) {
   HelloWire wire;
   const ssize_t got = receive_message(connection.fd.get(), &wire, sizeof wire);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-  auto hello = got > 0 && !connection.claim ? decode_hello(&wire, static_cast<size_t>(got)) : std::nullopt;
+  auto hello = got > 0 && !connection.hello ? decode_hello(&wire, static_cast<size_t>(got)) : std::nullopt;
   if (hello) {
-    connection.claim = std::move(hello->claim);
-    if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
+    if (hello->remaining_ms < kNoDeadlineMs)
+      coordinator_.shorten_deadline(Deadline::after_ms(hello->remaining_ms));
+    connection.hello = *std::move(hello);
     return;
   }
-  if (connection.claim) left_.push_back(*connection.claim);
+  if (connection.hello) left_.push_back(*connection.hello);
   connection.fd.reset();
 }
 
-void MeetingHost::drop_silent() {
-  const size_t most_silent = 64 + 2 * static_cast<size_t>(own_.world_size);
-  const auto silent = [](const Connection& connection) { return !connection.claim; };
-  auto count = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), silent));
+void MeetingHost::drop_unidentified() {
+  const size_t most_unidentified = 64 + 2 * static_cast<size_t>(own_.world_size);
+  const auto unidentified = [](const Connection& connection) { return !connection.hello; };
+  auto count = static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), unidentified));
   const int64_t oldest_ns = now_ns() - kHelloMs * kNsPerMs;
   std::erase_if(connections_, [&](const Connection& connection) {  // in order of arrival
-    if (connection.claim || (count <= most_silent && connection.since_ns > oldest_ns)) return false;
+    if (connection.hello || (count <= most_unidentified && connection.since_ns > oldest_ns)) return false;
     --count;
     return true;
   });

@@ -1,4 +1,4 @@
-// The rank that bound the meeting's name first: it collects claims and decides.
+// The rank that bound the meeting's name first: it collects hellos and decides.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 #include "base/clock.hpp"
 #include "base/fd.hpp"
-#include "bootstrap/judge.hpp"
+#include "bootstrap/coordinator.hpp"
 #include "bootstrap/meeting_wire.hpp"
 
 namespace dsc {
 
 class MeetingHost {
  public:
-  MeetingHost(Claim own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
+  MeetingHost(Hello own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
               std::function<void()> check);
 
-  // Blocks until the verdict, which has then been sent to everybody who arrived.
-  Verdict run();
+  // Blocks until the outcome, which has then been sent to everybody who arrived.
+  MeetingOutcome run();
 
-  // Keeps the name after a verdict of DSC_OK.
+  // Keeps the name after an outcome of DSC_OK.
   UniqueFd take_listener() { return std::move(listener_); }
 
  private:
@@ -30,24 +30,24 @@ class MeetingHost {
   struct Connection {
     UniqueFd fd;
     int64_t since_ns;
-    std::optional<Claim> claim;  // empty until its hello has arrived
+    std::optional<Hello> hello;  // empty until its hello has arrived
   };
 
-  std::vector<Claim> claims() const;
-  std::optional<Verdict> decide();
-  void announce(const Verdict& verdict);
+  std::vector<Hello> hellos() const;
+  std::optional<MeetingOutcome> decide();
+  void announce(const MeetingOutcome& outcome);
   void wait_for_news();
   int64_t wait_ms() const;
   void accept_waiting();
   void read_hello(Connection& connection);
-  void drop_silent();
+  void drop_unidentified();
 
-  const Claim own_;
+  const Hello own_;
   UniqueFd listener_;
-  Judge judge_;
+  Coordinator coordinator_;
   const std::function<void()> check_;
   std::vector<Connection> connections_;
-  std::vector<Claim> left_;  // claims of ranks that arrived and left, for the report
+  std::vector<Hello> left_;  // hellos of ranks that arrived and left, for the report
   int accept_error_ = 0;     // 0 if the latest accept() succeeded
 };
 

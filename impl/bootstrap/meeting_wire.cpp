@@ -31,11 +31,11 @@ std::string first_bytes(const void* data, size_t bytes) {
   return text;
 }
 
-Verdict problem(dsc_result_t code, std::string text) {
-  Verdict verdict;
-  verdict.code = code;
-  verdict.text = std::move(text);
-  return verdict;
+MeetingOutcome problem(dsc_result_t code, std::string text) {
+  MeetingOutcome outcome;
+  outcome.code = code;
+  outcome.text = std::move(text);
+  return outcome;
 }
 
 Member decode_member(const char* data) {
@@ -47,21 +47,20 @@ Member decode_member(const char* data) {
 }  // namespace
 
 std::string encode_hello(const Hello& hello) {
-  const Claim& claim = hello.claim;
   HelloWire wire{};
   wire.magic = kMeetingMagic;
-  wire.wire_version = claim.wire_version;
-  wire.library_version = claim.library_version;
-  wire.rank = claim.rank;
-  wire.world_size = claim.world_size;
-  wire.pid = claim.pid;
+  wire.wire_version = hello.wire_version;
+  wire.library_version = hello.library_version;
+  wire.rank = hello.rank;
+  wire.world_size = hello.world_size;
+  wire.pid = hello.pid;
   wire.remaining_ms = hello.remaining_ms;
-  wire.config_hash = claim.config_hash;
-  wire.local_rank = claim.local_rank;
-  put_text(wire.host, claim.host);
-  put_text(wire.endpoint, claim.endpoint);
-  put_text(wire.config, claim.config);
-  put_text(wire.place, claim.place);
+  wire.config_hash = hello.config_hash;
+  wire.local_rank = hello.local_rank;
+  put_text(wire.host, hello.host);
+  put_text(wire.endpoint, hello.endpoint);
+  put_text(wire.config, hello.config);
+  put_text(wire.place, hello.place);
   std::string bytes;
   append(bytes, wire);
   return bytes;
@@ -75,21 +74,21 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   std::memcpy(&wire, data, std::min(bytes, sizeof wire));
   if (wire.magic != kMeetingMagic) return std::nullopt;
   Hello hello{};
-  hello.claim.wire_version = wire.wire_version;
-  hello.claim.library_version = wire.library_version;
-  hello.claim.rank = wire.rank;
-  hello.claim.world_size = std::clamp(wire.world_size, 1, kMaxJobRanks);
-  hello.claim.pid = wire.pid;
+  hello.wire_version = wire.wire_version;
+  hello.library_version = wire.library_version;
+  hello.rank = wire.rank;
+  hello.world_size = std::clamp(wire.world_size, 1, kMaxJobRanks);
+  hello.pid = wire.pid;
   hello.remaining_ms = kNoDeadlineMs;
   if (wire.wire_version != kMeetingVersion) return hello;
   if (bytes != sizeof wire) return std::nullopt;
   hello.remaining_ms = std::max<int64_t>(wire.remaining_ms, 0);
-  hello.claim.local_rank = wire.local_rank;
-  hello.claim.config_hash = wire.config_hash;
-  hello.claim.host = bounded_text(wire.host);
-  hello.claim.endpoint = bounded_text(wire.endpoint);
-  hello.claim.config = bounded_text(wire.config);
-  hello.claim.place = bounded_text(wire.place);
+  hello.local_rank = wire.local_rank;
+  hello.config_hash = wire.config_hash;
+  hello.host = bounded_text(wire.host);
+  hello.endpoint = bounded_text(wire.endpoint);
+  hello.config = bounded_text(wire.config);
+  hello.place = bounded_text(wire.place);
   return hello;
 }
 
@@ -114,47 +113,47 @@ std::vector<Member> decode_members(std::string_view bytes) {
   return members;
 }
 
-std::string encode_verdict(const Verdict& verdict) {
-  VerdictWire wire{};
+std::string encode_outcome(const MeetingOutcome& outcome) {
+  OutcomeWire wire{};
   wire.magic = kMeetingMagic;
   wire.wire_version = kMeetingVersion;
-  wire.code = verdict.code;
-  wire.world_size = static_cast<int32_t>(verdict.members.size());
-  wire.host_pid = static_cast<int32_t>(verdict.host_pid);
-  std::copy(verdict.nonce.begin(), verdict.nonce.end(), wire.nonce);
-  put_text(wire.text, verdict.text);
+  wire.code = outcome.code;
+  wire.world_size = static_cast<int32_t>(outcome.members.size());
+  wire.host_pid = static_cast<int32_t>(outcome.host_pid);
+  std::copy(outcome.nonce.begin(), outcome.nonce.end(), wire.nonce);
+  put_text(wire.text, outcome.text);
   std::string bytes;
   append(bytes, wire);
-  return bytes + encode_members(verdict.members);
+  return bytes + encode_members(outcome.members);
 }
 
-Verdict decode_verdict(const void* data, size_t bytes) {
-  VerdictWire wire{};
+MeetingOutcome decode_outcome(const void* data, size_t bytes) {
+  OutcomeWire wire{};
   if (bytes >= sizeof wire) std::memcpy(&wire, data, sizeof wire);
   if (wire.magic != kMeetingMagic)
     return problem(DSC_ERR_PROTOCOL, "somebody answers under this name, but is not libdsc (" +
                                          std::to_string(bytes) + " bytes came:" + first_bytes(data, bytes) +
                                          ")");
-  Verdict verdict;
-  verdict.code = wire.code;
-  verdict.text = bounded_text(wire.text);
-  verdict.host_pid = wire.host_pid;
-  if (verdict.code != DSC_OK) return verdict;  // errors are readable in all versions
+  MeetingOutcome outcome;
+  outcome.code = wire.code;
+  outcome.text = bounded_text(wire.text);
+  outcome.host_pid = wire.host_pid;
+  if (outcome.code != DSC_OK) return outcome;  // errors are readable in all versions
   if (wire.wire_version != kMeetingVersion)
     return problem(DSC_ERR_VERSION, "the meeting speaks wire version " + std::to_string(wire.wire_version) +
                                         ", expected " + std::to_string(kMeetingVersion));
   const bool possible = wire.world_size > 0 && wire.world_size <= kMaxRanks;
   if (!possible || bytes != sizeof wire + static_cast<size_t>(wire.world_size) * sizeof(MemberWire))
-    return problem(DSC_ERR_PROTOCOL, "a verdict for " + std::to_string(wire.world_size) + " ranks has " +
+    return problem(DSC_ERR_PROTOCOL, "a result for " + std::to_string(wire.world_size) + " ranks has " +
                                          std::to_string(bytes) + " bytes");
-  std::copy(std::begin(wire.nonce), std::end(wire.nonce), verdict.nonce.begin());
-  verdict.members = decode_members({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
+  std::copy(std::begin(wire.nonce), std::end(wire.nonce), outcome.nonce.begin());
+  outcome.members = decode_members({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
   for (int32_t rank = 0; rank < wire.world_size; ++rank)
-    if (const Member& member = verdict.members[static_cast<size_t>(rank)]; member.rank != rank)
+    if (const Member& member = outcome.members[static_cast<size_t>(rank)]; member.rank != rank)
       return problem(DSC_ERR_PROTOCOL, "entry " + std::to_string(rank) +
-                                           " of the verdict's table is for rank " +
+                                           " of the result's table is for rank " +
                                            std::to_string(member.rank));
-  return verdict;
+  return outcome;
 }
 
 }  // namespace dsc

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "bootstrap/claims.hpp"
+#include "bootstrap/hello.hpp"
 
 namespace dsc {
 
 inline constexpr uint64_t kMeetingMagic = 0x7465656d2d637364u;  // "dsc-meet" in memory
 inline constexpr uint32_t kMeetingVersion = 2;
 inline constexpr int32_t kMaxRanks = 1024;  // limit for one host, which keeps the table in one message
-// limit for a job, which keeps its claims within the limits of a store
+// The limit for a job keeps its hellos within the limits of a store.
 inline constexpr int32_t kMaxJobRanks = 65'536;
 inline constexpr size_t kConfigBytes = 512;
 
@@ -43,7 +43,7 @@ static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
 static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4, "no hidden padding");
 
 // All fields have fixed offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow.
-struct VerdictWire {
+struct OutcomeWire {
   uint64_t magic;
   uint32_t wire_version;
   int32_t code;  // dsc_result_t; DSC_IN_PROGRESS: try again a little later
@@ -52,7 +52,7 @@ struct VerdictWire {
   int32_t host_pid;
   char text[440];
 };
-static_assert(sizeof(VerdictWire) == 480, "no hidden padding");
+static_assert(sizeof(OutcomeWire) == 480, "no hidden padding");
 
 // One row of the table of members.
 struct MemberWire {
@@ -64,18 +64,10 @@ struct MemberWire {
 };
 static_assert(sizeof(MemberWire) == 144, "no hidden padding");
 
-inline constexpr size_t kMaxVerdictBytes = sizeof(VerdictWire) + size_t{kMaxRanks} * sizeof(MemberWire);
-
-// The claim of a rank, and the time until its deadline.
-struct Hello {
-  Claim claim;
-  int64_t remaining_ms;  // kNoDeadlineMs or more if there is no deadline
-};
-
-inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
+inline constexpr size_t kMaxOutcomeBytes = sizeof(OutcomeWire) + size_t{kMaxRanks} * sizeof(MemberWire);
 
 // The decision of the host of a meeting.
-struct Verdict {
+struct MeetingOutcome {
   dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: try again
   std::string text;
   int64_t host_pid = 0;
@@ -91,8 +83,8 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes);
 std::string encode_members(const std::vector<Member>& members);
 std::vector<Member> decode_members(std::string_view bytes);
 
-std::string encode_verdict(const Verdict& verdict);
-// Returns a verdict of PROTOCOL or VERSION if the bytes are malformed or of an unknown version.
-Verdict decode_verdict(const void* data, size_t bytes);
+std::string encode_outcome(const MeetingOutcome& outcome);
+// Returns an outcome of PROTOCOL or VERSION if the bytes are malformed or of an unknown version.
+MeetingOutcome decode_outcome(const void* data, size_t bytes);
 
 }  // namespace dsc

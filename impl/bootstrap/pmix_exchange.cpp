@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kAskAgainMs = 20;     // before a server without the value is asked again
 constexpr int64_t kServerLookMs = 100;  // interval of checks whether the server is still there
-constexpr int kPatienceS = 2;           // time that the server may take for one request, in seconds
+constexpr int kAnswerS = 2;             // time that the server may take for one request, in seconds
 
 // One request to the server. It lives until both the caller and the callback have released it, together with
 // its arguments, which libpmix reads on its own thread.
 struct Question {
   pmix_proc_t owner{};
   std::string key;
-  pmix_info_t patience{};
+  pmix_info_t time_limit{};
 
   Mutex mutex;
   Condition changed;
@@ -61,12 +61,12 @@ Share ask(const PmixLibrary& library, const pmix_proc_t& owner, const std::strin
   Share question = std::make_shared<Question>();
   question->owner = owner;
   question->key = key;
-  std::copy_n(PMIX_TIMEOUT, sizeof PMIX_TIMEOUT, question->patience.key);
-  question->patience.value.type = PMIX_INT;
-  question->patience.value.data.integer = kPatienceS;
+  std::copy_n(PMIX_TIMEOUT, sizeof PMIX_TIMEOUT, question->time_limit.key);
+  question->time_limit.value.type = PMIX_INT;
+  question->time_limit.value.data.integer = kAnswerS;
   auto share = std::make_unique<Share>(question);
-  const pmix_status_t status =
-      library.get_nb(&question->owner, question->key.c_str(), &question->patience, 1, on_value, share.get());
+  const pmix_status_t status = library.get_nb(&question->owner, question->key.c_str(), &question->time_limit,
+                                              1, on_value, share.get());
   if (status == PMIX_SUCCESS)
     static_cast<void>(share.release());  // now owned by the callback
   else

@@ -26,13 +26,13 @@ namespace {
 
 constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
 constexpr int kPauseMs = 20;
-constexpr int kSecondClaimMs = 500;
+constexpr int kSecondServerMs = 500;
 constexpr int kReadAgainMs = 500;
-constexpr int kMostPatienceMs = 4000;
+constexpr int kMostAttemptMs = 4000;
 constexpr int kReadersMs = 2000;
 constexpr int kEndMs = 500;
 constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time
-constexpr std::string_view kPlaceKey = "store";
+constexpr std::string_view kLocationKey = "store";
 
 // Counts the worlds of a job in which this process took part. Values in an out-of-band exchange outlive a
 // world, and the number keeps the next world from reading them. All ranks of a process join a world together,
@@ -65,35 +65,35 @@ WorldCounts& worlds_met() {
 }
 
 // The location of rank 0's store, as sent through an out-of-band exchange.
-struct Place {
+struct StoreLocation {
   std::string host;
   uint16_t port = 0;
   std::string token;  // empty if there is none
 
-  bool operator==(const Place&) const = default;
+  bool operator==(const StoreLocation&) const = default;
   std::string uri() const { return "tcp://" + host_and_port(host, port); }
 };
 
-std::string encode(const Place& place) {
+std::string encode(const StoreLocation& location) {
   ByteWriter writer;
   writer.number(kMeetingMagic);
-  writer.number(place.port);
-  writer.text(place.host);
-  writer.text(place.token);
+  writer.number(location.port);
+  writer.text(location.host);
+  writer.text(location.token);
   return writer.take();
 }
 
-Place decode_place(std::string_view bytes, const std::string& carrier) {
+StoreLocation decode_location(std::string_view bytes, const std::string& source) {
   ByteReader reader(bytes);
   const auto magic = reader.number<uint64_t>();
-  Place place;
-  place.port = reader.number<uint16_t>();
-  place.host = reader.text();
-  place.token = reader.text();
+  StoreLocation location;
+  location.port = reader.number<uint16_t>();
+  location.host = reader.text();
+  location.token = reader.text();
   if (magic != kMeetingMagic || !reader.at_end())
-    fail(DSC_ERR_PROTOCOL, "what %s brings is not the place of a store of libdsc (%zu bytes)",
-         carrier.c_str(), bytes.size());
-  return place;
+    fail(DSC_ERR_PROTOCOL, "what %s brings is not the location of a store of libdsc (%zu bytes)",
+         source.c_str(), bytes.size());
+  return location;
 }
 
 // Prefixes all keys with the number of the world.
@@ -118,12 +118,15 @@ class NumberedExchange final : public Exchange {
 class Meeting {
  public:
   Meeting(const RendezvousSettings& rendezvous, const MeetingSettings& settings)
-      : launch_(rendezvous.launch), rendezvous_(rendezvous), settings_(settings), carrier_(find_carrier()) {}
+      : launch_(rendezvous.launch),
+        rendezvous_(rendezvous),
+        settings_(settings),
+        exchange_(find_exchange()) {}
 
   std::optional<Rendezvous> attempt(std::string& reason);
 
  private:
-  std::shared_ptr<Exchange> find_carrier() const;
+  std::shared_ptr<Exchange> find_exchange() const;
   StoreOptions options(bool serve) const;
   void check_room();
   OpenStore serve();
@@ -131,19 +134,19 @@ class Meeting {
   OpenStore serve_or_join();
   OpenStore find(Deadline deadline);
   OpenStore join(Deadline deadline) const;
-  Place place(Deadline deadline) const;
-  std::optional<MeetingResult> meet_as_guest(TcpStore& store, std::string& reason) const;
+  StoreLocation find_location(Deadline deadline) const;
+  std::optional<MeetingResult> meet_as_member(TcpStore& store, std::string& reason) const;
 
   const Launch& launch_;
   const RendezvousSettings& rendezvous_;
   const MeetingSettings& settings_;
-  const std::shared_ptr<Exchange> carrier_;  // null: the store is at the master address
-  Place place_;
+  const std::shared_ptr<Exchange> exchange_;  // null: the store is at the master address
+  StoreLocation location_;
 };
 
 // Returns the exchange that carries the location of the store: the caller's, a file, torchrun's agent, or
 // PMIx; null if the store is at the master address.
-std::shared_ptr<Exchange> Meeting::find_carrier() const {
+std::shared_ptr<Exchange> Meeting::find_exchange() const {
   const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
   if (rendezvous_.carrier)
@@ -161,7 +164,7 @@ std::shared_ptr<Exchange> Meeting::find_carrier() const {
 
 StoreOptions Meeting::options(bool serve) const {
   StoreOptions options;
-  options.token = place_.token.empty() ? rendezvous_.token : place_.token.c_str();
+  options.token = location_.token.empty() ? rendezvous_.token : location_.token.c_str();
   options.job_id = launch_.job_id.c_str();
   options.serve = serve;
   options.world_size = launch_.world_size;
@@ -179,29 +182,29 @@ void Meeting::check_room() {
       [&](const Error& error) {
         call_out([&] {
           const OpenStore open = serve();
-          const Deadline patience = sooner(settings_.deadline, Deadline::after_ms(kRefusalMs));
-          refuse_in_store(*open.store, error, launch_.world_size - 1, patience);
+          const Deadline refusal_deadline = sooner(settings_.deadline, Deadline::after_ms(kRefusalMs));
+          refuse_in_store(*open.store, error, launch_.world_size - 1, refusal_deadline);
         });
         throw error;
       });
 }
 
 OpenStore Meeting::serve() {
-  if (carrier_) return serve_at_own_address();
-  place_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
-  return open_store(place_.uri(), options(true), rendezvous_.environment, settings_.deadline);
+  if (exchange_) return serve_at_own_address();
+  location_ = {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
+  return open_store(location_.uri(), options(true), rendezvous_.environment, settings_.deadline);
 }
 
 // An exchange that only this job can read also carries a token.
 OpenStore Meeting::serve_at_own_address() {
   const Environment& environment = rendezvous_.environment;
-  place_.host = launch_.master_addr_from == "default"
-                    ? own_address(environment("DSC_BIND").value_or(""), settings_.deadline)
-                    : launch_.master_addr;
-  if (!launch_.agent_store && !find_token(rendezvous_.token, environment)) place_.token = random_token();
-  OpenStore open = open_store(place_.uri(), options(true), environment, settings_.deadline);
-  place_.port = open.target->port;
-  carrier_->put(kPlaceKey, encode(place_), settings_.deadline);
+  location_.host = launch_.master_addr_from == "default"
+                       ? own_address(environment("DSC_BIND").value_or(""), settings_.deadline)
+                       : launch_.master_addr;
+  if (!launch_.agent_store && !find_token(rendezvous_.token, environment)) location_.token = random_token();
+  OpenStore open = open_store(location_.uri(), options(true), environment, settings_.deadline);
+  location_.port = open.target->port;
+  exchange_->put(kLocationKey, encode(location_), settings_.deadline);
   return open;
 }
 
@@ -216,38 +219,39 @@ OpenStore Meeting::serve_or_join() {
             taken = text;
           });
   if (!taken.empty())
-    capture([&] { open = find(sooner(settings_.deadline, Deadline::after_ms(kSecondClaimMs))); },
+    capture([&] { open = find(sooner(settings_.deadline, Deadline::after_ms(kSecondServerMs))); },
             [&](dsc_result_t, const char*) { throw Error(DSC_ERR_ADDR_IN_USE, taken.c_str()); });
   return open;
 }
 
-Place Meeting::place(Deadline deadline) const {
-  if (!carrier_) return {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
+StoreLocation Meeting::find_location(Deadline deadline) const {
+  if (!exchange_) return {launch_.master_addr, static_cast<uint16_t>(launch_.master_port), ""};
   std::string bytes;
-  capture([&] { bytes = carrier_->get(kPlaceKey, 0, deadline); },
+  capture([&] { bytes = exchange_->get(kLocationKey, 0, deadline); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
             fail(code, "rank 0 did not come: it has not said through %s where it listens (%s)",
                  launch_.told_through.c_str(), text);
           });
-  return decode_place(bytes, launch_.told_through);
+  return decode_location(bytes, launch_.told_through);
 }
 
 // An out-of-band exchange may still hold the location of an earlier rank 0, so it is read again until
 // connecting succeeds. An error other than a timeout is final if the location is unchanged after a moment.
 // The timeout grows with each attempt, because a server to which many connect at once may be slow.
 OpenStore Meeting::find(Deadline deadline) {
-  place_ = place(deadline);
-  if (!carrier_) return join(deadline);
-  for (int patience_ms = kReadAgainMs;; patience_ms = std::min(2 * patience_ms, kMostPatienceMs)) {
-    const Deadline patience = sooner(deadline, Deadline::after_ms(patience_ms));
+  location_ = find_location(deadline);
+  if (!exchange_) return join(deadline);
+  for (int attempt_ms = kReadAgainMs;; attempt_ms = std::min(2 * attempt_ms, kMostAttemptMs)) {
+    const Deadline attempt_deadline = sooner(deadline, Deadline::after_ms(attempt_ms));
     OpenStore open;
     std::optional<Error> error;
-    if (capture([&] { open = join(patience); }, [&](const Error& caught) { error = caught; })) return open;
-    sleep_until(sooner(patience, Deadline::after_ms(kReadAgainMs)));
-    const Place now = place(later(deadline, Deadline::after_ms(kPauseMs)));
-    if (deadline.passed() || (error->code() != DSC_ERR_TIMEOUT && now == place_)) throw *error;
-    place_ = now;
+    if (capture([&] { open = join(attempt_deadline); }, [&](const Error& caught) { error = caught; }))
+      return open;
+    sleep_until(sooner(attempt_deadline, Deadline::after_ms(kReadAgainMs)));
+    const StoreLocation now = find_location(later(deadline, Deadline::after_ms(kPauseMs)));
+    if (deadline.passed() || (error->code() != DSC_ERR_TIMEOUT && now == location_)) throw *error;
+    location_ = now;
   }
 }
 
@@ -256,10 +260,10 @@ OpenStore Meeting::join(Deadline deadline) const {
   const Environment& environment = rendezvous_.environment;
   // Rank 0 would refuse to listen without a token, and this rank would wait in vain.
   if (!allows_unauthenticated(options, environment))
-    require_token(resolve(place_.host, place_.port, "the master address", deadline),
+    require_token(resolve(location_.host, location_.port, "the master address", deadline),
                   find_token(options.token, environment), "be");
   OpenStore open;
-  capture([&] { open = open_store(place_.uri(), options, environment, deadline); },
+  capture([&] { open = open_store(location_.uri(), options, environment, deadline); },
           [](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
             fail(code, "rank 0 did not come: %s", text);
@@ -268,7 +272,7 @@ OpenStore Meeting::join(Deadline deadline) const {
 }
 
 // Rank 0 knows by this connection that the process is alive; afterwards the world uses it.
-std::optional<MeetingResult> Meeting::meet_as_guest(TcpStore& store, std::string& reason) const {
+std::optional<MeetingResult> Meeting::meet_as_member(TcpStore& store, std::string& reason) const {
   std::unique_ptr<Channel> channel;
   if (!capture([&] { channel = store.take(settings_.deadline); },
                [&](dsc_result_t code, const char* text) {
@@ -285,7 +289,7 @@ std::optional<MeetingResult> Meeting::meet_as_guest(TcpStore& store, std::string
 std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   OpenStore open = launch_.rank == 0 ? serve_or_join() : find(settings_.deadline);
   auto met =
-      open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_guest(*open.tcp, reason);
+      open.server ? meet_in_store(*open.store, settings_, true, reason) : meet_as_member(*open.tcp, reason);
   if (!met) return std::nullopt;
   worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));

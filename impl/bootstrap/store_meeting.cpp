@@ -11,12 +11,12 @@ namespace dsc {
 namespace {
 
 constexpr int kStoreCheckMs = 50;
-constexpr int kStoreGraceMs = 1000;  // time for a verdict at the deadline to arrive
+constexpr int kStoreSlackMs = 1000;  // time for an outcome at the deadline to arrive
 constexpr int kStoreAnswerMs = 5000;
 constexpr int kLookMs = 10;
 
-Deadline with_grace(Deadline deadline, int grace_ms) {
-  return deadline.ns == Deadline::never().ns ? deadline : Deadline{deadline.ns + grace_ms * kNsPerMs};
+Deadline with_slack(Deadline deadline, int slack_ms) {
+  return deadline.ns == Deadline::never().ns ? deadline : Deadline{deadline.ns + slack_ms * kNsPerMs};
 }
 
 // Returns a random number that identifies this process.
@@ -33,34 +33,35 @@ void leave_will(Store& store, const std::string& number, Deadline deadline) {
   store.perform(will, deadline);
 }
 
-// Publishes the claim and returns the number by which rank 0 knows this process.
-std::string introduce(Store& store, const Claim& claim, const MeetingSettings& settings) {
-  const Deadline deadline = later(settings.deadline, Deadline::after_ms(kStoreGraceMs));
+// Publishes the hello and returns the number by which rank 0 knows this process.
+std::string introduce(Store& store, Hello hello, const MeetingSettings& settings) {
+  const Deadline deadline = later(settings.deadline, Deadline::after_ms(kStoreSlackMs));
   std::string number = new_number();
   leave_will(store, number, deadline);
-  store.set(hello_key(number), encode_hello({claim, settings.deadline.remaining_ms()}), deadline);
+  hello.remaining_ms = settings.deadline.remaining_ms();
+  store.set(hello_key(number), encode_hello(hello), deadline);
   store.append(kRollKey, number, deadline);
   return number;
 }
 
-std::string wait_for_verdict(Store& store, const MeetingSettings& settings) {
-  const Deadline last = with_grace(settings.deadline, kStoreGraceMs);
+std::string wait_for_outcome(Store& store, const MeetingSettings& settings) {
+  const Deadline last = with_slack(settings.deadline, kStoreSlackMs);
   for (;;) {
     const Deadline slice = settings.check ? sooner(last, Deadline::after_ms(kStoreCheckMs)) : last;
-    if (auto verdict = try_to_follow(store, kVerdictKey, 0, slice)) return *std::move(verdict);
+    if (auto outcome = try_to_follow(store, kOutcomeKey, 0, slice)) return *std::move(outcome);
     if (settings.check) settings.check();
     if (last.passed())
-      fail(DSC_ERR_TIMEOUT, "rank 0 hosts the meeting but gave no verdict; is that process stopped?");
+      fail(DSC_ERR_TIMEOUT, "rank 0 hosts the meeting but gave no result; is that process stopped?");
   }
 }
 
 // Sets `late` if the world formed before rank 0 had read this rank's hello.
-StoreVerdict follow(Store& store, const Claim& claim, const MeetingSettings& settings, bool& late) {
-  const std::string number = introduce(store, claim, settings);
-  auto verdict = decode_store_verdict(wait_for_verdict(store, settings));
-  if (!verdict) fail(DSC_ERR_PROTOCOL, "the verdict in the store is none of this version");
-  if (verdict->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kStoreAnswerMs));
-  return *std::move(verdict);
+StoreOutcome follow(Store& store, const Hello& hello, const MeetingSettings& settings, bool& late) {
+  const std::string number = introduce(store, hello, settings);
+  auto outcome = decode_store_outcome(wait_for_outcome(store, settings));
+  if (!outcome) fail(DSC_ERR_PROTOCOL, "the result in the store is not one of this version");
+  if (outcome->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kStoreAnswerMs));
+  return *std::move(outcome);
 }
 
 // Errors are ignored: rank 0 may end the store now, and this rank does not need it any more.
@@ -69,38 +70,38 @@ void say_heard(Store& store) {
           [](dsc_result_t, const char*) {});
 }
 
-std::vector<Member> own_table(Store& store, const StoreVerdict& verdict, int32_t rank) {
-  const int32_t host = verdict.layout.host_of_rank[static_cast<size_t>(rank)];
+std::vector<Member> own_table(Store& store, const StoreOutcome& outcome, int32_t rank) {
+  const int32_t host = outcome.layout.host_of_rank[static_cast<size_t>(rank)];
   return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
-std::optional<MeetingResult> too_late(Store& store, const StoreVerdict& verdict, std::string& reason) {
+std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome, std::string& reason) {
   const std::string closing(kClosingKey);
   if (!store.check({&closing, 1}, Deadline::after_ms(kStoreAnswerMs)))
     fail(
         DSC_ERR_ADDR_IN_USE,
         "a job of %d ranks formed there (rank 0 has pid %lld, incarnation %s); choose another MASTER_PORT or "
         "DSC_JOB_ID",
-        verdict.layout.world_size(), static_cast<long long>(verdict.host_pid), hex(verdict.nonce).c_str());
+        outcome.layout.world_size(), static_cast<long long>(outcome.host_pid), hex(outcome.nonce).c_str());
   reason = "the world that formed there is ending";
   return std::nullopt;
 }
 
 // Hosts or follows; returns nullopt if this rank is too late and should try again.
-std::optional<MeetingResult> attend(Store& store, const Claim& claim, const MeetingSettings& settings,
-                                    bool hosts, std::string& reason) {
+std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const MeetingSettings& settings,
+                                       bool hosts, std::string& reason) {
   bool late = false;
-  StoreVerdict verdict =
-      hosts ? StoreMeetingHost(store, claim, settings).run() : follow(store, claim, settings, late);
-  if (verdict.code != DSC_OK && !hosts) say_heard(store);
-  if (verdict.code != DSC_OK) throw Error(verdict.code, verdict.text.c_str());
-  if (late) return too_late(store, verdict, reason);
+  StoreOutcome outcome =
+      hosts ? StoreMeetingHost(store, hello, settings).run() : follow(store, hello, settings, late);
+  if (outcome.code != DSC_OK && !hosts) say_heard(store);
+  if (outcome.code != DSC_OK) throw Error(outcome.code, outcome.text.c_str());
+  if (late) return too_late(store, outcome, reason);
   MeetingResult result;
-  result.members = own_table(store, verdict, claim.rank);
+  result.members = own_table(store, outcome, hello.rank);
   if (!hosts) say_heard(store);
-  result.nonce = verdict.nonce;
-  result.held = {verdict.nonce, verdict.layout.world_size(), verdict.host_pid, false};
-  result.layout = std::move(verdict.layout);
+  result.nonce = outcome.nonce;
+  result.held = {outcome.nonce, outcome.layout.world_size(), outcome.host_pid, false};
+  result.layout = std::move(outcome.layout);
   return result;
 }
 
@@ -109,7 +110,7 @@ std::optional<MeetingResult> attend(Store& store, const Claim& claim, const Meet
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason) {
   std::optional<MeetingResult> result;
-  capture([&] { result = attend(store, claim_of(settings), settings, hosts, reason); },
+  capture([&] { result = take_part(store, hello_of(settings), settings, hosts, reason); },
           [&](dsc_result_t code, const char* text) {
             reason = text;
             if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
@@ -118,10 +119,10 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
 }
 
 void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline) {
-  StoreVerdict refusal;
+  StoreOutcome refusal;
   refusal.code = why.code();
   refusal.text = why.what();
-  store.set(kVerdictKey, encode(refusal), Deadline::after_ms(kStoreAnswerMs));
+  store.set(kOutcomeKey, encode(refusal), Deadline::after_ms(kStoreAnswerMs));
   await_readers(store, others, deadline);
 }
 

@@ -1,5 +1,5 @@
-// The meeting of ranks of several hosts in a store: every rank publishes its claim there, and rank 0
-// publishes the verdict for all.
+// The meeting of ranks of several hosts in a store: every rank publishes its hello there, and rank 0
+// publishes the outcome for all.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
 // Returns when `others` ranks have read it.
 void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline);
 
-// Called by the host before the store ends: returns when `count` ranks have read the verdict or the deadline
+// Called by the host before the store ends: returns when `count` ranks have read the outcome or the deadline
 // has passed.
 void await_readers(Store& store, int32_t count, Deadline deadline);
 

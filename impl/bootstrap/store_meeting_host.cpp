@@ -15,9 +15,9 @@ namespace {
 
 constexpr int kStoreHostCheckMs = 50;
 constexpr int kStoreSliceMs = 1000;
-constexpr int kJudgePeriodMs = 100;
-// a decision takes time in proportion to the number of ranks: spend at most a tenth of the time on it
-constexpr int kJudgePart = 10;
+constexpr int kDecisionPeriodMs = 100;
+// A decision takes time in proportion to the number of ranks, so at most a tenth of the time is spent on it.
+constexpr int kDecisionPart = 10;
 constexpr int kLingerMs = 2000;
 constexpr int kAnswerMs = 5000;  // the store is in the same process
 
@@ -27,30 +27,30 @@ std::string hello_key(std::string_view number) { return "join/hello/" + std::str
 
 std::string table_key(int32_t host) { return "join/table/" + std::to_string(host); }
 
-std::string encode(const StoreVerdict& verdict) {
+std::string encode(const StoreOutcome& outcome) {
   ByteWriter writer;
-  writer.number(static_cast<uint32_t>(verdict.code));
-  writer.text(verdict.text);
-  writer.number(static_cast<uint64_t>(verdict.host_pid));
-  writer.raw({reinterpret_cast<const char*>(verdict.nonce.data()), verdict.nonce.size()});
-  if (verdict.code == DSC_OK) writer.raw(encode(verdict.layout));
+  writer.number(static_cast<uint32_t>(outcome.code));
+  writer.text(outcome.text);
+  writer.number(static_cast<uint64_t>(outcome.host_pid));
+  writer.raw({reinterpret_cast<const char*>(outcome.nonce.data()), outcome.nonce.size()});
+  if (outcome.code == DSC_OK) writer.raw(encode(outcome.layout));
   return writer.take();
 }
 
-std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes) {
+std::optional<StoreOutcome> decode_store_outcome(std::string_view bytes) {
   ByteReader reader(bytes);
-  StoreVerdict verdict;
-  verdict.code = static_cast<dsc_result_t>(reader.number<uint32_t>());
-  verdict.text = reader.text();
-  verdict.host_pid = static_cast<int64_t>(reader.number<uint64_t>());
-  const std::string_view nonce = reader.raw(verdict.nonce.size());
+  StoreOutcome outcome;
+  outcome.code = static_cast<dsc_result_t>(reader.number<uint32_t>());
+  outcome.text = reader.text();
+  outcome.host_pid = static_cast<int64_t>(reader.number<uint64_t>());
+  const std::string_view nonce = reader.raw(outcome.nonce.size());
   if (!reader.good()) return std::nullopt;
-  std::memcpy(verdict.nonce.data(), nonce.data(), nonce.size());
-  if (verdict.code != DSC_OK) return verdict;
+  std::memcpy(outcome.nonce.data(), nonce.data(), nonce.size());
+  if (outcome.code != DSC_OK) return outcome;
   auto layout = decode_layout(reader.raw(reader.left()));
   if (!layout) return std::nullopt;
-  verdict.layout = *std::move(layout);
-  return verdict;
+  outcome.layout = *std::move(layout);
+  return outcome;
 }
 
 std::optional<std::string> try_to_follow(Store& store, std::string_view key, size_t from, Deadline deadline) {
@@ -62,47 +62,48 @@ std::optional<std::string> try_to_follow(Store& store, std::string_view key, siz
   return news;
 }
 
-StoreMeetingHost::StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings)
+StoreMeetingHost::StoreMeetingHost(Store& store, Hello own, const MeetingSettings& settings)
     : store_(store),
       own_(std::move(own)),
       settings_(settings),
-      judge_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
+      coordinator_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
       largest_size_(own_.world_size) {}
 
-// Decisions are rate-limited while ranks arrive, since each one examines all claims.
-StoreVerdict StoreMeetingHost::run() {
+// Decisions are rate-limited while ranks arrive, since each one examines all hellos.
+StoreOutcome StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
-  std::optional<Verdict> verdict;
-  while (!verdict) {
+  std::optional<MeetingOutcome> outcome;
+  while (!outcome) {
     const bool news = take_news();
     if (settings_.check) settings_.check();
     if (news && !complete() && !next.passed()) continue;
     const int64_t start_ns = now_ns();
     drop_gone();
-    verdict = judge_.decide(claims(), left_);
-    next = later(Deadline::after_ms(kJudgePeriodMs), Deadline{now_ns() + kJudgePart * (now_ns() - start_ns)});
+    outcome = coordinator_.decide(hellos(), left_);
+    next = later(Deadline::after_ms(kDecisionPeriodMs),
+                 Deadline{now_ns() + kDecisionPart * (now_ns() - start_ns)});
   }
-  StoreVerdict told;
-  told.code = verdict->code;
-  told.text = verdict->text;
-  told.nonce = verdict->nonce;
+  StoreOutcome told;
+  told.code = outcome->code;
+  told.text = outcome->text;
+  told.nonce = outcome->nonce;
   told.host_pid = own_.pid;
-  if (verdict->code == DSC_OK) told.layout = layout_of(verdict->members);
-  publish(*verdict, told);
-  if (verdict->code != DSC_OK) linger();
+  if (outcome->code == DSC_OK) told.layout = layout_of(outcome->members);
+  publish(*outcome, told);
+  if (outcome->code != DSC_OK) linger();
   return told;
 }
 
-std::vector<Claim> StoreMeetingHost::claims() const {
-  std::vector<Claim> claims{own_};
-  for (const auto& [number, claim] : came_) claims.push_back(claim);
-  return claims;
+std::vector<Hello> StoreMeetingHost::hellos() const {
+  std::vector<Hello> hellos{own_};
+  for (const auto& [number, hello] : came_) hellos.push_back(hello);
+  return hellos;
 }
 
 // Waits up to one slice for new ranks; returns whether there were any.
 bool StoreMeetingHost::take_news() {
   const int slice_ms = settings_.check ? kStoreHostCheckMs : kStoreSliceMs;
-  const Deadline deadline = sooner(Deadline::after_ms(slice_ms), judge_.next_look());
+  const Deadline deadline = sooner(Deadline::after_ms(slice_ms), coordinator_.next_look());
   const auto news = try_to_follow(store_, kRollKey, roll_bytes_, deadline);
   if (!news) return false;
   if (news->size() % kNumberBytes != 0)
@@ -124,9 +125,10 @@ void StoreMeetingHost::take_hello(const std::string& number) {
   store_.remove(key, soon);  // otherwise a large job would fill the store
   const auto hello = decode_hello(bytes.data(), bytes.size());
   if (!hello) return;
-  came_[number] = hello->claim;
-  largest_size_ = std::max(largest_size_, hello->claim.world_size);
-  if (hello->remaining_ms < kNoDeadlineMs) judge_.hurry(Deadline::after_ms(hello->remaining_ms));
+  came_[number] = *hello;
+  largest_size_ = std::max(largest_size_, hello->world_size);
+  if (hello->remaining_ms < kNoDeadlineMs)
+    coordinator_.shorten_deadline(Deadline::after_ms(hello->remaining_ms));
 }
 
 // A rank may be gone before its hello was read; its number is then remembered.
@@ -146,13 +148,13 @@ void StoreMeetingHost::drop_gone() {
   }
 }
 
-void StoreMeetingHost::publish(const Verdict& verdict, const StoreVerdict& told) {
+void StoreMeetingHost::publish(const MeetingOutcome& outcome, const StoreOutcome& told) {
   const Deadline soon = Deadline::after_ms(kAnswerMs);
   std::map<int32_t, std::vector<Member>> tables;
-  for (const Member& member : verdict.members)
+  for (const Member& member : outcome.members)
     tables[told.layout.host_of_rank[static_cast<size_t>(member.rank)]].push_back(member);
   for (const auto& [host, members] : tables) store_.set(table_key(host), encode_members(members), soon);
-  store_.set(kVerdictKey, encode(told), soon);
+  store_.set(kOutcomeKey, encode(told), soon);
 }
 
 void StoreMeetingHost::linger() {

@@ -1,4 +1,4 @@
-// Rank 0 at a meeting in a store: it collects claims and publishes the verdict.
+// Rank 0 at a meeting in a store: it collects hellos and publishes the outcome.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "bootstrap/judge.hpp"
+#include "bootstrap/coordinator.hpp"
 #include "bootstrap/meeting.hpp"
 #include "store/store.hpp"
 
@@ -17,49 +17,49 @@ namespace dsc {
 // Keys of a meeting.
 inline constexpr std::string_view kRollKey = "join/roll";  // numbers of the ranks that arrived, concatenated
 inline constexpr std::string_view kGoneKey = "join/gone";  // numbers of those whose connection ended
-inline constexpr std::string_view kVerdictKey = "join/verdict";  // encode(StoreVerdict)
-inline constexpr std::string_view kHeardKey = "join/heard";      // how many ranks have read the verdict
+inline constexpr std::string_view kOutcomeKey = "join/verdict";  // encode(StoreOutcome)
+inline constexpr std::string_view kHeardKey = "join/heard";      // how many ranks have read the outcome
 inline constexpr std::string_view kClosingKey = "join/closing";  // exists once the world is ending
 inline constexpr size_t kNumberBytes = 16;                       // hexadecimal digits of a process's number
 std::string hello_key(std::string_view number);
 std::string table_key(int32_t host);
 
-// The verdict in the store. Tables of members are stored separately, one per host.
-struct StoreVerdict {
+// The outcome in the store. Tables of members are stored separately, one per host.
+struct StoreOutcome {
   dsc_result_t code = DSC_OK;
   std::string text;
   Nonce nonce{};
   int64_t host_pid = 0;
   JobLayout layout;  // only with DSC_OK
 };
-std::string encode(const StoreVerdict& verdict);
-std::optional<StoreVerdict> decode_store_verdict(std::string_view bytes);
+std::string encode(const StoreOutcome& outcome);
+std::optional<StoreOutcome> decode_store_outcome(std::string_view bytes);
 
 // Holds one meeting; used by one thread.
 class StoreMeetingHost {
  public:
-  StoreMeetingHost(Store& store, Claim own, const MeetingSettings& settings);
+  StoreMeetingHost(Store& store, Hello own, const MeetingSettings& settings);
 
-  // Blocks until the verdict, which is then published. After an error it waits until those who arrived have
+  // Blocks until the outcome, which is then published. After an error it waits until those who arrived have
   // read it, for at most two seconds.
-  StoreVerdict run();
+  StoreOutcome run();
 
  private:
   bool take_news();
   void take_hello(const std::string& number);
   void drop_gone();
-  std::vector<Claim> claims() const;
+  std::vector<Hello> hellos() const;
   // A cheap check that may be true too late, as the rank that claimed the largest size may have left.
   bool complete() const { return came_.size() + 1 >= static_cast<size_t>(largest_size_); }
-  void publish(const Verdict& verdict, const StoreVerdict& told);
+  void publish(const MeetingOutcome& outcome, const StoreOutcome& told);
   void linger();
 
   Store& store_;
-  const Claim own_;
+  const Hello own_;
   const MeetingSettings& settings_;
-  Judge judge_;
-  std::map<std::string, Claim> came_;  // by number
-  std::vector<Claim> left_;
+  Coordinator coordinator_;
+  std::map<std::string, Hello> came_;  // by number
+  std::vector<Hello> left_;
   std::set<std::string> gone_early_;  // numbers of ranks that left before their hello was read
   int32_t largest_size_;              // largest world size that was claimed
   size_t roll_bytes_ = 0;

@@ -12,9 +12,9 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kProposerBits = 16;
-// time after which all members know of a failure that one of them knows
+// After this time all members know of a failure that one of them knows.
 constexpr int64_t kFailureKnownNs = kNsPerSecond;
-// limit of attempts to read a decision that changes all the time, as a corrupted peer could make it do
+// A corrupted peer could make the decision change all the time, so attempts to read it are limited.
 constexpr int kReads = 1000;
 
 // A proposal in shared memory; two sets of members follow it.
@@ -149,12 +149,10 @@ std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot&
   for (int member = 0; member < group_.size(); ++member) {
     if (lost_.contains(member)) continue;
     if (group_.loss_of(member) != DSC_OK) return std::nullopt;
-    if (group_.latest_collective(member) > asked.latest_collective) {
-      decision.named.insert(member);
-      if (first == kNoRank) first = member;
-    } else if (!group_.ballot(member, number).shows(number)) {
-      return std::nullopt;
-    }
+    if (group_.ballot(member, number).shows(number)) continue;
+    if (group_.latest_collective(member) <= asked.latest_collective) return std::nullopt;
+    decision.named.insert(member);
+    if (first == kNoRank) first = member;
   }
   if (first == kNoRank) return std::nullopt;
   decision.text = "ranks called different operations: rank " + std::to_string(group_.rank()) + ": " +
@@ -218,7 +216,7 @@ void Consensus::check_membership() const {
 }
 
 // If the decision is newer than the one asked for, it tells this rank only which members are lost.
-Decision Consensus::settle(Decision decision, uint64_t number) {
+Decision Consensus::adopt(Decision decision, uint64_t number) {
   number_ = decision.number;
   lost_ = decision.lost;
   check_membership();
@@ -233,7 +231,7 @@ Decision Consensus::settle(Decision decision, uint64_t number) {
 }
 
 void Consensus::catch_up() {
-  if (decided(number_ + 1)) settle(read_decision(), 0);
+  if (decided(number_ + 1)) adopt(read_decision(), 0);
   check_membership();
 }
 
@@ -262,7 +260,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
       if (auto decision = find_elsewhere(number, mine, asked)) propose_timed(std::move(*decision));
     }
   }
-  return settle(read_decision(), number);
+  return adopt(read_decision(), number);
 }
 
 }  // namespace dsc

@@ -86,7 +86,7 @@ class Consensus {
   void propose(const Decision& decision);
   Decision read_decision() const;
   void check_membership() const;
-  Decision settle(Decision decision, uint64_t number);
+  Decision adopt(Decision decision, uint64_t number);
 
   Group& group_;
   uint64_t number_ = 0;  // number of the last decision that this rank knows

@@ -275,19 +275,19 @@ void Group::process_gone(const PeerProcess& peer) {
   revoke(cause);
 }
 
-void Group::process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state) {
+void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
   std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
-  // needed because revoke() wakes no thread if the group has failed already
+  // This is needed because revoke() wakes no thread if the group has failed already.
   world_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.rank = cause.ranks.front();
-  cause.elapsed_ns = silence_ns;
+  cause.elapsed_ns = missed_ns;
   char text[96];
   std::snprintf(text, sizeof text, " has not run for %.1f s: it is %s",
-                static_cast<double>(silence_ns) / kNsPerSecond, state);
+                static_cast<double>(missed_ns) / kNsPerSecond, state);
   cause.text = describe_member(cause.rank) + text;
   revoke(cause);
 }
@@ -296,10 +296,10 @@ std::vector<int32_t> Group::silent_members(int64_t& longest_ns) const {
   std::vector<int32_t> silent;
   longest_ns = 0;
   for (int member = 0; member < size_; ++member) {
-    const int64_t silence = process_of(member).silent_ns.load();
-    if (silence == 0) continue;
+    const int64_t missed_ns = process_of(member).unresponsive_ns.load();
+    if (missed_ns == 0) continue;
     silent.push_back(member);
-    longest_ns = std::max(longest_ns, silence);
+    longest_ns = std::max(longest_ns, missed_ns);
   }
   return silent;
 }

@@ -149,7 +149,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Reports the failure on behalf of a rank that makes no call; called at every heartbeat.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
-  void process_stalled(const PeerProcess& peer, int64_t silence_ns, const char* state);
+  void process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state);
   // Returns the members whose process does not run now, and the longest such time.
   std::vector<int32_t> silent_members(int64_t& longest_ns) const;
 
@@ -187,7 +187,7 @@ class Group : public std::enable_shared_from_this<Group> {
     return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;
   }
   void show_busy(bool busy) noexcept { state(rank_).busy.store(busy ? 1 : 0, std::memory_order_relaxed); }
-  bool is_silent(int member) const noexcept { return process_of(member).silent_ns.load() != 0; }
+  bool is_silent(int member) const noexcept { return process_of(member).unresponsive_ns.load() != 0; }
 
   // Publishes that this rank begins an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;

@@ -173,9 +173,9 @@ void JobControl::take(const RankGone& gone) {
   call_listener([&] { listener_.on_gone(gone.rank, gone.code, text); });
 }
 
-void JobControl::take(const RankQuiet& silence) {
-  if (silence.rank < settings_.world_size && silence.rank != settings_.rank)
-    call_listener([&] { listener_.on_quiet(silence.rank, silence.quiet); });
+void JobControl::take(const RankUnresponsive& event) {
+  if (event.rank < settings_.world_size && event.rank != settings_.rank)
+    call_listener([&] { listener_.on_quiet(event.rank, event.unresponsive); });
 }
 
 void JobControl::take(const GroupFailed& failed) {
@@ -190,8 +190,8 @@ void JobControl::take(const LatestAsked& asked) {
   if (answer) watch_.call({StoreOp::kSet, {answer_key(asked.number, settings_.rank)}, *answer, {}, 0});
 }
 
-void JobControl::on_server_quiet(bool quiet) {
-  if (settings_.rank != 0) call_listener([&] { listener_.on_quiet(0, quiet); });
+void JobControl::on_server_unresponsive(bool unresponsive) {
+  if (settings_.rank != 0) call_listener([&] { listener_.on_quiet(0, unresponsive); });
 }
 
 void JobControl::on_server_gone(dsc_result_t code, const std::string& text) {

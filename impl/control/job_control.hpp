@@ -38,7 +38,7 @@ struct JobControlSettings {
   int32_t rank = 0;
   int32_t world_size = 1;
   std::vector<int32_t> leaders;     // one rank of each host; the list must be equal on all ranks
-  int64_t stall_timeout_ms = 0;     // 0: no rank is given up because it is silent
+  int64_t stall_timeout_ms = 0;     // 0: no rank is given up because it is unresponsive
   size_t log_bytes = kJobLogBytes;  // must be equal on all ranks
 };
 
@@ -80,10 +80,10 @@ class JobControl final : private JobWatch::Client {
  private:
   void on_event(const JobEvent& event) override;
   void on_round() override;
-  void on_server_quiet(bool quiet) override;
+  void on_server_unresponsive(bool unresponsive) override;
   void on_server_gone(dsc_result_t code, const std::string& text) override;
   void take(const RankGone& gone);
-  void take(const RankQuiet& silence);
+  void take(const RankUnresponsive& event);
   void take(const GroupFailed& failed);
   void take(const LatestAsked& asked);
   bool set_gone(int32_t rank, dsc_result_t code);
@@ -100,7 +100,7 @@ class JobControl final : private JobWatch::Client {
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // by rank; DSC_OK while the rank is present
   bool deaf_ DSC_GUARDED_BY(mutex_) = false;
   bool calling_ DSC_GUARDED_BY(mutex_) = false;
-  // by group: causes that the store has not taken yet
+  // The causes that the store has not taken yet, by group.
   std::map<uint64_t, Failure> untold_ DSC_GUARDED_BY(mutex_);
   std::set<uint64_t> failed_;  // groups that have failed; used on the watch's thread only
   JobWatch watch_;             // last member, because its thread calls this object

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostOperationText = sizeof(ErrorPlace::operation) - 1;
 
-enum class Kind : uint8_t { kGone = 1, kQuiet, kFailed, kAsked };
+enum class Kind : uint8_t { kGone = 1, kUnresponsive, kFailed, kAsked };
 
 std::optional<dsc_result_t> read_error(ByteReader& reader) {
   const auto code = static_cast<dsc_result_t>(reader.number<uint32_t>());
@@ -44,11 +44,11 @@ std::string body_of(const RankGone& gone) {
   return writer.take();
 }
 
-std::string body_of(const RankQuiet& silence) {
+std::string body_of(const RankUnresponsive& event) {
   ByteWriter writer;
-  writer.number(static_cast<uint8_t>(Kind::kQuiet));
-  writer.number(static_cast<uint32_t>(silence.rank));
-  writer.number(static_cast<uint8_t>(silence.quiet ? 1 : 0));
+  writer.number(static_cast<uint8_t>(Kind::kUnresponsive));
+  writer.number(static_cast<uint32_t>(event.rank));
+  writer.number(static_cast<uint8_t>(event.unresponsive ? 1 : 0));
   return writer.take();
 }
 
@@ -82,13 +82,13 @@ std::optional<JobEvent> read_gone(ByteReader reader) {
   return gone;
 }
 
-std::optional<JobEvent> read_quiet(ByteReader reader) {
-  RankQuiet silence;
-  silence.rank = static_cast<int32_t>(reader.number<uint32_t>());
-  const auto quiet = reader.number<uint8_t>();
-  silence.quiet = quiet == 1;
-  if (!reader.at_end() || silence.rank < 0 || quiet > 1) return std::nullopt;
-  return silence;
+std::optional<JobEvent> read_unresponsive(ByteReader reader) {
+  RankUnresponsive event;
+  event.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  const auto unresponsive = reader.number<uint8_t>();
+  event.unresponsive = unresponsive == 1;
+  if (!reader.at_end() || event.rank < 0 || unresponsive > 1) return std::nullopt;
+  return event;
 }
 
 std::optional<JobEvent> read_failed(ByteReader reader) {
@@ -116,8 +116,8 @@ std::optional<JobEvent> decode_event(std::string_view body) {
   switch (static_cast<Kind>(reader.number<uint8_t>())) {
     case Kind::kGone:
       return read_gone(reader);
-    case Kind::kQuiet:
-      return read_quiet(reader);
+    case Kind::kUnresponsive:
+      return read_unresponsive(reader);
     case Kind::kFailed:
       return read_failed(reader);
     case Kind::kAsked:

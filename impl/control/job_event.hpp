@@ -20,10 +20,10 @@ struct RankGone {
   int64_t pid = 0;                        // 0 if unknown
 };
 
-// A rank has been silent for a while, or is heard again. It has not been given up.
-struct RankQuiet {
+// The heartbeats of a rank have been missed for a while, or are there again. It has not been given up.
+struct RankUnresponsive {
   int32_t rank = 0;
-  bool quiet = true;
+  bool unresponsive = true;
 };
 
 // A group has failed; `cause` is its first cause.
@@ -40,7 +40,7 @@ struct LatestAsked {
   std::string question = {};
 };
 
-using JobEvent = std::variant<RankGone, RankQuiet, GroupFailed, LatestAsked>;
+using JobEvent = std::variant<RankGone, RankUnresponsive, GroupFailed, LatestAsked>;
 
 inline constexpr size_t kMostCauseRanks = 64;
 inline constexpr size_t kMostCauseText = 512;

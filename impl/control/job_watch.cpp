@@ -15,11 +15,11 @@ namespace dsc {
 namespace {
 
 constexpr int kPauseMs = 20;
-constexpr int kPatienceMs = 5000;
+constexpr int kConnectMs = 5000;
 constexpr int64_t kSendMs = 1000;        // for a few bytes, which fit into the socket's buffer
 constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
-// least interval of requests of other ranks; longer in a large job, so that the server gets about 1000
-// requests per second
+// The least interval of requests of other ranks. It is longer in a large job, so that the server gets about
+// 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
 constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all leaders
 
@@ -39,11 +39,11 @@ StoreRequest follow(const std::string& key, size_t from) {
 
 // The store has existed before, so that an attempt to connect to it is repeated for a few seconds only.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
-  const Deadline patience = sooner(deadline, Deadline::after_ms(kPatienceMs));
+  const Deadline connect_deadline = sooner(deadline, Deadline::after_ms(kConnectMs));
   Channel::Failure failure;
   for (;;) {
     if (auto channel = Channel::connect(target, deadline, failure)) return channel;
-    if (patience.passed())
+    if (connect_deadline.passed())
       fail(DSC_ERR_PEER_DEAD, "the store at %s went away: %s", target.text().c_str(), failure.reason.c_str());
     sleep_until(Deadline::after_ms(kPauseMs));
   }
@@ -58,11 +58,11 @@ JobWatch::JobWatch(JobWatchSettings settings, Client& client, Deadline deadline)
       channel_(connect(settings_.target, deadline)),
       log_(settings_.log_bytes),
       pace_(now_ns()),
-      server_(settings_.stall_timeout_ms, now_ns()) {
+      server_heartbeats_(settings_.stall_timeout_ms, now_ns()) {
   channel_->ask(will(), deadline);
   if (settings_.rank == 0)
     for (const int32_t rank : settings_.leaders)
-      if (rank != 0) leaders_.push_back({rank, 0, Silence(settings_.stall_timeout_ms, now_ns())});
+      if (rank != 0) leaders_.push_back({rank, 0, HeartbeatWatch(settings_.stall_timeout_ms, now_ns())});
   thread_ = start_thread("dsc-control", [this] {
     guard_thread([this] { run(); }, [](const char* text) { log(DSC_LOG_ERROR, "control thread: %s", text); });
   });
@@ -152,18 +152,18 @@ void JobWatch::look_at_leaders() {
     const int64_t beats = call(count_beats(leader.rank, 0)).number;
     const int64_t now = now_ns();
     if (beats == 0)
-      leader.silence.begin_again(now);  // this rank has not connected yet
+      leader.heartbeats.begin_again(now);  // this rank has not connected yet
     else if (std::exchange(leader.beats, beats) == beats)
       look_at(leader, now);
-    else if (leader.silence.heard(now) == Silence::News::kBack)
-      append(RankQuiet{leader.rank, false});
+    else if (leader.heartbeats.heard(now) == HeartbeatWatch::News::kBack)
+      append(RankUnresponsive{leader.rank, false});
   }
 }
 
 void JobWatch::look_at(Leader& leader, int64_t now) {
-  const Silence::News news = leader.silence.look(now);
-  if (news == Silence::News::kQuiet) append(RankQuiet{leader.rank, true});
-  if (news == Silence::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
+  const HeartbeatWatch::News news = leader.heartbeats.look(now);
+  if (news == HeartbeatWatch::News::kUnresponsive) append(RankUnresponsive{leader.rank, true});
+  if (news == HeartbeatWatch::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
 }
 
 // A rank that died before it had read a full key to the end left its will in that key, where nobody looks any
@@ -189,7 +189,7 @@ StoreReply JobWatch::call(const StoreRequest& request) {
 // Waits for the reply to a request that the server answers at once: a long wait means that the server does
 // not run.
 StoreReply JobWatch::await_reply() {
-  server_.begin_again(now_ns());
+  server_heartbeats_.begin_again(now_ns());
   for (;;) {
     auto reply = channel_->receive(Deadline::after_ms(OwnPace::kPeriodMs));
     note_pace();
@@ -197,7 +197,8 @@ StoreReply JobWatch::await_reply() {
       look_at_server();
       continue;
     }
-    if (server_.heard(now_ns()) == Silence::News::kBack) client_.on_server_quiet(false);
+    if (server_heartbeats_.heard(now_ns()) == HeartbeatWatch::News::kBack)
+      client_.on_server_unresponsive(false);
     return *std::move(reply);
   }
 }
@@ -205,18 +206,18 @@ StoreReply JobWatch::await_reply() {
 void JobWatch::note_pace() {
   const int64_t now = now_ns();
   if (!pace_.had_gap(now)) return;
-  server_.begin_again(now);
-  for (Leader& leader : leaders_) leader.silence.begin_again(now);
+  server_heartbeats_.begin_again(now);
+  for (Leader& leader : leaders_) leader.heartbeats.begin_again(now);
 }
 
 void JobWatch::look_at_server() {
   const int64_t now = now_ns();
-  const Silence::News news = server_.look(now);
-  if (news == Silence::News::kNone || settings_.rank == 0) return;
-  if (news == Silence::News::kQuiet) return client_.on_server_quiet(true);
+  const HeartbeatWatch::News news = server_heartbeats_.look(now);
+  if (news == HeartbeatWatch::News::kNone || settings_.rank == 0) return;
+  if (news == HeartbeatWatch::News::kUnresponsive) return client_.on_server_unresponsive(true);
   char text[128];
   std::snprintf(text, sizeof text, "rank 0 does not run: its store has not answered for %.1f s",
-                static_cast<double>(server_.silent_ns(now)) / kNsPerSecond);
+                static_cast<double>(server_heartbeats_.unresponsive_ns(now)) / kNsPerSecond);
   client_.on_server_gone(DSC_ERR_PEER_STALLED, text);
 }
 

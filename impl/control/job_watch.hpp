@@ -1,5 +1,5 @@
 // The thread of a process that talks to the server of its job: it passes on the events of the log in order,
-// sends heartbeats, and judges who is unresponsive. The server publishes a prepared event (the "will") when
+// sends heartbeats, and decides who is unresponsive. The server publishes a prepared event (the "will") when
 // its connection ends, so that all ranks learn of a death at once.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "control/heartbeat_watch.hpp"
 #include "control/job_event.hpp"
 #include "control/job_log.hpp"
-#include "control/silence.hpp"
 #include "store/channel.hpp"
 
 namespace dsc {
@@ -40,7 +40,7 @@ class JobWatch {
     // ranks.
     virtual void on_round() = 0;
     // The server does not answer, or answers again.
-    virtual void on_server_quiet(bool quiet) = 0;
+    virtual void on_server_unresponsive(bool unresponsive) = 0;
     // PEER_STALLED: the server has not answered for too long. PEER_DEAD: the connection has ended, and no
     // event follows.
     virtual void on_server_gone(dsc_result_t code, const std::string& text) = 0;
@@ -64,11 +64,11 @@ class JobWatch {
   void append(const JobEvent& event);
 
  private:
-  // Rank 0's view of a leader: the last count of its heartbeats, and for how long it has been silent.
+  // Rank 0's view of a leader: the last count of its heartbeats, and for how long it has missed them.
   struct Leader {
     int32_t rank;
     int64_t beats;
-    Silence silence;
+    HeartbeatWatch heartbeats;
   };
 
   StoreRequest will() const;
@@ -93,7 +93,7 @@ class JobWatch {
   std::string former_key_;  // the key before the current one
   size_t former_read_ = 0;
   OwnPace pace_;
-  Silence server_;
+  HeartbeatWatch server_heartbeats_;
   std::vector<Leader> leaders_;  // monitored by rank 0 until they are gone
   int64_t next_look_ns_ = 0;
   std::thread thread_;

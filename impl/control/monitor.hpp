@@ -21,7 +21,7 @@ class MonitorClient {
   // Returns false if it lacked memory and has to be called again.
   virtual bool on_readable(int fd) noexcept = 0;
   // Called every kHeartbeatMs. `after_gap` means that this thread itself did not run for a while, so that
-  // silence of others proves nothing.
+  // missed heartbeats of others prove nothing.
   virtual void on_heartbeat(int64_t now, bool after_gap) noexcept = 0;
 };
 

@@ -47,24 +47,24 @@ class NotifierWait {
 // Waits by spinning, then yielding, then sleeping. pause() is one step of that.
 class Backoff {
  public:
-  // For long waits, during which the processor should be left to others.
+  // This number of spins suits long waits, during which the processor should be left to others.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept
       : notifier_(notifier),
         spins_(std::max(spins, 0)),
-        patience_(spins == kSleepSoon ? 1 : spins + kYields) {}
+        steps_before_sleep_(spins == kSleepSoon ? 1 : spins + kYields) {}
 
   // One step of waiting. Returns true if the caller has waited long enough to check the clock.
   template <typename Ready>
   bool pause(Ready&& ready, int64_t max_sleep_ns = kMaxSleepNs) {
     const int turn = turn_;
-    if (turn < patience_) ++turn_;
+    if (turn < steps_before_sleep_) ++turn_;
     if (turn < spins_) {
       relax();
       return false;
     }
-    if (turn < patience_) {
+    if (turn < steps_before_sleep_) {
       // By now every other thread of this processor has had a turn; more yields would only pass it around.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
@@ -107,7 +107,7 @@ class Backoff {
 
   Notifier& notifier_;
   int spins_;
-  int patience_;  // number of steps before it sleeps
+  int steps_before_sleep_;
   int turn_ = 0;
 };
 

@@ -70,9 +70,9 @@ void TraceWriter::write(const Job& job) {
 
 // Clears the flag even if writing throws, so that exit does not wait for a writer that ran out of memory.
 struct TraceWriter::Writing {
-  explicit Writing(TraceWriter& desk) : desk(desk) { desk.set_writing(true); }
-  ~Writing() { desk.set_writing(false); }
-  TraceWriter& desk;
+  explicit Writing(TraceWriter& writer) : writer(writer) { writer.set_writing(true); }
+  ~Writing() { writer.set_writing(false); }
+  TraceWriter& writer;
 };
 
 void TraceWriter::write_all() {

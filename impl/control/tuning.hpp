@@ -13,11 +13,11 @@ namespace dsc {
 // All sizes are in bytes.
 struct Tuning {
   size_t direct_bytes;  // up to this size of all members' data, each member reduces everything itself
-  // above that up to this size, each member reduces its share; beyond, members claim chunks
+  // Above that up to this size, each member reduces its share; beyond, members claim chunks.
   size_t divided_bytes;
   size_t stage_bytes;        // size of a stage, and so of the portion that passes through at once
   size_t stage_chunk_bytes;  // largest chunk of a staged reduction that a member claims
-  // size of a member's data from which zero copy is worth its second barrier round
+  // From this size of a member's data, zero copy is worth its second barrier round.
   size_t zero_copy_min_bytes;
   size_t zero_copy_chunk_bytes;  // largest chunk that a member claims with zero copy
   size_t streaming_bytes;  // size of all members' data from which results are stored with non-temporal stores

@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-constexpr int64_t kReportSilenceNs = kNsPerSecond;
+constexpr int64_t kReportUnresponsiveNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
 constexpr int kEndMs = 200;  // from a process that no longer answers to the report of its end
 
@@ -264,18 +264,29 @@ bool World::has_failed() noexcept {
   }
 }
 
+// A world that began to close before it got the job's store announces that now.
 void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
-  MutexLock lock(name_mutex_);
-  job_ = std::move(job);
+  Closing closing;
+  {
+    MutexLock lock(name_mutex_);
+    job_ = job;
+    closing = closing_;
+  }
+  if (job && closing != Closing::kNo) job->begin_closing(closing == Closing::kFailed);
 }
 
+// A failure is announced even if an end without failure was announced before, because after a failure every
+// rank has to announce it, and otherwise only the rank that serves the store.
 void World::begin_closing(bool failed) noexcept {
+  const Closing wanted = failed ? Closing::kFailed : Closing::kEnding;
   std::shared_ptr<JobStore> job;
   {
     MutexLock lock(name_mutex_);
+    if (closing_ >= wanted) return;
+    closing_ = wanted;
     job = job_;
   }
-  if (!held_closing_.exchange(true) && job) job->begin_closing(failed);
+  if (job) job->begin_closing(failed);
 }
 
 void World::close_name() noexcept {
@@ -308,12 +319,12 @@ void World::end() noexcept {
 bool World::on_readable(int fd) noexcept {
   const auto self = weak_from_this().lock();  // a group in groups() may hold the last reference to this world
   if (!self) return true;                     // another thread is about to end it
-  const bool closing = held_closing_.load() || has_failed();
+  const bool closing = tentative_.load() || has_failed();
   {
     MutexLock lock(name_mutex_);
     if (listener_ && fd == listener_.get()) {
       HeldName* const held = &held_;
-      held->closing = closing;
+      held->closing = closing || closing_ != Closing::kNo;
       return call_out([&] { answer_late_comer(fd, *held); });
     }
   }
@@ -351,26 +362,26 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
   });
 }
 
-// Compares the heartbeat with the last one seen, and fails the groups of a process that has been silent for
+// Compares the heartbeat with the last one seen, and fails the groups of a process that has missed it for
 // too long.
 void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
-    if (peer.silent_ns.exchange(0) != 0)
+    if (peer.unresponsive_ns.exchange(0) != 0)
       log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", global_rank(peer.ranks.front()), peer.pid);
     peer.last_beat = beat;
     peer.last_change_ns = now;
     return;
   }
-  const int64_t silence = now - peer.last_change_ns;
-  if (silence < kReportSilenceNs) return;
-  if (peer.silent_ns.exchange(silence) == 0)
+  const int64_t missed_ns = now - peer.last_change_ns;
+  if (missed_ns < kReportUnresponsiveNs) return;
+  if (peer.unresponsive_ns.exchange(missed_ns) == 0)
     log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
-        global_rank(peer.ranks.front()), peer.pid, static_cast<double>(silence) / kNsPerSecond,
+        global_rank(peer.ranks.front()), peer.pid, static_cast<double>(missed_ns) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
   if (is_stalled(peer))
     for (const auto& group : groups())
-      group->process_stalled(peer, silence, describe_state(process_state_letter(peer.pid)));
+      group->process_stalled(peer, missed_ns, describe_state(process_state_letter(peer.pid)));
 }
 
 }  // namespace dsc

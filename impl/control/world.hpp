@@ -30,10 +30,10 @@ struct PeerProcess {
   std::shared_ptr<Mapping> mapping;
   ProcessPage* page = nullptr;
   UniqueFd pidfd;
-  std::atomic<dsc_result_t> gone{DSC_OK};  // PEER_DEAD or PEER_LEFT once its end was observed
-  std::atomic<int64_t> silent_ns{0};       // how long its heartbeat has not changed; 0 while it does
-  uint64_t last_beat = 0;                  // monitor's thread only
-  int64_t last_change_ns = 0;              // monitor's thread only
+  std::atomic<dsc_result_t> gone{DSC_OK};   // PEER_DEAD or PEER_LEFT once its end was observed
+  std::atomic<int64_t> unresponsive_ns{0};  // how long its heartbeat has not changed; 0 while it does
+  uint64_t last_beat = 0;                   // monitor's thread only
+  int64_t last_change_ns = 0;               // monitor's thread only
 };
 
 // Selects how much is recorded and where traces are written.
@@ -87,7 +87,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   // Returns whether a process has not run for so long that it counts as failed.
   bool is_stalled(const PeerProcess& peer) const noexcept {
-    return stall_timeout_ms_ > 0 && peer.silent_ns.load() >= stall_timeout_ms_ * kNsPerMs;
+    return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
   // Adds a group, which is told when one of its processes ends or stops.
@@ -105,7 +105,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void begin_closing(bool failed) noexcept;
   // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
   // asked to wait, too.
-  void set_tentative(bool tentative) noexcept { held_closing_.store(tentative); }
+  void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
   void hold_name(std::shared_ptr<JobStore> job) noexcept;
@@ -118,6 +118,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void on_heartbeat(int64_t now, bool after_gap) noexcept override;
 
  private:
+  enum class Closing { kNo, kEnding, kFailed };
+
   World(const WorldSettings& settings, MeetingResult met);
   void find_processes();
   bool has_failed() noexcept;
@@ -150,7 +152,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   UniqueFd listener_ DSC_GUARDED_BY(name_mutex_);
   HeldName held_ DSC_GUARDED_BY(name_mutex_);
   std::shared_ptr<JobStore> job_ DSC_GUARDED_BY(name_mutex_);
-  std::atomic<bool> held_closing_{false};
+  Closing closing_ DSC_GUARDED_BY(name_mutex_) = Closing::kNo;
+  std::atomic<bool> tentative_{false};
   std::atomic<bool> ended_{false};
 
   Mutex groups_mutex_;

@@ -9,6 +9,7 @@
 #include "device/kernels/move.hpp"
 #include "device/kernels/reduce.hpp"
 #include "device/kernels/strided.hpp"
+#include "dtype/dtype.hpp"
 
 namespace dsc {
 namespace {
@@ -16,21 +17,6 @@ namespace {
 constexpr unsigned kBlocksPerMultiprocessor = 4;
 static_assert(Kernels::kPartsPerLaunch == kernels::kMaxSegments);
 static_assert(Kernels::kNormResultBytes == sizeof(kernels::Norm));
-
-// Names and sizes of element types, indexed by dsc_dtype value. The table is repeated here so that this
-// folder does not depend on impl/dtype.
-struct Type {
-  const char* name;
-  uint8_t bytes;
-};
-constexpr Type kTypes[] = {{"?", 0},    {"i8", 1},     {"u8", 1},     {"i32", 4}, {"u32", 4},
-                           {"i64", 8},  {"u64", 8},    {"f16", 2},    {"f32", 4}, {"f64", 8},
-                           {"bf16", 2}, {"f8e4m3", 1}, {"f8e5m2", 1}, {"bool", 1}};
-static_assert(std::size(kTypes) == DSC_DTYPE_BOOL + 1);
-
-const Type& type_of(int32_t dtype) {
-  return kTypes[dtype >= DSC_DTYPE_I8 && dtype <= DSC_DTYPE_BOOL ? dtype : 0];
-}
 
 // Names a kernel of DSC_KERNEL_MOVES by its element types.
 struct MoveKernel {
@@ -158,15 +144,15 @@ void Kernels::launch(CudaFunction* function, const char* name, uint64_t chunks, 
 }
 
 Kernels::Way Kernels::way(int32_t from, int32_t to, double scale, CudaAddress norm) const {
-  const Type &in = type_of(from), &out = type_of(to);
-  if (from == to && scale == 1 && norm == 0 && in.bytes != 0)
-    return {functions_->copy, kCopy, in.bytes, out.bytes, true};
+  const auto in_bytes = dtype_facts(from).bytes, out_bytes = dtype_facts(to).bytes;
+  if (from == to && scale == 1 && norm == 0 && in_bytes != 0)
+    return {functions_->copy, kCopy, in_bytes, out_bytes, true};
   for (size_t i = 0; i < std::size(kMoves); ++i)
     if (kMoves[i].from == from && kMoves[i].to == to)
       return {norm != 0 ? functions_->move_norm[i] : functions_->move[i],
-              norm != 0 ? kMoves[i].norm_name : kMoves[i].name, in.bytes, out.bytes, false};
-  fail(DSC_ERR_UNSUPPORTED, "no kernel copies %s (dtype %d) to %s (dtype %d)%s", in.name, from, out.name, to,
-       from == to ? " with a scale or norm" : "");
+              norm != 0 ? kMoves[i].norm_name : kMoves[i].name, in_bytes, out_bytes, false};
+  fail(DSC_ERR_UNSUPPORTED, "no kernel copies %s (dtype %d) to %s (dtype %d)%s", dtype_name(from), from,
+       dtype_name(to), to, from == to ? " with a scale or norm" : "");
 }
 
 // Launches over `count` segments, which segment(i) describes in elements; the counts are converted to the
@@ -253,18 +239,18 @@ void Kernels::copy_strided(StridedCopy copy, CudaStream* stream) const {
 void Kernels::sum_parts(const PartsSum& sum, CudaStream* stream) const {
   const auto* const kernel = std::find_if(std::begin(kReduces), std::end(kReduces),
                                           [&](const ReduceKernel& k) { return k.dtype == sum.dtype; });
-  const Type& type = type_of(sum.dtype);
   if (kernel == std::end(kReduces))
-    fail(DSC_ERR_UNSUPPORTED, "no kernel sums %s (dtype %d)", type.name, sum.dtype);
+    fail(DSC_ERR_UNSUPPORTED, "no kernel sums %s (dtype %d)", dtype_name(sum.dtype), sum.dtype);
   if (sum.count == 0 || sum.n_parts == 0) return;
+  const size_t element = dtype_bytes(sum.dtype);
   kernels::ReduceArgs args = {};
   args.from = bytes_at(sum.from), args.to = room_at(sum.to);
-  args.part_bytes = sum.part_bytes != 0 ? sum.part_bytes : sum.count * type.bytes;
+  args.part_bytes = sum.part_bytes != 0 ? sum.part_bytes : sum.count * element;
   args.count = sum.count, args.parts = sum.n_parts;
   args.prescale = sum.prescale, args.divisor = sum.divisor;
-  const unsigned into = kernels::into_pack(args.from, type.bytes, kernels::pack_elements(type.bytes));
+  const unsigned into = kernels::into_pack(args.from, element, kernels::pack_elements(element));
   args.chunks = static_cast<uint32_t>(
-      kernels::count_chunks(sum.count, into, kernels::chunk_elements(type.bytes, type.bytes)));
+      kernels::count_chunks(sum.count, into, kernels::chunk_elements(element, element)));
   launch(functions_->reduce[kernel - std::begin(kReduces)], kernel->name, args.chunks, &args, stream);
 }
 

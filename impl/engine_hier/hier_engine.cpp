@@ -305,8 +305,9 @@ void HierEngine::tell_hosts(const char* text) noexcept {
   place.n_ranks = 1;
   call_out([&] {
     const Error error(DSC_ERR_PEER_LEFT, ("rank " + std::to_string(rank()) + text).c_str(), place);
-    if (transport_) transport_->abort(error);
-    for (TransportGroup* wire : other_wires()) wire->abort(error);
+    std::vector<TransportGroup*> wires = other_wires();
+    if (transport_) wires.push_back(transport_.get());
+    TransportGroup::abort_all(wires, error);
   });
 }
 

@@ -160,9 +160,7 @@ void HierEngine::take(const Failure& cause) noexcept {
   ErrorPlace place = place_of(cause);
   place.revoked = true;  // marks the ranks as those of the group
   if (transport_) transport_->abort(Error(cause.code, cause.text.c_str(), place));
-  call_out([&] {
-    for (TransportGroup* wire : other_wires()) wire->abort();
-  });
+  call_out([&] { TransportGroup::abort_all(other_wires()); });
   state.fail_channels(cause);  // on all ranks, as each of them takes the cause
 }
 

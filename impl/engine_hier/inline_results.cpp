@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "comm/transfer.hpp"
@@ -18,37 +19,57 @@ bool reduces(Pattern pattern) noexcept {
   return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
 }
 
+// The bytes that each rank contributes to a call. It is computed once per operation, because computing the
+// lengths anew for every rank would take time quadratic in the number of ranks.
+class PartSizes {
+ public:
+  PartSizes(const Call& call, std::vector<size_t> lengths)
+      : pattern_(pattern_of(call.kind)),
+        root_(call.root),
+        lengths_(std::move(lengths)),
+        total_(std::accumulate(lengths_.begin(), lengths_.end(), size_t{0})) {}
+
+  size_t of(int rank) const {
+    switch (pattern_) {
+      case Pattern::kNothing:
+        return 0;
+      case Pattern::kAllReduce:
+      case Pattern::kReduce:
+      case Pattern::kGather:
+      case Pattern::kAllGather:
+        return lengths_[static_cast<size_t>(rank)];
+      case Pattern::kBroadcast:
+        return rank == root_ ? lengths_[static_cast<size_t>(rank)] : 0;
+      case Pattern::kScatter:
+        return rank == root_ ? total_ : 0;
+      case Pattern::kReduceScatter:
+      case Pattern::kAllToAll:
+        return total_;
+    }
+    return 0;
+  }
+
+  // Returns the bytes of the packed parts of some ranks; for a reduction, those of their combined result.
+  size_t of(std::span<const int32_t> ranks) const {
+    if (reduces(pattern_)) return of(0);
+    size_t bytes = 0;
+    for (const int32_t rank : ranks) bytes += of(rank);
+    return bytes;
+  }
+
+ private:
+  const Pattern pattern_;
+  const int32_t root_;
+  const std::vector<size_t> lengths_;
+  const size_t total_;
+};
+
 }  // namespace
 
-// Returns how many bytes rank `from` contributes.
-size_t HierTransfer::part_bytes(int from) const {
-  const std::vector<size_t> bytes = lengths();
-  const size_t own = bytes[static_cast<size_t>(from)];
-  switch (pattern_of(call_.kind)) {
-    case Pattern::kNothing:
-      return 0;
-    case Pattern::kAllReduce:
-    case Pattern::kReduce:
-    case Pattern::kGather:
-    case Pattern::kAllGather:
-      return own;
-    case Pattern::kBroadcast:
-      return from == call_.root ? own : 0;
-    case Pattern::kScatter:
-      return from == call_.root ? std::accumulate(bytes.begin(), bytes.end(), size_t{0}) : 0;
-    case Pattern::kReduceScatter:
-    case Pattern::kAllToAll:
-      return std::accumulate(bytes.begin(), bytes.end(), size_t{0});
-  }
-  return 0;
-}
+size_t HierTransfer::part_bytes(int from) const { return PartSizes(call_, lengths()).of(from); }
 
-// Returns the bytes of the packed parts of some ranks; for a reduction, those of their combined result.
 size_t HierTransfer::parts_bytes(std::span<const int32_t> ranks) const {
-  if (reduces(pattern_of(call_.kind))) return part_bytes(0);
-  size_t bytes = 0;
-  for (const int32_t rank : ranks) bytes += part_bytes(rank);
-  return bytes;
+  return PartSizes(call_, lengths()).of(ranks);
 }
 
 bool HierTransfer::is_small() const {
@@ -61,11 +82,12 @@ void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, p
 // Packs or combines the parts of this host's ranks. All other hosts receive the same.
 TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) {
   const auto& members = comm_.layout_.own_members();
-  const size_t bytes = parts_bytes(members);
+  const PartSizes sizes(call_, lengths());
+  const size_t bytes = sizes.of(members);
   if (!reduces(pattern_of(call_.kind))) {
     std::byte* const all = scratch(kUp, bytes);
     for (size_t place = 0, at = 0; place < members.size(); ++place) {
-      const size_t part = part_bytes(members[place]);
+      const size_t part = sizes.of(members[place]);
       copy_bytes(all + at, parts[place], part);
       at += part;
     }
@@ -89,17 +111,18 @@ TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) 
 void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
   const HierLayout& layout = comm_.layout_;
   const bool sums = reduces(pattern_of(call_.kind));
+  const PartSizes sizes(call_, lengths());
   const size_t widening = sums ? dtype_bytes(work_type()) / dtype_bytes(call_.dtype) : 1;
   std::vector<const std::byte*> from;
   for (int host = 0; host < layout.hosts(); ++host) {
-    const size_t bytes = parts_bytes(layout.members(host)) * widening;
+    const size_t bytes = sizes.of(layout.members(host)) * widening;
     from.push_back(host == layout.own_host() ? scratch(kUp, 0)
                                              : expect(met[static_cast<size_t>(host)], bytes));
   }
   if (!sums) {
     for (int rank = 0; rank < layout.size(); ++rank) {
       const auto host = static_cast<size_t>(layout.host_of(rank));
-      const size_t bytes = part_bytes(rank);
+      const size_t bytes = sizes.of(rank);
       copy_bytes(result, from[host], bytes);
       from[host] += bytes;
       result += bytes;
@@ -107,7 +130,7 @@ void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::
     return;
   }
   const std::vector<const void*> inputs(from.begin(), from.end());
-  const size_t count = part_bytes(0) / dtype_bytes(call_.dtype);
+  const size_t count = sizes.of(0) / dtype_bytes(call_.dtype);
   void* const sum = scratch(kDown, count * dtype_bytes(work_type()));
   dsc::reduce(between_hosts(), inputs.data(), static_cast<int>(inputs.size()), &sum, 1, count);
   convert(result, call_.dtype, sum, work_type(), count);
@@ -135,8 +158,9 @@ void HierTransfer::take_result(const std::byte* result) {
     case Pattern::kAllGather:
       return copy_bytes(call_.recv, result, parts_bytes(comm_.layout_.node_major_order()));
     case Pattern::kAllToAll:
+      const size_t part = part_bytes(0);  // equal on all ranks
       for (size_t from = 0; from < bytes.size(); ++from)
-        copy_bytes(received(from * bytes[rank]), result + from * part_bytes(0) + start, bytes[rank]);
+        copy_bytes(received(from * bytes[rank]), result + from * part + start, bytes[rank]);
   }
 }
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
+#include "base/edit_distance.hpp"
 #include "base/error.hpp"
 #include "pipeline/best_plan.hpp"
 #include "pipeline/closed_form.hpp"
@@ -96,21 +96,6 @@ constexpr std::array kEntries{
 // Listed orders take 16 bytes for each of up to 6 operations per part and micro-batch.
 constexpr int64_t kMostListed = int64_t{1} << 21;
 
-// Computes the Levenshtein distance.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 // Lists the known names, the most similar one first.
 [[noreturn]] void refuse_name(std::string_view name) {
   constexpr size_t kShown = 32;
@@ -119,7 +104,7 @@ size_t distance(std::string_view a, std::string_view b) {
     fail(DSC_ERR_INVALID_ARG,
          "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
   auto known = kEntries;
-  std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return distance(shown, entry.name); });
+  std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return edit_distance(shown, entry.name); });
   std::string list;
   for (const Entry& entry : known) list.append(list.empty() ? "" : ", ").append(entry.name);
   fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Expected one of: %s",

@@ -1,49 +1,97 @@
 // Writes the trace event format, which ui.perfetto.dev and chrome://tracing open, with a track per stage and
 // a counter of the activations that it holds.
-#include <nlohmann/json.hpp>
-
+#include "base/json.hpp"
 #include "pipeline/draw.hpp"
 
 namespace dsc {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Begins an event of the kind `phase`; the caller adds to it and ends it.
+void begin_event(JsonWriter& json, const char* phase) {
+  json.begin_object();
+  json.key("ph");
+  json.text(phase);
+  json.key("pid");
+  json.integer(0);
+}
 
-void add_stage(Json& events, const PipelinePlan& plan, const PipelineReport& report, size_t stage) {
+void write_name(JsonWriter& json, const char* what, const std::string& name) {
+  json.key("name");
+  json.text(what);
+  json.key("args");
+  json.begin_object();
+  json.key("name");
+  json.text(name);
+  json.end_object();
+}
+
+void write_count(JsonWriter& json, const std::string& stage, double time, int64_t held) {
+  begin_event(json, "C");
+  json.key("name");
+  json.text("activations of " + stage);
+  json.key("ts");
+  json.number(time);
+  json.key("args");
+  json.begin_object();
+  json.key("held");
+  json.integer(held);
+  json.end_object();
+  json.end_object();
+}
+
+void write_span(JsonWriter& json, const PipelinePlan& plan, const PipelineSpan& span, size_t stage) {
+  begin_event(json, "X");
+  json.key("tid");
+  json.integer(static_cast<int64_t>(stage));
+  json.key("name");
+  json.text(label_of(plan, span.op));
+  json.key("cat");
+  json.text(pipe_op_name(span.op.op));
+  json.key("ts");
+  json.number(span.start);
+  json.key("dur");
+  json.number(span.end - span.start);
+  json.key("args");
+  json.begin_object();
+  json.key("micro_batch");
+  json.integer(span.op.micro_batch);
+  json.key("chunk");
+  json.integer(span.op.chunk);
+  json.end_object();
+  json.end_object();
+}
+
+void write_stage(JsonWriter& json, const PipelinePlan& plan, const PipelineReport& report, size_t stage) {
   const std::string name = "stage " + std::to_string(stage);
-  events.push_back(
-      {{"ph", "M"}, {"pid", 0}, {"tid", stage}, {"name", "thread_name"}, {"args", {{"name", name}}}});
+  begin_event(json, "M");
+  json.key("tid");
+  json.integer(static_cast<int64_t>(stage));
+  write_name(json, "thread_name", name);
+  json.end_object();
   int64_t held = 0;
-  const auto count = [&](double time, int64_t change) {
-    held += change;
-    events.push_back({{"ph", "C"},
-                      {"pid", 0},
-                      {"name", "activations of " + name},
-                      {"ts", time},
-                      {"args", {{"held", held}}}});
-  };
   for (const PipelineSpan& span : report.timeline[stage]) {
-    events.push_back({{"ph", "X"},
-                      {"pid", 0},
-                      {"tid", stage},
-                      {"name", label_of(plan, span.op)},
-                      {"cat", pipe_op_name(span.op.op)},
-                      {"ts", span.start},
-                      {"dur", span.end - span.start},
-                      {"args", {{"micro_batch", span.op.micro_batch}, {"chunk", span.op.chunk}}}});
-    if (span.op.op == PipeOp::kForward) count(span.start, 1);
-    if (runs_weight_half(span.op.op) || plan.spec.forward_only) count(span.end, -1);
+    write_span(json, plan, span, stage);
+    if (span.op.op == PipeOp::kForward) write_count(json, name, span.start, ++held);
+    if (runs_weight_half(span.op.op) || plan.spec.forward_only) write_count(json, name, span.end, --held);
   }
 }
 
 }  // namespace
 
 std::string draw_perfetto(const PipelinePlan& plan, const PipelineReport& report) {
-  Json events = Json::array();
-  events.push_back({{"ph", "M"}, {"pid", 0}, {"name", "process_name"}, {"args", {{"name", title_of(plan)}}}});
-  for (size_t stage = 0; stage < report.stages.size(); ++stage) add_stage(events, plan, report, stage);
-  const Json all{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
-  return all.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  JsonWriter json;
+  json.begin_object();
+  json.key("traceEvents");
+  json.begin_array();
+  begin_event(json, "M");
+  write_name(json, "process_name", title_of(plan));
+  json.end_object();
+  for (size_t stage = 0; stage < report.stages.size(); ++stage) write_stage(json, plan, report, stage);
+  json.end_array();
+  json.key("displayTimeUnit");
+  json.text("ms");
+  json.end_object();
+  return json.take() + "\n";
 }
 
 }  // namespace dsc

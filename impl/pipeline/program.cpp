@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/hash.hpp"
 #include "pipeline/catalog.hpp"
 #include "pipeline/global_order.hpp"
 
@@ -66,7 +67,7 @@ class Fingerprint {
  public:
   void add(int64_t value) {
     for (int shift = 0; shift < 64; shift += 8)
-      hash_ = (hash_ ^ (static_cast<uint64_t>(value) >> shift & 0xff)) * 0x100000001b3U;  // FNV-1a
+      hash_ = fnv1a(static_cast<uint8_t>(static_cast<uint64_t>(value) >> shift), hash_);
   }
   void add(const Compute& op) {
     for (const int64_t value :
@@ -76,7 +77,7 @@ class Fingerprint {
   uint64_t get() const { return hash_; }
 
  private:
-  uint64_t hash_ = 0xcbf29ce484222325U;
+  uint64_t hash_ = kFnvStart;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/json.hpp"
 #include "pipeline/imported.hpp"
 #include "pipeline/text.hpp"
 
@@ -20,31 +21,71 @@ constexpr const char* kShapes[] = {"loop", "zigzag", "apart"};
 
 // ---- writing ----
 
-Json operation(const Compute& op) {
-  if (op.op == kIdle) return nullptr;
-  Json json{pipe_op_name(op.op), op.chunk, op.micro_batch};
-  if (op.overlaps) json.push_back("overlaps");
-  return json;
+void write_operation(JsonWriter& json, const Compute& op) {
+  if (op.op == kIdle) return json.null();
+  json.begin_array();
+  json.text(pipe_op_name(op.op));
+  json.integer(op.chunk);
+  json.integer(op.micro_batch);
+  if (op.overlaps) json.text("overlaps");
+  json.end_array();
 }
 
-Json orders_of(const PipelinePlan& plan) {
-  Json all = Json::array();
+void write_orders(JsonWriter& json, const PipelinePlan& plan) {
+  json.key("orders");
+  json.begin_array();
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
-    Json& row = all.emplace_back(Json::array());
-    for (int64_t k = 0; k < plan.order->size(stage); ++k) row.push_back(operation(plan.order->at(stage, k)));
+    json.begin_array();
+    for (int64_t k = 0; k < plan.order->size(stage); ++k) write_operation(json, plan.order->at(stage, k));
+    json.end_array();
   }
-  return all;
+  json.end_array();
 }
 
-Json programs_of(const Program& program) {
-  Json all = Json::array();
+void write_event(JsonWriter& json, const Event& event) {
+  json.begin_object();
+  json.key("op");
+  write_operation(json, event.op);
+  json.key("step");
+  json.integer(event.step);
+  json.key("buffer");
+  json.integer(event.buffer);
+  json.end_object();
+}
+
+void write_programs(JsonWriter& json, const Program& program) {
+  json.key("programs");
+  json.begin_array();
   for (const StageProgram& stage : program) {
-    Json events = Json::array();
-    for (const Event& event : stage.events)
-      events.push_back({{"op", operation(event.op)}, {"step", event.step}, {"buffer", event.buffer}});
-    all.push_back({{"steps", stage.steps}, {"events", std::move(events)}});
+    json.begin_object();
+    json.key("steps");
+    json.integer(stage.steps);
+    json.key("events");
+    json.begin_array();
+    for (const Event& event : stage.events) write_event(json, event);
+    json.end_array();
+    json.end_object();
   }
-  return all;
+  json.end_array();
+}
+
+void write_spec(JsonWriter& json, const PipelinePlan& plan) {
+  json.key("name");
+  json.text(plan.spec.name);
+  json.key("stages");
+  json.integer(plan.spec.stages);
+  json.key("chunks");
+  json.integer(plan.spec.chunks);
+  json.key("micro_batches");
+  json.integer(plan.spec.micro_batches);
+  json.key("micro_batch_group");
+  json.integer(plan.spec.micro_batch_group);
+  json.key("placement");
+  json.text(kShapes[static_cast<size_t>(plan.placement.shape())]);
+  json.key("forward_only");
+  json.boolean(plan.spec.forward_only);
+  json.key("messages");
+  json.text(plan.spec.messages == PipeMessages::kAtOnce ? "at_once" : "when_needed");
 }
 
 // ---- reading ----
@@ -205,22 +246,19 @@ Json parsed(std::string_view text) {
 
 std::string write_json(const PipelinePlan& plan) {
   plan.expect_order();
-  const bool has_places = plan.program || plan.closed_form;
-  Json json{{"format", kFormat},
-            {"version", kVersion},
-            {"name", plan.spec.name},
-            {"stages", plan.spec.stages},
-            {"chunks", plan.spec.chunks},
-            {"micro_batches", plan.spec.micro_batches},
-            {"micro_batch_group", plan.spec.micro_batch_group},
-            {"placement", kShapes[static_cast<size_t>(plan.placement.shape())]},
-            {"forward_only", plan.spec.forward_only},
-            {"messages", plan.spec.messages == PipeMessages::kAtOnce ? "at_once" : "when_needed"}};
-  if (has_places)
-    json["programs"] = programs_of(program_of(plan));
+  JsonWriter json;
+  json.begin_object();
+  json.key("format");
+  json.text(kFormat);
+  json.key("version");
+  json.integer(kVersion);
+  write_spec(json, plan);
+  if (plan.program || plan.closed_form)
+    write_programs(json, program_of(plan));
   else
-    json["orders"] = orders_of(plan);
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+    write_orders(json, plan);
+  json.end_object();
+  return json.take() + "\n";
 }
 
 std::shared_ptr<const PipelinePlan> read_json(std::string_view text) {

@@ -60,14 +60,13 @@ void DeviceOrder::give_up() noexcept {
   call_out([&] { mark_end(); });
 }
 
-bool DeviceOrder::settle(Deadline deadline) noexcept {
-  bool settled = true;
+bool DeviceOrder::wait_idle(Deadline deadline) noexcept {
+  bool idle = true;
   for (const auto& works : sending_)
-    for (const auto& work : works) settled = dsc::settle(*work, deadline) && settled;
+    for (const auto& work : works) idle = dsc::settle(*work, deadline) && idle;
   if (ended_.get())
-    settled =
-        call_out([&] { settled = wait_for(*context_.device, ended_.get(), deadline) && settled; }) && settled;
-  return settled;
+    idle = call_out([&] { idle = wait_for(*context_.device, ended_.get(), deadline) && idle; }) && idle;
+  return idle;
 }
 
 }  // namespace dsc

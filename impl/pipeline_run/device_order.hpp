@@ -31,7 +31,7 @@ class DeviceOrder {
   // Called when the run and its communicators have failed.
   void give_up() noexcept;
   // Waits for the latest run; false if it has not ended by the deadline.
-  bool settle(Deadline deadline) noexcept;
+  bool wait_idle(Deadline deadline) noexcept;
 
  private:
   void mark_end();

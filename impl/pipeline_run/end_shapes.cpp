@@ -45,7 +45,7 @@ EndShapes::EndShapes(const std::vector<Tensor>& described, size_t slots, bool is
   }
   next = written_.data();
   for (const Tensor& tensor : largest_) {
-    places_.push_back(next);
+    positions_.push_back(next);
     next += tensor.shape.size();
   }
 }
@@ -71,7 +71,7 @@ void EndShapes::keep_written(int32_t slot) noexcept {
 void EndShapes::take(int32_t slot, const char* name) {
   for (size_t i = 0; i < largest_.size(); ++i) {
     Tensor tensor = largest_[i];
-    tensor.shape = {places_[i], tensor.shape.size()};
+    tensor.shape = {positions_[i], tensor.shape.size()};
     const int64_t elements = elements_of(tensor.shape);
     if (elements < 0 || static_cast<size_t>(elements) > tensor.count)
       fail(DSC_ERR_INVALID_ARG, "the shape of %s %zu is %s, expected at most the %zu elements of %s", name, i,

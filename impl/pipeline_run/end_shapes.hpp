@@ -25,10 +25,10 @@ class EndShapes {
   std::span<const Tensor> row(int32_t slot) const noexcept;
   void set_data(size_t slot, size_t tensor, std::byte* data) noexcept;
 
-  // For variable shapes: the caller writes sizes of each tensor to sizes(), and take() assigns them to a
+  // With variable shapes the caller writes sizes of each tensor to sizes(), and take() assigns them to a
   // slot, or throws INVALID_ARG if they do not fit. `name` is "output" or "input". sizes() is null if shapes
   // are not variable.
-  int64_t* const* sizes() const noexcept { return places_.empty() ? nullptr : places_.data(); }
+  int64_t* const* sizes() const noexcept { return positions_.empty() ? nullptr : positions_.data(); }
   void reset(int32_t slot) noexcept;  // sets the slot and the written sizes to the largest
   void take(int32_t slot, const char* name);
 
@@ -38,10 +38,10 @@ class EndShapes {
 
   std::vector<Tensor> largest_;
   std::vector<int64_t> largest_sizes_;
-  std::vector<int64_t> written_;  // sizes that take() will read
-  std::vector<int64_t*> places_;  // for each tensor its position in written_
-  std::vector<Tensor> tensors_;   // slot after slot
-  std::vector<int64_t> sizes_;    // slot after slot
+  std::vector<int64_t> written_;     // sizes that take() will read
+  std::vector<int64_t*> positions_;  // for each tensor its position in written_
+  std::vector<Tensor> tensors_;      // slot after slot
+  std::vector<int64_t> sizes_;       // slot after slot
 };
 
 }  // namespace dsc

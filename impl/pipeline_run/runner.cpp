@@ -67,7 +67,7 @@ void check_memory(const Comm& comm, const PipeShapes& shapes) {
 }
 
 // Properties that differ between ranks are included, so that a mismatch is detected.
-std::string describe_places(const PipeShapes& shapes) {
+std::string describe_memory(const PipeShapes& shapes) {
   std::string text;
   if (shapes.are_variable) text += " with variable shapes";
   if (shapes.on_device()) text += " on devices";
@@ -118,7 +118,7 @@ void PipeRunner::keep_memory() {
 }
 
 void PipeRunner::release() noexcept {
-  if (device_ && !device_->settle(Deadline::after_ms(activations_->timeout_ms()))) {
+  if (device_ && !device_->wait_idle(Deadline::after_ms(activations_->timeout_ms()))) {
     log(DSC_LOG_WARN, "%zu bytes of activations are kept: the run on the device did not end within %d ms",
         memory_bytes_, activations_->timeout_ms());
     memory_ = nullptr;
@@ -163,7 +163,7 @@ PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeReque
     if (plan_.is_custom && !fingerprint_) fingerprint_ = fingerprint_of(plan_);
     intent.schedule = describe(plan_, fingerprint_);
     request = read();
-    intent.schedule += describe_places(request.shapes);
+    intent.schedule += describe_memory(request.shapes);
     intent.inputs = describe(request.shapes.inputs);
     intent.outputs = describe(request.shapes.outputs);
     layout = lay_out(comm, request);

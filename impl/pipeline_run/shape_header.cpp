@@ -87,7 +87,7 @@ std::vector<std::byte> write_shape_header(const ShapeHeader& header, std::span<c
 }
 
 void read_shape_header(std::span<const std::byte> bytes, const ShapeHeader& expected,
-                       std::span<const Tensor> tensors, int64_t* const* places) {
+                       std::span<const Tensor> tensors, int64_t* const* positions) {
   expect(bytes.size() == shape_header_bytes(tensors), "bytes", bytes.size(), shape_header_bytes(tensors));
   Front front;
   std::memcpy(&front, bytes.data(), sizeof front);
@@ -106,7 +106,8 @@ void read_shape_header(std::span<const std::byte> bytes, const ShapeHeader& expe
   at = sizeof front;
   for (size_t i = 0; i < tensors.size(); ++i) {
     at += sizeof(Kind);
-    if (!tensors[i].shape.empty()) std::memcpy(places[i], bytes.data() + at, tensors[i].shape.size_bytes());
+    if (!tensors[i].shape.empty())
+      std::memcpy(positions[i], bytes.data() + at, tensors[i].shape.size_bytes());
     at += tensors[i].shape.size_bytes();
   }
 }

@@ -26,10 +26,10 @@ struct ShapeHeader {
 size_t shape_header_bytes(std::span<const Tensor> tensors) noexcept;
 std::vector<std::byte> write_shape_header(const ShapeHeader& header, std::span<const Tensor> tensors);
 
-// Copies the sizes to `places`, which has one pointer per tensor. Throws MISMATCH, and copies nothing, if the
-// header does not belong to the expected message; of the tensors only types and numbers of dimensions are
+// Copies the sizes to `positions`, which has one pointer per tensor. Throws MISMATCH, and copies nothing, if
+// the header does not belong to the expected message; of the tensors only types and numbers of dimensions are
 // compared.
 void read_shape_header(std::span<const std::byte> bytes, const ShapeHeader& expected,
-                       std::span<const Tensor> tensors, int64_t* const* places);
+                       std::span<const Tensor> tensors, int64_t* const* positions);
 
 }  // namespace dsc

@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kAlign = 128;  // also keeps data of different ranks on different cache lines
-constexpr size_t kNoPlace = SIZE_MAX;
+constexpr size_t kNoOffset = SIZE_MAX;
 
 size_t aligned(size_t bytes) {
   if (__builtin_add_overflow(bytes, kAlign - 1, &bytes))
@@ -62,7 +62,7 @@ Ends ends_of(const Placement& placement, int32_t stage) {
   return ends;
 }
 
-void check_places(const PipeShapes& shapes) {
+void check_memory(const PipeShapes& shapes) {
   const int32_t in = shapes.inputs.empty() ? shapes.outputs.empty() ? -1 : shapes.outputs[0].device
                                            : shapes.inputs[0].device;
   const int32_t out = shapes.outputs.empty() ? in : shapes.outputs[0].device;
@@ -94,7 +94,7 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
   const Ends ends = ends_of(placement_, stage);
   check_end(comm, "inputs", shapes.inputs, ends.has_inputs, needs.first(PipeOp::kRecvActivation), stage);
   check_end(comm, "outputs", shapes.outputs, ends.has_outputs, needs.first(PipeOp::kSendActivation), stage);
-  check_places(shapes);
+  check_memory(shapes);
   if (is_variable_) check_variable("inputs", shapes.inputs);
   if (is_variable_) check_variable("outputs", shapes.outputs);
   const std::string in = describe(shapes.inputs), out = describe(shapes.outputs);
@@ -118,9 +118,9 @@ void StageLayout::add(End& end, const std::vector<Tensor>& tensors, bool gradien
   end.exists = true;
   end.start = slot_bytes_;
   for (const Tensor& tensor : tensors) {
-    const bool has_place = !gradients || is_floating(tensor.dtype);
-    end.places.push_back(has_place ? end.bytes : kNoPlace);
-    if (has_place && __builtin_add_overflow(end.bytes, aligned(tensor.bytes()), &end.bytes))
+    const bool has_offset = !gradients || is_floating(tensor.dtype);
+    end.offsets.push_back(has_offset ? end.bytes : kNoOffset);
+    if (has_offset && __builtin_add_overflow(end.bytes, aligned(tensor.bytes()), &end.bytes))
       fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch are larger than any memory");
   }
   if (__builtin_add_overflow(slot_bytes_, end.bytes, &slot_bytes_))
@@ -133,9 +133,9 @@ void StageLayout::place(std::byte* memory) {
     end->pointers.clear();
     if (!end->exists) continue;
     for (size_t slot = 0; slot < slots_; ++slot)
-      for (const size_t place : end->places)
-        end->pointers.push_back(place == kNoPlace ? nullptr
-                                                  : memory + slot * slot_bytes_ + end->start + place);
+      for (const size_t offset : end->offsets)
+        end->pointers.push_back(offset == kNoOffset ? nullptr
+                                                    : memory + slot * slot_bytes_ + end->start + offset);
   }
   place(inputs_, input_shapes_);
   place(outputs_, output_shapes_);
@@ -143,14 +143,14 @@ void StageLayout::place(std::byte* memory) {
 
 void StageLayout::place(const End& end, EndShapes& shapes) {
   for (size_t i = 0; i < end.pointers.size(); ++i)
-    shapes.set_data(i / end.places.size(), i % end.places.size(), static_cast<std::byte*>(end.pointers[i]));
+    shapes.set_data(i / end.offsets.size(), i % end.offsets.size(), static_cast<std::byte*>(end.pointers[i]));
 }
 
 size_t StageLayout::bytes_anywhere() const noexcept { return bytes() == 0 ? 0 : bytes() + kAlign - 1; }
 
 std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
   if (this->bytes() == 0) return nullptr;
-  // also if alignment happens to cost less, as success would otherwise depend on the address
+  // It fails even if alignment happens to cost less, because success would otherwise depend on the address.
   if (bytes < bytes_anywhere())
     fail(DSC_ERR_INVALID_ARG, "memory has %zu bytes, expected at least %zu, as dsc_pipe_run_bytes() says",
          bytes, bytes_anywhere());
@@ -159,7 +159,7 @@ std::byte* StageLayout::fit_into(void* memory, size_t bytes) const {
 }
 
 void* const* StageLayout::End::row(int32_t slot) const noexcept {
-  return exists ? pointers.data() + static_cast<size_t>(slot) * places.size() : nullptr;
+  return exists ? pointers.data() + static_cast<size_t>(slot) * offsets.size() : nullptr;
 }
 
 int32_t& StageLayout::slot_of(int32_t part, int32_t micro_batch) {
@@ -213,8 +213,8 @@ void StageLayout::areas(const Instruction& instruction, std::vector<PipeArea>& f
   if (!is_variable_) return found.push_back({start, end.bytes});
   const auto tensors = activations(instruction);
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (end.places[i] != kNoPlace && tensors[i].count > 0)
-      found.push_back({start + end.places[i], tensors[i].bytes()});
+    if (end.offsets[i] != kNoOffset && tensors[i].count > 0)
+      found.push_back({start + end.offsets[i], tensors[i].bytes()});
 }
 
 void StageLayout::take_output_shapes(const Instruction& instruction) {

@@ -75,7 +75,7 @@ class StageLayout {
     bool exists = false;
     size_t start = 0;  // offset in the slot
     size_t bytes = 0;
-    std::vector<size_t> places;   // offset of each tensor from `start`
+    std::vector<size_t> offsets;  // offset of each tensor from `start`
     std::vector<void*> pointers;  // slot after slot
     void* const* row(int32_t slot) const noexcept;
   };

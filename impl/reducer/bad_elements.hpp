@@ -9,7 +9,7 @@
 
 #include "device/buffer.hpp"
 #include "device/context.hpp"
-#include "reducer/place.hpp"
+#include "reducer/storage.hpp"
 
 namespace dsc {
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
-constexpr int kBroadcastSettleMs = 2000;
+constexpr int kBroadcastWaitMs = 2000;
 
 // One running broadcast of some tensors. A tensor that travels alone needs no buffer.
 class Flight {
@@ -30,8 +30,7 @@ class Flight {
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastSettleMs)))
-      static_cast<void>(buffer_.release());
+    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastWaitMs))) static_cast<void>(buffer_.release());
   }
 
   void depart(Comm& comm, int root) {

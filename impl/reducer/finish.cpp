@@ -47,7 +47,7 @@ std::string reduced_text(size_t launched) {
 }  // namespace
 
 void Reducer::finish(void* stream) {
-  place_->check(nullptr, stream, {});
+  storage_->check(nullptr, stream, {});
   stop_marking();
   AbortUnlessDone guard(*group_, reported_);
   const std::vector<size_t> absent = [&] {
@@ -125,7 +125,7 @@ Failure Reducer::end_complete(void* stream) {
   const size_t running = launched();
   std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {
-    Failure failure = place_->outcome(*buckets_[b].work);
+    Failure failure = storage_->outcome(*buckets_[b].work);
     if (failure.code == DSC_OK) return;
     if (failure.code != DSC_ERR_NONFINITE) fail_with(failure);
     if (!bad) bad = {b, std::move(failure)};
@@ -133,10 +133,10 @@ Failure Reducer::end_complete(void* stream) {
   for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready(false);
   for (size_t b = running; b < buckets_.size(); ++b) wait(b);
-  if (!bad) bad = place_->find_nonfinite();
-  place_->begin_delivery(stream);
+  if (!bad) bad = storage_->find_nonfinite();
+  storage_->begin_delivery(stream);
   for (size_t b = 0; b < buckets_.size(); ++b) deliver(b, !bad);
-  place_->end(stream);
+  storage_->end(stream);
   if (!bad) return {};
   locate_nonfinite(bad->bucket, bad->failure);
   return bad->failure;
@@ -148,12 +148,12 @@ void Reducer::deliver(size_t bucket, bool writes) {
   for (const size_t i : layout_.plan.bucket(bucket))
     if (writes && params_[i].result && params_[i].slot.bytes > 0)
       deliveries_.push_back({&params_[i].slot, params_[i].result});
-  place_->deliver(*buckets_[bucket].work, deliveries_);
+  storage_->deliver(*buckets_[bucket].work, deliveries_);
 }
 
 // Translates the index of an element of a bucket to the parameter and the index in its gradient.
 void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
-  const std::byte* const at = place_->arena() + layout_.buckets[bucket].offset +
+  const std::byte* const at = storage_->arena() + layout_.buckets[bucket].offset +
                               failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
   for (size_t i = 0; i < params_.size(); ++i) {
     const Slot& slot = params_[i].slot;

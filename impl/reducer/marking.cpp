@@ -31,23 +31,23 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexc
 void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  place_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
+  storage_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
   Param& param = params_[index];
-  if (place_->goes_on_alone() && !is_floating(param.slot.dtype))
+  if (storage_->goes_on_alone() && !is_floating(param.slot.dtype))
     fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
          labels_[index].c_str(), dtype_name(param.slot.dtype));
   const bool accumulated = [&] {
     const MutexLock lock(mutex_);
     expect_unmarked(index);
     if (!gradient && param.slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
-    if (overlap(gradient, param.slot.bytes, place_->arena(), layout_.bytes))
+    if (overlap(gradient, param.slot.bytes, storage_->arena(), layout_.bytes))
       fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", labels_[index].c_str());
     param.mark = Mark::kAccumulating;
     marking_.fetch_add(1, std::memory_order_relaxed);
     return param.accumulated;
   }();
   const MarkScope scope(marking_);
-  take(param, [&] { place_->accumulate(param.slot, gradient, accumulated, stream); });
+  take(param, [&] { storage_->accumulate(param.slot, gradient, accumulated, stream); });
   const MutexLock lock(mutex_);
   param.accumulated = true;
   param.mark = Mark::kNone;
@@ -58,17 +58,17 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_index(index);
   Param& param = params_[index];
   if (gradient == param.slot.view) gradient = nullptr;
-  place_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
+  storage_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
   {
     const MutexLock lock(mutex_);
     expect_unmarked(index);
-    if (gradient) check_place(param, index, gradient);
+    if (gradient) check_overlap(param, index, gradient);
     param.mark = Mark::kReady;
     param.result = gradient;
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take(param, [&] { place_->take(param.slot, gradient, param.accumulated, stream); });
+  take(param, [&] { storage_->take(param.slot, gradient, param.accumulated, stream); });
   become_ready(param);
 }
 
@@ -88,7 +88,7 @@ void Reducer::mark_unused(size_t index) {
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take(param, [&] { place_->take_zeros(param.slot); });
+  take(param, [&] { storage_->take_zeros(param.slot); });
   become_ready(param);
 }
 
@@ -120,13 +120,13 @@ void Reducer::expect_unmarked(size_t index) const {
     fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
 }
 
-void Reducer::check_place(const Param& param, size_t index, const void* gradient) {
-  if (overlap(gradient, param.slot.bytes, place_->arena(), layout_.bytes)) {
+void Reducer::check_overlap(const Param& param, size_t index, const void* gradient) {
+  if (overlap(gradient, param.slot.bytes, storage_->arena(), layout_.bytes)) {
     fail(DSC_ERR_INVALID_ARG,
          "%s: gradient lies in the reducer's buckets, but not at the parameter's own view",
          labels_[index].c_str());
   }
-  if (const auto other = claims_.claim(index, gradient, param.slot.bytes)) {
+  if (const auto other = ranges_.add(index, gradient, param.slot.bytes)) {
     fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", labels_[index].c_str(),
          labels_[*other].c_str());
   }
@@ -146,7 +146,7 @@ void Reducer::launch_ready(bool marking) {
     Bucket& bucket = buckets_[launched_];
     const size_t number = launched_;
     launching_.store(true);
-    capture([&] { bucket.work = place_->start(number, bucket.call); },
+    capture([&] { bucket.work = storage_->start(number, bucket.call); },
             [&](const Error& error) {
               launching_.store(false);
               // If the group fails between check_alive() and start(), check_alive() throws the full cause.

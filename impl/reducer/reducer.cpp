@@ -14,7 +14,7 @@
 namespace dsc {
 namespace {
 
-constexpr int kSettleMs = 2000;
+constexpr int kWaitIdleMs = 2000;
 constexpr size_t kKernelAlignment = 16;  // in bytes; kernels are fast at such addresses
 
 std::string listed(std::span<const size_t> indices) {
@@ -101,22 +101,22 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   BucketLayout layout = make_bucket_layout(params, layout_options(options, device));
   const auto group = comm.split(0, comm.rank(), {"reducer", 0});
   group->share_nonfinite(comm);
-  auto place =
-      (device ? make_device_place : make_host_place)(*group, {options.average, layout.buckets, layout.bytes});
+  auto storage = (device ? make_device_storage : make_host_storage)(
+      *group, {options.average, layout.buckets, layout.bytes});
   auto reducer =
-      std::make_shared<Reducer>(group, params, std::move(layout), options.average, std::move(place));
+      std::make_shared<Reducer>(group, params, std::move(layout), options.average, std::move(storage));
   if (options.sync == 1) broadcast_coalesced(*group, params, 0, 0);
   return reducer;
 }
 
 Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout,
-                 int32_t average, std::unique_ptr<GradientPlace> place)
+                 int32_t average, std::unique_ptr<GradientStorage> storage)
     : group_(std::move(group)),
       layout_(std::move(layout)),
       average_(average),
       labels_(labels(params)),
-      place_(std::move(place)),
-      claims_(params.size()),
+      storage_(std::move(storage)),
+      ranges_(params.size()),
       params_(params.size()),
       buckets_(layout_.buckets.size()) {
   prepare_params(params);
@@ -126,18 +126,18 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, Bu
 Reducer::~Reducer() {
   close();
   bool settled = true;
-  const Deadline deadline = Deadline::after_ms(kSettleMs);
+  const Deadline deadline = Deadline::after_ms(kWaitIdleMs);
   for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
-  if (settled && place_->settle(deadline)) return;
+  if (settled && storage_->wait_idle(deadline)) return;
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
-      group_->name().c_str(), layout_.bytes, kSettleMs);
-  place_->keep();
+      group_->name().c_str(), layout_.bytes, kWaitIdleMs);
+  storage_->keep();
 }
 
 void Reducer::prepare_params(std::span<const Tensor> params) {
   for (size_t i = 0; i < params.size(); ++i) {
-    params_[i].slot = {place_->arena() + layout_.param_offsets[i], params[i].count, params[i].bytes(),
+    params_[i].slot = {storage_->arena() + layout_.param_offsets[i], params[i].count, params[i].bytes(),
                        layout_.param_buckets[i], params[i].dtype};
   }
 }
@@ -149,7 +149,7 @@ void Reducer::prepare_buckets() {
     call.kind = OpKind::kAllReduce;
     call.dtype = layout_.buckets[b].dtype;
     call.op = reduce_op(average_);
-    call.recv = place_->arena() + layout_.buckets[b].offset;
+    call.recv = storage_->arena() + layout_.buckets[b].offset;
     call.send = call.recv;
     call.count = layout_.buckets[b].count;
     if (average_ == DSC_AVERAGE_PRE) call.prescale = 1.0 / group_->size();
@@ -159,7 +159,7 @@ void Reducer::prepare_buckets() {
 
 void Reducer::begin(void* stream) {
   check_alive();
-  place_->check(nullptr, stream, {});
+  storage_->check(nullptr, stream, {});
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -171,21 +171,21 @@ void Reducer::begin(void* stream) {
                             std::to_string(group_->rank()) + ": " + name_list(indices))
                                .c_str());
   }
-  place_->begin(stream);
+  storage_->begin(stream);
   for (Param& param : params_) {
     param.mark = Mark::kNone;
     param.accumulated = false;
     param.result = nullptr;
   }
   for (Bucket& bucket : buckets_) bucket.pending.store(bucket.params, std::memory_order_relaxed);
-  claims_.next_iteration();
+  ranges_.next_iteration();
   phase_ = Phase::kOpen;
 }
 
 // The failure is checked after the wait: a communicator that fails unblocks its streams, and is known to
 // have failed before that.
 bool Reducer::synchronize(Deadline deadline) {
-  const bool over = place_->settle(deadline);
+  const bool over = storage_->wait_idle(deadline);
   check_alive();
   return over;
 }
@@ -203,13 +203,13 @@ void Reducer::close() noexcept {
   const bool finishing = phase == Phase::kFinishing;
   // On a device, finished iterations may still be running.
   if (phase == Phase::kIdle)
-    place_->settle(Deadline::after_ms(group_->revoked() ? kSettleMs : group_->timeout_ms()));
+    storage_->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside start() may be waiting for other ranks while it holds launch_mutex_.
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
   if (const Failure failure = group_->failure();
-      failure.revoked && place_->goes_on_alone() && !reported_.exchange(true))
+      failure.revoked && storage_->goes_on_alone() && !reported_.exchange(true))
     call_out([&] {
       log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
           failure.text.c_str());
@@ -227,7 +227,7 @@ void Reducer::close() noexcept {
 void Reducer::check_alive() const {
   const Failure failure = group_->failure();
   if (!failure.revoked) return;
-  const bool is_shared = place_->goes_on_alone() || is_group_fatal(failure.code);
+  const bool is_shared = storage_->goes_on_alone() || is_group_fatal(failure.code);
   if (is_shared && !reported_.exchange(true)) fail_with(failure);
   fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }

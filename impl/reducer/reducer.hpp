@@ -12,8 +12,8 @@
 #include "comm/comm.hpp"
 #include "comm/tensor.hpp"
 #include "reducer/bucket_layout.hpp"
-#include "reducer/memory_claims.hpp"
-#include "reducer/place.hpp"
+#include "reducer/range_set.hpp"
+#include "reducer/storage.hpp"
 
 namespace dsc {
 
@@ -34,7 +34,7 @@ class Reducer {
                                          const ReducerOptions& options);
 
   Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout, int32_t average,
-          std::unique_ptr<GradientPlace> place);
+          std::unique_ptr<GradientStorage> storage);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -84,7 +84,7 @@ class Reducer {
   // marking.cpp
   void require_open() const DSC_REQUIRES(mutex_);
   void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
-  void check_place(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
+  void check_overlap(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
   template <typename Step>
   void take(Param& param, const Step& step);
   void become_ready(const Param& param);
@@ -109,11 +109,11 @@ class Reducer {
   const BucketLayout layout_;
   const int32_t average_;
   const std::vector<std::string> labels_;  // names of the parameters for messages
-  const std::unique_ptr<GradientPlace> place_;
+  const std::unique_ptr<GradientStorage> storage_;
 
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
-  MemoryClaims claims_ DSC_GUARDED_BY(mutex_);
+  RangeSet ranges_ DSC_GUARDED_BY(mutex_);
   std::vector<Param> params_;                  // mutex_ guards mark, accumulated and result
   std::atomic<int> marking_{0};                // calls that have passed their checks
   mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure

@@ -14,10 +14,10 @@ std::shared_ptr<TiedLayers> TiedLayers::create(Comm& comm, TiedRequest request) 
   check_tied(comm, request);
   for (TiedKey& key : request.keys) std::ranges::sort(key.stages);
   auto made = std::make_shared<TiedLayers>();
-  const TiedPlace place = tied_place(request, comm.rank());
-  made->stage_ = place.stage;
+  const TiedPosition position = tied_position(request, comm.rank());
+  made->stage_ = position.stage;
   made->note_weights(request.keys);
-  made->make_groups(comm, request, place.pipeline);
+  made->make_groups(comm, request, position.pipeline);
   if (request.sync != 0) made->copy_weights(request);
   return made;
 }

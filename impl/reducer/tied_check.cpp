@@ -99,7 +99,7 @@ void check_own(Comm& comm, const TiedRequest& request) {
   check_table(request, comm.size());
   check_names(request);
   const int32_t stages = request.ranks.empty() ? comm.size() : request.stages;
-  const int32_t stage = tied_place(request, comm.rank()).stage;
+  const int32_t stage = tied_position(request, comm.rank()).stage;
   const Tensor* first = nullptr;
   for (const size_t k : sorted_keys(request)) {
     const TiedKey& key = request.keys[k];
@@ -192,7 +192,7 @@ void check_shapes(Comm& comm, const TiedRequest& request) {
 
 }  // namespace
 
-TiedPlace tied_place(const TiedRequest& request, int rank) noexcept {
+TiedPosition tied_position(const TiedRequest& request, int rank) noexcept {
   if (request.ranks.empty()) return {rank, 0};
   const auto at = static_cast<int32_t>(std::ranges::find(request.ranks, rank) - request.ranks.begin());
   return {at % request.stages, at / request.stages};

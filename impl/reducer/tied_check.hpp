@@ -7,12 +7,12 @@
 namespace dsc {
 
 // The position of a rank in the pipelines.
-struct TiedPlace {
+struct TiedPosition {
   int32_t stage = 0;
   int32_t pipeline = 0;
 };
 
-TiedPlace tied_place(const TiedRequest& request, int rank) noexcept;
+TiedPosition tied_position(const TiedRequest& request, int rank) noexcept;
 
 // Returns indices into request.keys in the sorted order of the keys.
 std::vector<size_t> sorted_keys(const TiedRequest& request);

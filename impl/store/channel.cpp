@@ -94,7 +94,7 @@ class TcpChannel final : public Channel {
 
   void cut() noexcept override { stream_.cut(); }
 
-  bool usable() override { return in_step_ && stream_.is_quiet(); }
+  bool usable() override { return in_step_ && stream_.has_no_input(); }
 
  private:
   void send_frame(FrameType type, std::string_view payload, Deadline deadline) {
@@ -132,9 +132,9 @@ class TcpChannel final : public Channel {
   // Reads the server's greeting. Errors that another try cannot cure are thrown; otherwise returns false with
   // the reason.
   bool hear_greeting(Deadline deadline, std::string& reason) {
-    const Deadline patience = Deadline::after_ms(kGreetingMs);
+    const Deadline greeting_deadline = Deadline::after_ms(kGreetingMs);
     greeting_.resize(kGreetingBytes);
-    greeting_.resize(stream_.read(greeting_.data(), greeting_.size(), sooner(deadline, patience)));
+    greeting_.resize(stream_.read(greeting_.data(), greeting_.size(), sooner(deadline, greeting_deadline)));
     const auto greeting = decode_greeting(greeting_);
     if (greeting && greeting->version != kStoreVersion)
       fail(DSC_ERR_VERSION, "the store at %s speaks version %u, this library %u", target_.c_str(),
@@ -147,7 +147,7 @@ class TcpChannel final : public Channel {
     if (!could_be_greeting(greeting_))
       fail(DSC_ERR_PROTOCOL, "%s answers, but is not libdsc (got %s)", target_.c_str(),
            hex_of(greeting_).c_str());
-    if (patience.passed())
+    if (greeting_deadline.passed())
       fail(DSC_ERR_PROTOCOL,
            "%s takes connections, but says nothing: it is not libdsc, or its process is stopped",
            target_.c_str());
@@ -182,22 +182,22 @@ class TcpChannel final : public Channel {
     const std::string text = encode(introduction);
     const SessionKeys keys(target.token, greeting_, text);
     const Digest proof = keys.client_proof();
-    const Deadline patience = sooner(deadline, Deadline::after_ms(kGreetingMs));
-    stream_.write(text + std::string(bytes_of(proof)), patience);
-    std::string verdict(kVerdictBytes + kProofBytes, '\0');
-    if (stream_.read(verdict.data(), verdict.size(), patience) < verdict.size())
+    const Deadline reply_deadline = sooner(deadline, Deadline::after_ms(kGreetingMs));
+    stream_.write(text + std::string(bytes_of(proof)), reply_deadline);
+    std::string result(kResultBytes + kProofBytes, '\0');
+    if (stream_.read(result.data(), result.size(), reply_deadline) < result.size())
       return give_up(reason, stream_.ended() ? "the store ended the connection: it ends, or has too many"
                                              : "the store did not answer the introduction");
-    check_verdict(verdict, keys);
+    check_result(result, keys);
     incoming_.emplace(keys.to_client());
     outgoing_.emplace(keys.to_server());
     in_step_ = true;
     return true;
   }
 
-  void check_verdict(std::string_view verdict, const SessionKeys& keys) const {
-    const std::string_view code = verdict.substr(0, kVerdictBytes);
-    if (!equal_bytes(bytes_of(keys.server_proof(code)), verdict.substr(kVerdictBytes)))
+  void check_result(std::string_view answer, const SessionKeys& keys) const {
+    const std::string_view code = answer.substr(0, kResultBytes);
+    if (!equal_bytes(bytes_of(keys.server_proof(code)), answer.substr(kResultBytes)))
       fail(DSC_ERR_AUTH, "the store at %s and this process do not have the same token", target_.c_str());
     ByteReader reader(code);
     const auto result = reader.number<uint32_t>();
@@ -223,7 +223,8 @@ class TcpChannel final : public Channel {
     in_.resize(kFrameHeadBytes);
     const size_t sent = stream_.write(frame, deadline);
     size_t came = sent < frame.size() ? 0 : stream_.read(in_.data(), in_.size(), deadline);
-    if (came < in_.size() && !stream_.ended()) came += hurry(std::string_view(frame).substr(sent), came);
+    if (came < in_.size() && !stream_.ended())
+      came += cancel_request(std::string_view(frame).substr(sent), came);
     if (came < in_.size())
       fail_short(std::string(store_op_name(op)) + ": the store at " + target_ + " does not answer");
     StoreReply reply = receive_rest(deadline);
@@ -234,12 +235,12 @@ class TcpChannel final : public Channel {
 
   // Called after the deadline: cancels the request so that the server replies at once. Returns how many bytes
   // of the reply's head have arrived.
-  size_t hurry(std::string_view unsent, size_t came) {
-    const Deadline patience = Deadline::after_ms(kCancelMs);
-    if (stream_.write(unsent, patience) < unsent.size()) return 0;
+  size_t cancel_request(std::string_view unsent, size_t came) {
+    const Deadline cancel_deadline = Deadline::after_ms(kCancelMs);
+    if (stream_.write(unsent, cancel_deadline) < unsent.size()) return 0;
     const std::string cancel = outgoing_->seal(FrameType::kCancel, {});
-    if (stream_.write(cancel, patience) < cancel.size()) return 0;
-    return stream_.read(in_.data() + came, in_.size() - came, patience);
+    if (stream_.write(cancel, cancel_deadline) < cancel.size()) return 0;
+    return stream_.read(in_.data() + came, in_.size() - came, cancel_deadline);
   }
 
   StoreReply receive_rest(Deadline deadline) {
@@ -247,8 +248,8 @@ class TcpChannel final : public Channel {
     if (!payload_bytes) fail_frame();
     const size_t rest = *payload_bytes + kFrameCodeBytes;
     in_.resize(kFrameHeadBytes + rest);
-    const Deadline patience = later(deadline, Deadline::after_ms(kCancelMs));
-    if (stream_.read(in_.data() + kFrameHeadBytes, rest, patience) < rest)
+    const Deadline rest_deadline = later(deadline, Deadline::after_ms(kCancelMs));
+    if (stream_.read(in_.data() + kFrameHeadBytes, rest, rest_deadline) < rest)
       fail_short("the store at " + target_ + " stopped in the middle of an answer");
     return open_reply();
   }

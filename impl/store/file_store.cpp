@@ -102,13 +102,13 @@ bool is_still_at(int fd, const std::string& path) {
 }
 
 void remove_if_last(int fd, const std::string& path) {
-  const Deadline patience = Deadline::after_ms(kLeavingMs);
+  const Deadline leaving_deadline = Deadline::after_ms(kLeavingMs);
   do {
     const FileLock writer(fd, path);
     if (!writer) continue;
     if (try_lock_file(fd, LockByte::kUsers, F_WRLCK, path) && is_still_at(fd, path)) ::unlink(path.c_str());
     return;
-  } while (!patience.passed() && nanosleep(&kLockPeriod, nullptr) == 0);
+  } while (!leaving_deadline.passed() && nanosleep(&kLockPeriod, nullptr) == 0);
 }
 
 }  // namespace
@@ -181,12 +181,12 @@ bool FileStore::has_own_header() const {
 // The lock is tried for a minimum time even after the deadline, because many ranks may ask at the same
 // moment.
 StoreReply FileStore::perform(const StoreRequest& request, Deadline deadline) {
-  const Deadline patience = later(deadline, Deadline::after_ms(kLockMs));
+  const Deadline lock_deadline = later(deadline, Deadline::after_ms(kLockMs));
   std::vector<std::string> missing;
   while (true) {
     if (auto reply = try_to_perform(request, missing)) return *std::move(reply);
     if (!missing.empty() && deadline.passed()) fail_missing(missing);
-    if (missing.empty() && patience.passed()) fail_locked(path_);
+    if (missing.empty() && lock_deadline.passed()) fail_locked(path_);
     nanosleep(missing.empty() ? &kLockPeriod : &kPollPeriod, nullptr);
   }
 }

@@ -91,8 +91,8 @@ SessionKeys::~SessionKeys() {
 
 Digest SessionKeys::client_proof() const noexcept { return hmac_sha256(bytes_of(client_), {"client"}); }
 
-Digest SessionKeys::server_proof(std::string_view verdict) const noexcept {
-  return hmac_sha256(bytes_of(server_), {"server", verdict});
+Digest SessionKeys::server_proof(std::string_view result) const noexcept {
+  return hmac_sha256(bytes_of(server_), {"server", result});
 }
 
 }  // namespace dsc

@@ -2,7 +2,7 @@
 // token without revealing it: three messages of fixed size with fresh random numbers from both sides, which
 // also give the keys for subsequent frames. No side effects.
 //
-//   server: greeting              client: introduction + proof              server: verdict + proof
+//   server: greeting              client: introduction + proof              server: result + proof
 //
 // The keys are HKDF-SHA256 of the token, salted with all preceding messages. Without a token they protect
 // against accidents but not against attackers.
@@ -45,7 +45,7 @@ struct Introduction {
 };
 inline constexpr size_t kIntroductionBytes = 48;
 inline constexpr size_t kProofBytes = sizeof(Digest);
-inline constexpr size_t kVerdictBytes = 4;
+inline constexpr size_t kResultBytes = 4;
 
 std::string encode(const Greeting& greeting);
 std::string encode(const Introduction& introduction);
@@ -64,7 +64,7 @@ class SessionKeys {
   ~SessionKeys();
 
   Digest client_proof() const noexcept;
-  Digest server_proof(std::string_view verdict) const noexcept;
+  Digest server_proof(std::string_view result) const noexcept;
 
   const Digest& to_server() const noexcept { return to_server_; }
   const Digest& to_client() const noexcept { return to_client_; }

@@ -21,12 +21,12 @@ struct HostAndPort {
 };
 
 // Parses "host:1", "1.2.3.4:1" or "[::1]:1". A server may use port 0 to get a free port.
-HostAndPort parse_place(std::string_view place, const std::string& uri, bool serve) {
-  const size_t colon = place.rfind(':');
+HostAndPort parse_host_and_port(std::string_view text, const std::string& uri, bool serve) {
+  const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
     fail(DSC_ERR_INVALID_ARG, "the store's URI is '%.200s', %s", uri.c_str(), kForms);
-  std::string_view host = place.substr(0, colon);
-  const std::string_view digits = place.substr(colon + 1);
+  std::string_view host = text.substr(0, colon);
+  const std::string_view digits = text.substr(colon + 1);
   if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   unsigned port = 0;
   const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
@@ -91,8 +91,8 @@ OpenStore open_store(const std::string& uri, const StoreOptions& options, const 
                      Deadline deadline) {
   const std::string job_id = options.job_id ? options.job_id : environment("DSC_JOB_ID").value_or("");
   if (uri.starts_with(kTcp))
-    return open_tcp(parse_place(std::string_view(uri).substr(kTcp.size()), uri, options.serve), options,
-                    job_id, environment, deadline);
+    return open_tcp(parse_host_and_port(std::string_view(uri).substr(kTcp.size()), uri, options.serve),
+                    options, job_id, environment, deadline);
   if (options.serve)
     fail(DSC_ERR_INVALID_ARG, "serve is set, but the store's URI is '%.200s', expected tcp://HOST:PORT",
          uri.c_str());

@@ -24,7 +24,7 @@ class StoreServer {
  public:
   // Settings of a server.
   struct Options {
-    // those that do not belong to this host are skipped; port 0: a free one
+    // Addresses of other hosts are skipped; port 0 means a free one.
     std::vector<SocketAddress> addresses;
     Token token;
     std::string job_id;

@@ -1,4 +1,4 @@
-// A connection of the server: greeting, introduction, verdict, then frames.
+// A connection of the server: greeting, introduction, result, then frames.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -77,11 +77,11 @@ void ServerConnection::read_introduction() {
                      // it may have been closed after everything was read
                      if (!self->socket_.is_open()) return;
                      if (error) return self->close();
-                     self->take_step([&] { self->judge(); });
+                     self->take_step([&] { self->check_introduction(); });
                    });
 }
 
-void ServerConnection::judge() {
+void ServerConnection::check_introduction() {
   const std::string_view all(introduction_.data(), introduction_.size());
   const auto introduction = decode_introduction(all.substr(0, kIntroductionBytes));
   if (!introduction || introduction->version != kStoreVersion) {
@@ -96,12 +96,12 @@ void ServerConnection::judge() {
 // Reveals no reason: the proof consists of zeros, which no client accepts.
 void ServerConnection::refuse_token() {
   core_.refuse("a wrong token");
-  out_.assign(kVerdictBytes + kProofBytes, '\0');
+  out_.assign(kResultBytes + kProofBytes, '\0');
   asio::async_write(socket_, asio::buffer(out_),
                     [self = shared_from_this()](const asio::error_code&, size_t) { self->close(); });
 }
 
-// Sends the verdict with the server's proof. A client of another job gets ADDR_IN_USE, and the connection is
+// Sends the result with the server's proof. A client of another job gets ADDR_IN_USE, and the connection is
 // closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());

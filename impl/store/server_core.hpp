@@ -61,7 +61,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   void read_magic();
   void read_introduction();
-  void judge();
+  void check_introduction();
   void refuse_token();
   void become_member(bool welcome);
   void read_head();
@@ -168,7 +168,7 @@ class ServerCore {
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
-  // waits for admission; connections that have closed want 0 bytes
+  // Connections that wait for admission; those that have closed want 0 bytes.
   std::deque<std::shared_ptr<ServerConnection>> in_line_;
   size_t room_taken_ = 0;
   size_t waiting_bytes_ = 0;

@@ -12,8 +12,8 @@ inline void set_tcp_option(int fd, int level, int name, int value) noexcept {
   ::setsockopt(fd, level, name, &value, sizeof value);
 }
 
-// For data connections, which a peer may leave unread for long: TCP_USER_TIMEOUT is not set, as it would
-// treat such a peer as dead.
+// Sets the options of a data connection, which a peer may leave unread for long. TCP_USER_TIMEOUT is not set,
+// as it would treat such a peer as dead.
 inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -22,7 +22,7 @@ inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-// For control connections, which both ends read at all times.
+// Sets the options of a control connection, which both ends read at all times.
 inline void set_control_options(int fd) noexcept {
   set_data_options(fd);
   set_tcp_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 3000);

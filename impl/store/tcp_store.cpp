@@ -56,10 +56,10 @@ std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
 
 // The server existed before: if nobody listens now, it is gone.
 std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
-  const Deadline patience = later(deadline, Deadline::after_ms(kReconnectMs));
+  const Deadline reconnect_deadline = later(deadline, Deadline::after_ms(kReconnectMs));
   Channel::Failure failure;
   while (true) {
-    if (auto channel = Channel::connect(target_, patience, failure)) {
+    if (auto channel = Channel::connect(target_, reconnect_deadline, failure)) {
       // Another server's table is empty: a client that went on with it would count from 0 and wait for keys
       // that were set long ago.
       if (channel->incarnation() == incarnation_) return channel;
@@ -67,10 +67,10 @@ std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
     }
     if (!failure.reached)
       fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: %s", target_.text().c_str(), failure.reason.c_str());
-    if (patience.passed())
+    if (reconnect_deadline.passed())
       fail(DSC_ERR_TIMEOUT, "the store at %s cannot be reached: %s", target_.text().c_str(),
            failure.reason.c_str());
-    pause_about(kFirstPauseMs, patience);
+    pause_about(kFirstPauseMs, reconnect_deadline);
   }
 }
 

@@ -70,7 +70,7 @@ size_t TcpStream::read(char* bytes, size_t count, Deadline deadline) {
 
 void TcpStream::cut() noexcept { ::shutdown(fd_.get(), SHUT_RDWR); }
 
-bool TcpStream::is_quiet() const {
+bool TcpStream::has_no_input() const {
   char byte;
   return fd_.get() >= 0 && ::recv(fd_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK);

@@ -37,7 +37,7 @@ class TcpStream {
   std::string own_address() const;
 
   // Returns whether the connection is open and holds no unread data.
-  bool is_quiet() const;
+  bool has_no_input() const;
 
  private:
   explicit TcpStream(ParentFd fd) : fd_(std::move(fd)) {}

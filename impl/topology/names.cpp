@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
-#include <utility>
 
+#include "base/edit_distance.hpp"
 #include "base/error.hpp"
 
 namespace dsc {
@@ -16,24 +15,10 @@ bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// Computes the Levenshtein distance.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = std::exchange(row[j + 1], std::min({row[j] + 1, row[j + 1] + 1, replaced}));
-    }
-  }
-  return row[b.size()];
-}
-
 bool is_near(std::string_view word, const std::string& name) {
   if (word.size() > kAxisNameBytes) return false;
   if (!word.empty() && (name.starts_with(word) || word.starts_with(name))) return true;
-  return 2 * distance(word, name) <= std::max(word.size(), name.size());
+  return 2 * edit_distance(word, name) <= std::max(word.size(), name.size());
 }
 
 }  // namespace
@@ -73,7 +58,8 @@ std::string known_names(std::string_view word, std::span<const std::string> name
   const std::string* nearest = nullptr;
   for (const std::string& name : names) {
     (list += list.empty() ? "" : ", ") += name;
-    if (is_near(word, name) && (!nearest || distance(word, name) < distance(word, *nearest))) nearest = &name;
+    if (is_near(word, name) && (!nearest || edit_distance(word, name) < edit_distance(word, *nearest)))
+      nearest = &name;
   }
   return (nearest ? "; did you mean \"" + *nearest + "\"?" : std::string()) + " (known: " + list + ")";
 }

@@ -42,7 +42,7 @@ TransportChannel::TransportChannel(std::shared_ptr<Transport> transport, Poller&
   in_ring_ = open_region(kRing, ring_.get(), kSlots * kSlotBytes);
   in_credits_ = open_region(kCredit, ring_.get(), 0);
   in_offers_ = open_region(kOffer, ring_.get(), 0);
-  in_abort_ = open_region(kFarewell, &peers_, sizeof peers_);
+  in_abort_ = open_region(kAbort, &peers_, sizeof peers_);
 }
 
 TransportChannel::~TransportChannel() { transport_->table().free_pair(pair_); }
@@ -87,10 +87,10 @@ std::string TransportChannel::why_ended() const {
   return why;
 }
 
-void TransportChannel::say_farewell(const AbortMessage& abort_message) {
-  if (!open() || said_farewell_.exchange(true)) return;
+void TransportChannel::send_abort(const AbortMessage& abort_message) {
+  if (!open() || abort_was_sent_.exchange(true)) return;
   mine_ = abort_message;
-  send(kFarewell, &mine_, sizeof mine_, 0);
+  send(kAbort, &mine_, sizeof mine_, 0);
 }
 
 const AbortMessage* TransportChannel::abort_message() {

@@ -45,7 +45,7 @@ class TransportChannel {
   bool is_cut_off() noexcept;
 
   // Sends the abort message to the peer. Any thread; only the first call has an effect.
-  void say_farewell(const AbortMessage& abort_message);
+  void send_abort(const AbortMessage& abort_message);
   // Returns the peer's abort message, or null if it has sent none.
   const AbortMessage* abort_message();
 
@@ -89,7 +89,7 @@ class TransportChannel {
 
  private:
   enum class State { kConnecting, kOpen, kEnded };
-  enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kFarewell = 5 };
+  enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kAbort = 5 };
 
   void happened(int32_t event, int32_t detail) noexcept;
   bool matters(int32_t event, int32_t detail) noexcept;
@@ -118,7 +118,7 @@ class TransportChannel {
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
   std::atomic<uint64_t> untold_{0};  // puts to come before the poller is notified
-  std::atomic<bool> said_farewell_{false};
+  std::atomic<bool> abort_was_sent_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;
   int fd_ DSC_GUARDED_BY(mutex_) = -1;

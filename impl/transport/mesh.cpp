@@ -20,9 +20,9 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;       // interval of retries; each request costs the exchange something
-constexpr int64_t kFarewellMs = 500;  // limit for sending abort messages
-constexpr int64_t kBrieflyMs = 100;   // limit for an orderly end, which is not essential
+constexpr int64_t kAskMs = 200;      // interval of retries; each request costs the exchange something
+constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
+constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
 
 // Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in the
 // calling thread during its lifetime and discards one that was raised meanwhile.
@@ -90,7 +90,7 @@ Mesh::~Mesh() {
 
 void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   perform("connect", [&] {
-    introduce(exchange, prefix, deadline);
+    exchange_hellos(exchange, prefix, deadline);
     connect_all(deadline);
     check_peers(deadline);
     move_here();
@@ -137,7 +137,7 @@ std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix
 }
 
 // All peers are asked even after the deadline, so that the error names every missing one.
-void Mesh::introduce(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+void Mesh::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   capture([&] { exchange.put(key_of(prefix, rank_), hello(), deadline); },
           [&](const Error& error) {
             refuse(exchange, prefix, rank_, error);
@@ -181,19 +181,23 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
-// Gives the peers a moment to receive the cause before the sockets are shut down.
 void Mesh::abort(const Error& why) noexcept {
+  begin_abort(why);
+  finish_abort(abort_deadline());
+}
+
+Deadline Mesh::abort_deadline() noexcept { return Deadline::after_ms(kAbortMs); }
+
+void Mesh::begin_abort(const Error& why) noexcept {
   const NoSigpipe no_sigpipe;
-  const AbortMessage abort_message = AbortMessage::because_of(why);
   revoked_ = true;
-  move_elsewhere();
-  for (const auto& channel : channels_) {
-    if (!channel) continue;
-    channel->say_farewell(abort_message);
-  }
+  send_abort(why);
   poller_.notify();
-  wait_briefly(kFarewellMs,
-               [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
+}
+
+void Mesh::finish_abort(Deadline deadline) noexcept {
+  const NoSigpipe no_sigpipe;
+  await_abort_sent(deadline);
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
 }
@@ -204,22 +208,23 @@ void Mesh::perform(const char* name, const std::function<void()>& operation, Ove
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
   const NoSigpipe no_sigpipe;
   doing_ = name;
-  meanwhile_ = std::move(overlap);
+  overlap_ = std::move(overlap);
   const auto both = [&] {
     operation();
-    use_the_time();
+    run_overlap();
   };
   if (capture(both, [this](const Error& error) { failure_ = error; })) return;
-  say_farewells(*failure_);
+  send_abort(*failure_);
+  await_abort_sent(abort_deadline());
   end_all();
   throw *failure_;
 }
 
 // Runs the overlap hook once; false if there is none or it has run.
-bool Mesh::use_the_time() {
-  if (!meanwhile_) return false;
+bool Mesh::run_overlap() {
+  if (!overlap_) return false;
   move_elsewhere();
-  std::exchange(meanwhile_, nullptr)();
+  std::exchange(overlap_, nullptr)();
   move_here();
   return true;
 }
@@ -244,12 +249,16 @@ void Mesh::move(uint64_t seen, Deadline deadline) {
 }
 
 // Sends the cause to all peers that can still receive it.
-void Mesh::say_farewells(const Error& why) {
+void Mesh::send_abort(const Error& why) noexcept {
   const AbortMessage abort_message = AbortMessage::because_of(why);
   move_elsewhere();
   for (const auto& channel : channels_)
-    if (channel) channel->say_farewell(abort_message);
-  wait_briefly(kFarewellMs,
+    if (channel) channel->send_abort(abort_message);
+}
+
+// Gives the peers time to receive the cause before the sockets are shut down.
+void Mesh::await_abort_sent(Deadline deadline) noexcept {
+  wait_briefly(deadline,
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
@@ -258,21 +267,20 @@ void Mesh::say_farewells(const Error& why) {
 void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
-  wait_briefly(kBrieflyMs, [](TransportChannel& channel) { return !channel.open(); });
+  wait_briefly(Deadline::after_ms(kBrieflyMs), [](TransportChannel& channel) { return !channel.open(); });
   for (const auto& channel : channels_)
     if (channel) channel->close();
 }
 
 // Polls every millisecond, because the kernel does not report when a peer has received.
-void Mesh::wait_briefly(int64_t most_ms, bool (*done)(TransportChannel& channel)) {
-  const Deadline soon = Deadline::after_ms(most_ms);
+void Mesh::wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept {
   uint64_t seen;
   do {
     seen = poller_.count();
     const auto is_done = [done](const auto& channel) { return !channel || done(*channel); };
     if (std::all_of(channels_.begin(), channels_.end(), is_done)) return;
-    poller_.wait(seen, sooner(soon, Deadline::after_ms(1)));
-  } while (!soon.passed());
+    poller_.wait(seen, sooner(deadline, Deadline::after_ms(1)));
+  } while (!deadline.passed());
 }
 
 void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
@@ -294,7 +302,7 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
       all_sent = all_sent && step != Step::kWait;
     }
     if (all_done) return;
-    if (moved || (all_sent && use_the_time())) continue;
+    if (moved || (all_sent && run_overlap())) continue;
     if (deadline.passed()) fail_late(late);
     move(seen, sooner(deadline, Deadline::after_ms(kCheckMs)));
     for (int32_t peer = 0; peer < size(); ++peer)

@@ -54,6 +54,12 @@ class Mesh {
   // Makes the running operation and all later ones fail with REVOKED. Any thread may call it after
   // construction.
   void abort(const Error& why) noexcept;
+  // The two halves of abort(), for callers that abort several meshes: the first does not block, the second
+  // waits until the cause is delivered or the deadline has passed, and ends the connections.
+  void begin_abort(const Error& why) noexcept;
+  void finish_abort(Deadline deadline) noexcept;
+  // Returns how long an abort that begins now may wait.
+  static Deadline abort_deadline() noexcept;
 
   // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for. It
   // may throw.
@@ -74,16 +80,17 @@ class Mesh {
   void read_hello(int32_t peer, std::string_view text);
   std::optional<std::string> ask(Exchange& exchange, std::string_view prefix, int32_t peer,
                                  Deadline deadline);
-  void introduce(Exchange& exchange, std::string_view prefix, Deadline deadline);
+  void exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
-  bool use_the_time();
+  bool run_overlap();
   void move_here();
   void move_elsewhere() noexcept;
   void move(uint64_t seen, Deadline deadline);
-  void say_farewells(const Error& why);
+  void send_abort(const Error& why) noexcept;
+  void await_abort_sent(Deadline deadline) noexcept;
   void end_all();
-  void wait_briefly(int64_t most_ms, bool (*done)(TransportChannel& channel));
+  void wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept;
   [[noreturn]] void fail_ended(int32_t peer);
   [[noreturn]] void fail_cut_off(int32_t peer);
   [[noreturn]] void fail_dead(int32_t peer, const std::string& why);
@@ -99,7 +106,7 @@ class Mesh {
   std::vector<std::string> nonces_;  // by which each connection proves that it comes from the right host
   const char* doing_ = "";
   Check check_;
-  OverlapHook meanwhile_;
+  OverlapHook overlap_;
   std::optional<Error> failure_;
   std::atomic<bool> revoked_{false};
   std::vector<int32_t> to_move_;  // peers whose sockets may have something to read or room to write

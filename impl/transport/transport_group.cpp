@@ -36,26 +36,28 @@ void reduce_alone(CombineMemory memory, size_t count, const ReduceSpec& spec) {
   reduce(spec, &source, 1, &result, 1, count);
 }
 
-// The start of a message of meet(): sizes of its text and of its inline data, in bytes.
-struct MeetingHead {
+// The start of a message of the header exchange: sizes of its text and of its inline data, in bytes.
+struct HeaderSizes {
   uint32_t text_bytes;
-  uint32_t along_bytes;
+  uint32_t inline_bytes;
 };
 
-void write_meeting(std::string& message, std::string_view text, TransportBlock along) {
-  const MeetingHead head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(along.bytes)};
-  message.assign(reinterpret_cast<const char*>(&head), sizeof head);
+void write_header(std::string& message, std::string_view text, TransportBlock inline_data) {
+  const HeaderSizes sizes{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(inline_data.bytes)};
+  message.assign(reinterpret_cast<const char*>(&sizes), sizeof sizes);
   message += text;
-  if (along.bytes > 0) message.append(static_cast<const char*>(along.data), along.bytes);
+  if (inline_data.bytes > 0) message.append(static_cast<const char*>(inline_data.data), inline_data.bytes);
 }
 
-TransportGroup::Met read_meeting(const std::byte* message, int32_t peer) {
-  MeetingHead head;
-  std::memcpy(&head, message, sizeof head);
-  if (head.text_bytes > TransportGroup::kMeetBytes || head.along_bytes > TransportGroup::kAlongBytes)
-    fail(DSC_ERR_PROTOCOL, "host %d meets with %u and %u bytes", peer, head.text_bytes, head.along_bytes);
-  const std::byte* const text = message + sizeof head;
-  return {{reinterpret_cast<const char*>(text), head.text_bytes}, {text + head.text_bytes, head.along_bytes}};
+TransportGroup::Met read_header(const std::byte* message, int32_t peer) {
+  HeaderSizes sizes;
+  std::memcpy(&sizes, message, sizeof sizes);
+  if (sizes.text_bytes > TransportGroup::kMeetBytes || sizes.inline_bytes > TransportGroup::kAlongBytes)
+    fail(DSC_ERR_PROTOCOL, "header exchange: host %d sent %u and %u bytes, expected at most %zu and %zu",
+         peer, sizes.text_bytes, sizes.inline_bytes, TransportGroup::kMeetBytes, TransportGroup::kAlongBytes);
+  const std::byte* const text = message + sizeof sizes;
+  return {{reinterpret_cast<const char*>(text), sizes.text_bytes},
+          {text + sizes.text_bytes, sizes.inline_bytes}};
 }
 
 CombineMemory memory_of(const void* in, void* out) {
@@ -63,6 +65,12 @@ CombineMemory memory_of(const void* in, void* out) {
 }
 
 }  // namespace
+
+void TransportGroup::abort_all(std::span<TransportGroup* const> groups, const Error& why) noexcept {
+  for (TransportGroup* group : groups) group->mesh_.begin_abort(why);
+  const Deadline deadline = Mesh::abort_deadline();
+  for (TransportGroup* group : groups) group->mesh_.finish_abort(deadline);
+}
 
 void TransportGroup::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
   meet(
@@ -77,19 +85,20 @@ void TransportGroup::meet(std::string_view mine, std::vector<std::string>& all, 
 void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock> along,
                           const std::function<void(std::span<const Met>)>& take, Deadline deadline) {
   if (mine.size() > kMeetBytes)
-    fail(DSC_ERR_INVALID_ARG, "%zu bytes to meet with, expected at most %zu", mine.size(), kMeetBytes);
-  meet_messages_.resize(static_cast<size_t>(size()));
-  for (size_t host = 0; host < meet_messages_.size(); ++host) {
+    fail(DSC_ERR_INVALID_ARG, "%zu bytes for the header exchange, expected at most %zu", mine.size(),
+         kMeetBytes);
+  header_messages_.resize(static_cast<size_t>(size()));
+  for (size_t host = 0; host < header_messages_.size(); ++host) {
     const TransportBlock block = along.empty() ? TransportBlock{} : along[host];
     if (block.bytes > kAlongBytes)
-      fail(DSC_ERR_INVALID_ARG, "%zu bytes to go along, expected at most %zu", block.bytes, kAlongBytes);
-    write_meeting(meet_messages_[host], mine, block);
+      fail(DSC_ERR_INVALID_ARG, "%zu bytes of inline data, expected at most %zu", block.bytes, kAlongBytes);
+    write_header(header_messages_[host], mine, block);
   }
   std::optional<Error> error;
-  mesh_.perform("meet", [&] {
-    std::vector<Met> met(meet_messages_.size());
+  mesh_.perform("header exchange", [&] {
+    std::vector<Met> met(header_messages_.size());
     met[static_cast<size_t>(rank())].text = mine;
-    exchange_meetings(met, deadline);
+    exchange_headers(met, deadline);
     capture([&] { take(met); }, [&](const Error& thrown) { error.emplace(thrown); });
     for (int32_t peer = 0; peer < size(); ++peer)
       if (peer != rank()) mesh_.channel(peer).release();
@@ -98,17 +107,17 @@ void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock>
 }
 
 // Posts this host's messages and collects those of the peers, which stay in their slots until released.
-void TransportGroup::exchange_meetings(std::vector<Met>& met, Deadline deadline) {
+void TransportGroup::exchange_headers(std::vector<Met>& met, Deadline deadline) {
   std::vector<bool> posted(met.size());
   mesh_.run(deadline, [&](int32_t peer) {
     TransportChannel& channel = mesh_.channel(peer);
     const auto at = static_cast<size_t>(peer);
     if (!posted[at] && channel.may_post()) {
-      channel.post(meet_messages_[at].data(), meet_messages_[at].size());
+      channel.post(header_messages_[at].data(), header_messages_[at].size());
       posted[at] = true;
     }
     if (const std::byte* message = met[at].text.data() ? nullptr : channel.arrived())
-      met[at] = read_meeting(message, peer);
+      met[at] = read_header(message, peer);
     return posted[at] && met[at].text.data() && channel.all_sent() ? Step::kDone : Step::kWait;
   });
 }

@@ -55,19 +55,22 @@ class TransportGroup {
   int32_t size() const noexcept { return mesh_.size(); }
 
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
-  void abort() noexcept { mesh_.abort(Error(DSC_ERR_REVOKED, "the operation was aborted there")); }
+  void abort() noexcept { mesh_.abort(aborted_there()); }
   // Aborts the group likewise, and the other hosts receive the cause. If why.place().revoked is set, its
   // ranks are the caller's numbers and not hosts.
   void abort(const Error& why) noexcept { mesh_.abort(why); }
+  // Aborts several groups likewise. The cause is sent on all their connections before it waits for any, so
+  // that it takes no longer than aborting one group.
+  static void abort_all(std::span<TransportGroup* const> groups, const Error& why = aborted_there()) noexcept;
 
   // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for; an
   // exception of it ends the operation.
   void set_check(Mesh::Check check) { mesh_.set_check(std::move(check)); }
 
-  // Sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is `mine`. Lengths may
-  // differ.
+  // The header exchange: sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is
+  // `mine`. Lengths may differ.
   void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
-  // Meets likewise, with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
+  // The same with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
   // span sends none. `take` receives what came from each host, in memory that is reused when it returns. An
   // exception of it does not end the connections.
   struct Met {
@@ -98,10 +101,11 @@ class TransportGroup {
                 Deadline deadline, OverlapHook overlap = {});
 
  private:
-  void exchange_meetings(std::vector<Met>& met, Deadline deadline);
+  static Error aborted_there() noexcept { return Error(DSC_ERR_REVOKED, "the operation was aborted there"); }
+  void exchange_headers(std::vector<Met>& met, Deadline deadline);
 
   Mesh mesh_;
-  std::vector<std::string> meet_messages_;
+  std::vector<std::string> header_messages_;
 };
 
 }  // namespace dsc

@@ -135,8 +135,8 @@ struct World {
   const LaunchOptions options = options_of(setting);
   const Environment environment = [this](const char* name) { return setting.find(name); };
   const LocateAddress locate = [this](const std::string&) {
-    if (setting.find("is_loopback")) return AddressPlace::kLoopback;
-    return setting.find("is_local") ? AddressPlace::kThisHost : AddressPlace::kElsewhere;
+    if (setting.find("is_loopback")) return AddressLocation::kLoopback;
+    return setting.find("is_local") ? AddressLocation::kThisHost : AddressLocation::kElsewhere;
   };
   const AskPmix ask_pmix = [this] { return answer_of_pmix(setting); };
 };

@@ -76,8 +76,8 @@ class Client {
     const std::string text = encode(introduction);
     const SessionKeys keys(the_token(), greeting, text);
     wire_.say(text + std::string(bytes_of(keys.client_proof())));
-    const std::string verdict = wire_.hear(kVerdictBytes + kProofBytes);
-    FUZZ_REQUIRE(verdict.substr(0, kVerdictBytes) == std::string(kVerdictBytes, '\0'));
+    const std::string verdict = wire_.hear(kResultBytes + kProofBytes);
+    FUZZ_REQUIRE(verdict.substr(0, kResultBytes) == std::string(kResultBytes, '\0'));
     outgoing_.emplace(keys.to_server());
     incoming_.emplace(keys.to_client());
   }

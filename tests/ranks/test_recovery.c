@@ -168,6 +168,26 @@ static void a_rank_in_another_operation_is_a_mismatch(void** state) {
   assert_int_equal(run_ranks(3, elsewhere_body, NULL), 0);
 }
 
+/* Rank 1 has begun a barrier that rank 0 has not called, but answers besides: only rank 2 waits inside it. */
+static int answered_body(rank_t* self) {
+  static const int32_t elsewhere[] = {2};
+  dsc_comm_t* group = NULL;
+  dsc_work_t* work = NULL;
+  int32_t agreed = 0;
+  CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
+  if (self->rank == 1) CHECK_OK(self, dsc_barrier(group, NULL, &work));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, self->rank == 2 ? barrier(group) : dsc_comm_agree(group, 1, &agreed));
+  CHECK(self, strstr(dsc_last_error_message(), ": agree; rank 2: barrier number 1"));
+  if (self->rank != 2) PASS_ON(missing_are(self, group, elsewhere, 1));
+  if (work) CHECK_OK(self, dsc_work_destroy(work));
+  return dsc_comm_destroy(group) != DSC_OK;
+}
+
+static void a_rank_that_answers_is_not_elsewhere(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, answered_body, NULL), 0);
+}
+
 /* A rank that comes late from an operation that all have called is waited for. */
 static int queued_body(rank_t* self) {
   enum { COUNT = 1 << 20 };
@@ -519,6 +539,7 @@ int main(void) {
       cmocka_unit_test(late_rank_is_named),
       cmocka_unit_test(agree_and_shrink_do_not_match),
       cmocka_unit_test(a_rank_in_another_operation_is_a_mismatch),
+      cmocka_unit_test(a_rank_that_answers_is_not_elsewhere),
       cmocka_unit_test(operations_that_all_have_called_are_no_mismatch),
       cmocka_unit_test(abort_ends_a_recovery),
       cmocka_unit_test(shrink_after_failures_without_a_loss),

@@ -52,7 +52,8 @@ std::string exchange_with_all() {
   const Environment environment = process_environment();
   const Deadline deadline = Deadline::after_ms(20'000);
   const Launch launch = find_launch(
-      {}, environment, [](const std::string&) { return AddressPlace::kThisHost; }, [] { return PmixJob{}; });
+      {}, environment, [](const std::string&) { return AddressLocation::kThisHost; },
+      [] { return PmixJob{}; });
   if (!launch.agent_store) fail(DSC_ERR_CONFIG, "the agent has no store here:\n%s", launch.report.c_str());
   std::string all;
   for (uint32_t world = 0; world < 2; ++world) {  // the second one must not read what the first one wrote

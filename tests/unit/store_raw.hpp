@@ -54,7 +54,7 @@ inline Raw introduce(const StoreServer& server, const Token& token) {
   const SessionKeys keys(token, greeting, text);
   raw.introduction = text + std::string(bytes_of(keys.client_proof()));
   say(raw.fd.get(), raw.introduction);
-  assert_int_equal(hear(raw.fd.get(), kVerdictBytes + kProofBytes).size(), kVerdictBytes + kProofBytes);
+  assert_int_equal(hear(raw.fd.get(), kResultBytes + kProofBytes).size(), kResultBytes + kProofBytes);
   raw.outgoing = std::make_unique<FrameCounter>(keys.to_server());
   return raw;
 }

@@ -37,7 +37,7 @@ LaunchFindings explain(const Values& values, const AskPmix& ask = no_pmix,
     return found->second;
   };
   return explain_launch(
-      options, environment, [](const std::string&) { return AddressPlace::kThisHost; }, ask);
+      options, environment, [](const std::string&) { return AddressLocation::kThisHost; }, ask);
 }
 
 void assert_address(const LaunchFindings& found, const char* host, int32_t port, const char* host_from) {

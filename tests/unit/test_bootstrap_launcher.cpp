@@ -40,9 +40,9 @@ Environment lookup(const Variables& variables) {
   };
 }
 
-AddressPlace here(const std::string& address) {
-  if (address == "127.0.0.1") return AddressPlace::kLoopback;
-  return address == "here" ? AddressPlace::kThisHost : AddressPlace::kElsewhere;
+AddressLocation here(const std::string& address) {
+  if (address == "127.0.0.1") return AddressLocation::kLoopback;
+  return address == "here" ? AddressLocation::kThisHost : AddressLocation::kElsewhere;
 }
 
 PmixJob no_pmix() { throw Error(DSC_ERR_NO_BACKEND, "libpmix is not here"); }
@@ -517,7 +517,7 @@ void test_init_method(void**) {
     assert_refused(refused_method(bad), DSC_ERR_INVALID_ARG, {bad, "env://", "tcp://HOST:PORT"});
 }
 
-AddressPlace place_of(const char* address) { return locate_address(address, Deadline::after_ms(1000)); }
+AddressLocation place_of(const char* address) { return locate_address(address, Deadline::after_ms(1000)); }
 
 Outcome refused_address(const char* address, int64_t timeout_ms) {
   try {
@@ -532,11 +532,11 @@ void test_local_addresses(void**) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   for (const char* own : {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1"})
-    assert_true(place_of(own) == AddressPlace::kLoopback);
-  assert_true(place_of(name) == AddressPlace::kThisHost);
-  assert_true(place_of("192.0.2.1") == AddressPlace::kElsewhere);  // set aside for documentation
+    assert_true(place_of(own) == AddressLocation::kLoopback);
+  assert_true(place_of(name) == AddressLocation::kThisHost);
+  assert_true(place_of("192.0.2.1") == AddressLocation::kElsewhere);  // set aside for documentation
   const std::string mine = own_address("", Deadline::after_ms(1000));
-  assert_true(mine == "127.0.0.1" || place_of(mine.c_str()) == AddressPlace::kThisHost);
+  assert_true(mine == "127.0.0.1" || place_of(mine.c_str()) == AddressLocation::kThisHost);
   assert_string_equal(own_address("lo", Deadline::after_ms(1000)).c_str(), "127.0.0.1");
   assert_string_equal(own_address("127.8.9.10", Deadline::after_ms(1000)).c_str(), "127.8.9.10");
 }

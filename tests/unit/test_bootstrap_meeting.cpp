@@ -449,7 +449,7 @@ void test_stopped_host_is_named(void**) {
   const pid_t host = start_host(children, job, reports);
   dsc::test::stop_process(host);
   meet_and_report(job.settings(1), reports[1]);
-  assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no verdict", std::to_string(host).c_str()});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"gave no result", std::to_string(host).c_str()});
   assert_in_range(reports[1].elapsed_ms, kTimeForAllMs + 900, kTimeForAllMs + 1000 + kAtOnceMs);
 }
 

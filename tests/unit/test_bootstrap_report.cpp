@@ -31,7 +31,7 @@ Environment lookup(const Variables& variables) {
   };
 }
 
-AddressPlace elsewhere(const std::string&) { return AddressPlace::kElsewhere; }
+AddressLocation elsewhere(const std::string&) { return AddressLocation::kElsewhere; }
 
 PmixJob no_pmix() { throw Error(DSC_ERR_NO_BACKEND, "libpmix is not here"); }
 
@@ -40,7 +40,9 @@ Launch launch(const Variables& variables) { return find_launch({}, lookup(variab
 bool says(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 void test_report_of_a_job_whose_address_fails(void**) {
-  const auto fails = [](const std::string&) -> AddressPlace { throw Error(DSC_ERR_CONFIG, "no such host"); };
+  const auto fails = [](const std::string&) -> AddressLocation {
+    throw Error(DSC_ERR_CONFIG, "no such host");
+  };
   const auto environment = lookup({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "elsewhere"}});
   const std::string report = launch_report(explain_launch({}, environment, fails, no_pmix));
   assert_true(says(report, "\"world_size\":8") && says(report, "\"text\":\"no such host\""));

@@ -60,7 +60,7 @@ void causes_travel_whole(void**) {
 
 void cut_and_changed_records_are_refused(void**) {
   const std::string good = encode(RankGone{2, DSC_ERR_PEER_LEFT, 5}) + encode(GroupFailed{3, cause_of("x")}) +
-                           encode(LatestAsked{1, 2, {3, 4}, "which"}) + encode(RankQuiet{1, true});
+                           encode(LatestAsked{1, 2, {3, 4}, "which"}) + encode(RankUnresponsive{1, true});
   assert_int_equal(decode_events(good).events.size(), 4);
   assert_int_equal(decode_events(good).refused, 0);
   for (size_t bytes = 1; bytes < good.size(); ++bytes) {

@@ -1,4 +1,4 @@
-// What the reducer is made of: agreement between ranks, buckets, the broadcast, and the claims on memory.
+// What the reducer is made of: agreement between ranks, buckets, the broadcast, and the ranges of memory.
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reducer/broadcast.hpp"
-#include "reducer/memory_claims.hpp"
+#include "reducer/range_set.hpp"
 #include "reducer/verify.hpp"
 #include "reducer_support.hpp"
 
@@ -197,10 +197,10 @@ void copies_parameters_at_creation(void**) {
 }
 
 // Against the plain rule, on a strip of memory small enough for everything to be in the way of everything.
-void claims_memory(void**) {
+void finds_overlapping_gradients(void**) {
   constexpr size_t kOwners = 12;
   std::mt19937 random(1);
-  dsc::MemoryClaims claims(kOwners);
+  dsc::RangeSet ranges(kOwners);
   for (int iteration = 0; iteration < 2000; ++iteration) {
     std::vector<std::pair<size_t, size_t>> taken;
     for (size_t owner = 0; owner < kOwners; ++owner) {
@@ -209,11 +209,11 @@ void claims_memory(void**) {
       const bool free = bytes == 0 || std::ranges::none_of(taken, [&](auto t) {
                           return begin < t.first + t.second && t.first < begin + bytes;
                         });
-      const auto other = claims.claim(owner, reinterpret_cast<void*>(begin), bytes);
+      const auto other = ranges.add(owner, reinterpret_cast<void*>(begin), bytes);
       assert_int_equal(!other.has_value(), free);
       if (free && bytes > 0) taken.emplace_back(begin, bytes);
     }
-    claims.next_iteration();
+    ranges.next_iteration();
   }
 }
 
@@ -228,7 +228,7 @@ int main() {
       cmocka_unit_test(broadcasts_coalesced),
       cmocka_unit_test(notices_different_tensors_in_broadcast),
       cmocka_unit_test(copies_parameters_at_creation),
-      cmocka_unit_test(claims_memory),
+      cmocka_unit_test(finds_overlapping_gradients),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

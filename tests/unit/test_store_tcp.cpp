@@ -231,7 +231,7 @@ void names_what_is_no_store(void**) {
   });
   CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
   const Foreign liar([](int fd) {
-    say(fd, encode(Greeting{}) + std::string(kVerdictBytes + kProofBytes, '\0'));
+    say(fd, encode(Greeting{}) + std::string(kResultBytes + kProofBytes, '\0'));
     ::usleep(100000);
   });
   CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");

@@ -53,7 +53,7 @@ std::vector<TransportBlock> same_blocks(TransportGroup& wire, std::vector<float>
 
 // With host 2 as the root of those that have one: all but it wait for it.
 const Operation kOperations[] = {
-    {"meet",
+    {"header exchange",
      [](TransportGroup& wire, std::vector<float>&, Deadline deadline) {
        std::vector<std::string> all;
        wire.meet("here", all, deadline);
@@ -286,7 +286,7 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   here.connect(there.address());
   there.connect(here.address());
   await([&] { return here.open() && there.open(); });
-  std::thread abort_message([&] { here.say_farewell(AbortMessage{.code = DSC_ERR_REVOKED}); });
+  std::thread abort_message([&] { here.send_abort(AbortMessage{.code = DSC_ERR_REVOKED}); });
   await([] { return slow::holds.load(); });
   std::thread credits([&] {
     for (uint64_t i = 0; i < TransportChannel::kSlots; ++i) here.release();
@@ -300,6 +300,42 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   credits.join();
   assert_false(early);
   await([&] { return here.all_sent() && there.abort_message() != nullptr; });
+}
+
+// A transport that can drop what it should send, as to hosts that have gone from the network.
+namespace lossy {
+
+const dsc_transport_table* gloo;
+std::atomic<bool> drops{false};
+
+int send(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset, char* error,
+         size_t error_bytes) {
+  return drops ? DSC_OK : gloo->send(pair, slot, memory, bytes, offset, error, error_bytes);
+}
+
+}  // namespace lossy
+
+// Each group alone would wait until its abort message is given up.
+void many_groups_abort_within_one_deadline(void**) {
+  constexpr size_t kGroups = 6;
+  const TransportLibrary library = load_transport(process_environment());
+  lossy::gloo = library.table;
+  dsc_transport_table table = *library.table;
+  table.send = lossy::send;
+  const auto transport = std::make_shared<Transport>(TransportLibrary{library.path, &table}, "127.0.0.1");
+  std::vector<std::unique_ptr<Hosts>> hosts;
+  std::vector<TransportGroup*> groups;
+  for (size_t i = 0; i < kGroups; ++i) {
+    hosts.push_back(std::make_unique<Hosts>(2, transport));
+    groups.push_back(&hosts.back()->wire(0));
+  }
+  lossy::drops = true;
+  const int64_t start = now_ns();
+  TransportGroup::abort_all(groups);
+  const int64_t took = now_ns() - start;
+  lossy::drops = false;
+  assert_true(took < 2 * kNsPerSecond);
+  for (TransportGroup* group : groups) CHECK_FAILS(group->barrier(soon()), DSC_ERR_REVOKED, "aborted");
 }
 
 // Who dies before all have connected is no end of an operation.
@@ -501,6 +537,7 @@ int main() {
       cmocka_unit_test(many_hosts_tell_little_of_each),
       cmocka_unit_test(two_families_of_addresses_are_told),
       cmocka_unit_test(a_farewell_beside_another_message_is_waited_for),
+      cmocka_unit_test(many_groups_abort_within_one_deadline),
       cmocka_unit_test(a_broken_pipe_is_an_error_and_no_signal),
       cmocka_unit_test(garbage_at_the_port_is_an_error),
       cmocka_unit_test(nobody_writes_beside_the_ring),

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "store_support.hpp"
@@ -20,7 +21,8 @@ inline std::shared_ptr<Transport> loopback_transport() {
 // Some hosts with a wire between them.
 class Hosts {
  public:
-  explicit Hosts(int32_t count) : transport_(loopback_transport()) {
+  explicit Hosts(int32_t count, std::shared_ptr<Transport> transport = loopback_transport())
+      : transport_(std::move(transport)) {
     std::vector<int32_t> members;
     for (int32_t host = 0; host < count; ++host) members.push_back(10 * host);
     for (int32_t host = 0; host < count; ++host)

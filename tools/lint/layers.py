@@ -11,7 +11,8 @@ import source
 
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
-    {"dtype", "device", "topology", "bucket_plan", "partition", "pipeline"},
+    {"dtype"},
+    {"device", "topology", "bucket_plan", "partition", "pipeline"},
     {"store"},
     {"bootstrap"},
     {"control"},

@@ -31,16 +31,16 @@ struct BadBucket {
   Failure failure;  // failure.index: the first such element of the bucket
 };
 
-struct PlaceOptions {
+struct StorageOptions {
   int32_t average = DSC_AVERAGE_PRE;
   std::span<const BucketLayout::Bucket> buckets;
   size_t bytes = 0;  // size of all buckets
 };
 
 // One implementation for host memory, one for devices.
-class GradientPlace {
+class GradientStorage {
  public:
-  virtual ~GradientPlace() = default;
+  virtual ~GradientStorage() = default;
 
   // Returns the memory of all buckets, zeroed at first. The destructor frees it unless keep() was called.
   virtual std::byte* arena() const noexcept = 0;
@@ -78,12 +78,12 @@ class GradientPlace {
   virtual void end(void* stream) = 0;
 
   // Any thread. Returns false if work other than operations may still use the buckets at the deadline.
-  virtual bool settle(Deadline deadline) noexcept = 0;
+  virtual bool wait_idle(Deadline deadline) noexcept = 0;
   virtual void keep() noexcept = 0;
 };
 
 // Both are collective; the second one uses the device to which the group is bound.
-std::unique_ptr<GradientPlace> make_host_place(Comm& group, const PlaceOptions& options);
-std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions& options);
+std::unique_ptr<GradientStorage> make_host_storage(Comm& group, const StorageOptions& options);
+std::unique_ptr<GradientStorage> make_device_storage(Comm& group, const StorageOptions& options);
 
 }  // namespace dsc

@@ -10,34 +10,34 @@
 namespace dsc {
 
 // Ranges of earlier iterations are kept until another range overlaps them, so that a gradient at its usual
-// address costs one comparison. claim() never allocates.
-class MemoryClaims {
+// address costs one comparison. add() never allocates.
+class RangeSet {
  public:
-  explicit MemoryClaims(size_t owners);
+  explicit RangeSet(size_t owners);
 
   void next_iteration() noexcept { ++iteration_; }
 
-  // Claims [begin, begin + bytes) for this iteration. If a range of this iteration overlaps it, returns the
+  // Adds [begin, begin + bytes) to this iteration. If a range of this iteration overlaps it, returns the
   // owner of that range instead.
-  std::optional<size_t> claim(size_t owner, const void* begin, size_t bytes);
+  std::optional<size_t> add(size_t owner, const void* begin, size_t bytes);
 
  private:
-  struct Place {
+  struct Range {
     uintptr_t end = 0;
     size_t owner = 0;
   };
-  using Places = std::map<uintptr_t, Place>;  // disjoint, by begin
+  using Ranges = std::map<uintptr_t, Range>;  // disjoint, by begin
   struct Owner {
-    Places::node_type spare;  // map node, kept while the owner has no range
-    Places::iterator place;   // valid while spare is empty
-    uint64_t claimed_in = 0;  // iteration of the latest claim
+    Ranges::node_type spare;  // map node, kept while the owner has no range
+    Ranges::iterator range;   // valid while spare is empty
+    uint64_t added_in = 0;    // iteration of the latest add
   };
 
   void take_out(Owner& owner);
   std::optional<size_t> clear_range(uintptr_t begin, uintptr_t end);
 
   uint64_t iteration_ = 1;
-  Places places_;
+  Ranges ranges_;
   std::vector<Owner> owners_;
 };
 

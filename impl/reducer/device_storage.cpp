@@ -12,7 +12,7 @@
 #include "dtype/dtype.hpp"
 #include "comm/comm.hpp"
 #include "reducer/bad_elements.hpp"
-#include "reducer/place.hpp"
+#include "reducer/storage.hpp"
 
 namespace dsc {
 namespace {
@@ -20,9 +20,9 @@ namespace {
 DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 
-class DevicePlace final : public GradientPlace {
+class DeviceStorage final : public GradientStorage {
  public:
-  DevicePlace(Comm& group, const PlaceOptions& options);
+  DeviceStorage(Comm& group, const StorageOptions& options);
 
   std::byte* arena() const noexcept override { return arena_.get(); }
   void check(const void* gradient, const void* stream, const std::string& who) const override;
@@ -37,7 +37,7 @@ class DevicePlace final : public GradientPlace {
   void begin_delivery(void* stream) override;
   void deliver(Work& work, std::span<const Delivery> deliveries) override;
   void end(void* stream) override;
-  bool settle(Deadline deadline) noexcept override;
+  bool wait_idle(Deadline deadline) noexcept override;
   void keep() noexcept override {
     static_cast<void>(arena_.release());
     bad_elements_.keep();
@@ -90,7 +90,7 @@ class DevicePlace final : public GradientPlace {
   std::vector<Bucket> buckets_;  // mutex_ guards taken, before and latest
 };
 
-DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
+DeviceStorage::DeviceStorage(Comm& group, const StorageOptions& options)
     : context_(*group.device_context()),
       group_(group),
       kernels_(context_.kernels->get()),
@@ -106,7 +106,7 @@ DevicePlace::DevicePlace(Comm& group, const PlaceOptions& options)
   }
 }
 
-void DevicePlace::check(const void* gradient, const void*, const std::string& who) const {
+void DeviceStorage::check(const void* gradient, const void*, const std::string& who) const {
   if (!gradient) return;
   const int number = device_of_memory(device(), gradient);
   if (number == device().number()) return;
@@ -119,7 +119,7 @@ void DevicePlace::check(const void* gradient, const void*, const std::string& wh
 // Begins after the iteration before and after the work that is on the stream now. During a capture the
 // order with the iteration before is left out, because captured work cannot wait for work outside the
 // graph.
-void DevicePlace::begin(void* stream) {
+void DeviceStorage::begin(void* stream) {
   const DeviceScope scope(device());
   DeviceStream* const own = stream_of(stream);
   const bool captured = is_capturing(device(), own);
@@ -139,12 +139,12 @@ void DevicePlace::begin(void* stream) {
   }
 }
 
-void DevicePlace::wait(DeviceStream* stream, const PooledEvent& event) const {
+void DeviceStorage::wait(DeviceStream* stream, const PooledEvent& event) const {
   device().wait(stream, event.get());
 }
 
 // Records an event for the work on the bucket's latest stream, for which the bucket has to wait.
-void DevicePlace::leave_latest(Bucket& bucket) {
+void DeviceStorage::leave_latest(Bucket& bucket) {
   if (!bucket.latest) return;
   PooledEvent& event = bucket.before.emplace_back(context_.events->take());
   device().record(event.get(), *bucket.latest);
@@ -153,7 +153,7 @@ void DevicePlace::leave_latest(Bucket& bucket) {
 
 // Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must
 // wait for all gradients before.
-void DevicePlace::follow(Bucket& bucket, DeviceStream* stream, bool writes) {
+void DeviceStorage::follow(Bucket& bucket, DeviceStream* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
   wait(stream, begun_);
@@ -162,14 +162,14 @@ void DevicePlace::follow(Bucket& bucket, DeviceStream* stream, bool writes) {
 
 // The event for the per-thread stream is recorded at once, because no other thread can refer to this
 // stream.
-void DevicePlace::has_followed(Bucket& bucket, DeviceStream* stream) {
+void DeviceStorage::has_followed(Bucket& bucket, DeviceStream* stream) {
   bucket.latest = stream;
   if (stream == kPerThreadStream) leave_latest(bucket);
 }
 
 // Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
 // order.
-void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const {
+void DeviceStorage::add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const {
   if (slot.bytes == 0) return;
   const DeviceAddress view = address_of(slot.view), from = address_of(gradient);
   if (!accumulated) {
@@ -185,7 +185,7 @@ void DevicePlace::add(const Slot& slot, const void* gradient, bool accumulated, 
                      stream);
 }
 
-void DevicePlace::accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+void DeviceStorage::accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
   const DeviceScope scope(device());
   const MutexLock lock(mutex_);
   Bucket& bucket = buckets_[slot.bucket];
@@ -194,7 +194,7 @@ void DevicePlace::accumulate(const Slot& slot, const void* gradient, bool accumu
   has_followed(bucket, stream_of(stream));
 }
 
-void DevicePlace::take(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+void DeviceStorage::take(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
   const DeviceScope scope(device());
   const MutexLock lock(mutex_);
   const bool adds = gradient && accumulated;
@@ -206,17 +206,17 @@ void DevicePlace::take(const Slot& slot, const void* gradient, bool accumulated,
   bucket.taken.push_back({&slot, gradient, part});
 }
 
-void DevicePlace::take_zeros(const Slot& slot) {
+void DeviceStorage::take_zeros(const Slot& slot) {
   const MutexLock lock(mutex_);
   buckets_[slot.bucket].taken.push_back({&slot, nullptr, Part::kZeros});
 }
 
-void DevicePlace::come_behind(Bucket& bucket) {
+void DeviceStorage::come_behind(Bucket& bucket) {
   leave_latest(bucket);
   for (const PooledEvent& event : bucket.before) wait(stream_.get(), event);
 }
 
-BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
+BucketCopy DeviceStorage::copy_of(const Bucket& bucket) const {
   return {.parts = parts_,
           .tensor_dtype = bucket.dtype,
           .bucket = address_of(bucket.begin),
@@ -225,7 +225,7 @@ BucketCopy DevicePlace::copy_of(const Bucket& bucket) const {
 
 // Gathers a bucket in one launch. Gradients that are in the bucket already take part only if they must be
 // scaled or counted.
-void DevicePlace::fill(Bucket& bucket, double scale, DeviceAddress norm) {
+void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
   parts_.clear();
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
@@ -263,7 +263,7 @@ void DevicePlace::fill(Bucket& bucket, double scale, DeviceAddress norm) {
 }
 
 // NCCL scales its inputs, except for types that it cannot scale, which fill() scales.
-std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
+std::shared_ptr<Work> DeviceStorage::start(size_t b, const Call& call) {
   Call launched = call;
   launched.stream = stream_.get();
   launched.tag = static_cast<uint64_t>(bad_elements_.check());  // must be equal on all ranks
@@ -287,13 +287,13 @@ std::shared_ptr<Work> DevicePlace::start(size_t b, const Call& call) {
 }
 
 // Does not wait: an operation that is still running counts as a success.
-Failure DevicePlace::outcome(Work& work) {
+Failure DeviceStorage::outcome(Work& work) {
   Failure failure = work.failure();
   if (failure.code == DSC_IN_PROGRESS) failure.code = DSC_OK;
   return failure;
 }
 
-std::optional<BadBucket> DevicePlace::find_nonfinite() {
+std::optional<BadBucket> DeviceStorage::find_nonfinite() {
   if (!bad_elements_.looks()) return std::nullopt;
   return bad_elements_.find(stream_.get(), [&](size_t b) {
     const Bucket& bucket = buckets_[b];
@@ -309,11 +309,11 @@ std::optional<BadBucket> DevicePlace::find_nonfinite() {
   });
 }
 
-void DevicePlace::begin_delivery(void* stream) {
+void DeviceStorage::begin_delivery(void* stream) {
   order(device(), *context_.events, stream_of(stream), stream_.get());
 }
 
-void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
+void DeviceStorage::deliver(Work& work, std::span<const Delivery> deliveries) {
   work.wait_on(stream_.get(), Deadline::never());
   if (deliveries.empty()) return;
   const DeviceScope scope(device());
@@ -324,17 +324,17 @@ void DevicePlace::deliver(Work& work, std::span<const Delivery> deliveries) {
   kernels_.scatter(copy_of(bucket), stream_.get());
 }
 
-void DevicePlace::end(void* stream) { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
+void DeviceStorage::end(void* stream) { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
 
-bool DevicePlace::settle(Deadline deadline) noexcept {
-  bool settled = false;
-  call_out([&] { settled = wait_for(device(), *context_.events, stream_.get(), deadline); });
-  return settled;
+bool DeviceStorage::wait_idle(Deadline deadline) noexcept {
+  bool idle = false;
+  call_out([&] { idle = wait_for(device(), *context_.events, stream_.get(), deadline); });
+  return idle;
 }
 
 }  // namespace
 
-std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions& options) {
+std::unique_ptr<GradientStorage> make_device_storage(Comm& group, const StorageOptions& options) {
   Call call;
   call.kind = OpKind::kAllReduce;
   call.op = options.average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM;
@@ -343,7 +343,7 @@ std::unique_ptr<GradientPlace> make_device_place(Comm& group, const PlaceOptions
     if (const auto reason = group.unsupported_reason(call))
       fail(DSC_ERR_UNSUPPORTED, "gradients of %s on a device: %s", dtype_name(bucket.dtype), reason->c_str());
   }
-  return std::make_unique<DevicePlace>(group, options);
+  return std::make_unique<DeviceStorage>(group, options);
 }
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// The properties that ranks report when they meet, and the decision that follows from them. These functions
-// have no side effects.
+// What ranks say about themselves when they meet, and the decision that follows from it. These functions have
+// no side effects.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,10 @@
 
 namespace dsc {
 
+inline constexpr int64_t kNoDeadlineMs = int64_t{1} << 40;
+
 // The properties of one rank, as reported by its process.
-struct Claim {
+struct Hello {
   int32_t rank = -1;
   int32_t world_size = 0;
   int32_t local_rank = -1;  // -1: derived from the other ranks
@@ -23,7 +25,8 @@ struct Claim {
   std::string config;  // "key=value;key=value", possibly cut; config_hash is of the full text
   std::string host;
   std::string endpoint;
-  std::string place;  // name of the host in errors; empty if there is only one host
+  std::string place;         // name of the host in errors; empty if there is only one host
+  int64_t remaining_ms = 0;  // time until its deadline; kNoDeadlineMs or more if there is none
 };
 
 // One rank of a world that has formed.
@@ -33,7 +36,7 @@ struct Member {
   int64_t pid;
   std::string host;
   std::string endpoint;    // name of the Endpoint of its process
-  std::string place = "";  // like Claim::place
+  std::string place = "";  // like Hello::place
 };
 
 // Why a world cannot form.
@@ -43,24 +46,24 @@ struct Problem {
 };
 
 // Returns "rank 3 (pid 4711)" or "rank 3 (pid 4711 on node7)".
-std::string describe(const Claim& claim);
+std::string describe(const Hello& hello);
 
 // Returns "1-3, 7" for {7, 1, 2, 3}.
 std::string rank_list(std::vector<int32_t> ranks);
 
-// Returns how many claims are needed for a decision: the largest world size that was claimed.
-int32_t expected_claims(const std::vector<Claim>& claims);
+// Returns how many hellos are needed for a decision: the largest world size that was claimed.
+int32_t expected_hellos(const std::vector<Hello>& hellos);
 
-std::vector<int32_t> missing_ranks(const std::vector<Claim>& claims);
+std::vector<int32_t> missing_ranks(const std::vector<Hello>& hellos);
 
 enum class Hosts { kOne, kMany };  // whether a meeting spans one host or several
 
 // Returns why these processes can never form a world, whoever else arrives: conflicting versions, world
 // sizes, ranks, settings or hosts.
-std::optional<Problem> find_conflict(const std::vector<Claim>& claims, Hosts hosts);
+std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hosts);
 
-// Returns the members in rank order. The claims must be complete and without conflict. Local ranks of -1 are
+// Returns the members in rank order. The hellos must be complete and without conflict. Local ranks of -1 are
 // derived.
-std::vector<Member> make_table(std::vector<Claim> claims);
+std::vector<Member> make_table(std::vector<Hello> hellos);
 
 }  // namespace dsc

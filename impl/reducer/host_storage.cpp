@@ -7,14 +7,14 @@
 #include "comm/settle.hpp"
 #include "device/context.hpp"
 #include "dtype/reduce.hpp"
-#include "reducer/place.hpp"
+#include "reducer/storage.hpp"
 
 namespace dsc {
 namespace {
 
-class HostPlace final : public GradientPlace {
+class HostStorage final : public GradientStorage {
  public:
-  HostPlace(Comm& group, const PlaceOptions& options)
+  HostStorage(Comm& group, const StorageOptions& options)
       : group_(group),
         scales_(options.average == DSC_AVERAGE_PYTORCH),
         arena_(static_cast<std::byte*>(
@@ -83,7 +83,7 @@ class HostPlace final : public GradientPlace {
 
   void end(void*) override {}
 
-  bool settle(Deadline) noexcept override { return true; }
+  bool wait_idle(Deadline) noexcept override { return true; }
 
   void keep() noexcept override { static_cast<void>(arena_.release()); }
 
@@ -99,8 +99,8 @@ class HostPlace final : public GradientPlace {
 
 }  // namespace
 
-std::unique_ptr<GradientPlace> make_host_place(Comm& group, const PlaceOptions& options) {
-  return std::make_unique<HostPlace>(group, options);
+std::unique_ptr<GradientStorage> make_host_storage(Comm& group, const StorageOptions& options) {
+  return std::make_unique<HostStorage>(group, options);
 }
 
 }  // namespace dsc

@@ -1,4 +1,5 @@
-// Judges how long a peer has been silent. The caller passes the time, so that there are no side effects.
+// Tells for how long the heartbeats of a peer are missed. The caller passes the time, so that there are no
+// side effects.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +12,39 @@ namespace dsc {
 inline constexpr int64_t kReportSilenceMs = 2000;
 
 // Tracks one peer. One thread uses it.
-class Silence {
+class HeartbeatWatch {
  public:
-  enum class News { kNone, kQuiet, kStalled, kBack };
+  enum class News { kNone, kUnresponsive, kStalled, kBack };
 
   // With stall_timeout_ms 0 a peer is never reported as kStalled.
-  Silence(int64_t stall_timeout_ms, int64_t now) : stall_ns_(stall_timeout_ms * kNsPerMs), since_ns_(now) {}
+  HeartbeatWatch(int64_t stall_timeout_ms, int64_t now)
+      : stall_ns_(stall_timeout_ms * kNsPerMs), since_ns_(now) {}
 
   // Ignores the time up to now: the peer was not asked, or the observer itself did not run.
   void begin_again(int64_t now) { since_ns_ = now; }
 
-  // Returns kBack if the peer was reported as quiet before.
+  // Returns kBack if the peer was reported as unresponsive before.
   News heard(int64_t now) {
     since_ns_ = now;
     stalled_ = false;
-    return std::exchange(quiet_, false) ? News::kBack : News::kNone;
+    return std::exchange(unresponsive_, false) ? News::kBack : News::kNone;
   }
 
   // Reports each change once.
   News look(int64_t now) {
-    const int64_t silent = silent_ns(now);
-    if (stall_ns_ > 0 && silent >= stall_ns_ && !std::exchange(stalled_, true)) return News::kStalled;
-    if (silent >= kReportSilenceMs * kNsPerMs && !std::exchange(quiet_, true)) return News::kQuiet;
+    const int64_t missed_ns = unresponsive_ns(now);
+    if (stall_ns_ > 0 && missed_ns >= stall_ns_ && !std::exchange(stalled_, true)) return News::kStalled;
+    if (missed_ns >= kReportSilenceMs * kNsPerMs && !std::exchange(unresponsive_, true))
+      return News::kUnresponsive;
     return News::kNone;
   }
 
-  int64_t silent_ns(int64_t now) const { return now - since_ns_; }
+  int64_t unresponsive_ns(int64_t now) const { return now - since_ns_; }
 
  private:
   int64_t stall_ns_;
   int64_t since_ns_;
-  bool quiet_ = false;
+  bool unresponsive_ = false;
   bool stalled_ = false;
 };
 

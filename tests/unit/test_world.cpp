@@ -1,0 +1,64 @@
+// A host group of one rank, and what it announces in the job's store when it closes.
+#include "bootstrap/store_meeting_host.hpp"
+#include "control/world.hpp"
+#include "job_support.hpp"
+
+namespace {
+
+using namespace dsc;
+using namespace dsc::test;
+
+// Two connections to a store: one that serves it, as rank 0 does, and one that a world of another rank holds.
+struct Job {
+  std::shared_ptr<JobStore> served = open_job(0, true);
+  std::shared_ptr<JobStore> held = open_job(served->target().port, false);
+
+  bool is_closing() const {
+    const std::string key(kClosingKey);
+    return served->store().check({&key, 1}, soon());
+  }
+};
+
+std::shared_ptr<World> make_world() {
+  WorldSettings settings;
+  settings.meeting.deadline = soon();
+  return World::join(settings);
+}
+
+void a_failure_is_announced_after_an_end(void**) {
+  const Job job;
+  const auto world = make_world();
+  world->hold_name(job.held);
+  world->begin_closing(false);  // as when another process ends; the rank that serves the store announces it
+  assert_false(job.is_closing());
+  world->begin_closing(true);
+  assert_true(job.is_closing());
+}
+
+void a_failure_of_a_tentative_world_is_announced(void**) {
+  const Job job;
+  const auto world = make_world();
+  world->hold_name(job.held);
+  world->set_tentative(true);
+  world->begin_closing(true);
+  assert_true(job.is_closing());
+}
+
+void a_failure_before_the_store_came_is_announced(void**) {
+  const Job job;
+  const auto world = make_world();
+  world->begin_closing(true);
+  world->hold_name(job.held);
+  assert_true(job.is_closing());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_failure_is_announced_after_an_end),
+      cmocka_unit_test(a_failure_of_a_tentative_world_is_announced),
+      cmocka_unit_test(a_failure_before_the_store_came_is_announced),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
