@@ -50,9 +50,7 @@ int Comm::global_rank(int group_rank) const {
 
 int32_t Comm::backend() const noexcept { return device_ ? DSC_BACKEND_DEVICE : group_->backend(); }
 
-const DeviceContext* Comm::device_context() const noexcept {
-  return device_ ? &device_->context() : nullptr;
-}
+const DeviceContext* Comm::device_context() const noexcept { return device_ ? &device_->context() : nullptr; }
 
 int32_t Comm::device() const noexcept { return device_ ? device_->context().device->number() : -1; }
 

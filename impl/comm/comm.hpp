@@ -33,8 +33,8 @@ class Comm final {
   const WorldInfo& world_info() const noexcept { return *state_.info(); }  // any thread
 
   // What it can do.
-  int32_t backend() const noexcept;  // dsc_backend_t
-  int32_t device() const noexcept;               // -1: not bound to a device
+  int32_t backend() const noexcept;                      // dsc_backend_t
+  int32_t device() const noexcept;                       // -1: not bound to a device
   const DeviceContext* device_context() const noexcept;  // null likewise
   bool checks_nonfinite() const noexcept { return group_->checks_nonfinite(); }
   // Returns why operations on the device cannot run a call, as a text to follow the operation's name;

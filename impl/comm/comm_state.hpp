@@ -1,5 +1,6 @@
 // What a communicator is on this rank, whatever its engine: its identity, its members, and its state machine.
-// Ranks move from open to failed, finalized or left; this class words the refusal of calls that come too late.
+// Ranks move from open to failed, finalized or left; this class words the refusal of calls that come too
+// late.
 #pragma once
 
 #include <atomic>
@@ -89,7 +90,8 @@ class CommState {
 
   void expect_open() const;  // throws STATE if takes_no_part()
 
-  // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of `cause`.
+  // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of
+  // `cause`.
   Failure refusal(const Failure& cause) const;
   // Return the causes with which the group fails if this rank aborts it, and if it leaves while operations
   // are running. Without memory only the code is kept.

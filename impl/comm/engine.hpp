@@ -183,8 +183,8 @@ class DeviceEngine : public Engine {
 
 // What a program wants of a device at start-up.
 struct DeviceRequest {
-  bool required = false;  // false: only if a device was named or is in use
-  int32_t number = -1;    // -1: the device in use, or by local rank
+  bool required = false;                             // false: only if a device was named or is in use
+  int32_t number = -1;                               // -1: the device in use, or by local rank
   std::map<std::string, std::string> settings = {};  // of the device's libraries, such as "nccl.library"
 
   // Returns the value of a setting; empty if it was not given.

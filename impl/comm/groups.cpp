@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/group_ids.hpp"
 #include "comm/gather.hpp"
+#include "comm/group_ids.hpp"
 
 namespace dsc {
 namespace {

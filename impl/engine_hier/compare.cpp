@@ -61,7 +61,7 @@ void HierEngine::gather_rows(const Row& mine, std::span<Row> rows, Deadline dead
 // Compares the calls between leaders. A host sends one entry if its ranks agree, else one per distinct
 // call.
 CallDifference HierEngine::compare_hosts(std::span<const Row> rows, Deadline deadline, HierTransfer* along,
-                                       std::byte* result) {
+                                         std::byte* result) {
   std::vector<Entry> mine;
   for (size_t place = 0; place < rows.size(); ++place) {
     auto same = std::ranges::find_if(

@@ -130,8 +130,8 @@ std::unique_ptr<TransportGroup> HierEngine::open_among_ranks() {
                                                 Mesh::Members::kRanks);
       },
       [&](dsc_result_t, const char* why) {
-        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s", name().c_str(),
-            why);
+        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s",
+            name().c_str(), why);
       });
   return wire;
 }
@@ -154,8 +154,8 @@ void HierEngine::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadl
 }
 
 void HierEngine::exchange_among_ranks(std::span<const TransportBlock> sends,
-                                    std::span<const TransportBlock> receives, Deadline deadline,
-                                    OverlapHook overlap) {
+                                      std::span<const TransportBlock> receives, Deadline deadline,
+                                      OverlapHook overlap) {
   TransportGroup* wire = nullptr;
   {
     MutexLock lock(mutex_);

@@ -47,7 +47,7 @@ HierEngine::~HierEngine() {
 // Removes this host's key once all are connected and have read it, because the keys of many groups would
 // fill the store. After an error the key is removed later: other hosts may still have to read it.
 void HierEngine::connect_and_clear(TransportGroup& wire, const std::string& prefix, int own,
-                                 Deadline deadline) {
+                                   Deadline deadline) {
   Store& store = world_->store();
   const std::string key = prefix + "/" + std::to_string(own);
   capture([&] { wire.connect(store, prefix, deadline); },
@@ -61,7 +61,7 @@ void HierEngine::connect_and_clear(TransportGroup& wire, const std::string& pref
 // If this host cannot open its end, it publishes the error in place of its address, so that the others fail
 // with the same cause and do not wait for it.
 std::unique_ptr<TransportGroup> HierEngine::open_wire(const std::string& prefix, int own,
-                                                    std::vector<int32_t> members, Mesh::Members of) {
+                                                      std::vector<int32_t> members, Mesh::Members of) {
   std::unique_ptr<TransportGroup> wire;
   capture([&] { wire = std::make_unique<TransportGroup>(world_->transport(), own, std::move(members), of); },
           [&](const Error& error) {
@@ -147,8 +147,8 @@ std::optional<Record> HierEngine::open_record(const Call& call, uint64_t number)
   call_out([&] {
     if (refusal()) return;
     const BufferBytes bytes = bytes_of(call);
-    record = local_->group().recorder().open(recorded_call(call, number, bytes.send, bytes.recv, state.timeout_ms(call)),
-                                             tick_now());
+    record = local_->group().recorder().open(
+        recorded_call(call, number, bytes.send, bytes.recv, state.timeout_ms(call)), tick_now());
   });
   return record;
 }
@@ -243,7 +243,8 @@ void HierEngine::run_message(const Call& call, uint64_t number, Deadline deadlin
       });
 }
 
-void HierEngine::exchange_message(const Call& call, uint64_t number, Deadline deadline, TransportGroup& wire) {
+void HierEngine::exchange_message(const Call& call, uint64_t number, Deadline deadline,
+                                  TransportGroup& wire) {
   const bool sends = call.kind == OpKind::kSend;
   Call neutral = call;  // both ends must compute the same fingerprint
   neutral.kind = OpKind::kSend;
@@ -293,7 +294,8 @@ std::vector<TransportGroup*> HierEngine::other_wires() {
 
 bool HierEngine::has_running() noexcept {
   bool running = false;
-  call_out([&] { running = std::ranges::any_of(queues(), [](const HierQueue* queue) { return queue->busy(); }); });
+  call_out(
+      [&] { running = std::ranges::any_of(queues(), [](const HierQueue* queue) { return queue->busy(); }); });
   return running;
 }
 
@@ -354,7 +356,9 @@ bool HierEngine::progress(Deadline deadline) {
   return none_left();
 }
 
-int32_t HierEngine::agree_on(int32_t) { fail(DSC_ERR_UNSUPPORTED, "agree: not between hosts in this version"); }
+int32_t HierEngine::agree_on(int32_t) {
+  fail(DSC_ERR_UNSUPPORTED, "agree: not between hosts in this version");
+}
 
 std::shared_ptr<GroupEngine> HierEngine::shrink(const GroupOptions&) {
   fail(DSC_ERR_UNSUPPORTED, "shrink: not between hosts in this version; finalize and start again");

@@ -27,8 +27,8 @@ class HierEngine final : public GroupEngine {
  public:
   // All ranks of the group call this. `local` holds the group's ranks on this host, in the same order.
   static std::shared_ptr<HierEngine> create(std::shared_ptr<HierWorld> world,
-                                            std::shared_ptr<HostEngine> local, HierLayout layout,
-                                            uint64_t id, std::string name, int timeout_ms, Deadline deadline);
+                                            std::shared_ptr<HostEngine> local, HierLayout layout, uint64_t id,
+                                            std::string name, int timeout_ms, Deadline deadline);
   ~HierEngine() override;
 
   int32_t backend() const noexcept override { return DSC_BACKEND_INTER_HOST; }
@@ -61,8 +61,8 @@ class HierEngine final : public GroupEngine {
  private:
   friend class HierTransfer;
 
-  HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEngine> local, HierLayout layout, uint64_t id,
-           std::string name, int timeout_ms);
+  HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEngine> local, HierLayout layout,
+             uint64_t id, std::string name, int timeout_ms);
   // The operation in which a thread waits, and whether it was reported as late.
   struct Waiting {
     OpKind kind = OpKind::kBarrier;

@@ -246,7 +246,7 @@ std::string HierEngine::answer(const std::string& question) const {
 }
 
 std::vector<Answer> HierEngine::ask(const std::vector<int32_t>& ranks, const std::string& question,
-                                  Deadline deadline) {
+                                    Deadline deadline) {
   std::vector<int32_t> of_world;
   of_world.reserve(ranks.size());
   for (const int32_t rank : ranks) of_world.push_back(layout_.global_ranks()[static_cast<size_t>(rank)]);

@@ -41,7 +41,8 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
   global_ranks.reserve(wanted.members.size());
   for (const int32_t member : wanted.members)
     global_ranks.push_back(layout_.global_ranks()[static_cast<size_t>(member)]);
-  HierLayout layout(std::move(global_ranks), world_->layout(), static_cast<int>(self - wanted.members.begin()));
+  HierLayout layout(std::move(global_ranks), world_->layout(),
+                    static_cast<int>(self - wanted.members.begin()));
   if (error && layout.hosts() > 1 && layout.leads())  // the other hosts fail with this cause
     world_->refuse_wire(wire_key(wanted.id), layout.own_host(), *error);
   if (error) throw Error(*error);
@@ -56,11 +57,12 @@ void* HierEngine::allocate(size_t bytes) {
   const std::string note = std::to_string(bytes) + " bytes";
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [] {});  // compares the sizes before allocating
   void* memory = nullptr;
-  capture([&] { run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] { memory = local_->allocate(bytes); }); },
-          [&](const Error& error) {
-            if (memory) release_memory(memory);
-            throw Error(error);
-          });
+  capture(
+      [&] { run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] { memory = local_->allocate(bytes); }); },
+      [&](const Error& error) {
+        if (memory) release_memory(memory);
+        throw Error(error);
+      });
   return memory;
 }
 

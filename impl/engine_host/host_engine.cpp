@@ -89,7 +89,7 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
   if (progress == Progress::kDone) {
     const int64_t met = operation.met_ticks();
     stats.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
-               ticks_to_ns(end - met));
+              ticks_to_ns(end - met));
     return std::nullopt;
   }
   if (operation.failure().code != DSC_ERR_NONFINITE) {  // which does not fail the group

@@ -64,9 +64,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
 
   // True if new operations are refused: a call has reported the failure to this rank, or this rank has
   // left.
-  bool refuses() const noexcept {
-    return state.takes_no_part() || (state.reported() && group_->revoked());
-  }
+  bool refuses() const noexcept { return state.takes_no_part() || (state.reported() && group_->revoked()); }
   Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }

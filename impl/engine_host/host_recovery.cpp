@@ -48,9 +48,7 @@ struct HostEngine::Recovery {
   Recovery(HostEngine& of, const char* operation) : engine(of), name(operation) { engine.begin(); }
   ~Recovery() { engine.end(); }
   // True if this rank no longer takes part.
-  bool is_off() const noexcept {
-    return engine.state.takes_no_part() || engine.state.aborts() != aborts;
-  }
+  bool is_off() const noexcept { return engine.state.takes_no_part() || engine.state.aborts() != aborts; }
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
@@ -130,7 +128,7 @@ int32_t HostEngine::agree_on(int32_t flags) {
 // Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot
 // says whether that succeeded; flags 0 mean that another round may succeed.
 Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
-                               const Recovery& call, std::shared_ptr<HostEngine>& child) {
+                                 const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
   capture(
       [&] {

@@ -76,7 +76,7 @@ BusyQueue ProgressEngine::take_idle() noexcept {
 void ProgressEngine::release_idle() noexcept {
   bool any = false;
   while (take_idle().engine) any = true;  // released outside the lock, because a world may end with it
-  if (any) wake();                      // a driver may still have it in its list
+  if (any) wake();                        // a driver may still have it in its list
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {

@@ -174,8 +174,7 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   const std::vector<Binding> all = gather_all(*host, OpKind::kBind, kBindTag, mine);
   const auto is = [](Bound bound) { return [bound](const Binding& of) { return of.bound == bound; }; };
   const bool asked = std::ranges::any_of(all, [](const Binding& of) { return of.asked != 0; });
-  if (std::ranges::all_of(all, is(Bound::kYes)))
-    return make_bound(world, host, all, asked, deadline);
+  if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, host, all, asked, deadline);
   host->restart_numbers();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
     log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");

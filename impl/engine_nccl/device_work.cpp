@@ -4,8 +4,8 @@
 #include <time.h>
 
 #include "base/error.hpp"
-#include "engine_nccl/nccl_engine.hpp"
 #include "engine_nccl/device_watch.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {

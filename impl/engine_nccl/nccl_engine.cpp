@@ -88,14 +88,15 @@ void NcclEngine::refuse(const Call& call) const {
   refusal.operation = op_kind_name(call.kind);
   refusal.revoked = true;
   refusal.text = host_->state.describe(call.kind, board_ ? board_->latest() + 1 : 0,
-                          "the communicator failed before: " + refusal.text);
+                                       "the communicator failed before: " + refusal.text);
   fail_with(refusal);
 }
 
 // Throws errors that concern the call alone, before other ranks learn of it.
 void NcclEngine::check_usable(const Call& call) const {
   if (finalized_.load() || host_->state.is_over())
-    fail(DSC_ERR_STATE, "%s", host_->state.describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
+    fail(DSC_ERR_STATE, "%s",
+         host_->state.describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
   if (host_->revoked() || ending_.load() != Ending::kNot) refuse(call);
   if (!collectives_ && call.prescale != 1)
     fail(DSC_ERR_UNSUPPORTED, "%s on a device in a group of one rank: it cannot be scaled there",
@@ -115,7 +116,7 @@ void NcclEngine::note_host_call(const Call& call) {
 
 // A rank that sees a difference between calls does not start its own, and fails the group.
 void NcclEngine::refuse_difference(const Call& call, uint64_t number, const BoardDifference& difference,
-                                     DeviceRecords* records) {
+                                   DeviceRecords* records) {
   Failure cause;
   cause.code = DSC_ERR_MISMATCH;
   cause.rank = difference.rank;
@@ -124,7 +125,8 @@ void NcclEngine::refuse_difference(const Call& call, uint64_t number, const Boar
   cause.operation = op_kind_name(call.kind);
   cause.group = host_->id();
   cause.revoked = true;
-  cause.text = host_->state.describe(call.kind, number, "ranks called different operations: " + difference.text);
+  cause.text =
+      host_->state.describe(call.kind, number, "ranks called different operations: " + difference.text);
   told_.store(true);
   if (records) records->end(tick_now(), recorded_code(cause.code));
   revoke(cause);
@@ -162,8 +164,8 @@ NcclWait NcclEngine::patience(int timeout_ms) const {
 void NcclEngine::copy_locally(const Call& call, CudaStream* stream) const {
   if (call.send == call.recv || !call.send || !call.recv) return;
   const Transfer transfer(call, 0, 1);
-  device().copy(reinterpret_cast<CudaAddress>(call.recv),
-                                   reinterpret_cast<CudaAddress>(call.send), transfer.send_bytes, stream);
+  device().copy(reinterpret_cast<CudaAddress>(call.recv), reinterpret_cast<CudaAddress>(call.send),
+                transfer.send_bytes, stream);
 }
 
 // Puts operations on a stream in NCCL's terms. A barrier is a sum of one word, and an all-to-all in place
@@ -222,8 +224,7 @@ void NcclEngine::run_collectives(std::span<const Call> calls, void* stream) {
   capture(
       [&] {
         put(calls, stream_of(stream));
-        if (untracked)
-          device().record(untracked->end_event.get(), stream_of(stream));
+        if (untracked) device().record(untracked->end_event.get(), stream_of(stream));
       },
       [&](const Error& error) { fail_operation(calls[0], number, error, &records); });
   records.start(tick_now());
@@ -328,8 +329,7 @@ void NcclEngine::run(const Call& call) {
   capture(
       [&] {
         link_for(call).run(call, stream_of(call.stream), patience(call.timeout_ms));
-        if (untracked)
-          device().record(untracked->end_event.get(), stream_of(call.stream));
+        if (untracked) device().record(untracked->end_event.get(), stream_of(call.stream));
       },
       [&](const Error& error) { fail_operation(call, number, error, &records); });
   records.start(tick_now());

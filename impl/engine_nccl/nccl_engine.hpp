@@ -34,8 +34,8 @@ class NcclEngine final : public DeviceEngine, public std::enable_shared_from_thi
  public:
   // Collective among the ranks of `host`: makes the device's part of its world. Throws on all ranks if that
   // fails on one.
-  static std::shared_ptr<NcclEngine> create(const DeviceWorld& world, const std::shared_ptr<GroupEngine>& host,
-                                            Deadline deadline);
+  static std::shared_ptr<NcclEngine> create(const DeviceWorld& world,
+                                            const std::shared_ptr<GroupEngine>& host, Deadline deadline);
   explicit NcclEngine(NcclParts parts);
   // Throws BACKEND_STUCK once an abort has hung in this process.
   static void expect_usable();

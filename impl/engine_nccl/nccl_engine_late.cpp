@@ -32,8 +32,8 @@ bool NcclEngine::somebody_left(OpKind kind, uint64_t number, const Late& late_ra
   cause.operation = op_kind_name(kind);
   cause.group = host_->id();
   cause.revoked = true;
-  cause.text =
-      host_->state.describe(kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
+  cause.text = host_->state.describe(
+      kind, number, "rank " + std::to_string(*left) + " has left the group without calling it");
   revoke_beside(cause, {}, 0);
   return true;
 }

@@ -10,8 +10,8 @@
 #include "base/thread.hpp"
 #include "base/wait.hpp"
 #include "control/group.hpp"
-#include "engine_nccl/nccl_engine.hpp"
 #include "engine_nccl/device_watch.hpp"
+#include "engine_nccl/nccl_engine.hpp"
 
 namespace dsc {
 namespace {
@@ -218,7 +218,7 @@ void NcclEngine::revoke(const Failure& cause) noexcept {
 
 // Fails the group because of an error in a call of this rank, and returns the failure of the call.
 Failure NcclEngine::take_failure(const Call& call, uint64_t number, const Error& error,
-                                   DeviceRecords* records) noexcept {
+                                 DeviceRecords* records) noexcept {
   Failure failure;
   failure.code = error.code();
   call_out([&] {
@@ -248,7 +248,7 @@ Failure NcclEngine::take_failure(const Call& call, uint64_t number, const Error&
 }
 
 void NcclEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
-                                  DeviceRecords* records) {
+                                DeviceRecords* records) {
   told_.store(true);
   fail_with(take_failure(call, number, error, records));
 }

@@ -65,9 +65,9 @@ NcclSettings settings_of(const GroupEngine& host, const GroupOptions& options) {
 
 // Makes NCCL's communicator. A rank that fails is noticed at once on its own host, and on other hosts when
 // the deadline passes.
-std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEngine& host, PublishedCalls& board,
-                                              const NcclSettings& settings, uint64_t attempt,
-                                              Deadline deadline) {
+std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEngine& host,
+                                              PublishedCalls& board, const NcclSettings& settings,
+                                              uint64_t attempt, Deadline deadline) {
   const std::vector<NcclUniqueId> ids = agree_on_ids(host, *world.nccl.library);
   const auto check = [&] {
     if (host.revoked()) fail_with(host.failure());

@@ -7,10 +7,10 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/comm.hpp"
 #include "comm/memory.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
-#include "comm/comm.hpp"
 #include "reducer/bad_elements.hpp"
 #include "reducer/storage.hpp"
 
@@ -169,7 +169,8 @@ void DeviceStorage::has_followed(Bucket& bucket, DeviceStream* stream) {
 
 // Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
 // order.
-void DeviceStorage::add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const {
+void DeviceStorage::add(const Slot& slot, const void* gradient, bool accumulated,
+                        DeviceStream* stream) const {
   if (slot.bytes == 0) return;
   const DeviceAddress view = address_of(slot.view), from = address_of(gradient);
   if (!accumulated) {

@@ -158,7 +158,8 @@ void check_options(const InitOptions& options) {
   check_settings(options.device_settings);
   if (device_libraries().empty() && (options.backend == DSC_BACKEND_DEVICE || options.device >= 0))
     fail(DSC_ERR_UNSUPPORTED,
-         "this library was built without an engine for devices: leave backend at auto or host, and device at -1");
+         "this library was built without an engine for devices: leave backend at auto or host, and device at "
+         "-1");
   if (options.device >= 0 && options.backend != DSC_BACKEND_AUTO && options.backend != DSC_BACKEND_DEVICE)
     fail(DSC_ERR_INVALID_ARG, "device is %d and backend %d: expected 0 (auto) or 2 (device) with a device",
          options.device, options.backend);
@@ -218,11 +219,11 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   auto group = Group::create(world, kWorldId, "world", std::move(everybody));
-  auto local = HostEngine::create_world(group, describe_world(options, launch, *world), options.timeout_ms,
-                                        deadline);
+  auto local =
+      HostEngine::create_world(group, describe_world(options, launch, *world), options.timeout_ms, deadline);
   Engines engines;
-  engines.group = open_group_engine({world, std::move(local), std::move(job), options.backend,
-                                     options.stall_timeout_ms, deadline});
+  engines.group = open_group_engine(
+      {world, std::move(local), std::move(job), options.backend, options.stall_timeout_ms, deadline});
   if (may_use_device(options)) {
     world->set_tentative(true);  // if this fails, a program may start again at once
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,

@@ -1,5 +1,5 @@
-// A test-only engine for worlds of one rank. It shows what the seam asks of an engine: this file and two lines
-// in a meson.build are all of it.
+// A test-only engine for worlds of one rank. It shows what the seam asks of an engine: this file and two
+// lines in a meson.build are all of it.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -99,8 +99,8 @@ class LoopbackEngine final : public GroupEngine {
 
  private:
   std::shared_ptr<LoopbackEngine> child(uint64_t id, std::string name) {
-    return std::make_shared<LoopbackEngine>(CommIdentity{id, std::move(name), 0, state.global_ranks()},
-                                            *this, nullptr);
+    return std::make_shared<LoopbackEngine>(CommIdentity{id, std::move(name), 0, state.global_ranks()}, *this,
+                                            nullptr);
   }
 
   Failure perform(const Call& call) noexcept {

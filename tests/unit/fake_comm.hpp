@@ -1,6 +1,6 @@
 // Communicators over a fake engine, whose ranks are threads of one test: operations meet under one lock, and
-// the rank that comes last computes. It compares what the ranks ask for as the host engine does, and a failure
-// revokes the group; nothing else is like it.
+// the rank that comes last computes. It compares what the ranks ask for as the host engine does, and a
+// failure revokes the group; nothing else is like it.
 #pragma once
 
 #include <atomic>
