@@ -81,7 +81,7 @@ Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
 
 DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loader,
                  const Environment& environment) {
-  NcclEngine::expect_usable();
+  NcclEnding::expect_usable();
   const auto cuda = std::make_shared<const CudaLibrary>(load_driver(request, loader, environment));
   const Choice choice = choose(*cuda, request.number, local_rank);
   DeviceWorld world;

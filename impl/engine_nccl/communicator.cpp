@@ -13,10 +13,9 @@
 namespace dsc {
 namespace {
 
-constexpr int kEagerLooks = 200;  // polls without a sleep in between
+constexpr int kEagerPolls = 200;  // polls without a sleep in between
 constexpr timespec kPause{0, 100'000};
-constexpr int kPatienceForOthersMs =
-    1000;  // how long abort() waits for a thread inside NCCL to return by itself
+constexpr int kOtherThreadMs = 1000;  // abort() waits so long for a thread inside NCCL to return by itself
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
@@ -59,10 +58,10 @@ void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& m
 }
 
 // Waits until NCCL's own thread has written the new communicator.
-void NcclCommunicator::await_made(const char* function, const NcclWait& patience) {
+void NcclCommunicator::await_made(const char* function, const NcclWait& limits) {
   while (!std::atomic_ref(made_).load()) {
-    patience.check();
-    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    limits.check();
+    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
     nanosleep(&kPause, nullptr);
   }
   comm_.store(made_);
@@ -71,7 +70,7 @@ void NcclCommunicator::await_made(const char* function, const NcclWait& patience
 std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& context,
                                                            std::span<const NcclUniqueId> ids, int ranks,
                                                            int rank, const NcclSettings& settings,
-                                                           const NcclWait& patience) {
+                                                           const NcclWait& limits) {
   const DeviceScope scope(*context.device);
   const NcclFunctions& nccl = context.library->functions;
   const char* const function = ids.size() > 1 ? "ncclCommInitRankScalable" : "ncclCommInitRankConfig";
@@ -84,8 +83,8 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::create(const NcclContext& co
                                             const_cast<NcclUniqueId*>(ids.data()), config);
       },
       function);
-  comm->await_made(function, patience);
-  comm->settle(function, patience);
+  comm->await_made(function, limits);
+  comm->await_completion(function, limits);
   return comm;
 }
 
@@ -97,7 +96,7 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::adopt(const NcclContext& con
 
 // NCCL reports the progress of a split on the parent: when the parent is ready, the child is.
 std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, const NcclSettings& settings,
-                                                          const NcclWait& patience) {
+                                                          const NcclWait& limits) {
   constexpr const char* kFunction = "ncclCommSplit";
   const DeviceScope scope(*context_.device);
   std::shared_ptr<NcclCommunicator> child(new NcclCommunicator(context_));
@@ -111,12 +110,12 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, co
           return nccl().comm_split(parent, color, key, out, config);
         },
         kFunction);
-    settle(kFunction, patience);
+    await_completion(kFunction, limits);
     splitting_ = nullptr;
   }
   if (color == kNcclNoColor) return nullptr;
-  child->await_made(kFunction, patience);
-  child->settle(kFunction, patience);
+  child->await_made(kFunction, limits);
+  child->await_completion(kFunction, limits);
   return child;
 }
 
@@ -156,30 +155,30 @@ void NcclCommunicator::check(NcclResult result, const char* function) const {
 }
 
 // Waits until the latest call has completed, because NCCL allows no other call before.
-void NcclCommunicator::settle(const char* function, const NcclWait& patience) {
-  for (int looks = 0;; ++looks) {
+void NcclCommunicator::await_completion(const char* function, const NcclWait& limits) {
+  for (int polls = 0;; ++polls) {
     NcclResult state = NcclResult::success;
     check(nccl().comm_get_async_error(usable(), &state), "ncclCommGetAsyncError");
     if (state == NcclResult::success) return;
     check(state, function);
-    if (looks < kEagerLooks) {
+    if (polls < kEagerPolls) {
       sched_yield();
       continue;
     }
-    patience.check();
-    if (patience.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    limits.check();
+    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
     nanosleep(&kPause, nullptr);
   }
 }
 
-void NcclCommunicator::enqueue(const Calls& calls, const NcclWait& patience) {
+void NcclCommunicator::enqueue(const Calls& calls, const NcclWait& limits) {
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
   calls(usable());
-  settle("NCCL", patience);
+  await_completion("NCCL", limits);
 }
 
-NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const NcclWait& patience) {
+NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const NcclWait& limits) {
   if (!nccl().comm_window_register || adopted_) return nullptr;
   NcclWindow** slot = nullptr;
   enqueue(
@@ -188,7 +187,7 @@ NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const 
         check(nccl().comm_window_register(comm, memory, bytes, slot, kNcclWindowDefault),
               "ncclCommWindowRegister");
       },
-      patience);
+      limits);
   return *slot;
 }
 
@@ -219,10 +218,10 @@ void NcclCommunicator::begin_finalize() {
   if (!adopted_) check(nccl().comm_finalize(usable()), "ncclCommFinalize");
 }
 
-void NcclCommunicator::end_finalize(const NcclWait& patience) {
+void NcclCommunicator::end_finalize(const NcclWait& limits) {
   const DeviceScope scope(*context_.device);
   const std::lock_guard lock(mutex_);
-  settle("ncclCommFinalize", patience);
+  await_completion("ncclCommFinalize", limits);
   if (aborting_.exchange(true)) fail(DSC_ERR_REVOKED, "NCCL's communicator was aborted meanwhile");
   if (adopted_) drop_scaled_sums();
   const NcclResult destroyed = adopted_ ? NcclResult::success : nccl().comm_destroy(comm_.load());
@@ -258,8 +257,8 @@ void NcclCommunicator::set_ended() noexcept {
   kept_->end();
 }
 
-bool NcclCommunicator::leave(const NcclWait& patience) noexcept {
-  const Deadline deadline = adopted_ ? Deadline::after_ms(kPatienceForOthersMs) : patience.deadline;
+bool NcclCommunicator::leave(const NcclWait& limits) noexcept {
+  const Deadline deadline = adopted_ ? Deadline::after_ms(kOtherThreadMs) : limits.deadline;
   {
     const auto lock = lock_until(deadline);  // no other thread may enter afterwards
     if (adopted_) {
@@ -271,7 +270,7 @@ bool NcclCommunicator::leave(const NcclWait& patience) noexcept {
   }
   return comm_.load() && call_out([&] {
            begin_finalize();
-           end_finalize(patience);
+           end_finalize(limits);
          });
 }
 
@@ -282,13 +281,13 @@ std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
   return lock;
 }
 
-// A thread that waits in settle() notices `aborting_` and returns. One that hangs in a call of NCCL can
-// only be freed by the abort itself, so the lock is given up after a while.
+// A thread that waits in await_completion() notices `aborting_` and returns. One that hangs in a call of NCCL
+// can only be freed by the abort itself, so the lock is given up after a while.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
   if (!comm_.load()) set_ended();
   if (ended_.load()) return;
-  const auto lock = lock_until(Deadline::after_ms(kPatienceForOthersMs));
+  const auto lock = lock_until(Deadline::after_ms(kOtherThreadMs));
   call_out([&] {
     const DeviceScope scope(*context_.device);
     if (ended_.load()) return;

@@ -41,7 +41,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Collective. With several ids, ranks find each other through several roots.
   static std::shared_ptr<NcclCommunicator> create(const NcclContext& context,
                                                   std::span<const NcclUniqueId> ids, int ranks, int rank,
-                                                  const NcclSettings& settings, const NcclWait& patience);
+                                                  const NcclSettings& settings, const NcclWait& limits);
   // Wraps a communicator of the program, which is never destroyed or aborted here.
   static std::shared_ptr<NcclCommunicator> adopt(const NcclContext& context, NcclComm* comm);
   // If the communicator has not ended, a separate thread aborts it.
@@ -54,17 +54,17 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
   // Collective among the ranks of this one; null for color kNcclNoColor.
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings,
-                                          const NcclWait& patience);
+                                          const NcclWait& limits);
 
   // Runs calls of NCCL on this communicator, and waits until all of them are on their streams.
   using Calls = std::function<void(NcclComm* comm)>;
-  void enqueue(const Calls& calls, const NcclWait& patience);
+  void enqueue(const Calls& calls, const NcclWait& limits);
   // Throws BACKEND unless the result is success or in_progress.
   void check(NcclResult result, const char* function) const;
 
   // Collective: registers each rank's memory with NCCL; returns null if the library cannot do that. A call
   // may combine it with other memory and at any offset, so the window is not declared symmetric.
-  NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& patience);
+  NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& limits);
 
   // Called inside enqueue(): makes or releases a sum of inputs that are multiplied by a scalar.
   NcclOp make_scaled_sum(NcclComm* comm, void* scalar, NcclType type);
@@ -78,13 +78,13 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Collective: wait for all enqueued calls and destroy the communicator. With several communicators, all
   // are begun before one is ended, because other ranks may take them in another order.
   void begin_finalize();
-  void end_finalize(const NcclWait& patience);
+  void end_finalize(const NcclWait& limits);
   // Aborts what runs and releases the communicator. It may hang; ended() is true afterwards. Any thread,
   // also while another one uses the communicator.
   void abort() noexcept;
   // Not collective: lets enqueued calls run to their end, and then releases the communicator; one of the
   // program is only detached. Returns false if that took too long; then only abort() is left.
-  bool leave(const NcclWait& patience) noexcept;
+  bool leave(const NcclWait& limits) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
   bool ended() const noexcept { return ended_.load(); }
   // Runs `action` when NCCL no longer uses anything of this communicator, at once if that is so already.
@@ -108,8 +108,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void set_ended() noexcept;
   using Make = std::function<NcclResult(NcclComm** comm, NcclConfig* config)>;
   void begin_to_make(const NcclSettings& settings, const Make& make, const char* function);
-  void await_made(const char* function, const NcclWait& patience);
-  void settle(const char* function, const NcclWait& patience);
+  void await_made(const char* function, const NcclWait& limits);
+  void await_completion(const char* function, const NcclWait& limits);
   NcclComm* usable() const;
 
   const NcclContext context_;

@@ -8,24 +8,27 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "engine_nccl/nccl_engine.hpp"
+#include "engine_nccl/device_failures.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr uint64_t kLinkTag = 0x4c494e4b;  // keeps the exchange apart from the user's messages
-constexpr std::chrono::milliseconds kLookPeriod{1};
+constexpr std::chrono::milliseconds kPollPeriod{1};
 constexpr int64_t kLaterMs = 10'000;
 
 }  // namespace
 
 // The sender makes NCCL's id and sends it in a message on host memory, which counts as the first one there.
-DeviceLink::DeviceLink(NcclEngine& engine, const Call& call)
-    : engine_(engine),
+DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures,
+                       const Call& call)
+    : group_(group),
+      ending_(ending),
+      failures_(failures),
       sends_(call.kind == OpKind::kSend),
       peer_(call.root),
-      stream_(engine.world().nccl.device, engine.stream_priority()) {
-  if (sends_) id_ = make_unique_id(*engine.world().nccl.library);
+      stream_(group.world.nccl.device, group.stream_priority) {
+  if (sends_) id_ = make_unique_id(*group.world.nccl.library);
   Call exchange;
   exchange.kind = call.kind;
   exchange.dtype = DSC_DTYPE_U8;
@@ -35,15 +38,15 @@ DeviceLink::DeviceLink(NcclEngine& engine, const Call& call)
   exchange.tag = kLinkTag;
   // The message that waits for the exchange has a shorter time-out and reports who is late.
   exchange.timeout_ms =
-      static_cast<int32_t>(std::min<int64_t>(int64_t{engine.host().timeout_ms()} + kLaterMs, INT32_MAX));
+      static_cast<int32_t>(std::min<int64_t>(int64_t{group.host->timeout_ms()} + kLaterMs, INT32_MAX));
   std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
-  exchange_ = engine.host().start(exchange);
+  exchange_ = group.host->start(exchange);
 }
 
-void DeviceLink::connect(std::shared_ptr<NcclEngine> engine) {
+void DeviceLink::connect(std::shared_ptr<void> engine) {
   start_thread("dsc-link", [this, engine = std::move(engine)] {
-    const NcclWait patience = engine->patience(0);
-    capture([&] { make(patience); }, [&](const Error& error) { give_up(error); });
+    const NcclWait limits = ending_.wait_limits(0);
+    capture([&] { make(limits); }, [&](const Error& error) { fail_connection(error); });
     const MutexLock lock(mutex_);
     connected_.notify_all();
   }).detach();
@@ -51,11 +54,11 @@ void DeviceLink::connect(std::shared_ptr<NcclEngine> engine) {
 
 // Fails the communicator, which also ends the exchange, and waits until the host's engine no longer uses
 // the id.
-void DeviceLink::give_up(const Error& error) {
+void DeviceLink::fail_connection(const Error& error) {
   Call message;
   message.kind = sends_ ? OpKind::kSend : OpKind::kRecv;
   message.root = peer_;
-  engine_.fail_quietly(message, 1, error);
+  failures_.fail_quietly(message, 1, error);
   capture([&] { exchange_->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
   const MutexLock lock(mutex_);
   queue_.clear();
@@ -63,15 +66,15 @@ void DeviceLink::give_up(const Error& error) {
 
 // After the communicator is stored, a give_up() of the engine finds and ends it; one that came earlier is
 // noticed here.
-void DeviceLink::make(const NcclWait& patience) {
-  while (!exchange_->wait(Deadline::after_ms(50))) patience.check();
-  auto communicator = NcclCommunicator::create(engine_.world().nccl, {&id_, 1}, 2, sends_ ? 0 : 1,
-                                               engine_.settings(), patience);
+void DeviceLink::make(const NcclWait& limits) {
+  while (!exchange_->wait(Deadline::after_ms(50))) limits.check();
+  auto communicator =
+      NcclCommunicator::create(group_.world.nccl, {&id_, 1}, 2, sends_ ? 0 : 1, group_.settings, limits);
   {
     const MutexLock lock(communicator_mutex_);
     communicator_ = communicator;
   }
-  patience.check();
+  limits.check();
   const MutexLock lock(mutex_);
   operations_ = std::make_unique<NcclOperations>(std::move(communicator), sends_ ? 0 : 1, 2);
   for (; !queue_.empty(); queue_.pop_front()) put_between_events(*queue_.front());
@@ -93,32 +96,32 @@ void DeviceLink::fail_unconnected(const Call& call) {
        call.kind == OpKind::kSend ? "to" : "from", call.root);
 }
 
-void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& patience) {
+void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& limits) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
   const bool elsewhere = stream == kPerThreadStream;  // another stream in NCCL's threads
   CudaStream* const used = elsewhere ? stream_.get() : stream;
-  const Device& device = engine_.device();
-  if (elsewhere) order(device, *engine_.world().gpu.events, stream, used);
-  operations_->enqueue({&message, 1}, used, patience);
-  if (elsewhere) order(device, *engine_.world().gpu.events, used, stream);
+  const Device& device = group_.device();
+  if (elsewhere) order(device, *group_.world.gpu.events, stream, used);
+  operations_->enqueue({&message, 1}, used, limits);
+  if (elsewhere) order(device, *group_.world.gpu.events, used, stream);
 }
 
-void DeviceLink::run(const Call& call, CudaStream* stream, const NcclWait& patience) {
+void DeviceLink::run(const Call& call, CudaStream* stream, const NcclWait& limits) {
   MutexLock lock(mutex_);
   while (!operations_) {
-    connected_.wait_for(mutex_, kLookPeriod);
-    patience.check();
-    if (!operations_ && patience.deadline.passed()) fail_unconnected(call);
+    connected_.wait_for(mutex_, kPollPeriod);
+    limits.check();
+    if (!operations_ && limits.deadline.passed()) fail_unconnected(call);
   }
-  put(call, stream, patience);
+  put(call, stream, limits);
 }
 
 void DeviceLink::put_between_events(DeviceWork& work) {
-  const Device& device = engine_.device();
+  const Device& device = group_.device();
   const DeviceScope scope(device);
   device.wait(stream_.get(), work.begin_event.get());
-  put(work.call(), stream_.get(), engine_.patience(0));
+  put(work.call(), stream_.get(), ending_.wait_limits(0));
   device.record(work.end_event.get(), stream_.get());
   work.set_launched();
 }

@@ -9,21 +9,23 @@
 #include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "engine_nccl/device_work.hpp"
+#include "engine_nccl/nccl_group.hpp"
 #include "engine_nccl/operations.hpp"
 
 namespace dsc {
 
-class NcclEngine;
+class DeviceFailures;
+class NcclEnding;
 
 class DeviceLink {
  public:
   // `call` is the first message. The constructor begins to make the connection; connect() continues on a
   // separate thread.
-  DeviceLink(NcclEngine& engine, const Call& call);
-  void connect(std::shared_ptr<NcclEngine> engine);
+  DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, const Call& call);
+  void connect(std::shared_ptr<void> engine);  // the thread keeps the engine alive
 
   // Runs a message on the caller's stream. Waits until there is a connection.
-  void run(const Call& call, CudaStream* stream, const NcclWait& patience);
+  void run(const Call& call, CudaStream* stream, const NcclWait& limits);
   // Starts a message behind work.begin, which must be recorded, as soon as there is a connection.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
@@ -33,12 +35,14 @@ class DeviceLink {
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected
 
  private:
-  void make(const NcclWait& patience);
-  void give_up(const Error& error);
-  void put(const Call& call, CudaStream* stream, const NcclWait& patience) DSC_REQUIRES(mutex_);
+  void make(const NcclWait& limits);
+  void fail_connection(const Error& error);
+  void put(const Call& call, CudaStream* stream, const NcclWait& limits) DSC_REQUIRES(mutex_);
   void put_between_events(DeviceWork& work) DSC_REQUIRES(mutex_);
 
-  NcclEngine& engine_;
+  const NcclGroup& group_;
+  const NcclEnding& ending_;
+  DeviceFailures& failures_;
   const bool sends_;
   const int32_t peer_;
   NcclUniqueId id_{};

@@ -14,11 +14,11 @@ constexpr uint64_t kAllocatedTag = 0x64657661, kRegisteredTag = 0x64657672;
 // One rank's memory, which the destructor frees.
 class DeviceMemory {
  public:
-  DeviceMemory(const std::shared_ptr<NcclEngine>& engine, size_t bytes)
-      : world_(engine->world()), engine_(engine), bytes_(bytes) {
+  DeviceMemory(const std::shared_ptr<NcclEngine>& engine, const NcclGroup& group, size_t bytes)
+      : world_(group.world), engine_(engine), bytes_(bytes) {
     const DeviceScope scope(device());
     if (nccl().mem_alloc) {
-      engine->check_nccl(nccl().mem_alloc(&data_, bytes), "ncclMemAlloc");
+      group.check(nccl().mem_alloc(&data_, bytes), "ncclMemAlloc");
     } else {
       CudaAddress address = 0;
       device().check(device().cuda().mem_alloc(&address, bytes), "cuMemAlloc");
@@ -49,11 +49,11 @@ class DeviceMemory {
 
   void* data() const noexcept { return data_; }
   // Collective. Registers the memory with NCCL if the library can do that.
-  void register_window(NcclEngine& engine) {
-    communicator_ = engine.communicator();
-    if (!communicator_) return;
+  void register_window(std::shared_ptr<NcclCommunicator> communicator, const NcclWait& limits) {
+    if (!communicator) return;
+    communicator_ = std::move(communicator);
     is_known_ = true;  // possibly also after an error
-    window_ = communicator_->register_window(data_, bytes_, engine.patience(0));
+    window_ = communicator_->register_window(data_, bytes_, limits);
     is_known_ = window_ != nullptr;
   }
 
@@ -80,10 +80,10 @@ class DeviceMemory {
 
 void* NcclEngine::allocate(size_t bytes) {
   std::shared_ptr<DeviceMemory> made;
-  run_on_all(*host_, OpKind::kMemAlloc, mix_id(kAllocatedTag, bytes), "",
-             [&] { made = std::make_shared<DeviceMemory>(shared_from_this(), bytes); });
-  run_on_all(*host_, OpKind::kMemAlloc, mix_id(kRegisteredTag, bytes), "",
-             [&] { made->register_window(*this); });
+  run_on_all(*group_.host, OpKind::kMemAlloc, mix_id(kAllocatedTag, bytes), "",
+             [&] { made = std::make_shared<DeviceMemory>(shared_from_this(), group_, bytes); });
+  run_on_all(*group_.host, OpKind::kMemAlloc, mix_id(kRegisteredTag, bytes), "",
+             [&] { made->register_window(group_.communicator, ending_.wait_limits(0)); });
   void* const data = made->data();
   keep_memory(data, std::move(made));
   return data;

@@ -7,7 +7,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
-#include "engine_nccl/nccl_engine.hpp"
+#include "engine_nccl/device_monitor.hpp"
 
 namespace dsc {
 
@@ -16,7 +16,7 @@ DeviceWatch& DeviceWatch::get() {
   return *instance;
 }
 
-void DeviceWatch::add(const std::shared_ptr<NcclEngine>& engine) {
+void DeviceWatch::add(const std::shared_ptr<DeviceMonitor>& engine) {
   const MutexLock lock(mutex_);
   std::erase_if(engines_, [](const auto& known) { return known.expired(); });
   engines_.push_back(engine);
@@ -40,7 +40,7 @@ void DeviceWatch::wake() noexcept {
 
 void DeviceWatch::run() {
   int64_t pause_ns = 0;
-  std::vector<std::weak_ptr<NcclEngine>> engines;
+  std::vector<std::weak_ptr<DeviceMonitor>> engines;
   for (;;) {
     {
       MutexLock lock(mutex_);
@@ -52,7 +52,7 @@ void DeviceWatch::run() {
     }
     pause_ns = kNsPerSecond;
     for (const auto& known : engines)
-      if (const auto engine = known.lock()) pause_ns = std::min(pause_ns, engine->look());
+      if (const auto engine = known.lock()) pause_ns = std::min(pause_ns, engine->poll());
   }
 }
 

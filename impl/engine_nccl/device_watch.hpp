@@ -9,16 +9,16 @@
 
 namespace dsc {
 
-class NcclEngine;
+class DeviceMonitor;
 
 class DeviceWatch {
  public:
   // The watch is made by the first call and never destroyed.
   static DeviceWatch& get();
 
-  // Supervises an engine as long as it exists. Starts the thread.
-  void add(const std::shared_ptr<NcclEngine>& engine);
-  // Wakes the thread to look at all engines now. Any thread.
+  // Supervises an engine as long as it exists. Starts the thread. Any thread.
+  void add(const std::shared_ptr<DeviceMonitor>& engine);
+  // Wakes the thread to poll all engines now. Any thread.
   void wake() noexcept;
 
  private:
@@ -28,7 +28,7 @@ class DeviceWatch {
   Condition news_;
   bool has_thread_ DSC_GUARDED_BY(mutex_) = false;
   bool has_news_ DSC_GUARDED_BY(mutex_) = false;
-  std::vector<std::weak_ptr<NcclEngine>> engines_ DSC_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<DeviceMonitor>> engines_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

@@ -5,19 +5,19 @@
 
 #include "base/error.hpp"
 #include "engine_nccl/device_watch.hpp"
-#include "engine_nccl/nccl_engine.hpp"
+#include "engine_nccl/device_works.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr int kEagerPolls = 100;  // polls without a sleep in between
+constexpr int kEagerWorkPolls = 100;  // polls without a sleep in between
 constexpr timespec kPollPause{0, 50'000};
 
 template <typename Ready>
 bool wait_until(Deadline deadline, Ready&& ready) {
-  for (int looks = 0; !ready(); ++looks) {
+  for (int polls = 0; !ready(); ++polls) {
     if (deadline.remaining_ns() == 0) return false;
-    if (looks < kEagerPolls)
+    if (polls < kEagerWorkPolls)
       sched_yield();
     else
       nanosleep(&kPollPause, nullptr);
@@ -27,11 +27,11 @@ bool wait_until(Deadline deadline, Ready&& ready) {
 
 }  // namespace
 
-DeviceWork::DeviceWork(std::shared_ptr<NcclEngine> engine, const Call& call)
-    : OperationWork(call, engine->host().id()), engine_(std::move(engine)) {}
+DeviceWork::DeviceWork(std::shared_ptr<DeviceWorks> works, uint64_t group, const Call& call)
+    : OperationWork(call, group), works_(std::move(works)) {}
 
 bool DeviceWork::test() {
-  if (!done()) engine_->look_at(*this);
+  if (!done()) works_->update(*this);
   return done();
 }
 
@@ -53,13 +53,13 @@ bool DeviceWork::wait_on(void* stream, Deadline deadline) {
     const Failure ended = failure();
     if (ended.code != DSC_OK) fail_with(ended);
   }
-  engine_->let_wait(stream, end_event);
+  works_->make_wait(stream, end_event);
   return true;
 }
 
 Failure DeviceWork::failure() const {
   Failure known = OperationWork::failure();
-  if (known.code != DSC_OK && known.code != DSC_IN_PROGRESS) engine_->note_told();
+  if (known.code != DSC_OK && known.code != DSC_IN_PROGRESS) works_->note_reported();
   return known;
 }
 

@@ -12,11 +12,12 @@
 
 namespace dsc {
 
-class NcclEngine;
+class DeviceWorks;
 
 class DeviceWork final : public OperationWork {
  public:
-  DeviceWork(std::shared_ptr<NcclEngine> engine, const Call& call);
+  // `works` also keeps the engine alive until the work is forgotten.
+  DeviceWork(std::shared_ptr<DeviceWorks> works, uint64_t group, const Call& call);
 
   bool test() override;
   bool wait(Deadline deadline) override;
@@ -26,7 +27,7 @@ class DeviceWork final : public OperationWork {
 
   // The following functions are for the engine.
   void set_number(uint64_t number) noexcept { number_ = number; }
-  // True if a descriptor or a countdown waits for the end, so that the watch looks often.
+  // True if a descriptor or a countdown waits for the end, so that the watch polls often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
   // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
   void complete(Failure failure, dsc_result_t recorded) noexcept;
@@ -46,7 +47,7 @@ class DeviceWork final : public OperationWork {
   void await_end(Deadline deadline) override;
   void on_listener() override;
 
-  const std::shared_ptr<NcclEngine> engine_;
+  const std::shared_ptr<DeviceWorks> works_;
   uint64_t number_ = 0;
   std::atomic<bool> launched_{false};
   std::atomic<bool> has_listener_{false};

@@ -119,7 +119,7 @@ void NcclOperations::put_group(NcclComm* comm, std::span<const Call> calls, Cuda
   communicator_->check(ended, "ncclGroupEnd");
 }
 
-void NcclOperations::enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& patience) {
+void NcclOperations::enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& limits) {
   communicator_->enqueue(
       [&](NcclComm* comm) {
         if (calls.size() == 1 && is_one_call(calls[0].kind))
@@ -127,7 +127,7 @@ void NcclOperations::enqueue(std::span<const Call> calls, CudaStream* stream, co
         else
           put_group(comm, calls, stream);
       },
-      patience);
+      limits);
 }
 
 void NcclOperations::put(NcclComm* comm, const Call& call, CudaStream* stream) {

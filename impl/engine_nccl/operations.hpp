@@ -28,7 +28,7 @@ class NcclOperations {
 
   // Puts all calls on a stream in one group of NCCL, so that messages do not wait for each other. After an
   // error none of them runs.
-  void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& patience);
+  void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& limits);
 
   NcclCommunicator& communicator() const noexcept { return *communicator_; }
   const std::shared_ptr<NcclCommunicator>& shared_communicator() const noexcept { return communicator_; }

@@ -40,13 +40,13 @@ std::atomic<uint64_t>& PublishedCalls::head(int member) const noexcept {
   return *reinterpret_cast<std::atomic<uint64_t>*>(base(member));
 }
 
-std::atomic<uint64_t>& PublishedCalls::trouble(int member) const noexcept { return (&head(member))[1]; }
+std::atomic<uint64_t>& PublishedCalls::failed_step(int member) const noexcept { return (&head(member))[1]; }
 
-void PublishedCalls::tell_trouble(uint64_t step) noexcept { trouble(self()).store(step); }
+void PublishedCalls::publish_failed_step(uint64_t step) noexcept { failed_step(self()).store(step); }
 
-bool PublishedCalls::in_trouble(uint64_t step) const noexcept {
+bool PublishedCalls::has_failed_step(uint64_t step) const noexcept {
   for (int member = 0; member < size(); ++member)
-    if (trouble(member).load() >= step) return true;
+    if (failed_step(member).load() >= step) return true;
   return false;
 }
 
@@ -69,7 +69,7 @@ std::string PublishedCalls::difference_text(const Entry& mine, const Entry& othe
          words(other.shown, other.on_device);
 }
 
-std::optional<BoardDifference> PublishedCalls::publish(const Call& call, bool on_device) {
+std::optional<DifferingCall> PublishedCalls::publish(const Call& call, bool on_device) {
   const uint64_t number = latest_.load(std::memory_order_relaxed) + 1;
   Entry mine{dsc::signature_of(call, id_, number), on_device};
   if (!on_device) mine.shown.fingerprint = kOnHost;
@@ -81,13 +81,13 @@ std::optional<BoardDifference> PublishedCalls::publish(const Call& call, bool on
     if (member == self() || !entry(member, number).read(number, &other)) continue;
     const int32_t rank = members_.ranks[static_cast<size_t>(member)];
     if (other.shown.fingerprint != mine.shown.fingerprint)
-      return BoardDifference{rank, difference_text(mine, other, rank)};
+      return DifferingCall{rank, difference_text(mine, other, rank)};
   }
   return std::nullopt;
 }
 
 // The calls of both ends differ in kind and peer, so only count and type are compared.
-std::optional<BoardDifference> PublishedCalls::show_message(const Call& call) {
+std::optional<DifferingCall> PublishedCalls::publish_message(const Call& call) {
   const bool sends = call.kind == OpKind::kSend;
   Call equal;
   equal.kind = OpKind::kSend;
@@ -109,7 +109,7 @@ std::optional<BoardDifference> PublishedCalls::show_message(const Call& call) {
   Entry other{};
   if (!message(peer, !sends, self(), number).read(number, &other)) return std::nullopt;
   if (other.shown.fingerprint == mine.shown.fingerprint) return std::nullopt;
-  return BoardDifference{call.root, difference_text(mine, other, call.root)};
+  return DifferingCall{call.root, difference_text(mine, other, call.root)};
 }
 
 uint64_t PublishedCalls::latest_message(const Call& call) const noexcept {
@@ -175,7 +175,7 @@ uint64_t PublishedCalls::least() const noexcept {
   return least;
 }
 
-std::vector<int32_t> PublishedCalls::behind(uint64_t number) const {
+std::vector<int32_t> PublishedCalls::missing(uint64_t number) const {
   std::vector<int32_t> ranks;
   for (int member = 0; member < size(); ++member)
     if (head(member).load(std::memory_order_seq_cst) < number)
@@ -194,7 +194,7 @@ CallThere PublishedCalls::called(uint64_t number) const {
     there.rank = members_.ranks[static_cast<size_t>(member)];
     there.words = words(entry.shown, entry.on_device);
   }
-  there.late = behind(number);
+  there.late = missing(number);
   for (size_t i = 0; i < std::min(there.late.size(), kMostDescribed); ++i)
     there.late_text += "; rank " + std::to_string(there.late[i]) + " has not called it, its latest is " +
                        describe_latest(member_of(there.late[i]));

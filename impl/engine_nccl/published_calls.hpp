@@ -21,7 +21,7 @@ namespace dsc {
 // Messages are numbered by peer and direction, separately from collectives.
 inline bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
 
-struct BoardDifference {
+struct DifferingCall {
   int32_t rank;  // the rank with a different call
   std::string text;
 };
@@ -46,17 +46,17 @@ class PublishedCalls {
 
   // Publishes this rank's next collective and compares it. Calls on host memory get a number here too, but
   // are compared elsewhere. One thread at a time.
-  std::optional<BoardDifference> publish(const Call& call, bool on_device);
+  std::optional<DifferingCall> publish(const Call& call, bool on_device);
   // Publishes this rank's next message and compares it with the other end. One thread at a time. The number
   // is latest_message() afterwards.
-  std::optional<BoardDifference> show_message(const Call& call);
+  std::optional<DifferingCall> publish_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
 
-  // tell_trouble() publishes that a collective step failed on this rank; in_trouble() is true if it failed
-  // on any rank of this host. Steps are counted from 1. Any thread.
-  void tell_trouble(uint64_t step) noexcept;
-  bool in_trouble(uint64_t step) const noexcept;
+  // publish_failed_step() publishes that a collective step failed on this rank; has_failed_step() is true if
+  // it failed on any rank of this host. Steps are counted from 1. Any thread.
+  void publish_failed_step(uint64_t step) noexcept;
+  bool has_failed_step(uint64_t step) const noexcept;
 
   // --- Any thread.
   uint64_t latest() const noexcept { return latest_.load(); }
@@ -64,7 +64,7 @@ class PublishedCalls {
   // Returns the number of the latest collective that all ranks of this host have called.
   uint64_t least() const noexcept;
   // Returns the ranks of this host that have not called that collective.
-  std::vector<int32_t> behind(uint64_t number) const;
+  std::vector<int32_t> missing(uint64_t number) const;
   bool has_left(int32_t rank) const noexcept;
   // Returns what the ranks of this host know of a collective.
   CallThere called(uint64_t number) const;
@@ -88,7 +88,7 @@ class PublishedCalls {
   SharedRecord entry(int member, uint64_t number) const noexcept;
   SharedRecord message(int member, bool sends, int peer, uint64_t number) const noexcept;
   std::atomic<uint64_t>& head(int member) const noexcept;
-  std::atomic<uint64_t>& trouble(int member) const noexcept;
+  std::atomic<uint64_t>& failed_step(int member) const noexcept;
   std::byte* base(int member) const noexcept;
   int size() const noexcept { return members_.group->size(); }
   int self() const noexcept { return members_.group->rank(); }

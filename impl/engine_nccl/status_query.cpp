@@ -59,12 +59,12 @@ std::optional<CallThere> decode_call(const std::string& answer) {
   return there;
 }
 
-std::string answer_of(const PublishedCalls& board, const std::string& question) {
+std::string answer_of(const PublishedCalls& published, const std::string& question) {
   const auto asked = decode_question(question);
   if (!asked) return {};
   const bool is_message = asked->kind == OpKind::kSend || asked->kind == OpKind::kRecv;
-  return encode(is_message ? board.called_message(asked->kind, asked->rank, asked->peer, asked->number)
-                           : board.called(asked->number));
+  return encode(is_message ? published.called_message(asked->kind, asked->rank, asked->peer, asked->number)
+                           : published.called(asked->number));
 }
 
 }  // namespace dsc

@@ -25,6 +25,6 @@ std::optional<StatusQuery> decode_question(const std::string& question);
 std::optional<CallThere> decode_call(const std::string& answer);
 
 // Returns this rank's answer, or "" if the bytes are not a valid question.
-std::string answer_of(const PublishedCalls& board, const std::string& question);
+std::string answer_of(const PublishedCalls& published, const std::string& question);
 
 }  // namespace dsc

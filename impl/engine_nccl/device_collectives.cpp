@@ -1,0 +1,61 @@
+#include "engine_nccl/device_collectives.hpp"
+
+#include <algorithm>
+#include <deque>
+
+#include "comm/transfer.hpp"
+
+namespace dsc {
+
+DeviceCollectives::DeviceCollectives(const NcclGroup& group, const NcclEnding& ending)
+    : group_(group), ending_(ending), stream_(group.world.nccl.device, group.stream_priority) {
+  if (group.communicator) operations_.emplace(group.communicator, group.host->rank(), group.host->size());
+}
+
+void DeviceCollectives::copy_locally(const Call& call, CudaStream* stream) const {
+  if (call.send == call.recv || !call.send || !call.recv) return;
+  const Transfer transfer(call, 0, 1);
+  group_.device().copy(reinterpret_cast<CudaAddress>(call.recv), reinterpret_cast<CudaAddress>(call.send),
+                       transfer.send_bytes, stream);
+}
+
+// A barrier is a sum of one word, and an all-to-all in place needs a copy of its input, because it would
+// overwrite data that is not sent yet.
+void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
+  const Device& device = group_.device();
+  const DeviceScope scope(device);
+  if (stream == kPerThreadStream) {  // for NCCL's own launch threads this handle means another stream
+    order(device, *group_.world.gpu.events, stream, stream_.get());
+    put(calls, stream_.get());
+    return order(device, *group_.world.gpu.events, stream_.get(), stream);
+  }
+  if (!operations_) {
+    for (const Call& call : calls) copy_locally(call, stream);
+    return;
+  }
+  const auto is_plain = [](const Call& call) {
+    return call.kind != OpKind::kBarrier && (call.kind != OpKind::kAllToAll || call.send != call.recv);
+  };
+  const NcclWait limits = ending_.wait_limits(calls[0].timeout_ms);
+  if (std::ranges::all_of(calls, is_plain)) return operations_->enqueue(calls, stream, limits);
+  std::vector<Call> plain(calls.begin(), calls.end());
+  std::deque<DeviceBuffer> copies;
+  for (Call& call : plain) {
+    if (call.kind == OpKind::kBarrier) {
+      call.kind = OpKind::kAllReduce;
+      call.send = call.recv = group_.world.barrier_word->data();
+      call.count = 1;
+      call.dtype = DSC_DTYPE_U8;
+      call.op = DSC_OP_MAX;
+    } else if (!is_plain(call)) {
+      const Transfer transfer(call, group_.host->rank(), group_.host->size());
+      if (transfer.send_bytes == 0) continue;
+      const DeviceBuffer& copy = copies.emplace_back(device, transfer.send_bytes, stream);
+      device.copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
+      call.send = copy.data();
+    }
+  }
+  operations_->enqueue(plain, stream, limits);
+}
+
+}  // namespace dsc

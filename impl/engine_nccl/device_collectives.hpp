@@ -1,0 +1,30 @@
+// Puts the collectives of one engine on streams in NCCL's terms.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "engine_nccl/nccl_ending.hpp"
+#include "engine_nccl/operations.hpp"
+
+namespace dsc {
+
+// The engine owns it. One thread at a time.
+class DeviceCollectives {
+ public:
+  DeviceCollectives(const NcclGroup& group, const NcclEnding& ending);
+
+  // Puts operations on a stream as one. Throws the errors of CUDA and NCCL, the cause of an end, and TIMEOUT.
+  void put(std::span<const Call> calls, CudaStream* stream);
+  CudaStream* stream() const noexcept { return stream_.get(); }  // for operations that are started
+
+ private:
+  void copy_locally(const Call& call, CudaStream* stream) const;
+
+  const NcclGroup& group_;
+  const NcclEnding& ending_;
+  std::optional<NcclOperations> operations_;  // empty in a group of one
+  Stream stream_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,149 @@
+#include "engine_nccl/device_failures.hpp"
+
+#include "base/wait.hpp"
+
+namespace dsc {
+
+Failure DeviceFailures::failure() const {
+  Failure failure = group_.host->failure();
+  if (failure.rank == group_.host->rank()) failure.native_code = native_code_.load();
+  if (ending_.stuck() && failure.code != DSC_OK) failure.code = DSC_ERR_BACKEND_STUCK;
+  return failure;
+}
+
+Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
+  const GroupEngine& host = *group_.host;
+  Failure failure = this->failure();
+  if (failure.code == DSC_OK || host.state.is_over()) {
+    failure.code = DSC_ERR_REVOKED;
+    failure.text = "the communicator was destroyed";
+  } else if (!is_group_fatal(failure.code) && failure.rank != host.rank()) {
+    failure.code = DSC_ERR_REVOKED;
+  }
+  if (ending_.stuck()) {
+    failure.code = DSC_ERR_BACKEND_STUCK;
+    failure.text +=
+        "; ncclCommAbort did not come back within 30 s: this process can no longer use the GPU, exit";
+  }
+  failure.operation = op_kind_name(call.kind);
+  failure.sequence = number;
+  failure.revoked = true;
+  if (failure.text.find(" number ") == std::string::npos)
+    failure.text = host.state.describe(call.kind, number, failure.text);
+  return failure;
+}
+
+// The first call after a failure gets the cause, as a running one would; later calls get REVOKED.
+void DeviceFailures::refuse(const Call& call) {
+  group_.local().look_at_failure();  // this rank may not have seen the failure yet
+  Failure refusal = group_.host->failure();
+  const bool is_first = !reported_.exchange(true);
+  if (ending_.stuck())
+    refusal.code = DSC_ERR_BACKEND_STUCK;
+  else if (!is_first || !is_group_fatal(refusal.code))
+    refusal.code = DSC_ERR_REVOKED;
+  refusal.operation = op_kind_name(call.kind);
+  refusal.revoked = true;
+  refusal.text = group_.host->state.describe(call.kind, group_.published ? group_.latest_call() + 1 : 0,
+                                             "the communicator failed before: " + refusal.text);
+  fail_with(refusal);
+}
+
+void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+                                       DeviceRecords* records) {
+  Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, number,
+                                 "ranks called different operations: " + difference.text);
+  cause.rank = difference.rank;
+  cause.ranks = {difference.rank};
+  reported_.store(true);
+  if (records) records->end(tick_now(), recorded_code(cause.code));
+  revoke(cause);
+  fail_with(cause);
+}
+
+void DeviceFailures::fail_operation(const Call& call, uint64_t number, const Error& error,
+                                    DeviceRecords* records) {
+  reported_.store(true);
+  fail_with(take(call, number, error, records));
+}
+
+void DeviceFailures::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
+  take(call, number, error, nullptr);
+}
+
+// Waits a while for the failure of a peer: NCCL sees a closed connection before the host's side finds that
+// the peer has died, which explains more.
+void DeviceFailures::await_news(const Error& error) const {
+  constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
+  const Deadline deadline{now_ns() + kPeerNewsNs};
+  while (error.code() == DSC_ERR_BACKEND && error.place().native_code == kRemote && !group_.host->revoked() &&
+         !deadline.passed())
+    sleep_until(Deadline::after_ms(1));
+}
+
+Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& error,
+                             DeviceRecords* records) noexcept {
+  Failure failure;
+  failure.code = error.code();
+  failure.revoked = true;
+  call_out([&] {
+    await_news(error);
+    const GroupEngine& host = *group_.host;
+    if (host.revoked()) {  // the group's failure is the cause of this error
+      const Failure cause = host.failure();
+      const dsc_result_t code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
+      failure = group_.failure(code, call.kind, number, cause.text);
+      failure.rank = cause.rank;
+      failure.ranks = cause.ranks;
+      failure.native_code = error.place().native_code;
+      return;
+    }
+    failure = group_.failure(error.code(), call.kind, number, error.what());
+    failure.rank = host.rank();
+    failure.ranks = {host.rank()};
+    failure.native_code = error.place().native_code;
+    native_code_.store(failure.native_code);
+    late_.explain(call, failure);
+  });
+  if (records) records->end(tick_now(), recorded_code(failure.code));
+  revoke(failure);
+  return failure;
+}
+
+void DeviceFailures::revoke(const Failure& cause) noexcept {
+  group_.host->revoke(cause);
+  owner_.give_up();
+}
+
+// With several hosts this takes place on a separate thread: asking and telling them may take seconds, during
+// which the watch must look after other communicators.
+void DeviceFailures::fail_group(const CallFailure& found) {
+  const auto conclude = [this, found] {
+    Failure cause = found.cause;
+    call_out([&] { late_.explain(found.call, cause); });
+    if (!ending_.finalized() && !group_.host->state.is_over()) revoke(cause);
+  };
+  if (group_.on_one_host()) return conclude();
+  if (concluding_.exchange(true)) return;
+  const auto run = [this, conclude, engine = owner_.keep_alive()] {
+    conclude();
+    concluding_.store(false);
+  };
+  if (!call_out([&] { start_thread("dsc-conclude", run).detach(); })) run();
+}
+
+void DeviceFailures::fail_group(const NcclCommunicator& communicator, NcclResult error) {
+  const int32_t rank = group_.host->rank();
+  Failure cause;
+  cause.code = DSC_ERR_BACKEND;
+  cause.native_code = static_cast<int32_t>(error);
+  native_code_.store(cause.native_code);
+  cause.rank = rank;
+  cause.ranks = {rank};
+  cause.group = group_.host->id();
+  cause.revoked = true;
+  cause.text = "NCCL on rank " + std::to_string(rank) + " reports: " + communicator.words(error);
+  fail_group({{}, cause});
+}
+
+}  // namespace dsc

@@ -1,0 +1,66 @@
+// The failure of a group as its device engine finds and reports it.
+#pragma once
+
+#include <atomic>
+
+#include "engine_nccl/device_records.hpp"
+#include "engine_nccl/late_calls.hpp"
+#include "engine_nccl/nccl_ending.hpp"
+
+namespace dsc {
+
+// How long an error of NCCL that may come from a peer waits until the host's side explains it.
+inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
+
+// The engine owns it. Any thread.
+class DeviceFailures {
+ public:
+  DeviceFailures(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late, NcclOwner& owner)
+      : group_(group), ending_(ending), late_(late), owner_(owner) {}
+
+  // Returns the group's failure, with details that only this rank knows.
+  Failure failure() const;
+  // The same as the failure of one operation.
+  Failure failure_of(const Call& call, uint64_t number) const;
+
+  // Throws the refusal of a call after the failure.
+  [[noreturn]] void refuse(const Call& call);
+  // Fails the group because this rank sees a difference between calls, so it does not start its own.
+  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+                                      DeviceRecords* records);
+  // Fails the group because of an error in a call of this rank, and throws the failure of the call.
+  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error,
+                                   DeviceRecords* records = nullptr);
+  void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
+  // Fails the group for a cause that was found here, once it is explained.
+  void fail_group(const CallFailure& found);
+  void fail_group(const NcclCommunicator& communicator, NcclResult error);
+  bool concluding() const noexcept { return concluding_.load(); }  // a thread is explaining the cause
+
+  // Notes that a call on this rank has reported the failure.
+  void note_reported() noexcept { reported_.store(true); }
+
+  // Returns the code with which the recorder gets an operation that fails now. Only the first one is recorded
+  // with the cause, because those behind it never began.
+  dsc_result_t recorded_code(dsc_result_t code) noexcept {
+    return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
+  }
+  bool cause_recorded() const noexcept { return cause_recorded_.load(); }
+  void set_cause_recorded() noexcept { cause_recorded_.store(true); }
+
+ private:
+  void await_news(const Error& error) const;
+  Failure take(const Call& call, uint64_t number, const Error& error, DeviceRecords* records) noexcept;
+  void revoke(const Failure& cause) noexcept;
+
+  const NcclGroup& group_;
+  const NcclEnding& ending_;
+  const LateCalls& late_;
+  NcclOwner& owner_;
+  std::atomic<bool> cause_recorded_{false};
+  std::atomic<bool> concluding_{false};
+  std::atomic<bool> reported_{false};
+  std::atomic<int32_t> native_code_{0};  // NCCL's code of this rank's own failure
+};
+
+}  // namespace dsc

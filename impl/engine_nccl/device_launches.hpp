@@ -1,0 +1,67 @@
+// Launches operations of one engine: checks and publishes the calls, puts them on streams, and hands what has
+// to be followed to the works.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "engine_nccl/device_collectives.hpp"
+#include "engine_nccl/device_links.hpp"
+#include "engine_nccl/device_works.hpp"
+
+namespace dsc {
+
+// The engine owns it. One thread at a time. The functions throw errors that concern the call alone before
+// other ranks learn of it; later errors fail the group, because other ranks wait for the call.
+class DeviceLaunches {
+ public:
+  DeviceLaunches(const NcclGroup& group, NcclEnding& ending, LateCalls& late, DeviceFailures& failures,
+                 DeviceWorks& works, DeviceLinks& links, StatsTable& stats)
+      : group_(group),
+        ending_(ending),
+        late_(late),
+        failures_(failures),
+        works_(works),
+        links_(links),
+        stats_(stats),
+        collectives_(group, ending) {}
+
+  // Runs the operation on call.stream, without waiting for the device.
+  void run(const Call& call);
+  // Runs the operation on another stream, after the work that is on call.stream now.
+  std::shared_ptr<DeviceWork> start(const Call& call);
+  // The same for several calls as one operation.
+  void run_batch(std::span<const Call> calls);
+  std::shared_ptr<Work> start_batch(std::span<const Call> calls);
+
+  // True once a collective was run on a stream of the program, where its end is not known.
+  bool may_be_busy() const noexcept { return may_be_busy_; }
+
+ private:
+  void check_usable(const Call& call);
+  uint64_t publish(std::span<const Call> calls, DeviceRecords& records);
+  bool captures(CudaStream* stream);
+  std::shared_ptr<DeviceWork> make_untracked(const Call& call, CudaStream* stream);
+  void add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number);
+  void count(const Call& call) noexcept;
+  // No messages are allowed among these calls; start() takes them one by one.
+  void run_collectives(std::span<const Call> calls, CudaStream* stream);
+  std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, CudaStream* stream);
+  template <typename Start>
+  void start_whole(std::span<const Call> calls, const Start& start);
+  void join(DeviceWork& message, CudaStream* stream, Deadline deadline);
+
+  const NcclGroup& group_;
+  NcclEnding& ending_;
+  LateCalls& late_;
+  DeviceFailures& failures_;
+  DeviceWorks& works_;
+  DeviceLinks& links_;
+  StatsTable& stats_;
+  DeviceCollectives collectives_;
+  uint64_t alone_calls_ = 0;  // counted in a group of one only
+  bool may_be_busy_ = false;
+};
+
+}  // namespace dsc

@@ -1,0 +1,37 @@
+// All links of one engine for messages, one for each peer and direction.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "engine_nccl/device_link.hpp"
+
+namespace dsc {
+
+// The engine owns it. Links exist as long as it does.
+class DeviceLinks {
+ public:
+  DeviceLinks(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, NcclOwner& owner)
+      : group_(group), ending_(ending), failures_(failures), owner_(owner) {}
+
+  // Returns the link of a message, which the first one makes. One thread at a time.
+  DeviceLink& get(const Call& call);
+  // Throws STATE if a message that is captured has no connection yet. Called before other ranks learn of it.
+  void expect_ready(const Call& call) const;
+  // Returns the communicator of the group and those of all links. Any thread.
+  std::vector<std::shared_ptr<NcclCommunicator>> communicators() const;
+
+ private:
+  DeviceLink* find(const Call& call) const;
+
+  const NcclGroup& group_;
+  const NcclEnding& ending_;
+  DeviceFailures& failures_;
+  NcclOwner& owner_;
+  mutable Mutex mutex_;
+  std::map<std::pair<OpKind, int32_t>, std::unique_ptr<DeviceLink>> links_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

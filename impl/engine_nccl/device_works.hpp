@@ -1,0 +1,78 @@
+// The operations of one engine that run on the device or wait for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "engine_nccl/device_failures.hpp"
+#include "engine_nccl/device_work.hpp"
+
+namespace dsc {
+
+// Completes works when their events have passed or their group has failed. The engine owns it; any thread may
+// call it.
+class DeviceWorks {
+ public:
+  DeviceWorks(const NcclGroup& group, const NcclEnding& ending, const LateCalls& late,
+              DeviceFailures& failures, NcclOwner& owner)
+      : group_(group), ending_(ending), late_(late), failures_(failures), owner_(owner) {}
+
+  // Makes a work with its events; it will wait for the work that is on `stream` now.
+  std::shared_ptr<DeviceWork> make(const Call& call, CudaStream* stream, bool captured);
+  // Takes a work on whose stream everything is, or a message, which comes to its stream later.
+  void add(std::shared_ptr<DeviceWork> work);
+  void clear();
+
+  // Completes a work if it has ended.
+  void update(DeviceWork& work) noexcept;
+  // Updates all works.
+  struct Activity {
+    bool running = false;
+    bool awaited = false;  // by a descriptor or a countdown
+  };
+  Activity update_all();
+  // Completes works that have ended before the group gives up, because these have not failed.
+  void complete_ended() noexcept;
+  // Returns true while a work of the program is not known to have ended.
+  bool any_running() noexcept;
+  // Returns the cause for which an operation that takes too long fails the group. Only the watch calls it.
+  std::optional<CallFailure> find_overdue(int64_t now);
+  // Operations launched without an event have unknown completion. At failure we only know that those which
+  // some rank of this host has not called will fail, so these are recorded as failed.
+  void record_uncalled() noexcept;
+
+  // Waits until the works that were started are over; throws TIMEOUT. Messages have their own communicators,
+  // so kCollectives leaves them out.
+  enum class Drain { kCollectives, kAll };
+  void drain(Drain which, Deadline deadline);
+  // Waits for kernels that still run: if ranks are threads of one process, NCCL's abort can return before
+  // them.
+  void await_kernels();
+
+  // The following functions are for works.
+  // Makes a stream of the device wait for an event.
+  void make_wait(void* stream, const PooledEvent& event) const;
+  void note_reported() noexcept { failures_.note_reported(); }
+
+ private:
+  using List = std::vector<std::shared_ptr<DeviceWork>>;  // in the order of their calls
+
+  List pending() const;
+  bool has_passed(const PooledEvent& event) const;
+  bool complete_if_over(DeviceWork& work) noexcept;
+  void complete_with_cause(DeviceWork& work) noexcept;
+  bool has_run_to_its_end(const DeviceWork& work) const;
+  void write_trace_again() const noexcept;
+
+  const NcclGroup& group_;
+  const NcclEnding& ending_;
+  const LateCalls& late_;
+  DeviceFailures& failures_;
+  NcclOwner& owner_;
+  mutable Mutex mutex_;
+  List pending_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

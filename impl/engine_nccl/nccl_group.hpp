@@ -1,0 +1,61 @@
+// What the parts of one device engine share.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/error.hpp"
+#include "comm/engine.hpp"
+#include "engine_nccl/device_world.hpp"
+#include "engine_nccl/published_calls.hpp"
+
+namespace dsc {
+
+// The ranks of one engine, their device and NCCL's communicator. The engine owns it and does not change it,
+// so any thread may read it.
+struct NcclGroup {
+  DeviceWorld world;
+  std::shared_ptr<GroupEngine> host;               // has the same ranks
+  std::shared_ptr<NcclCommunicator> communicator;  // null in a group of one
+  std::shared_ptr<PublishedCalls> published;       // null in a group of one
+  NcclSettings settings;
+  int stream_priority = 0;
+
+  const Device& device() const noexcept { return *world.nccl.device; }
+  Group& local() const noexcept { return *host->state.local().group; }
+  bool on_one_host() const noexcept { return local().size() == host->size(); }
+  uint64_t latest_call() const noexcept { return published ? published->latest() : 0; }
+
+  // Throws BACKEND unless the result is success.
+  void check(NcclResult result, const char* function) const {
+    if (communicator) return communicator->check(result, function);
+    if (result != NcclResult::success)
+      fail(DSC_ERR_BACKEND, "%s failed: %s", function,
+           world.nccl.library->functions.get_error_string(result));
+  }
+
+  // Returns a cause for which the group fails, with the operation that it is about.
+  Failure failure(dsc_result_t code, OpKind kind, uint64_t number, const std::string& what) const {
+    Failure cause;
+    cause.code = code;
+    cause.group = host->id();
+    cause.sequence = number;
+    cause.revoked = true;
+    cause.operation = op_kind_name(kind);
+    cause.text = host->state.describe(kind, number, what);
+    return cause;
+  }
+};
+
+// The engine as its parts see it. Any thread.
+class NcclOwner {
+ public:
+  virtual void give_up() noexcept = 0;
+  // The engine and all its parts exist as long as the result; null while it is being destroyed.
+  virtual std::shared_ptr<void> keep_alive() noexcept = 0;
+
+ protected:
+  ~NcclOwner() = default;
+};
+
+}  // namespace dsc
